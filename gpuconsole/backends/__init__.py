@@ -1,0 +1,1 @@
+"""Where events come from and commands go to: the one seam."""

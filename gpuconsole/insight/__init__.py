@@ -1,0 +1,1 @@
+"""Answers, as data: each module takes Snapshots and returns a struct."""

@@ -1,0 +1,1 @@
+"""The model: frozen facts about a cluster, with no behaviour that needs a clock."""

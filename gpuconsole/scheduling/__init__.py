@@ -1,0 +1,1 @@
+"""The scheduling engines: pure sessions that take facts and return decisions."""

@@ -1,0 +1,1 @@
+"""What runs beside the screens: the loop, the facade that the screens talk to."""

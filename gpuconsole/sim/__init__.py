@@ -1,0 +1,1 @@
+"""The embedded cluster: discrete events, deterministic for a seed, forkable."""

@@ -1,0 +1,1 @@
+"""The terminal console: screens draw Snapshots and turn keys into Commands."""

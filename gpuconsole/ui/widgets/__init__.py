@@ -1,0 +1,1 @@
+"""Widgets that know their data type, never the app."""
