@@ -1,0 +1,68 @@
+"""Moments and spans of time as integers of microseconds; the core never reads a clock.
+
+`Time` is microseconds since the Unix epoch, `Span` is microseconds. Both are plain ints, so that a heap of events, a
+fork and a replay are exact.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+Time = int
+Span = int
+
+MILLISECOND = 1_000
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = {"ns": 0.001, "us": 1, "µs": 1, "ms": MILLISECOND, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h|d)")
+
+
+def parse_time(text: str) -> Time:
+    """Read an RFC 3339 moment, such as `2026-01-05T08:00:00Z`. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def format_time(time: Time) -> str:
+    """Write a moment as RFC 3339 in UTC; fractions of a second appear only where there are some."""
+    moment = _EPOCH + timedelta(microseconds=time)
+    text = moment.strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{moment.microsecond:06d}Z" if moment.microsecond else f"{text}Z"
+
+
+def parse_span(text: str) -> Span:
+    """Read a duration as Go and Kubernetes write it (`90s`, `1h30m`, `500ms`), days allowed. Raises ValueError."""
+    stripped = text.strip()
+    if stripped == "0":
+        return 0
+    position, total = 0, 0.0
+    for match in _PART.finditer(stripped):
+        if match.start() != position:
+            break
+        total += float(match[1]) * _UNITS[match[2]]
+        position = match.end()
+    if not stripped or position != len(stripped):
+        raise ValueError(f"{text!r} is no duration; write it as 90s, 30m, 1h30m or 2d")
+    return round(total)
+
+
+def format_span(span: Span) -> str:
+    """Write a duration with its two largest units, such as `1h30m`, `2d4h`, `12s` or `250ms`."""
+    if span < 0:
+        return "-" + format_span(-span)
+    if span < SECOND:
+        return f"{span // MILLISECOND}ms" if span else "0s"
+    parts = []
+    for name, size in (("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND)):
+        amount, span = divmod(span, size)
+        if amount:
+            parts.append(f"{amount}{name}")
+        elif parts:
+            break
+    return "".join(parts[:2])

@@ -1,0 +1,287 @@
+"""What Kubernetes itself knows: nodes, pods, namespaces, priorities, and what a pod asks for."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct, field
+
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.resources import EMPTY, Resources, add, gpus, largest
+
+HOSTNAME = "kubernetes.io/hostname"
+NO_LABELS: Mapping[str, str] = {}
+
+
+class Taint(Struct, frozen=True, omit_defaults=True):
+    """A mark on a node (or a flavor) that keeps pods away unless they tolerate it."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+class Toleration(Struct, frozen=True, omit_defaults=True):
+    """What a pod puts up with. An empty key with operator Exists tolerates everything, an empty effect any effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    seconds: int | None = None
+
+    def tolerates(self, taint: Taint) -> bool:
+        """True if this toleration covers the taint (k8s.io/api/core/v1 Toleration.ToleratesTaint)."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
+
+
+class Requirement(Struct, frozen=True, omit_defaults=True):
+    """One expression over labels: operator is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Evaluate against labels, as k8s.io/component-helpers nodeaffinity does."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return self._compares(value)
+        return False
+
+    def _compares(self, value: str | None) -> bool:
+        try:
+            left, right = int(value or ""), int(self.values[0])
+        except (ValueError, IndexError):
+            return False
+        return left > right if self.operator == "Gt" else left < right
+
+
+class LabelSelector(Struct, frozen=True, omit_defaults=True):
+    """A selector over labels; an empty one selects everything. `None` in its place selects nothing."""
+
+    match_labels: Mapping[str, str] = NO_LABELS
+    match_expressions: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(labels.get(k) == v for k, v in self.match_labels.items()) and all(
+            requirement.matches(labels) for requirement in self.match_expressions
+        )
+
+
+class NodeTerm(Struct, frozen=True, omit_defaults=True):
+    """One alternative of a node affinity: all its expressions must hold. An empty term matches nothing."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+class PreferredTerm(Struct, frozen=True, omit_defaults=True):
+    """A term that raises a node's score by its weight (1 to 100)."""
+
+    weight: int
+    term: NodeTerm
+
+
+class Container(Struct, frozen=True, omit_defaults=True):
+    """What one container asks for. `sidecar` is an init container with restartPolicy Always."""
+
+    name: str = "main"
+    image: str = ""
+    requests: Resources = EMPTY
+    limits: Resources = EMPTY
+    sidecar: bool = False
+
+    @property
+    def effective(self) -> Resources:
+        """Requests, with limits where a request is missing (the API server's defaulting)."""
+        return {**self.limits, **self.requests} if self.limits else self.requests
+
+
+class SpreadConstraint(Struct, frozen=True, omit_defaults=True):
+    """A topologySpreadConstraint."""
+
+    topology_key: str
+    max_skew: int = 1
+    when_unsatisfiable: str = "DoNotSchedule"
+    selector: LabelSelector | None = None
+    min_domains: int | None = None
+
+
+class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a pod asks for: shared by all pods of a pod set."""
+
+    labels: Mapping[str, str] = NO_LABELS
+    annotations: Mapping[str, str] = NO_LABELS
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: Resources = EMPTY
+    node_selector: Mapping[str, str] = NO_LABELS
+    affinity: tuple[NodeTerm, ...] | None = None
+    """Required node affinity: any of the terms; None means no affinity at all."""
+    preferred: tuple[PreferredTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    priority_class: str = ""
+    priority: int | None = None
+    preemption_policy: str = ""
+    """`Never` or `PreemptLowerPriority`; empty takes the priority class's."""
+    restart_policy: str = ""
+    grace_period: Span = 30 * SECOND
+    scheduler_name: str = "default-scheduler"
+    scheduling_gates: tuple[str, ...] = ()
+    runtime_class: str = ""
+    resource_claims: tuple[str, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """What one pod needs: max(init containers in turn, all containers and sidecars) + overhead.
+
+        Sidecars run from their place on, so each later init container runs beside them
+        (k8s.io/component-helpers/resource PodRequests).
+        """
+        running = add(*(c.effective for c in self.containers))
+        sidecars: dict[str, int] = {}
+        starting: dict[str, int] = {}
+        for container in self.init_containers:
+            if container.sidecar:
+                sidecars = add(sidecars, container.effective)
+                starting = largest(starting, sidecars)
+            else:
+                starting = largest(starting, add(sidecars, container.effective))
+        return add(largest(add(running, sidecars), starting), self.overhead)
+
+
+class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A machine. Its GPUs are numbered 0 … `gpus` - 1; pods name the indices that they own."""
+
+    name: str
+    uid: str = ""
+    created: Time = 0
+    labels: Mapping[str, str] = NO_LABELS
+    annotations: Mapping[str, str] = NO_LABELS
+    taints: tuple[Taint, ...] = ()
+    capacity: Resources = EMPTY
+    allocatable: Resources = EMPTY
+    unschedulable: bool = False
+    """Cordoned."""
+    ready: bool = True
+    synthesised: bool = False
+    """Made from a flavor because the input had no nodes."""
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def gpus(self) -> int:
+        return gpus(self.allocatable)
+
+
+class PodPhase(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A pod, as the API server would show it."""
+
+    namespace: str = "default"
+    name: str
+    uid: str = ""
+    created: Time = 0
+    labels: Mapping[str, str] = NO_LABELS
+    annotations: Mapping[str, str] = NO_LABELS
+    template: PodTemplate = field(default_factory=PodTemplate)
+    priority: int = 0
+    """Resolved from the priority class when the pod was created."""
+    job: str = ""
+    """`Kind/namespace/name` of the job that owns it."""
+    workload: str = ""
+    """`namespace/name` of the Workload that it belongs to."""
+    pod_set: str = ""
+    index: int = 0
+    gang: str = ""
+    """Pods of the same non-empty gang start together or not at all."""
+    gang_size: int = 0
+    """How many pods of the gang must be placed at once."""
+    gates: tuple[str, ...] = ()
+    phase: PodPhase = PodPhase.PENDING
+    node: str = ""
+    gpus: tuple[int, ...] = ()
+    """Indices of the GPUs that it owns on its node."""
+    bound: Time = 0
+    started: Time = 0
+    finished: Time = 0
+    deleted: Time = 0
+    """When its deletion was asked for; it holds its node until it is gone."""
+    nominated_node: str = ""
+    reason: str = ""
+    """Why it is where it is (`Unschedulable`, `Preempted`, `NodeLost`)."""
+    message: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def done(self) -> bool:
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+
+class Namespace(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    name: str
+    labels: Mapping[str, str] = NO_LABELS
+    named_only: bool = False
+    """Made because something named it; no manifest declared it."""
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class PriorityClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    name: str
+    value: int
+    global_default: bool = False
+    preemption_policy: str = "PreemptLowerPriority"
+    description: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class LimitRangeItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Limits and defaults for one type (Container or Pod)."""
+
+    type: str = "Container"
+    max: Resources = EMPTY
+    min: Resources = EMPTY
+    default: Resources = EMPTY
+    default_request: Resources = EMPTY
+    max_ratio: Mapping[str, str] = NO_LABELS
+
+
+class LimitRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    namespace: str
+    name: str
+    items: tuple[LimitRangeItem, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"

@@ -1,0 +1,121 @@
+"""What was asked: every change that a person or a scenario can request, as data.
+
+A command names its object by key. Its effect comes back as events; a command that cannot be carried out comes back as
+`Happened(what=COMMAND_REFUSED)` with the reason. `describe` in the action registry words them for people.
+"""
+
+from typing import Union
+
+from msgspec import Struct
+
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import StopPolicy
+
+
+class Submit(Struct, frozen=True, tag="submit"):
+    """Create these objects (jobs, workloads, pods, or any configuration), in this order."""
+
+    objects: tuple[Object, ...]
+
+
+class Delete(Struct, frozen=True, tag="delete"):
+    """Delete an object; what it owns goes along. `table` as in `objects.TABLES`."""
+
+    table: str
+    key: str
+
+
+class SetActive(Struct, frozen=True, tag="set-active"):
+    """Stop (False) or resume a workload: spec.active."""
+
+    workload: str
+    active: bool
+
+
+class Requeue(Struct, frozen=True, tag="requeue"):
+    """Evict a workload and put it back in its queue."""
+
+    workload: str
+
+
+class SetPriority(Struct, frozen=True, tag="set-priority"):
+    workload: str
+    priority: int
+
+
+class MoveToQueue(Struct, frozen=True, tag="move-to-queue"):
+    """Move a pending workload to another LocalQueue (a name in its namespace)."""
+
+    workload: str
+    queue: str
+
+
+class SetStopPolicy(Struct, frozen=True, tag="set-stop-policy"):
+    """Hold, drain or resume a queue. `queue` is a ClusterQueue's name or a LocalQueue's `ns/name`."""
+
+    queue: str
+    policy: StopPolicy
+
+
+class SetQuota(Struct, frozen=True, tag="set-quota"):
+    """Change one quota of a ClusterQueue; amounts in base units, None = no limit."""
+
+    cluster_queue: str
+    flavor: str
+    resource: str
+    nominal: int
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+
+
+class Cordon(Struct, frozen=True, tag="cordon"):
+    """Cordon (True) or uncordon a node."""
+
+    node: str
+    cordoned: bool
+
+
+class Drain(Struct, frozen=True, tag="drain"):
+    """Cordon a node and evict its pods."""
+
+    node: str
+
+
+class FailNode(Struct, frozen=True, tag="fail-node"):
+    """The node stops answering: its pods fail."""
+
+    node: str
+
+
+class RestoreNode(Struct, frozen=True, tag="restore-node"):
+    """A failed node comes back."""
+
+    node: str
+
+
+class FailPod(Struct, frozen=True, tag="fail-pod"):
+    pod: str
+
+
+class Finish(Struct, frozen=True, tag="finish"):
+    """A job's work is done now, whatever its duration said (used by scenarios)."""
+
+    workload: str
+
+
+Command = Union[
+    Submit,
+    Delete,
+    SetActive,
+    Requeue,
+    SetPriority,
+    MoveToQueue,
+    SetStopPolicy,
+    SetQuota,
+    Cordon,
+    Drain,
+    FailNode,
+    RestoreNode,
+    FailPod,
+    Finish,
+]

@@ -1,0 +1,90 @@
+"""What a scheduler decided, as data. The sessions return these; the simulation (or a person) carries them out."""
+
+from enum import StrEnum
+from typing import Union
+
+from msgspec import Struct
+
+from gpuconsole.model.workloads import Admission, Workload
+
+
+class Rule(StrEnum):
+    """Why a victim was chosen: the reasons of Kueue's Preempted condition."""
+
+    IN_CLUSTER_QUEUE = "InClusterQueue"
+    IN_COHORT_RECLAMATION = "InCohortReclamation"
+    IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
+    IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+
+
+class Admit(Struct, frozen=True):
+    """Quota is reserved for the workload."""
+
+    workload: str
+    admission: Admission
+    borrowing: bool = False
+
+
+class Preempt(Struct, frozen=True):
+    """The workload is to be evicted to make room. `message` is the text of its Preempted condition."""
+
+    workload: str
+    by: str
+    rule: Rule
+    message: str
+
+
+class Refuse(Struct, frozen=True):
+    """The workload stays pending. `reason` and `message` are those of its QuotaReserved=False condition."""
+
+    workload: str
+    message: str
+    reason: str = "Pending"
+    requeue: str = ""
+    """Kueue's requeue reason: NoFit, PendingPreemption, PreemptionNoCandidates, …"""
+
+
+AdmissionDecision = Union[Admit, Preempt, Refuse]
+
+
+class Bind(Struct, frozen=True):
+    """The pod goes to this node and owns these GPUs."""
+
+    pod: str
+    node: str
+    gpus: tuple[int, ...] = ()
+
+
+class EvictPod(Struct, frozen=True):
+    """The pod is to be deleted to make room for another."""
+
+    pod: str
+    by: str
+    node: str
+    message: str = ""
+
+
+class Nominate(Struct, frozen=True):
+    """The pod waits for its victims to leave this node."""
+
+    pod: str
+    node: str
+
+
+class Unschedulable(Struct, frozen=True):
+    """No node takes the pod; `message` is kube-scheduler's FailedScheduling text."""
+
+    pod: str
+    message: str
+    gang: str = ""
+
+
+PlacementDecision = Union[Bind, EvictPod, Nominate, Unschedulable]
+
+
+class Pending(Struct, frozen=True):
+    """A place in a queue: positions count from 1."""
+
+    workload: Workload
+    position: int
+    parked: bool

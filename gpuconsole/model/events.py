@@ -1,0 +1,90 @@
+"""What happened: the one stream that fills the state, the history and the event log.
+
+Three kinds of event. `Applied` and `Deleted` change objects, as a watch on an API server does. `Happened` tells what a
+change meant (a workload was admitted, preempted by another, …); it changes no object, and is what history keeps and
+`simulate -o jsonl` prints.
+"""
+
+from enum import StrEnum
+from typing import Union
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.objects import Object
+
+
+class What(StrEnum):
+    """The vocabulary of history."""
+
+    SUBMITTED = "submitted"
+    PENDING = "pending"
+    """The reason why a workload or a pod waits changed; `message` is the scheduler's own text."""
+    RESERVED = "reserved"
+    ADMITTED = "admitted"
+    PREEMPTED = "preempted"
+    """A victim was chosen: `workload` is the victim, `by` the preemptor, `reason` the rule."""
+    EVICTED = "evicted"
+    """It lost its place; `reason` says why (Preempted, NodeFailures, Deactivated …)."""
+    REQUEUED = "requeued"
+    STARTED = "started"
+    """All its pods run."""
+    FINISHED = "finished"
+    FAILED = "failed"
+    DELETED = "deleted"
+    POD_BOUND = "pod-bound"
+    POD_EVICTED = "pod-evicted"
+    POD_FAILED = "pod-failed"
+    GANG_WAITING = "gang-waiting"
+    """A gang could not be placed whole, so none of its pods was."""
+    DEADLOCK = "deadlock"
+    """Pods of several half-placed jobs hold GPUs and wait for each other."""
+    NODE_DOWN = "node-down"
+    NODE_UP = "node-up"
+    NODE_CHANGED = "node-changed"
+    QUEUE_CHANGED = "queue-changed"
+    COMMAND_REFUSED = "command-refused"
+
+
+class Applied(Struct, frozen=True, tag="applied"):
+    """An object appeared or changed; the whole new object is here."""
+
+    time: Time
+    object: Object
+
+
+class Deleted(Struct, frozen=True, tag="deleted"):
+    """An object is gone. `table` is its table's name (see `objects.TABLES`)."""
+
+    time: Time
+    table: str
+    key: str
+
+
+class Happened(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happened"):
+    """A line of history. Names are keys: `namespace/name` of workloads and pods."""
+
+    time: Time
+    what: What
+    workload: str = ""
+    """The subject: a workload (`ns/name`), or a job where no Workload stands for it."""
+    pod: str = ""
+    queue: str = ""
+    """ClusterQueue."""
+    by: str = ""
+    by_queue: str = ""
+    reason: str = ""
+    message: str = ""
+    node: str = ""
+    flavor: str = ""
+    gpus: int = 0
+    priority: int = 0
+    by_priority: int = 0
+    lost_gpu_seconds: float = 0.0
+    cost: float = 0.0
+    """USD of the lost work."""
+    waited: int = 0
+    """µs between submission (or the last eviction) and this."""
+
+
+Event = Union[Applied, Deleted, Happened]

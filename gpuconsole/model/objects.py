@@ -1,0 +1,61 @@
+"""The closed set of object kinds: one union, one tag and one table name each.
+
+To add a kind, write its struct and add one line to `TABLES`; the union, the events, the state and the snapshot follow.
+"""
+
+from typing import Union
+
+from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass
+from gpuconsole.model.queues import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    ResourceFlavor,
+    Topology,
+    WorkloadPriorityClass,
+)
+from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
+from gpuconsole.model.workloads import Job, Workload
+
+Object = Union[
+    Namespace,
+    LimitRange,
+    PriorityClass,
+    WorkloadPriorityClass,
+    Topology,
+    Node,
+    ResourceFlavor,
+    AdmissionCheck,
+    Cohort,
+    ClusterQueue,
+    LocalQueue,
+    VolcanoQueue,
+    PodGroup,
+    NodePool,
+    Job,
+    Workload,
+    Pod,
+]
+"""Everything that a cluster holds, in the order in which objects are created when a file names them all."""
+
+TABLES: dict[type, str] = {
+    Namespace: "namespaces",
+    LimitRange: "limit_ranges",
+    PriorityClass: "priority_classes",
+    WorkloadPriorityClass: "workload_priority_classes",
+    Topology: "topologies",
+    Node: "nodes",
+    ResourceFlavor: "flavors",
+    AdmissionCheck: "admission_checks",
+    Cohort: "cohorts",
+    ClusterQueue: "cluster_queues",
+    LocalQueue: "local_queues",
+    VolcanoQueue: "volcano_queues",
+    PodGroup: "pod_groups",
+    NodePool: "node_pools",
+    Job: "jobs",
+    Workload: "workloads",
+    Pod: "pods",
+}
+"""Struct → name of its table in the state and the Snapshot; also the order of creation."""

@@ -1,0 +1,203 @@
+"""Kueue's configuration: flavors, ClusterQueues, cohorts, LocalQueues, topologies, checks."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import NO_LABELS, LabelSelector, Taint, Toleration
+
+
+class QueueingStrategy(StrEnum):
+    STRICT_FIFO = "StrictFIFO"
+    BEST_EFFORT_FIFO = "BestEffortFIFO"
+
+
+class StopPolicy(StrEnum):
+    NONE = "None"
+    HOLD = "Hold"
+    HOLD_AND_DRAIN = "HoldAndDrain"
+
+
+class PreemptionPolicy(StrEnum):
+    NEVER = "Never"
+    LOWER_PRIORITY = "LowerPriority"
+    LOWER_OR_NEWER_EQUAL_PRIORITY = "LowerOrNewerEqualPriority"
+    ANY = "Any"
+
+
+class Fungibility(StrEnum):
+    """What to do when a flavor fits only by borrowing or preempting (v1beta1: Borrow and Preempt are the first)."""
+
+    MAY_STOP_SEARCH = "MayStopSearch"
+    TRY_NEXT_FLAVOR = "TryNextFlavor"
+
+
+class FungibilityPreference(StrEnum):
+    BORROWING_OVER_PREEMPTION = "BorrowingOverPreemption"
+    PREEMPTION_OVER_BORROWING = "PreemptionOverBorrowing"
+
+
+class ResourceFlavor(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A kind of capacity: the nodes with these labels."""
+
+    name: str
+    uid: str = ""
+    node_labels: Mapping[str, str] = NO_LABELS
+    node_taints: tuple[Taint, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    topology: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class Quota(Struct, frozen=True, omit_defaults=True):
+    """A quota of one resource in one flavor, in base units. No borrowing limit = unlimited, no lending limit = all."""
+
+    nominal: int = 0
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+
+
+class FlavorQuotas(Struct, frozen=True, omit_defaults=True):
+    """The quotas of one flavor: resource → Quota, in the order of the manifest."""
+
+    name: str
+    resources: Mapping[str, Quota]
+
+
+class ResourceGroup(Struct, frozen=True, omit_defaults=True):
+    """Resources that are assigned one flavor together, and the flavors in the order in which they are tried."""
+
+    covered_resources: tuple[str, ...]
+    flavors: tuple[FlavorQuotas, ...]
+
+
+class FlavorFungibility(Struct, frozen=True, omit_defaults=True):
+    when_can_borrow: Fungibility = Fungibility.MAY_STOP_SEARCH
+    when_can_preempt: Fungibility = Fungibility.TRY_NEXT_FLAVOR
+    preference: FungibilityPreference | None = None
+
+
+class BorrowWithinCohort(Struct, frozen=True, omit_defaults=True):
+    policy: PreemptionPolicy = PreemptionPolicy.NEVER
+    max_priority_threshold: int | None = None
+
+
+class Preemption(Struct, frozen=True, omit_defaults=True):
+    within_cluster_queue: PreemptionPolicy = PreemptionPolicy.NEVER
+    reclaim_within_cohort: PreemptionPolicy = PreemptionPolicy.NEVER
+    borrow_within_cohort: BorrowWithinCohort = BorrowWithinCohort()
+
+
+class CheckRule(Struct, frozen=True, omit_defaults=True):
+    """An admission check of a ClusterQueue; no flavors = all of them."""
+
+    name: str
+    on_flavors: tuple[str, ...] = ()
+
+
+class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A pool of quota."""
+
+    name: str
+    uid: str = ""
+    created: Time = 0
+    cohort: str = ""
+    namespace_selector: LabelSelector | None = None
+    """None selects no namespace, so it admits nobody; an empty selector selects all."""
+    queueing_strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
+    resource_groups: tuple[ResourceGroup, ...] = ()
+    fungibility: FlavorFungibility = FlavorFungibility()
+    preemption: Preemption = Preemption()
+    checks: tuple[CheckRule, ...] = ()
+    stop_policy: StopPolicy = StopPolicy.NONE
+    fair_weight: float = 1.0
+    admission_mode: str = ""
+    """`UsageBasedAdmissionFairSharing` or empty."""
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    def quotas(self) -> dict[tuple[str, str], Quota]:
+        """(flavor, resource) → quota, in the order of the manifest."""
+        return {
+            (flavor.name, resource): quota
+            for group in self.resource_groups
+            for flavor in group.flavors
+            for resource, quota in flavor.resources.items()
+        }
+
+
+class Cohort(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A node of the quota tree; its own quota is a pool that its subtree shares."""
+
+    name: str
+    uid: str = ""
+    parent: str = ""
+    resource_groups: tuple[ResourceGroup, ...] = ()
+    fair_weight: float = 1.0
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    def quotas(self) -> dict[tuple[str, str], Quota]:
+        """(flavor, resource) → quota, in the order of the manifest."""
+        return {
+            (flavor.name, resource): quota
+            for group in self.resource_groups
+            for flavor in group.flavors
+            for resource, quota in flavor.resources.items()
+        }
+
+
+class LocalQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A team's door to a ClusterQueue."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    cluster_queue: str = ""
+    stop_policy: StopPolicy = StopPolicy.NONE
+    fair_weight: float = 1.0
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class WorkloadPriorityClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    name: str
+    value: int
+    description: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class Topology(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Levels of a topology as node-label keys, highest first."""
+
+    name: str
+    levels: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class AdmissionCheck(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    name: str
+    controller: str = ""
+    parameters: str = ""
+    active: bool = True
+
+    @property
+    def key(self) -> str:
+        return self.name

@@ -1,0 +1,134 @@
+"""The one Snapshot: everything that a screen draws or an answer reads, frozen at one moment.
+
+A table is a `View`: rows by integer id with an index by key. Views share their rows with the state's earlier and later
+views, so that freezing is cheap, an unchanged table is the same object, and an unchanged row is the same object: what
+changed between two snapshots is an identity scan.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass
+from gpuconsole.model.events import Happened
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.queues import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    ResourceFlavor,
+    Topology,
+    WorkloadPriorityClass,
+)
+from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
+from gpuconsole.model.workloads import Job, Workload
+
+T = TypeVar("T")
+
+
+class View(Mapping[str, T], Generic[T]):
+    """A frozen table: key → row, in order of arrival. Treat it as a Mapping; `rows` may hold gaps (None)."""
+
+    __slots__ = ("_index", "rows", "size")
+
+    def __init__(self, rows: list[T | None], index: dict[str, int], size: int) -> None:
+        self.rows = rows
+        self._index = index
+        self.size = size
+
+    def __getitem__(self, key: str) -> T:
+        # The index is shared with the live table and may already know rows that came after this view.
+        position = self._index[key]
+        row = self.rows[position] if position < len(self.rows) else None
+        if row is None:
+            raise KeyError(key)
+        return row
+
+    def __iter__(self) -> Iterator[str]:
+        return (row.key for row in self.rows if row is not None)  # type: ignore[attr-defined]
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __contains__(self, key: object) -> bool:
+        position = self._index.get(key)  # type: ignore[call-overload]
+        return position is not None and position < len(self.rows) and self.rows[position] is not None
+
+    def all(self) -> Iterator[T]:
+        """The rows themselves, without a look-up by key."""
+        return (row for row in self.rows if row is not None)
+
+
+def _empty() -> "View[T]":
+    return View([], {}, 0)
+
+
+class Snapshot:
+    """A cluster at one moment. Compared by identity."""
+
+    __slots__ = (*sorted(TABLES.values()), "recent", "serial", "time")
+
+    namespaces: View[Namespace]
+    limit_ranges: View[LimitRange]
+    priority_classes: View[PriorityClass]
+    workload_priority_classes: View[WorkloadPriorityClass]
+    topologies: View[Topology]
+    nodes: View[Node]
+    flavors: View[ResourceFlavor]
+    admission_checks: View[AdmissionCheck]
+    cohorts: View[Cohort]
+    cluster_queues: View[ClusterQueue]
+    local_queues: View[LocalQueue]
+    volcano_queues: View[VolcanoQueue]
+    pod_groups: View[PodGroup]
+    node_pools: View[NodePool]
+    jobs: View[Job]
+    workloads: View[Workload]
+    pods: View[Pod]
+
+    def __init__(
+        self, time: Time, serial: int, tables: Mapping[str, "View[object]"], recent: tuple[Happened, ...]
+    ) -> None:
+        self.time = time
+        self.serial = serial
+        """Grows by one with every freeze of the same state."""
+        self.recent = recent
+        """The newest lines of history, oldest first; the store has them all."""
+        for name in TABLES.values():
+            setattr(self, name, tables.get(name) or _empty())
+
+    def __repr__(self) -> str:
+        return f"Snapshot(time={self.time}, serial={self.serial}, workloads={len(self.workloads)})"
+
+    def objects(self) -> Iterator[Object]:
+        """Every object, in the order in which a cluster could be built from them."""
+        for name in TABLES.values():
+            yield from getattr(self, name).all()
+
+
+EMPTY = Snapshot(0, 0, {}, ())
+
+
+class SnapshotFile(Struct, frozen=True, kw_only=True):
+    """A Snapshot as a file: the bug report, the fixture and the test input."""
+
+    format: int = 1
+    time: Time
+    objects: tuple[Object, ...] = ()
+    recent: tuple[Happened, ...] = ()
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """Write a Snapshot as JSON."""
+    return msgspec.json.encode(
+        SnapshotFile(time=snapshot.time, objects=tuple(snapshot.objects()), recent=snapshot.recent)
+    )
+
+
+def decode(data: bytes) -> SnapshotFile:
+    """Read what `encode` wrote. Raises msgspec.ValidationError with the path of what is wrong."""
+    return msgspec.json.decode(data, type=SnapshotFile)

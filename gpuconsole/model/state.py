@@ -1,0 +1,140 @@
+"""The mutable state behind the Snapshots: events go in, `freeze()` gives the Snapshot.
+
+Only this class changes tables. Freezing copies the row list of each table touched since the last freeze (a tenth of a
+millisecond for 100,000 rows) and nothing else.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, assert_never
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.events import Applied, Deleted, Event, Happened
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.snapshot import Snapshot, SnapshotFile, View
+
+RECENT = 500
+
+
+class Table:
+    """Rows by integer id. Mutates; `freeze` hands out views that later changes never reach."""
+
+    __slots__ = ("_index", "_index_shared", "_rows", "_size", "_view")
+
+    def __init__(self) -> None:
+        self._rows: list[Any] = []
+        self._index: dict[str, int] = {}
+        self._index_shared = False
+        self._size = 0
+        self._view: View[Any] | None = None
+
+    def put(self, key: str, row: object) -> None:
+        self._view = None
+        position = self._index.get(key)
+        if position is None:
+            # Views tolerate keys that are newer than they are, so appending needs no copy of the index.
+            self._index_own()[key] = len(self._rows)
+            self._rows.append(row)
+            self._size += 1
+            return
+        if self._rows[position] is None:
+            self._size += 1
+        self._rows[position] = row
+
+    def drop(self, key: str) -> None:
+        position = self._index.get(key)
+        if position is None or self._rows[position] is None:
+            return
+        self._view = None
+        self._rows[position] = None
+        self._size -= 1
+        if len(self._rows) > 64 and self._size < len(self._rows) // 2:
+            self._compact()
+
+    def _index_own(self) -> dict[str, int]:
+        if self._index_shared:
+            self._index = dict(self._index)
+            self._index_shared = False
+        return self._index
+
+    def _compact(self) -> None:
+        self._rows = [row for row in self._rows if row is not None]
+        self._index = {row.key: position for position, row in enumerate(self._rows)}
+        self._index_shared = False
+
+    def freeze(self) -> View[Any]:
+        if self._view is None:
+            self._view = View(self._rows[:], self._index, self._size)
+        return self._view
+
+    def fork(self) -> "Table":
+        """A table that starts equal and shares nothing that either may change."""
+        twin = Table()
+        twin._rows = self._rows[:]
+        twin._index = self._index
+        twin._index_shared = self._index_shared = True
+        twin._size = self._size
+        twin._view = self._view
+        return twin
+
+    def get(self, key: str) -> Any:
+        position = self._index.get(key)
+        return None if position is None else self._rows[position]
+
+    def all(self) -> Iterable[Any]:
+        return (row for row in self._rows if row is not None)
+
+    def __len__(self) -> int:
+        return self._size
+
+
+class ClusterState:
+    """All tables of a cluster. Mutates by `apply` only."""
+
+    def __init__(self, time: Time = 0) -> None:
+        self.time = time
+        self._serial = 0
+        self._tables: dict[str, Table] = {name: Table() for name in TABLES.values()}
+        self._recent: deque[Happened] = deque(maxlen=RECENT)
+
+    @classmethod
+    def from_file(cls, file: SnapshotFile) -> "ClusterState":
+        state = cls(file.time)
+        for thing in file.objects:
+            state.apply(Applied(file.time, thing))
+        state._recent.extend(file.recent)
+        return state
+
+    def apply(self, event: Event) -> None:
+        """Take in one event. Time only moves forward."""
+        self.time = max(self.time, event.time)
+        match event:
+            case Applied(_, thing):
+                self._tables[TABLES[type(thing)]].put(thing.key, thing)
+            case Deleted(_, table, key):
+                self._tables[table].drop(key)
+            case Happened():
+                self._recent.append(event)
+            case _:
+                assert_never(event)
+
+    def table(self, name: str) -> Table:
+        return self._tables[name]
+
+    def get(self, kind: type[Object], key: str) -> Any:
+        """The object of this struct with this key, or None."""
+        return self._tables[TABLES[kind]].get(key)
+
+    def freeze(self) -> Snapshot:
+        """The state as a Snapshot; unchanged tables and rows are shared with earlier ones."""
+        self._serial += 1
+        tables = {name: table.freeze() for name, table in self._tables.items()}
+        return Snapshot(self.time, self._serial, tables, tuple(self._recent))
+
+    def fork(self) -> "ClusterState":
+        """A state that starts equal and never touches this one."""
+        twin = ClusterState(self.time)
+        twin._serial = self._serial
+        twin._tables = {name: table.fork() for name, table in self._tables.items()}
+        twin._recent = self._recent.copy()
+        return twin

@@ -1,0 +1,23 @@
+"""Text from outside: cleaned once, at the model's border, before anything else sees it."""
+
+MAX_NAME = 253
+MAX_MESSAGE = 4096
+REPLACEMENT = "\ufffd"
+
+
+def clean(text: str, limit: int = MAX_MESSAGE) -> str:
+    """Return one line of printable text of at most `limit` characters.
+
+    Control characters (C0, C1, escape sequences), bidirectional overrides and zero-width characters become U+FFFD, so
+    that no name in a cluster can drive the operator's terminal. A longer text is cut and ends in an ellipsis.
+    """
+    if len(text) > limit:
+        text = text[: limit - 1] + "…"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else REPLACEMENT for c in text)
+
+
+def clean_lines(text: str, limit: int = 100_000) -> list[str]:
+    """Return the lines of a longer text (YAML, a log), each cleaned; at most `limit` characters are looked at."""
+    return [clean(line) for line in text[:limit].splitlines()]

@@ -1,0 +1,241 @@
+"""Workloads, as Kueue sees them, and the jobs that they stand for."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.cluster import NO_LABELS, PodTemplate
+from gpuconsole.model.resources import EMPTY, Resources, gpus, scale
+
+
+class TopologyRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How close the pods of a pod set have to be; `required` and `preferred` name a level's node label."""
+
+    required: str = ""
+    preferred: str = ""
+    unconstrained: bool = False
+    slice_required: str = ""
+    slice_size: int | None = None
+    slice_constraints: tuple[tuple[str, int], ...] = ()
+    group: str = ""
+    index_label: str = ""
+    subgroup_index_label: str = ""
+    subgroup_count: int | None = None
+
+
+class PodSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A number of equal pods."""
+
+    name: str = "main"
+    count: int = 1
+    min_count: int | None = None
+    template: PodTemplate = PodTemplate()
+    topology: TopologyRequest | None = None
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """What all its pods need together, before any of Kueue's adjustments."""
+        return scale(self.template.requests, self.count)
+
+
+class Condition(Struct, frozen=True, omit_defaults=True):
+    """A condition of a Workload, as the API shows it. `since` is its last transition."""
+
+    type: str
+    status: bool
+    reason: str = ""
+    message: str = ""
+    since: Time = 0
+
+
+class TopologyDomain(Struct, frozen=True, omit_defaults=True):
+    values: tuple[str, ...]
+    count: int
+
+
+class PodSetAssignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a pod set was given: a flavor for each resource, the usage, how many pods, and where."""
+
+    name: str = "main"
+    flavors: Mapping[str, str] = NO_LABELS
+    usage: Resources = EMPTY
+    count: int = 1
+    levels: tuple[str, ...] = ()
+    topology: tuple[TopologyDomain, ...] = ()
+
+
+class Admission(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    cluster_queue: str
+    pod_sets: tuple[PodSetAssignment, ...] = ()
+
+
+class RequeueState(Struct, frozen=True, omit_defaults=True):
+    count: int = 0
+    at: Time | None = None
+
+
+class CheckState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    name: str
+    state: str = "Pending"
+    message: str = ""
+    retry_count: int = 0
+    requeue_after: int | None = None
+
+
+class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A request for quota: Kueue's unit of admission, all or nothing."""
+
+    namespace: str = "default"
+    name: str
+    uid: str = ""
+    created: Time = 0
+    labels: Mapping[str, str] = NO_LABELS
+    annotations: Mapping[str, str] = NO_LABELS
+    owner: str = ""
+    """`Kind/namespace/name` of its job, or nothing for a bare Workload."""
+    job_uid: str = ""
+    queue: str = ""
+    """Name of its LocalQueue, in its namespace."""
+    priority: int = 0
+    priority_class: str = ""
+    active: bool = True
+    pod_sets: tuple[PodSet, ...] = ()
+    max_execution_time: Span | None = None
+    conditions: tuple[Condition, ...] = ()
+    admission: Admission | None = None
+    requeue: RequeueState = RequeueState()
+    reclaimable: Mapping[str, int] = EMPTY
+    checks: tuple[CheckState, ...] = ()
+    past_execution: Span = 0
+    unhealthy_nodes: tuple[str, ...] = ()
+    evictions: int = 0
+    parked: bool = False
+    """Waits as inadmissible until its tree wakes (known in the simulator only)."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def local_queue(self) -> str:
+        """Key of its LocalQueue."""
+        return f"{self.namespace}/{self.queue}"
+
+    def condition(self, type: str) -> Condition | None:
+        return next((c for c in self.conditions if c.type == type), None)
+
+    def is_true(self, type: str) -> bool:
+        return any(c.type == type and c.status for c in self.conditions)
+
+    def with_condition(self, condition: Condition) -> "Workload":
+        """Set a condition; its transition time moves only if the status changes (meta.SetStatusCondition)."""
+        old = self.condition(condition.type)
+        if old is None:
+            return replace(self, conditions=(*self.conditions, condition))
+        if old.status == condition.status:
+            condition = replace(condition, since=old.since)
+        if old == condition:
+            return self
+        return replace(self, conditions=tuple(condition if c.type == condition.type else c for c in self.conditions))
+
+    @property
+    def reserved(self) -> bool:
+        """True while it holds quota."""
+        return self.is_true("QuotaReserved")
+
+    @property
+    def admitted(self) -> bool:
+        return self.is_true("Admitted")
+
+    @property
+    def finished(self) -> bool:
+        return self.is_true("Finished")
+
+    @property
+    def gpus(self) -> int:
+        """Whole GPUs that it asks for, or was given where it is admitted."""
+        if self.admission is not None:
+            return sum(gpus(assignment.usage) for assignment in self.admission.pod_sets)
+        return sum(gpus(pod_set.requests) for pod_set in self.pod_sets)
+
+    @property
+    def cluster_queue(self) -> str:
+        """The ClusterQueue that it holds quota in, if any."""
+        return self.admission.cluster_queue if self.admission is not None else ""
+
+
+class Phase(StrEnum):
+    """One word for the state of a workload, derived from its conditions."""
+
+    PENDING = "pending"
+    RESERVED = "reserved"
+    RUNNING = "running"
+    EVICTING = "evicting"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+def phase(workload: Workload) -> Phase:
+    """Sum up a workload in one word."""
+    finished = workload.condition("Finished")
+    if finished is not None and finished.status:
+        return Phase.FAILED if finished.reason == "Failed" else Phase.FINISHED
+    if workload.is_true("Evicted") and workload.reserved:
+        return Phase.EVICTING
+    if not workload.active:
+        return Phase.STOPPED
+    if workload.admitted:
+        return Phase.RUNNING
+    return Phase.RESERVED if workload.reserved else Phase.PENDING
+
+
+class JobPhase(StrEnum):
+    SUSPENDED = "Suspended"
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Any job-like object: a Job, JobSet, RayJob, PyTorchJob, pod group or Volcano Job, reduced to its pod sets."""
+
+    kind: str = "Job"
+    namespace: str = "default"
+    name: str
+    uid: str = ""
+    created: Time = 0
+    labels: Mapping[str, str] = NO_LABELS
+    annotations: Mapping[str, str] = NO_LABELS
+    queue: str = ""
+    """LocalQueue by label; empty means that Kueue does not manage it."""
+    workload_priority_class: str = ""
+    pod_sets: tuple[PodSet, ...] = ()
+    gang: bool = False
+    """Its pods start together or not at all, even without Kueue."""
+    min_available: int | None = None
+    suspended: bool = False
+    duration: Span | None = None
+    """How long its work takes (`gpuconsole.io/duration`); None is drawn from the scenario's distribution."""
+    checkpoint_interval: Span | None = None
+    """An eviction loses at most this much work (`gpuconsole.io/checkpoint-interval`); None loses all."""
+    max_execution_time: Span | None = None
+    backoff_limit: int = 6
+    phase: JobPhase = JobPhase.PENDING
+    started: Time = 0
+    finished: Time = 0
+    done: Span = 0
+    """Work that is safe: checkpointed before the last eviction."""
+    failures: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in (JobPhase.SUCCEEDED, JobPhase.FAILED)
