@@ -1,0 +1,53 @@
+"""Moments and spans are exact integers of microseconds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuconsole.model import clock
+from gpuconsole.model.clock import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+
+SPANS = {
+    "90s": 90 * SECOND,
+    "1h30m": 90 * MINUTE,
+    "250ms": 250 * MILLISECOND,
+    "2d": 2 * DAY,
+    "1.5h": 90 * MINUTE,
+    "0": 0,
+}
+
+
+@pytest.mark.parametrize(("text", "want"), SPANS.items())
+def test_durations_are_read_as_go_writes_them(text: str, want: int) -> None:
+    assert clock.parse_span(text) == want
+
+
+@pytest.mark.parametrize("text", ["", "300", "5 m", "m", "1h2", "-3s"])
+def test_a_duration_without_a_unit_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        clock.parse_span(text)
+
+
+WRITTEN = {
+    0: "0s",
+    250 * MILLISECOND: "250ms",
+    12 * SECOND: "12s",
+    90 * MINUTE: "1h30m",
+    2 * DAY + 4 * HOUR + 5 * MINUTE: "2d4h",
+    HOUR + 5 * SECOND: "1h",
+    -90 * SECOND: "-1m30s",
+}
+
+
+@pytest.mark.parametrize(("span", "want"), WRITTEN.items())
+def test_durations_are_written_with_their_two_largest_units(span: int, want: str) -> None:
+    assert clock.format_span(span) == want
+
+
+@given(st.integers(0, 4_000_000_000 * SECOND))
+def test_a_moment_survives_rfc_3339(time: int) -> None:
+    assert clock.parse_time(clock.format_time(time)) == time
+
+
+def test_a_zone_is_understood_and_a_missing_one_is_utc() -> None:
+    assert clock.parse_time("2026-01-05T09:00:00+01:00") == clock.parse_time("2026-01-05T08:00:00")

@@ -1,0 +1,101 @@
+"""Events go in, Snapshots come out; no later event ever reaches an earlier Snapshot."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuconsole.model import snapshot as snapshots
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.state import ClusterState, Table
+from gpuconsole.model.workloads import Workload
+
+names = st.sampled_from([f"w{i}" for i in range(8)])
+events = st.lists(
+    st.one_of(
+        st.builds(lambda n, p: Applied(1, Workload(name=n, priority=p)), names, st.integers(0, 9)),
+        st.builds(lambda n: Deleted(2, "workloads", f"default/{n}"), names),
+        st.builds(lambda n: Applied(3, Node(name=n)), names),
+        st.builds(lambda n: Happened(time=4, what=What.SUBMITTED, workload=f"default/{n}"), names),
+    ),
+    max_size=40,
+)
+
+
+def contents(snapshot: Snapshot) -> tuple[object, ...]:
+    return snapshot.time, {thing.key: thing for thing in snapshot.objects()}, snapshot.recent
+
+
+def fed(state: ClusterState, stream: list[Event]) -> ClusterState:
+    for event in stream:
+        state.apply(event)
+    return state
+
+
+@given(events, events)
+def test_an_old_snapshot_never_changes(before: list[Event], after: list[Event]) -> None:
+    state = fed(ClusterState(), before)
+    old = state.freeze()
+    seen = contents(old)
+    fed(state, after).freeze()
+    assert contents(old) == seen
+
+
+@given(events, events, events)
+def test_a_fork_and_its_origin_never_touch_each_other(
+    before: list[Event], left: list[Event], right: list[Event]
+) -> None:
+    state = fed(ClusterState(), before)
+    twin = state.fork()
+    fed(state, left)
+    fed(twin, right)
+    assert contents(state.freeze()) == contents(fed(ClusterState(), before + left).freeze())
+    assert contents(twin.freeze()) == contents(fed(ClusterState(), before + right).freeze())
+
+
+@given(events)
+def test_a_state_rebuilt_from_its_file_is_the_same_state(stream: list[Event]) -> None:
+    snapshot = fed(ClusterState(), stream).freeze()
+    rebuilt = ClusterState.from_file(snapshots.decode(snapshots.encode(snapshot))).freeze()
+    assert contents(rebuilt) == contents(snapshot)
+
+
+@given(events)
+def test_a_view_agrees_with_a_plain_dict(stream: list[Event]) -> None:
+    want: dict[str, Workload] = {}
+    for event in stream:
+        if isinstance(event, Applied) and isinstance(event.object, Workload):
+            want[event.object.key] = event.object
+        elif isinstance(event, Deleted):
+            want.pop(event.key, None)
+    view = fed(ClusterState(), stream).freeze().workloads
+    assert dict(view) == want
+    assert len(view) == len(want)
+    assert [key in view for key in ("default/w0", "absent")] == ["default/w0" in want, False]
+
+
+def test_an_untouched_table_is_shared_between_snapshots() -> None:
+    state = fed(ClusterState(), [Applied(1, Node(name="n")), Applied(1, Workload(name="w"))])
+    first = state.freeze()
+    state.apply(Applied(2, Workload(name="w", priority=5)))
+    second = state.freeze()
+    assert second.nodes is first.nodes
+    assert second.workloads is not first.workloads
+    assert (first.serial, second.serial) == (1, 2)
+
+
+def test_a_table_that_shrinks_gives_its_gaps_back() -> None:
+    table = Table()
+    for i in range(1000):
+        table.put(f"w{i}", Node(name=f"w{i}"))
+    old = table.freeze()
+    for i in range(990):
+        table.drop(f"w{i}")
+    assert len(table.freeze().rows) < 100
+    assert [node.name for node in table.freeze().all()] == [f"w{i}" for i in range(990, 1000)]
+    assert len(list(old.all())) == 1000
+
+
+def test_time_only_moves_forward() -> None:
+    state = fed(ClusterState(), [Applied(9, Node(name="a")), Applied(3, Node(name="b"))])
+    assert state.freeze().time == 9
