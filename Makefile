@@ -1,0 +1,45 @@
+# Every target sets itself up: a virtual environment in .venv with the versions pinned in constraints.txt.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: help run test lint unit smoke bench mutants screenshots clean
+.DEFAULT_GOAL := help
+
+help: ## show the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gpuconsole needs Python 3.11 or newer; name one with make PYTHON=python3.12 …")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: $(STAMP) ## open the console on the embedded simulator with the default fixture
+	@$(BIN)/gpuconsole run
+
+test: lint unit ## ruff, mypy --strict, lint-imports, pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(STAMP)
+	$(BIN)/pytest
+
+smoke: $(STAMP) ## drive the console in a real terminal (needs tmux) and press every key
+	$(BIN)/python -m tests.tools.smoke
+
+bench: $(STAMP) ## measure speed, as times and as ratios to a calibration loop
+	$(BIN)/python -m tests.tools.bench
+
+mutants: $(STAMP) ## break the rules one by one; each edit has to turn a test red
+	$(BIN)/python -m tests.tools.mutants
+
+screenshots: $(STAMP) ## draw docs/*.svg from the default fixture
+	$(BIN)/python -m tests.tools.screenshots
+
+clean: ## remove what the targets made
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
