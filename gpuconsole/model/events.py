@@ -78,6 +78,8 @@ class Happened(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happe
     node: str = ""
     flavor: str = ""
     gpus: int = 0
+    borrowed: int = 0
+    """GPUs of this admission that its ClusterQueue borrows from the cohort."""
     priority: int = 0
     by_priority: int = 0
     lost_gpu_seconds: float = 0.0
