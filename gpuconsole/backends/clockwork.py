@@ -1,0 +1,68 @@
+"""The clock of a backend that makes its own time: speed, pause, steps, and the speed that was reached."""
+
+import threading
+from collections import deque
+
+from gpuconsole.backends.base import clip_speed
+from gpuconsole.model.clock import SECOND, Span
+
+WINDOW = 40
+"""Polls over which the reached speed is averaged: about two seconds."""
+
+
+class Clockwork:
+    """Turns wall-clock seconds into virtual time. Mutates; `set_speed`, `pause`, `resume`, `step` from any thread."""
+
+    def __init__(self, speed: float, paused: bool) -> None:
+        self._speed = clip_speed(speed)
+        self._paused = threading.Event()
+        if paused:
+            self._paused.set()
+        self._steps = 0
+        self._lock = threading.Lock()
+        self._window: deque[tuple[float, Span]] = deque(maxlen=WINDOW)
+
+    @property
+    def speed(self) -> float:
+        return self._speed
+
+    @property
+    def reached(self) -> float:
+        window = list(self._window)
+        wall = sum(elapsed for elapsed, _ in window)
+        return sum(span for _, span in window) / SECOND / wall if wall else 0.0
+
+    @property
+    def paused(self) -> bool:
+        return self._paused.is_set()
+
+    def set_speed(self, speed: float) -> None:
+        self._speed = clip_speed(speed)
+        # What was reached at another speed says nothing about this one.
+        self._window.clear()
+
+    def pause(self) -> None:
+        self._paused.set()
+
+    def resume(self) -> None:
+        self._window.clear()
+        self._paused.clear()
+
+    def step(self) -> None:
+        with self._lock:
+            self._steps += 1
+
+    def take_steps(self) -> int:
+        """How many steps were asked for since the last call."""
+        with self._lock:
+            steps, self._steps = self._steps, 0
+        return steps
+
+    def span(self, elapsed: float) -> Span:
+        """Virtual time that `elapsed` seconds are worth now: nothing while paused."""
+        return 0 if self.paused else round(elapsed * self._speed * SECOND)
+
+    def note(self, elapsed: float, span: Span) -> None:
+        """Remember how far the virtual time came in `elapsed` seconds."""
+        if elapsed > 0 and not self.paused:
+            self._window.append((elapsed, span))

@@ -1,0 +1,75 @@
+"""The one place that every write passes: it refuses in a console that only looks, and leaves an audit line for each."""
+
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.backends.base import Backend
+from gpuconsole.errors import ConsoleError, ReadOnlyError
+from gpuconsole.model.clock import Time
+from gpuconsole.model.commands import Command
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.text import clean
+
+AUDIT = logging.getLogger("gpuconsole.audit")
+MAX_LINE = 2_000
+
+
+class Outcome(StrEnum):
+    SENT = "sent"
+    """Given to the backend; its effect comes as events."""
+    READ_ONLY = "read-only"
+    FAILED = "failed"
+    """The backend did not take it."""
+    REFUSED = "refused"
+    """The backend took it, and the cluster said no."""
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """A line of the audit. `command` is the command as JSON, or what the refusal names."""
+
+    time: Time
+    command: str
+    outcome: Outcome
+    detail: str = ""
+
+
+class Guard:
+    """Passes commands to a backend. The only caller of `Backend.submit`."""
+
+    def __init__(
+        self, backend: Backend, *, read_only: bool = False, audit: Callable[[Entry], None] | None = None
+    ) -> None:
+        self._backend = backend
+        self._audit = audit
+        self.read_only = read_only
+
+    def submit(self, command: Command, now: Time) -> None:
+        """Send a command. Raises ReadOnlyError where nothing may be changed, or what the backend raised."""
+        if self.read_only:
+            self._note(now, command, Outcome.READ_ONLY)
+            raise ReadOnlyError("This console is read-only; start it without --read-only to change anything")
+        try:
+            self._backend.submit(command)
+        except ConsoleError as error:
+            self._note(now, command, Outcome.FAILED, str(error))
+            raise
+        self._note(now, command, Outcome.SENT)
+
+    def came_back(self, happened: Happened) -> None:
+        """Note what became of a command, where an event says it."""
+        if happened.what is What.COMMAND_REFUSED:
+            subject = happened.workload or happened.pod or happened.queue or happened.node
+            self._write(Entry(time=happened.time, command=subject, outcome=Outcome.REFUSED, detail=happened.message))
+
+    def _note(self, now: Time, command: Command, outcome: Outcome, detail: str = "") -> None:
+        text = clean(msgspec.json.encode(command).decode(), MAX_LINE)
+        self._write(Entry(time=now, command=text, outcome=outcome, detail=detail))
+
+    def _write(self, entry: Entry) -> None:
+        AUDIT.info("%s %s %s", entry.outcome, entry.command, entry.detail)
+        if self._audit is not None:
+            self._audit(entry)

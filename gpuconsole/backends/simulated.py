@@ -1,0 +1,138 @@
+"""The embedded simulator as a backend: a poll advances virtual time by `elapsed` × speed, within a budget of work."""
+
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuconsole.backends.base import Follower
+from gpuconsole.backends.clockwork import Clockwork
+from gpuconsole.model.clock import MILLISECOND, SECOND, Span, Time
+from gpuconsole.model.commands import Command
+from gpuconsole.model.events import Applied, Event, Happened
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
+
+BUDGET = 0.018
+"""Seconds of work a poll, so that a tick (this, then applying and freezing) stays near 20 ms."""
+SLICE = 0.002
+"""Seconds of work after which the poll looks at its budget and at the pause."""
+FIRST_SLICE = SECOND
+LEAST_SLICE = MILLISECOND
+
+
+class SimulatedBackend(Clockwork):
+    """A simulation that runs beside the screens. Owns it; everybody else gets forks or events.
+
+    What happens depends on the virtual times of the commands only, not on how polls cut the time.
+    """
+
+    def __init__(
+        self,
+        simulation: "Simulation",
+        *,
+        speed: float = 60.0,
+        paused: bool = False,
+        follower: Follower | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        super().__init__(speed, paused)
+        self._simulation = simulation
+        self._follower = follower
+        self._clock = clock
+        self._inbox: SimpleQueue[Command] = SimpleQueue()
+        self._guard = threading.Lock()
+        self._slice: Span = FIRST_SLICE
+        self._opening: list[Event] = []
+        self._digest = 0
+
+    @property
+    def now(self) -> Time:
+        return self._simulation.now
+
+    @property
+    def digest(self) -> int:
+        """A sum of all lines of history so far: two simulations that were told the same have the same."""
+        return self._digest
+
+    def open(self) -> None:
+        """Make the objects that exist already the first events."""
+        with self._guard:
+            simulation = self._simulation
+            simulation.drain()
+            snapshot = simulation.snapshot()
+            self._opening = [Applied(simulation.now, thing) for thing in snapshot.objects()]
+            self._opening.extend(snapshot.recent)
+
+    def submit(self, command: Command) -> None:
+        self._inbox.put(command)
+
+    def poll(self, elapsed: float) -> Iterable[Event]:
+        with self._guard:
+            before = self._simulation.now
+            self._carry_out()
+            self._advance(before + self.span(elapsed))
+            for _ in range(self.take_steps()):
+                self._simulation.step()
+            self.note(elapsed, self._simulation.now - before)
+            return self._events()
+
+    def fork(self) -> "Simulation":
+        with self._guard:
+            return self._simulation.fork()
+
+    def save(self) -> bytes:
+        """The whole simulation, for a replica that has to start anew."""
+        with self._guard:
+            return self._simulation.save()
+
+    def close(self) -> None:
+        """Nothing to release: the simulation goes with this object."""
+
+    def _carry_out(self) -> None:
+        while True:
+            try:
+                command = self._inbox.get_nowait()
+            except Empty:
+                return
+            self._simulation.submit(command)
+            if self._follower is not None:
+                self._follower.carried(self._simulation.now, command)
+
+    def _advance(self, until: Time) -> None:
+        """Run up to `until` in slices, until the budget is spent or somebody pauses."""
+        simulation, clock = self._simulation, self._clock
+        started = mark = clock()
+        while simulation.now < until and not self.paused and mark - started < BUDGET:
+            simulation.advance(min(until, simulation.now + self._slice))
+            mark, last = clock(), mark
+            if mark - last > SLICE:
+                self._slice = max(LEAST_SLICE, self._slice // 2)
+            elif simulation.now < until:
+                self._slice *= 2
+
+    def _events(self) -> list[Event]:
+        events = list(self._simulation.drain())
+        self._digest = digest(events, self._digest)
+        if self._follower is not None:
+            self._follower.reached(self._simulation.now, self._digest)
+        if self._opening:
+            events = self._opening + events
+            self._opening = []
+        return events
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+def digest(events: Iterable[Event], previous: int = 0) -> int:
+    """Carry a sum over the lines of history on."""
+    for event in events:
+        if isinstance(event, Happened):
+            previous = zlib.crc32(_ENCODER.encode(event), previous)
+    return previous

@@ -1,0 +1,112 @@
+"""The loop: poll → apply → freeze → publish, on a timer that decides nothing.
+
+A tick works about 20 ms at most, and the timer leaves at least as much between two, so that the screens get their turns
+and the process stays near half a core. What happens in the cluster depends on virtual times only.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from gpuconsole.backends.base import Backend, Clocked
+from gpuconsole.model.events import Event, Happened
+from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.state import ClusterState
+
+if TYPE_CHECKING:
+    from apscheduler.schedulers.background import BackgroundScheduler
+
+LOG = logging.getLogger(__name__)
+INTERVAL = 0.04
+"""Seconds from tick to tick: 20 ms of work, then as much rest."""
+REST = 0.005
+"""Seconds that are left to others after a tick, however long it took."""
+LONGEST = 0.25
+"""Seconds that a tick counts at most: a laptop that slept does not jump ahead by hours."""
+
+
+class Loop:
+    """Keeps the ClusterState up to date with a backend. Mutates; `tick` is called by one thread."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        publish: Callable[[Snapshot], None],
+        record: Callable[[Sequence[Happened]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._backend = backend
+        self._clocked = backend if isinstance(backend, Clocked) else None
+        self._publish = publish
+        self._record = record
+        self._clock = clock
+        self._state = ClusterState()
+        self._unrecorded: list[Happened] = []
+        self._scheduler: BackgroundScheduler | None = None
+        self._last = clock()
+        self.snapshot: Snapshot = EMPTY
+        self.renewed: float | None = None
+        """When the data were last renewed, by `clock`; None before the first tick."""
+        self.stalled = ""
+
+    def tick(self, elapsed: float) -> None:
+        """Let `elapsed` wall-clock seconds pass. Never raises: what goes wrong is logged and stands in `stalled`."""
+        try:
+            self._work(elapsed)
+        except Exception as error:
+            self._stall(f"{type(error).__name__}: {error}")
+        else:
+            self.stalled = ""
+
+    def start(self) -> None:
+        """Tick by a timer, in a thread of its own, until `stop`."""
+        from apscheduler.schedulers.background import BackgroundScheduler
+
+        # A tick that comes too late is left out, and its time counts in the next: no reason to warn.
+        logging.getLogger("apscheduler").setLevel(logging.ERROR)
+        self._scheduler = BackgroundScheduler(timezone="UTC")
+        self._last = self._clock()
+        self._scheduler.add_job(self._timed, "interval", seconds=INTERVAL, max_instances=1, coalesce=True)
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        """Stop the timer; a running tick ends first."""
+        if self._scheduler is not None:
+            self._scheduler.shutdown(wait=True)
+            self._scheduler = None
+
+    def _timed(self) -> None:
+        now = self._clock()
+        elapsed, self._last = min(LONGEST, now - self._last), now
+        self.tick(elapsed)
+        time.sleep(REST)
+
+    def _work(self, elapsed: float) -> None:
+        events = self._backend.poll(elapsed)
+        moved = self._apply(events)
+        if self._unrecorded:
+            self._record(self._unrecorded)
+            self._unrecorded = []
+        self.renewed = self._clock()
+        if moved or self.snapshot is EMPTY:
+            self.snapshot = self._state.freeze()
+            self._publish(self.snapshot)
+
+    def _apply(self, events: Iterable[Event]) -> bool:
+        """Take in events; True if anything changed, the time included."""
+        before, count = self._state.time, 0
+        for event in events:
+            self._state.apply(event)
+            count += 1
+            if isinstance(event, Happened):
+                self._unrecorded.append(event)
+        if self._clocked is not None:
+            self._state.time = max(self._state.time, self._clocked.now)
+        return count > 0 or self._state.time != before
+
+    def _stall(self, text: str) -> None:
+        if text != self.stalled:
+            LOG.exception("The loop is stalled")
+        self.stalled = text

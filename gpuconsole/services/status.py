@@ -1,0 +1,44 @@
+"""What the header says about the console itself: mode, source, engine, speed, age, and what is wrong."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+
+
+class Mode(StrEnum):
+    SIM = "SIM"
+    REPLAY = "REPLAY"
+    LIVE = "LIVE"
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """The console at one moment. Texts are for people; an empty text means that there is nothing to say."""
+
+    mode: Mode = Mode.SIM
+    source: str = ""
+    """Where the cluster comes from: a fixture's name, files."""
+    engine: str = ""
+    """Who admits: `Kueue 0.19`, or nothing where there is no queueing."""
+    policy: str = ""
+    """How: `fair sharing off · binpack · gangs`."""
+    speed: float | None = None
+    """Virtual seconds a second that were asked for; None where the time is not ours."""
+    reached: float | None = None
+    """The speed of late; lower than `speed` where there is too much to compute."""
+    paused: bool = False
+    nodes_synthesised: bool = False
+    read_only: bool = False
+    time: Time = 0
+    """Of the data."""
+    age: float = 0.0
+    """Wall-clock seconds since the data were last renewed."""
+    loading: bool = False
+    """No data came yet."""
+    stalled: str = ""
+    """Why the loop does not get on."""
+    worker: str = ""
+    """`on`, `off`, or what became of the worker process."""
+    history: str = ""
+    """Why the history is not kept, where it is not."""
