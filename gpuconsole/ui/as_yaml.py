@@ -1,0 +1,136 @@
+"""Any object of the model as YAML for reading: shaped like its manifest, amounts and moments as Kubernetes writes them.
+
+What the console keeps is shown, no more: fields that it does not read from the API server are not here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from gpuconsole.model.clock import format_span, format_time
+from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import format_quantity
+from gpuconsole.model.queues import Quota
+from gpuconsole.model.workloads import Job
+
+API_VERSIONS: Mapping[str, str] = {
+    "Namespace": "v1",
+    "LimitRange": "v1",
+    "Node": "v1",
+    "Pod": "v1",
+    "PriorityClass": "scheduling.k8s.io/v1",
+    "WorkloadPriorityClass": "kueue.x-k8s.io/v1beta2",
+    "Topology": "kueue.x-k8s.io/v1beta2",
+    "ResourceFlavor": "kueue.x-k8s.io/v1beta2",
+    "AdmissionCheck": "kueue.x-k8s.io/v1beta2",
+    "Cohort": "kueue.x-k8s.io/v1beta2",
+    "ClusterQueue": "kueue.x-k8s.io/v1beta2",
+    "LocalQueue": "kueue.x-k8s.io/v1beta2",
+    "Workload": "kueue.x-k8s.io/v1beta2",
+    "Job": "batch/v1",
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+    "RayJob": "ray.io/v1",
+    "RayCluster": "ray.io/v1",
+    "PyTorchJob": "kubeflow.org/v1",
+    "TFJob": "kubeflow.org/v1",
+    "MPIJob": "kubeflow.org/v2beta1",
+    "VolcanoQueue": "scheduling.volcano.sh/v1beta1",
+    "PodGroup": "scheduling.volcano.sh/v1beta1",
+    "NodePool": "karpenter.sh/v1",
+}
+
+_METADATA = {"name", "namespace", "uid", "created", "labels", "annotations"}
+_TOP = {"value", "global_default", "preemption_policy", "description"}
+_STATUS = {
+    *("conditions", "admission", "requeue", "reclaimable", "checks", "past_execution", "unhealthy_nodes"),
+    *("evictions", "parked", "phase", "gpus", "bound", "started", "finished", "deleted", "nominated_node"),
+    *("reason", "message", "done", "failures", "capacity", "allocatable", "ready", "synthesised", "named_only"),
+}
+_TIMES = {"created", "since", "at", "bound", "started", "finished", "deleted"}
+_SPANS = {"duration", "checkpoint_interval", "max_execution_time", "past_execution", "grace_period", "done"}
+_AMOUNTS = {
+    *("requests", "limits", "capacity", "allocatable", "usage", "overhead", "max", "min", "default"),
+    *("default_request", "min_resources", "capability", "deserved", "guarantee"),
+}
+_NAMES = {
+    "created": "creationTimestamp",
+    "since": "lastTransitionTime",
+    "queue": "queueName",
+    "requeue": "requeueState",
+}
+
+
+def as_yaml(thing: Object) -> str:
+    """Write the object as YAML. Strings keep what they hold; the pane that shows them cleans them."""
+    return yaml.safe_dump(as_manifest(thing), sort_keys=False, allow_unicode=True, width=10_000)
+
+
+def as_manifest(thing: Object) -> dict[str, Any]:
+    """The object in the form of its manifest: metadata, spec, status."""
+    kind = thing.kind if isinstance(thing, Job) else type(thing).__name__
+    parts: dict[str, dict[str, Any]] = {"metadata": {}, "": {}, "spec": {}, "status": {}}
+    for name, value in _fields(thing).items():
+        if name == "kind":
+            continue
+        part = "metadata" if name in _METADATA else "status" if name in _STATUS else "" if name in _TOP else "spec"
+        parts[part][_key(name)] = value
+    return {
+        "apiVersion": API_VERSIONS.get(kind, "v1"),
+        "kind": kind,
+        "metadata": parts["metadata"],
+        **parts[""],
+        **({"spec": parts["spec"]} if parts["spec"] else {}),
+        **({"status": parts["status"]} if parts["status"] else {}),
+    }
+
+
+def _fields(thing: Struct) -> dict[str, Any]:
+    """Fields that differ from their defaults, as plain values, by the model's own names."""
+    out: dict[str, Any] = {}
+    for field in msgspec.structs.fields(thing):
+        value = getattr(thing, field.name)
+        if field.name != "name" and (value is None or value == field.default or value in ("", (), {})):
+            continue
+        out[field.name] = _value(field.name, value)
+    return out
+
+
+def _value(name: str, value: Any) -> Any:
+    match value:
+        case bool() | float():
+            return value
+        case int() if name in _TIMES:
+            return format_time(value)
+        case int() if name in _SPANS:
+            return format_span(value)
+        case int():
+            return int(value)
+        case str():
+            return str(value)
+        case Struct():
+            return {_key(key): inner for key, inner in _fields(value).items()}
+        case Mapping():
+            return {key: _entry(name, key, inner) for key, inner in value.items()}
+        case tuple() | frozenset():
+            return [_value(name, inner) for inner in value]
+    return str(value)
+
+
+def _entry(name: str, key: str, value: Any) -> Any:
+    if isinstance(value, Quota):
+        limits = (("nominalQuota", value.nominal), ("borrowingLimit", value.borrowing_limit))
+        amounts = (*limits, ("lendingLimit", value.lending_limit))
+        return {title: format_quantity(key, amount) for title, amount in amounts if amount is not None}
+    if name in _AMOUNTS and isinstance(value, int):
+        return format_quantity(key, value)
+    return _value(name, value)
+
+
+def _key(name: str) -> str:
+    if name in _NAMES:
+        return _NAMES[name]
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,213 @@
+"""Job templates of the submit form: a filled-in request becomes the manifest that would be sent.
+
+To add a template, write one function from `Request` to a manifest and add one line to `TEMPLATES`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from msgspec import Struct
+
+from gpuconsole.model.clock import HOUR, MINUTE, Span, format_span
+from gpuconsole.model.quantity import CPU, GPU, MEMORY
+
+Manifest = dict[str, Any]
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+DURATION = "gpuconsole.io/duration"
+CHECKPOINT = "gpuconsole.io/checkpoint-interval"
+
+CPU_PER_GPU = 8
+MEMORY_PER_GPU = 64
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """What the form asks for. `covered` are the resources that the queue has quota for, where that is known."""
+
+    namespace: str
+    name: str
+    queue: str = ""
+    """LocalQueue; empty for a job that no queue manages."""
+    priority_class: str = ""
+    """A WorkloadPriorityClass, or a PriorityClass where there is no queue."""
+    gpus: int = 1
+    """GPUs of one pod."""
+    pods: int = 1
+    duration: Span | None = None
+    checkpoint: Span | None = None
+    resource: str = GPU
+    covered: frozenset[str] = frozenset()
+
+
+class Template(Struct, frozen=True, kw_only=True):
+    """A kind of job that the form offers, with the sizes that it starts from."""
+
+    id: str
+    title: str
+    build: Callable[[Request], Manifest]
+    gpus: int
+    pods: int
+    duration: Span
+    checkpoint: Span | None = None
+
+    def text(self, request: Request) -> str:
+        """The manifest as YAML, as the preview shows it."""
+        return yaml.safe_dump(self.build(request), sort_keys=False, allow_unicode=True, width=1000)
+
+
+def _metadata(request: Request) -> Manifest:
+    labels = {}
+    if request.queue:
+        labels[QUEUE_LABEL] = request.queue
+        if request.priority_class:
+            labels[PRIORITY_LABEL] = request.priority_class
+    annotations = {}
+    if request.duration is not None:
+        annotations[DURATION] = format_span(request.duration)
+    if request.checkpoint is not None:
+        annotations[CHECKPOINT] = format_span(request.checkpoint)
+    metadata: Manifest = {"name": request.name, "namespace": request.namespace}
+    if labels:
+        metadata["labels"] = labels
+    if annotations:
+        metadata["annotations"] = annotations
+    return metadata
+
+
+def _container(request: Request, name: str, image: str) -> Manifest:
+    requests: dict[str, str] = {}
+    units = max(1, request.gpus)
+    if CPU in request.covered:
+        requests[CPU] = str(CPU_PER_GPU * units)
+    if MEMORY in request.covered:
+        requests[MEMORY] = f"{MEMORY_PER_GPU * units}Gi"
+    limits = {request.resource: str(request.gpus)} if request.gpus else {}
+    requests.update(limits)
+    return {"name": name, "image": image, "resources": {"requests": requests, "limits": limits}}
+
+
+def _pod(request: Request, name: str, image: str, restart: str = "Never") -> Manifest:
+    spec: Manifest = {"restartPolicy": restart}
+    if not request.queue and request.priority_class:
+        spec["priorityClassName"] = request.priority_class
+    # GPU nodes are commonly tainted so that only GPU pods land there.
+    spec["tolerations"] = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
+    spec["containers"] = [_container(request, name, image)]
+    return {"spec": spec}
+
+
+def _job(request: Request, name: str, image: str) -> Manifest:
+    spec: Manifest = {"parallelism": request.pods, "completions": request.pods}
+    if request.pods > 1:
+        spec["completionMode"] = "Indexed"
+    if request.queue:
+        spec["suspend"] = True
+    spec["template"] = _pod(request, name, image)
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(request), "spec": spec}
+
+
+def notebook(request: Request) -> Manifest:
+    """A pod that a person works in."""
+    return _job(request, "notebook", "jupyter/pytorch-notebook:latest")
+
+
+def training(request: Request) -> Manifest:
+    """One pod with the GPUs of a whole node."""
+    return _job(request, "train", "pytorch/pytorch:latest")
+
+
+def sweep(request: Request) -> Manifest:
+    """Many small pods that know their index."""
+    return _job(request, "trial", "pytorch/pytorch:latest")
+
+
+def inference(request: Request) -> Manifest:
+    """Replicas of a server, as a job that runs for a long time."""
+    return _job(request, "server", "vllm/vllm-openai:latest")
+
+
+def pytorch(request: Request) -> Manifest:
+    """A master and its workers (Kubeflow trainer v1)."""
+    pod = _pod(request, "pytorch", "pytorch/pytorch:latest")
+    replicas: Manifest = {"Master": {"replicas": 1, "restartPolicy": "OnFailure", "template": pod}}
+    if request.pods > 1:
+        worker = _pod(request, "pytorch", "pytorch/pytorch:latest")
+        replicas["Worker"] = {"replicas": request.pods - 1, "restartPolicy": "OnFailure", "template": worker}
+    spec: Manifest = {"pytorchReplicaSpecs": replicas}
+    if request.queue:
+        spec = {"runPolicy": {"suspend": True}, **spec}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": _metadata(request), "spec": spec}
+
+
+def jobset(request: Request) -> Manifest:
+    """A JobSet with one replicated job, a pod each."""
+    job = {
+        "parallelism": request.pods,
+        "completions": request.pods,
+        "backoffLimit": 0,
+        "template": _pod(request, "worker", "pytorch/pytorch:latest"),
+    }
+    spec: Manifest = {"replicatedJobs": [{"name": "workers", "replicas": 1, "template": {"spec": job}}]}
+    if request.queue:
+        spec = {"suspend": True, **spec}
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": _metadata(request), "spec": spec}
+
+
+def rayjob(request: Request) -> Manifest:
+    """A RayJob whose head has no GPU and whose workers do the work."""
+    head = _pod(Request(namespace=request.namespace, name=request.name, gpus=0, covered=request.covered), "head", _RAY)
+    group = {
+        "groupName": "gpu",
+        "replicas": request.pods,
+        "minReplicas": request.pods,
+        "maxReplicas": request.pods,
+        "template": _pod(request, "worker", _RAY),
+    }
+    cluster = {"headGroupSpec": {"template": head}, "workerGroupSpecs": [group]}
+    spec: Manifest = {"entrypoint": "python train.py", "shutdownAfterJobFinishes": True, "rayClusterSpec": cluster}
+    if request.queue:
+        spec = {"suspend": True, **spec}
+    return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": _metadata(request), "spec": spec}
+
+
+_RAY = "rayproject/ray:latest"
+
+TEMPLATES: tuple[Template, ...] = (
+    Template(id="notebook", title="Notebook: 1 GPU", build=notebook, gpus=1, pods=1, duration=4 * HOUR),
+    Template(
+        id="training",
+        title="Training: one pod of 8 GPUs",
+        build=training,
+        gpus=8,
+        pods=1,
+        duration=8 * HOUR,
+        checkpoint=30 * MINUTE,
+    ),
+    Template(
+        id="pytorch",
+        title="Distributed: PyTorchJob 4 × 8",
+        build=pytorch,
+        gpus=8,
+        pods=4,
+        duration=12 * HOUR,
+        checkpoint=HOUR,
+    ),
+    Template(
+        id="jobset",
+        title="Distributed: JobSet 2 × 8",
+        build=jobset,
+        gpus=8,
+        pods=2,
+        duration=6 * HOUR,
+        checkpoint=HOUR,
+    ),
+    Template(id="rayjob", title="Ray: head and 4 workers", build=rayjob, gpus=1, pods=4, duration=3 * HOUR),
+    Template(id="sweep", title="Sweep: 8 pods of 1 GPU", build=sweep, gpus=1, pods=8, duration=HOUR),
+    Template(id="inference", title="Inference: 4 replicas", build=inference, gpus=1, pods=4, duration=24 * HOUR),
+)
+"""In the order in which the form offers them."""
+
+
+BY_ID = {template.id: template for template in TEMPLATES}
