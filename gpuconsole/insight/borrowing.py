@@ -1,0 +1,65 @@
+"""Which workloads stand on borrowed quota: those that would have to go first if it were wanted back."""
+
+from collections import defaultdict
+
+from gpuconsole.insight.demand import FlavorResource, held
+from gpuconsole.insight.once import once
+from gpuconsole.insight.tally import tally
+from gpuconsole.model.resources import is_gpu
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+
+
+def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
+    """ClusterQueue → GPUs that it uses beyond its nominal quota, by (flavor, resource); others are left out."""
+    over: dict[str, dict[FlavorResource, int]] = {}
+    for name, usage in tally(snapshot).usage.items():
+        queue = snapshot.cluster_queues.get(name)
+        quotas = queue.quotas() if queue is not None else {}
+        beyond = {
+            pair: used - (quotas[pair].nominal if pair in quotas else 0)
+            for pair, used in usage.items()
+            if is_gpu(pair[1]) and used > (quotas[pair].nominal if pair in quotas else 0)
+        }
+        if beyond:
+            over[name] = beyond
+    return over
+
+
+@once
+def borrowed_gpus(snapshot: Snapshot) -> dict[str, int]:
+    """Workload → how many of its GPUs are borrowed; workloads that borrow none are left out.
+
+    Quota has no owner inside a ClusterQueue, so this is an attribution: the borrowed part is charged in the order in
+    which Kueue would choose victims there, lowest priority first, then the newest reservation.
+    """
+    over = over_nominal(snapshot)
+    if not over:
+        return {}
+    holders: dict[str, list[Workload]] = defaultdict(list)
+    for workload in snapshot.workloads.all():
+        if workload.admission is not None and workload.cluster_queue in over and workload.reserved:
+            holders[workload.cluster_queue].append(workload)
+    charged: dict[str, int] = {}
+    for queue, workloads in holders.items():
+        for workload in sorted(workloads, key=victim_order):
+            borrows = _charge(workload, over[queue])
+            if borrows:
+                charged[workload.key] = borrows
+    return charged
+
+
+def victim_order(workload: Workload) -> tuple[int, int, str]:
+    """Sort key of victims inside one ClusterQueue: lowest priority, newest reservation, uid (Kueue §7.3)."""
+    reserved = workload.condition("QuotaReserved")
+    return workload.priority, -(reserved.since if reserved is not None else 0), workload.uid
+
+
+def _charge(workload: Workload, left: dict[FlavorResource, int]) -> int:
+    total = 0
+    for pair, amount in held(workload):
+        part = min(amount, left.get(pair, 0))
+        if part:
+            left[pair] -= part
+            total += part
+    return total
