@@ -22,13 +22,14 @@ from gpuconsole.model.resources import Resources, short
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, PodSet, Workload, phase
-from gpuconsole.ui.widgets.textpane import BLANK, DIM, Line, field, heading, line
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
 
 EVENTS = 30
 """So many of the newest events are listed."""
 
 
-def describe(snapshot: Snapshot, table: str, key: str) -> list[Line] | None:
+def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
     """The description of an object, or None where the Snapshot does not (or no longer) hold it."""
     thing: Object | None = getattr(snapshot, table).get(key)
     if thing is None:
@@ -57,19 +58,19 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Line] | None:
     return [*lines, *events(_about(snapshot.recent, table, key), snapshot.time)]
 
 
-def events(rows: Iterable[Happened], now: Time) -> list[Line]:
+def events(rows: Iterable[Happened], now: Time) -> list[Painted]:
     """The newest lines of history, oldest first, as kubectl describe lists them."""
     newest = list(rows)[-EVENTS:]
     lines = [BLANK, heading("Events")]
     if not newest:
-        return [*lines, line(("  none that the console remembers", DIM))]
+        return [*lines, line(("  none that the console remembers", "dim"))]
     return [*lines, *(_event(row, now) for row in newest)]
 
 
-def _event(row: Happened, now: Time) -> Line:
+def _event(row: Happened, now: Time) -> Painted:
     facts = [row.reason, f"by {row.by}" if row.by else "", f"on {row.node}" if row.node else "", row.message]
     age = format_span(max(0, now - row.time))
-    return line((f"  {age + ' ago':>12}  ", DIM), f"{row.what:<16} ", " · ".join(fact for fact in facts if fact))
+    return line((f"  {age + ' ago':>12}  ", "dim"), f"{row.what:<16} ", " · ".join(fact for fact in facts if fact))
 
 
 def _about(rows: Iterable[Happened], table: str, key: str) -> list[Happened]:
@@ -90,7 +91,7 @@ def _kind(thing: Object) -> str:
     return thing.kind if isinstance(thing, Job) else type(thing).__name__
 
 
-def _metadata(thing: Any) -> list[Line]:
+def _metadata(thing: Any) -> list[Painted]:
     lines = []
     if getattr(thing, "created", 0):
         lines.append(field("Created", format_time(thing.created)))
@@ -99,7 +100,7 @@ def _metadata(thing: Any) -> list[Line]:
     return lines
 
 
-def _map(title: str, values: Mapping[str, object]) -> list[Line]:
+def _map(title: str, values: Mapping[str, object]) -> list[Painted]:
     titles = [title, *[""] * len(values)]
     return [field(name, f"{key}={value}") for name, (key, value) in zip(titles, values.items(), strict=False)]
 
@@ -108,7 +109,7 @@ def _amounts(resources: Resources) -> str:
     return ", ".join(f"{name} {format_quantity(name, resources[name])}" for name in short(resources)) or "nothing"
 
 
-def _workload(snapshot: Snapshot, workload: Workload) -> list[Line]:
+def _workload(snapshot: Snapshot, workload: Workload) -> list[Painted]:
     lines = [
         field("Phase", phase(workload)),
         field("Owner", workload.owner or "none"),
@@ -127,13 +128,13 @@ def _workload(snapshot: Snapshot, workload: Workload) -> list[Line]:
     for condition in workload.conditions:
         since = format_span(max(0, snapshot.time - condition.since))
         status = "True " if condition.status else "False"
-        lines.append(line(f"  {condition.type:<16} {status} ", (f"{since:>8}  ", DIM), condition.reason))
+        lines.append(line(f"  {condition.type:<16} {status} ", (f"{since:>8}  ", "dim"), condition.reason))
         if condition.message:
             lines.append(line(f"    {condition.message}"))
     return lines
 
 
-def _pod_sets(pod_sets: Iterable[PodSet]) -> list[Line]:
+def _pod_sets(pod_sets: Iterable[PodSet]) -> list[Painted]:
     lines = [BLANK, heading("Pod sets")]
     for pod_set in pod_sets:
         least = f" (at least {pod_set.min_count})" if pod_set.min_count is not None else ""
@@ -149,7 +150,7 @@ def _toleration(toleration: Toleration) -> str:
     return f"{key}{value}:{toleration.effect or 'any effect'}"
 
 
-def _job(snapshot: Snapshot, job: Job) -> list[Line]:
+def _job(snapshot: Snapshot, job: Job) -> list[Painted]:
     spans = (("Duration", job.duration), ("Checkpoint every", job.checkpoint_interval), ("Safe work", job.done))
     pods = [pod for pod in snapshot.pods.all() if pod.job == job.key]
     return [
@@ -163,7 +164,7 @@ def _job(snapshot: Snapshot, job: Job) -> list[Line]:
     ]
 
 
-def _pods(pods: Iterable[Pod]) -> list[Line]:
+def _pods(pods: Iterable[Pod]) -> list[Painted]:
     lines = [BLANK, heading("Pods")]
     for pod in pods:
         indices = " GPU " + ",".join(map(str, pod.gpus)) if pod.gpus else ""
@@ -171,7 +172,7 @@ def _pods(pods: Iterable[Pod]) -> list[Line]:
     return lines if len(lines) > 2 else []
 
 
-def _pod(pod: Pod) -> list[Line]:
+def _pod(pod: Pod) -> list[Painted]:
     moments = (("Bound", pod.bound), ("Started", pod.started), ("Finished", pod.finished), ("Deleted", pod.deleted))
     return [
         field("Phase", pod.phase),
@@ -186,7 +187,7 @@ def _pod(pod: Pod) -> list[Line]:
     ]
 
 
-def _node(snapshot: Snapshot, node: Node) -> list[Line]:
+def _node(snapshot: Snapshot, node: Node) -> list[Painted]:
     pods = [pod for pod in snapshot.pods.all() if pod.node == node.name and not pod.done]
     return [
         field("Ready", "yes" if node.ready else "no"),
@@ -199,11 +200,11 @@ def _node(snapshot: Snapshot, node: Node) -> list[Line]:
     ]
 
 
-def _taints(taints: Iterable[Any]) -> list[Line]:
+def _taints(taints: Iterable[Any]) -> list[Painted]:
     return [field("Taint", f"{taint.key}={taint.value}:{taint.effect}") for taint in taints]
 
 
-def _quota_owner(owner: ClusterQueue | Cohort) -> list[Line]:
+def _quota_owner(owner: ClusterQueue | Cohort) -> list[Painted]:
     lines = [field("Fair weight", owner.fair_weight)]
     if isinstance(owner, ClusterQueue):
         lines += [
@@ -222,7 +223,7 @@ def _quota_owner(owner: ClusterQueue | Cohort) -> list[Line]:
     return [*lines, *(_quota(flavor, resource, quota) for (flavor, resource), quota in owner.quotas().items())]
 
 
-def _quota(flavor: str, resource: str, quota: Quota) -> Line:
+def _quota(flavor: str, resource: str, quota: Quota) -> Painted:
     limits = (("borrows up to", quota.borrowing_limit), ("lends up to", quota.lending_limit))
     extra = "".join(f", {name} {format_quantity(resource, limit)}" for name, limit in limits if limit is not None)
     return line(f"  {flavor:<18} {resource:<16} {format_quantity(resource, quota.nominal)}{extra}")
@@ -242,6 +243,6 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
 )
 
 
-def _plain(thing: object) -> list[Line]:
+def _plain(thing: object) -> list[Painted]:
     names = next(names for kind, names in _SHOWN if isinstance(thing, kind))
     return [field(name.replace("_", " ").capitalize(), getattr(thing, name)) for name in names]

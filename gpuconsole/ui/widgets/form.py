@@ -1,0 +1,180 @@
+"""A form of one-line fields, worked by keyboard alone: ↑/↓ and tab move, ←/→ change a choice, enter opens its list."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Input, Select, Static
+
+from gpuconsole.model.text import clean
+
+Choices = Sequence[tuple[str, str]]
+"""(value, what people read), in the order of the list."""
+
+
+class Picker(Select[str], inherit_bindings=False):
+    """A choice of a list; its texts are never markup."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,space", "show_overlay", "Open the list", show=False),
+        Binding("left", "turn(-1)", "Choose the one before", show=False),
+        Binding("right", "turn(1)", "Choose the next", show=False),
+    ]
+
+    def __init__(self, choices: Choices, value: str, *, id: str | None = None) -> None:
+        self.choices = list(choices) or [("", "–")]
+        values = [choice for choice, _ in self.choices]
+        chosen = value if value in values else values[0]
+        super().__init__(_options(self.choices), value=chosen, allow_blank=False, compact=True, id=id)
+
+    @property
+    def chosen(self) -> str:
+        return self.value if isinstance(self.value, str) else ""
+
+    def offer(self, choices: Choices, value: str | None = None) -> None:
+        """Offer other choices; the chosen one stays where it is still offered."""
+        choices = list(choices) or [("", "–")]
+        if choices == self.choices and value in (None, self.chosen):
+            return
+        wanted = self.chosen if value is None else value
+        self.choices = choices
+        self.set_options(_options(choices))
+        if wanted in [choice for choice, _ in choices]:
+            self.value = wanted
+
+    def action_turn(self, way: int) -> None:
+        """Choose a neighbour of the chosen one."""
+        values = [choice for choice, _ in self.choices]
+        position = values.index(self.chosen) if self.chosen in values else 0
+        self.value = values[(position + way) % len(values)]
+
+
+def _options(choices: Choices) -> list[tuple[Text, str]]:
+    # Text, because Select looks through Text (and str, which would be markup) when a person types to search.
+    return [(Text(clean(words), no_wrap=True, overflow="ellipsis"), value) for value, words in choices]
+
+
+class Entry(Input):
+    """A one-line text or number."""
+
+    def __init__(self, value: str, *, number: bool = False, limit: int = 63, id: str | None = None) -> None:
+        super().__init__(
+            clean(value),
+            type="integer" if number else "text",
+            max_length=limit,
+            compact=True,
+            id=id,
+            select_on_focus=True,
+        )
+
+
+class Field(Horizontal):
+    """A label and its control, with room for what is wrong with the value."""
+
+    DEFAULT_CSS = """
+    Field { height: 1; }
+    Field > .field--label { width: 13; color: $text-muted; }
+    Field:focus-within > .field--label { color: $accent; text-style: bold; }
+    Field > Entry { width: 1fr; }
+    Field > Picker { width: 1fr; height: 1; }
+    Field > .field--problem { width: auto; max-width: 50%; height: 1; color: $text-error; padding: 0 0 0 1; }
+    """
+
+    def __init__(self, label: str, control: Entry | Picker) -> None:
+        super().__init__()
+        self._label = label
+        self.control = control
+        self._problem = Static("", classes="field--problem", markup=False)
+
+    def compose(self) -> ComposeResult:
+        yield Static(self._label, classes="field--label", markup=False)
+        yield self.control
+        yield self._problem
+
+    def complain(self, problem: str) -> None:
+        """Say what is wrong with the value; an empty text takes it back."""
+        self._problem.update(Content(f"✖ {clean(problem)}" if problem else ""))
+
+
+class Form(VerticalScroll):
+    """Fields under each other. Posts `Changed` whenever a value changes, with all values by field id."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "step(-1)", "Field above", show=False),
+        Binding("down", "step(1)", "Field below", show=False),
+    ]
+    DEFAULT_CSS = """
+    Form { height: auto; }
+    """
+
+    class Changed(Message):
+        """A value changed."""
+
+        def __init__(self, form: "Form", field: str) -> None:
+            super().__init__()
+            self.form = form
+            self.field = field
+
+    def __init__(self, fields: Sequence[Field], *, id: str | None = None) -> None:
+        super().__init__(id=id, can_focus=False)
+        self.fields = {field.control.id or "": field for field in fields}
+
+    def compose(self) -> ComposeResult:
+        yield from self.fields.values()
+
+    @property
+    def values(self) -> dict[str, str]:
+        """What stands in each field now."""
+        return {name: _value(field.control) for name, field in self.fields.items()}
+
+    def put(self, name: str, value: str) -> None:
+        """Fill a field in."""
+        control = self.fields[name].control
+        if isinstance(control, Picker):
+            control.offer(control.choices, value)
+        else:
+            control.value = clean(value)
+
+    def picker(self, name: str) -> Picker:
+        control = self.fields[name].control
+        if not isinstance(control, Picker):
+            raise TypeError(f"field {name} is no choice")
+        return control
+
+    def complain(self, problems: dict[str, str]) -> None:
+        """Say what is wrong, by field id; fields that are not named are fine."""
+        for name, field in self.fields.items():
+            field.complain(problems.get(name, ""))
+
+    def action_step(self, way: int) -> None:
+        """Move the focus to the field above or below."""
+        controls = [field.control for field in self.fields.values()]
+        focused = [position for position, control in enumerate(controls) if control.has_focus]
+        position = (focused[0] if focused else 0) + way
+        if 0 <= position < len(controls):
+            controls[position].focus()
+        elif way > 0:
+            self.screen.focus_next()
+        else:
+            self.screen.focus_previous()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.post_message(self.Changed(self, event.input.id or ""))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.action_step(1)
+
+    def on_select_changed(self, event: Select.Changed) -> None:
+        event.stop()
+        self.post_message(self.Changed(self, event.select.id or ""))
+
+
+def _value(control: Entry | Picker) -> str:
+    return control.chosen if isinstance(control, Picker) else control.value

@@ -1,0 +1,293 @@
+"""The GPU map: one cell a GPU, nodes flowing over the lines, coloured by state, queue or owner.
+
+Only visible lines are drawn. A cell always has a glyph too, so that the map reads without colour: by state the glyphs
+of the states, by queue the letter of the legend, by owner the first letter of the workload's name.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from itertools import groupby
+from string import ascii_letters
+from typing import ClassVar
+from zlib import crc32
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widget import Widget
+
+from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState
+from gpuconsole.model.text import clean
+from gpuconsole.ui import paint
+from gpuconsole.ui.paint import ROLE_CLASSES, Painted, fitted, join
+
+SERIES = 8
+MAX_NAME = 24
+GAP = 3
+GLYPHS = {
+    GpuState.OWN: "▣",
+    GpuState.BORROWED: paint.GLYPHS["borrowed"],
+    GpuState.IDLE: paint.GLYPHS["idle"],
+    GpuState.FAULT: paint.GLYPHS["fault"],
+    GpuState.HELD: paint.GLYPHS["held"],
+}
+WORDS = {
+    GpuState.OWN: "in own quota",
+    GpuState.BORROWED: "borrowed",
+    GpuState.IDLE: "idle",
+    GpuState.FAULT: "fault",
+    GpuState.HELD: "held",
+}
+FREE = (GpuState.IDLE, GpuState.FAULT, GpuState.HELD)
+
+
+class ColourBy(StrEnum):
+    """What a cell's colour and glyph tell."""
+
+    STATE = "state"
+    QUEUE = "queue"
+    OWNER = "owner"
+
+    @property
+    def next(self) -> "ColourBy":
+        ways = list(ColourBy)
+        return ways[(ways.index(self) + 1) % len(ways)]
+
+
+class Look:
+    """Glyph and colour role of each cell, for one set of rows; queues keep their letters while they exist."""
+
+    def __init__(self, by: ColourBy, rows: Iterable[GpuRow]) -> None:
+        self.by = by
+        self.counts: Counter[str] = Counter()
+        self.states: Counter[GpuState] = Counter()
+        for row in rows:
+            for cell in row.cells:
+                self.states[cell.state] += 1
+                if cell.state not in FREE:
+                    self.counts[cell.queue if by is ColourBy.QUEUE else cell.workload or cell.pod] += 1
+        names = sorted(self.counts) if by is ColourBy.QUEUE else ()
+        self._letters = {name: ascii_letters[26:][position % 26] for position, name in enumerate(names)}
+        self._series = {name: f"series-{position % SERIES + 1}" for position, name in enumerate(names)}
+
+    def cell(self, cell: GpuCell) -> tuple[str, str]:
+        """(glyph, role) of a cell."""
+        if self.by is ColourBy.STATE or cell.state in FREE:
+            return GLYPHS[cell.state], cell.state
+        return self.owned(cell.queue if self.by is ColourBy.QUEUE else cell.workload or cell.pod)
+
+    def owned(self, name: str) -> tuple[str, str]:
+        """(glyph, role) of a queue's or a workload's cells."""
+        if self.by is ColourBy.QUEUE:
+            return self._letters.get(name, "▣") if name else "▣", self._series.get(name, "series-1")
+        first = clean(name.rpartition("/")[2][:1]) or "▣"
+        return (first if cell_len(first) == 1 else "▣"), f"series-{crc32(name.encode()) % SERIES + 1}"
+
+    def legend(self) -> Painted:
+        """What the map shows, most GPUs first."""
+        free = [state for state in FREE if self.states[state]]
+        entries: list[Painted] = []
+        if self.by is ColourBy.STATE:
+            free = [state for state in (GpuState.OWN, GpuState.BORROWED) if self.states[state]] + free
+        else:
+            for name, count in self.counts.most_common():
+                entries.append((self.owned(name), (f" {name or 'no queue'} {count}", "")))
+        entries += [((GLYPHS[state], state), (f" {WORDS[state]} {self.states[state]}", "")) for state in free]
+        return join(entries)
+
+
+def style_of(widget: Widget, role: str) -> Style:
+    """The colour of a role, those of the map (`series-1`, `cursor`) included."""
+    name = f"role--{role}" if role in paint.ROLES else f"gpumap--{role}"
+    return widget.get_component_rich_style(name, partial=True)
+
+
+COMPONENTS = {
+    "gpumap--cursor",
+    "gpumap--marked",
+    *(f"gpumap--series-{number}" for number in range(1, SERIES + 1)),
+    *ROLE_CLASSES,
+}
+
+
+class Legend(Widget):
+    """One line that says what the map's glyphs and colours mean, and how many GPUs have each."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS
+
+    look: reactive[Look] = reactive(Look(ColourBy.STATE, ()), always_update=True)
+
+    def render_line(self, y: int) -> Strip:
+        base = self.rich_style
+        text: Painted = ((f"by {self.look.by}  ", "dim"), *self.look.legend())
+        return Strip(fitted(text, self.content_size.width, base, partial(style_of, self)))
+
+
+class GpuMap(ScrollView, can_focus=True):
+    """Nodes as blocks `name ▣▣▣▣○○○○`, with a cursor on a node."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS
+
+    colour: reactive[ColourBy] = reactive(ColourBy.STATE)
+
+    @dataclass
+    class Moved(Message):
+        """The cursor is on another node."""
+
+        node: str
+
+    @dataclass
+    class Opened(Message):
+        """Enter or a click on the node under the cursor."""
+
+        node: str
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._rows: Sequence[GpuRow] = ()
+        self._marked: frozenset[str] = frozenset()
+        self._cursor = 0
+        self._look = Look(ColourBy.STATE, ())
+        self._columns = 1
+        self._name_width = 8
+        self._block = 20
+        self._strips: dict[int, Strip] = {}
+
+    @property
+    def cursor_key(self) -> str:
+        """Name of the node under the cursor, or nothing where there are no nodes."""
+        return self._rows[self._cursor].node if self._rows else ""
+
+    @property
+    def look(self) -> Look:
+        return self._look
+
+    def show(self, rows: Sequence[GpuRow], marked: frozenset[str] = frozenset()) -> None:
+        """Show these nodes; the cursor stays on its node while that is there."""
+        key = self.cursor_key
+        self._rows, self._marked = rows, marked
+        self.select(key)
+        self._cursor = min(self._cursor, max(0, len(rows) - 1))
+        self._recolour()
+
+    def select(self, node: str) -> None:
+        """Put the cursor on this node, if it is there."""
+        position = next((position for position, row in enumerate(self._rows) if row.node == node), None)
+        if position is not None:
+            self._go(position)
+
+    def watch_colour(self) -> None:
+        self._recolour()
+
+    def on_resize(self) -> None:
+        self._arrange()
+
+    def _recolour(self) -> None:
+        self._look = Look(self.colour, self._rows)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        cells = max((len(row.cells) for row in self._rows), default=0)
+        self._name_width = min(MAX_NAME, max((cell_len(clean(row.node)) for row in self._rows), default=8))
+        self._block = self._name_width + 1 + cells + GAP
+        width = self.scrollable_content_region.width
+        self._columns = max(1, (width + GAP) // self._block)
+        lines = -(-len(self._rows) // self._columns)
+        self.virtual_size = Size(max(1, width), lines)
+        self._strips.clear()
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._strips.clear()
+
+    def render_line(self, y: int) -> Strip:
+        width = self.scrollable_content_region.width
+        number = y + self.scroll_offset.y
+        strip = self._strips.get(number)
+        if strip is None:
+            strip = self._strips[number] = self._line(number).extend_cell_length(width, self.rich_style)
+        return strip.crop(0, width)
+
+    def _line(self, number: int) -> Strip:
+        first = number * self._columns
+        segments: list[Segment] = []
+        base = self.rich_style
+        for position in range(first, min(first + self._columns, len(self._rows))):
+            row = self._rows[position]
+            at_cursor = position == self._cursor and self.has_focus
+            segments += self._node(row, base, at_cursor)
+        return Strip(segments)
+
+    def _node(self, row: GpuRow, base: Style, at_cursor: bool) -> list[Segment]:
+        role = "cursor" if at_cursor else self._name_role(row)
+        name = set_cell_size(clean(row.node), self._name_width)
+        segments = [Segment(name, self._style(role, base)), Segment(" ", base)]
+        looks = [self._look.cell(cell) for cell in row.cells]
+        for cell_role, run in groupby(looks, key=lambda look: look[1]):
+            segments.append(Segment("".join(glyph for glyph, _ in run), self._style(cell_role, base)))
+        blank = self._block - self._name_width - 1 - len(looks)
+        segments.append(Segment(" " * blank, base))
+        return segments
+
+    def _name_role(self, row: GpuRow) -> str:
+        if row.node in self._marked:
+            return "marked"
+        if not row.ready:
+            return "fault"
+        return "held" if row.cordoned else ""
+
+    def _style(self, role: str, base: Style) -> Style:
+        return base + style_of(self, role) if role else base
+
+    def _go(self, position: int) -> None:
+        position = max(0, min(position, len(self._rows) - 1))
+        if position == self._cursor or not self._rows:
+            return
+        for changed in (self._cursor, position):
+            self._strips.pop(changed // self._columns, None)
+        self._cursor = position
+        self.scroll_to_region(Region(0, position // self._columns, 1, 1), animate=False, force=True)
+        self.refresh()
+        self.post_message(self.Moved(self.cursor_key))
+
+    def on_focus(self) -> None:
+        self._strips.clear()
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self._strips.clear()
+        self.refresh()
+
+    def action_move(self, right: int, down: int) -> None:
+        """Move the cursor by nodes and lines."""
+        target = self._cursor + right + down * self._columns
+        if 0 <= target < len(self._rows):
+            self._go(target)
+
+    def action_edge(self, way: int) -> None:
+        """Move the cursor to the first or the last node."""
+        self._go(0 if way < 0 else len(self._rows) - 1)
+
+    def action_page(self, way: int) -> None:
+        """Move the cursor by a page of lines."""
+        self._go(self._cursor + way * self._columns * max(1, self.scrollable_content_region.height - 1))
+
+    def action_open(self) -> None:
+        if self._rows:
+            self.post_message(self.Opened(self.cursor_key))
+
+    def on_click(self, event: events.Click) -> None:
+        line, column = event.y + self.scroll_offset.y, event.x // self._block
+        position = line * self._columns + column
+        if column < self._columns and position < len(self._rows):
+            self._go(position)
