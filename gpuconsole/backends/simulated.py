@@ -63,11 +63,11 @@ class SimulatedBackend(Clockwork):
     def open(self) -> None:
         """Make the objects that exist already the first events."""
         with self._guard:
-            simulation = self._simulation
-            simulation.drain()
-            snapshot = simulation.snapshot()
-            self._opening = [Applied(simulation.now, thing) for thing in snapshot.objects()]
-            self._opening.extend(snapshot.recent)
+            told = [event for event in self._simulation.drain() if isinstance(event, Happened)]
+            snapshot = self._simulation.snapshot()
+            self._opening = [Applied(snapshot.time, thing) for thing in snapshot.objects()]
+            # A simulation made from objects tells all its past; one made from a snapshot knows the end of it.
+            self._opening.extend(told or snapshot.recent)
 
     def submit(self, command: Command) -> None:
         self._inbox.put(command)

@@ -1,0 +1,127 @@
+"""One Config, read once at the start: options win over the environment, that over the file.
+
+The file is `config.yaml` in the user's configuration folder (`GPUCONSOLE_CONFIG` names another). A setting `a.b` is
+`GPUCONSOLE_A__B` in the environment.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.errors import ConfigError
+
+PREFIX = "GPUCONSOLE_"
+
+
+class Simulation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a simulation starts."""
+
+    seed: int = 0
+    speed: float = 60.0
+    """Virtual seconds a second, 1 to 10,000."""
+    gpus_per_node: int = 8
+    """GPUs of a node that is made because the input has none."""
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings."""
+
+    theme: str = ""
+    """Name of a theme; empty = the dark one, or none with NO_COLOR."""
+    state_dir: str = ""
+    """Folder of the history and the log; empty = the user's state folder."""
+    read_only: bool = False
+    worker: bool = True
+    """Compute what-ifs in a process of their own."""
+    simulation: Simulation = Simulation()
+
+    @property
+    def state(self) -> Path:
+        """The folder of the history and the log."""
+        return Path(self.state_dir).expanduser() if self.state_dir else _user_folder("state")
+
+    @property
+    def log_file(self) -> Path:
+        return self.state / "gpuconsole.log"
+
+    @property
+    def history_file(self) -> Path:
+        return self.state / "history.db"
+
+
+def load(options: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
+    """Put the settings together. `options` is nested like the file; None means not given. Raises ConfigError."""
+    named = environ.get(f"{PREFIX}CONFIG", "")
+    file = Path(named).expanduser() if named else _user_folder("config") / "config.yaml"
+    layers = [_from_file(file, required=bool(named)), *_from_environment(environ), _given(options)]
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        _merge(merged, layer)
+    return msgspec.convert(merged, Config, strict=False)
+
+
+def _user_folder(kind: str) -> Path:
+    import platformdirs
+
+    return (
+        platformdirs.user_state_path("gpuconsole") if kind == "state" else platformdirs.user_config_path("gpuconsole")
+    )
+
+
+def _from_file(file: Path, *, required: bool) -> dict[str, Any]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(file.read_text())
+    except FileNotFoundError:
+        if required:
+            raise ConfigError(str(file), "there is no such file") from None
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(str(file), " ".join(str(error).split())) from error
+    layer = {} if content is None else content
+    _check(layer, str(file), strict=True)
+    return dict(layer)
+
+
+def _from_environment(environ: Mapping[str, str]) -> list[dict[str, Any]]:
+    """One layer a variable. Variables that name no setting are other people's."""
+    layers = []
+    for name, value in sorted(environ.items()):
+        path = name.removeprefix(PREFIX).lower().split("__")
+        if name.startswith(PREFIX) and path[0] in Config.__struct_fields__:
+            layer: Any = value
+            for part in reversed(path):
+                layer = {part: layer}
+            _check(layer, name, strict=False)
+            layers.append(layer)
+    return layers
+
+
+def _check(layer: object, origin: str, *, strict: bool) -> None:
+    try:
+        msgspec.convert(layer, Config, strict=strict)
+    except msgspec.ValidationError as error:
+        raise ConfigError(origin, _plain(str(error))) from error
+
+
+def _plain(text: str) -> str:
+    """msgspec's `… - at `$.a.b`` as `a.b: …`."""
+    problem, _, where = text.partition(" - at `$.")
+    return f"{where.rstrip('`')}: {problem}" if where else problem
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    given = {name: _given(value) if isinstance(value, Mapping) else value for name, value in options.items()}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    for name, value in layer.items():
+        if isinstance(value, Mapping):
+            _merge(into.setdefault(name, {}), value)
+        else:
+            into[name] = value

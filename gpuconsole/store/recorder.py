@@ -1,0 +1,128 @@
+"""The recorder: takes in what happened at once, writes it each second in a thread of its own.
+
+What was written stays, whatever happens to the process: a kill loses at most what came since the last write.
+"""
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.events import Happened
+from gpuconsole.store import sessions
+from gpuconsole.store.queries import COLUMNS, Lines
+from gpuconsole.store.schema import open_for_writing
+from gpuconsole.store.sessions import Opening, Recovered
+
+LOG = logging.getLogger(__name__)
+INTERVAL = 1.0
+"""Seconds between two writes: what a kill -9 loses at most."""
+CAPACITY = 200_000
+"""Lines that may wait to be written."""
+PATIENCE = 1.0
+"""Seconds that a producer waits for room before lines are lost (and counted)."""
+
+_INSERT = f"insert into events (session, n, {', '.join(COLUMNS)}) values (?, ?{', ?' * len(COLUMNS)})"
+_AUDIT = "insert into audit (session, n, wall, time, command, outcome, detail) values (?, ?, ?, ?, ?, ?, ?)"
+
+
+class Recorder:
+    """Writes one session's history. Mutates; methods may be called from any thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        opening: Opening,
+        *,
+        wall: Callable[[], Time],
+        interval: float = INTERVAL,
+        capacity: int = CAPACITY,
+    ) -> None:
+        """Open the history, bring it up to date, close what others left open, and begin. Raises HistoryError."""
+        self.path = path
+        self._wall = wall
+        self._interval = interval
+        self._capacity = capacity
+        self._db = open_for_writing(path)
+        self.recovered: list[Recovered] = sessions.recover(self._db)
+        self.session = sessions.begin(self._db, opening, wall())
+        self._waiting: Lines = {}
+        self._audits: list[tuple[Time, Time, str, str, str]] = []
+        self._next = 0
+        self._next_audit = 0
+        self._room = threading.Condition()
+        self._writing = threading.Lock()
+        self._closing = threading.Event()
+        self.failed = ""
+        """Why the last write failed; it is tried again each second."""
+        self.lost = 0
+        """Lines that found no room."""
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._thread.start()
+
+    def record(self, lines: Sequence[Happened]) -> None:
+        """Take in lines. Waits for room where writing is slow; never raises, and counts what it has to drop."""
+        with self._room:
+            if not self.failed:
+                self._room.wait_for(lambda: len(self._waiting) + len(lines) <= self._capacity, PATIENCE)
+            room = max(0, self._capacity - len(self._waiting))
+            self.lost += max(0, len(lines) - room)
+            for line in lines[:room]:
+                self._waiting[self._next] = line
+                self._next += 1
+
+    def audit(self, time: Time, command: str, outcome: str, detail: str) -> None:
+        """Take in a line of the audit."""
+        with self._room:
+            self._audits.append((self._wall(), time, command, outcome, detail))
+
+    def unflushed(self) -> Lines:
+        """What is not written yet, or is being written now."""
+        with self._room:
+            return dict(self._waiting)
+
+    def flush(self) -> None:
+        """Write all that waits, now. What cannot be written keeps waiting, and `failed` says why."""
+        with self._writing:
+            lines, audits = self.unflushed(), list(self._audits)
+            try:
+                self._write(lines, audits)
+            except sqlite3.Error as error:
+                if not self.failed:
+                    LOG.exception("The history cannot be written")
+                self.failed = f"history: {error}"
+                return
+            self.failed = ""
+            self._written(lines, audits)
+
+    def close(self) -> None:
+        """Write what waits and end the session."""
+        self._closing.set()
+        self._thread.join()
+        self.flush()
+        if not self.failed:
+            sessions.end(self._db, self.session, self._wall())
+        self._db.close()
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._interval):
+            self.flush()
+
+    def _write(self, lines: Lines, audits: Sequence[tuple[Time, Time, str, str, str]]) -> None:
+        session = self.session
+        with self._db:
+            self._db.executemany(_INSERT, [(session, n, *msgspec.structs.astuple(line)) for n, line in lines.items()])
+            self._db.executemany(_AUDIT, [(session, n, *row) for n, row in enumerate(audits, self._next_audit)])
+            self._db.execute("update sessions set flushed = ? where id = ?", (self._wall(), session))
+
+    def _written(self, lines: Lines, audits: Sequence[object]) -> None:
+        self._next_audit += len(audits)
+        with self._room:
+            for n in lines:
+                del self._waiting[n]
+            del self._audits[: len(audits)]
+            self._room.notify_all()

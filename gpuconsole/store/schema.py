@@ -1,0 +1,66 @@
+"""The history's tables, as migrations: a new one goes to the end, an old one is never edited."""
+
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuconsole.errors import HistoryError
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database, Migrations
+
+
+def migrations() -> "Migrations":
+    """All migrations, in order. sqlite-utils takes a fifth of a second to import, so only those who write load it."""
+    from sqlite_utils import Migrations
+
+    steps = Migrations("gpuconsole")
+
+    @steps()
+    def history(db: "Database") -> None:
+        db.execute(
+            "create table sessions (id integer primary key, pid integer not null, version text not null,"
+            " mode text not null, source text not null, seed integer, started integer not null,"
+            " flushed integer not null, ended integer, recovered integer)"
+        )
+        db.execute(
+            "create table events (session integer not null references sessions(id), n integer not null,"
+            " time integer not null, what text not null, workload text not null, pod text not null,"
+            " queue text not null, by text not null, by_queue text not null, reason text not null,"
+            " message text not null, node text not null, flavor text not null, gpus integer not null,"
+            " borrowed integer not null, priority integer not null, by_priority integer not null,"
+            " lost_gpu_seconds real not null, cost real not null, waited integer not null, primary key (session, n)) without rowid"
+        )
+        db.execute("create index events_workload on events (session, workload, n) where workload != ''")
+        db.execute("create index events_by on events (session, by, n) where by != ''")
+        db.execute("create index events_preempted on events (session, n) where what = 'preempted'")
+        db.execute(
+            "create table audit (session integer not null references sessions(id), n integer not null,"
+            " wall integer not null, time integer not null, command text not null, outcome text not null,"
+            " detail text not null, primary key (session, n)) without rowid"
+        )
+
+    return steps
+
+
+def open_for_writing(path: Path) -> sqlite3.Connection:
+    """Open the history, made or brought up to date. Raises HistoryError with the user's next step."""
+    from sqlite_utils import Database
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path, check_same_thread=False, timeout=5.0)
+        connection.execute("pragma journal_mode = wal")
+        connection.execute("pragma synchronous = normal")
+        migrations().apply(Database(connection))
+    except (OSError, sqlite3.Error) as error:
+        raise HistoryError(f"{path}: {error}; move the file away, or set GPUCONSOLE_STATE_DIR") from error
+    return connection
+
+
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """Open the history beside its writer. Raises HistoryError."""
+    try:
+        return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)
+    except sqlite3.Error as error:
+        raise HistoryError(f"{path}: {error}") from error

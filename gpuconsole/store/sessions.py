@@ -1,0 +1,74 @@
+"""Sessions: one run of the console each. One that has no end, and whose process is gone, ended without closing."""
+
+import os
+import sqlite3
+import sys
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time, format_time
+
+
+class Opening(Struct, frozen=True, kw_only=True):
+    """What is known of a session when it begins."""
+
+    version: str
+    mode: str = ""
+    source: str = ""
+    seed: int | None = None
+
+
+class Recovered(Struct, frozen=True, kw_only=True):
+    """A session that ended without closing, and what of it is safe."""
+
+    session: int
+    lines: int
+    flushed: Time
+    """Wall-clock time of its last write."""
+
+    def __str__(self) -> str:
+        return (
+            f"recovered {self.lines:,} events of the session that ended without closing at {format_time(self.flushed)}"
+        )
+
+
+def begin(db: sqlite3.Connection, opening: Opening, wall: Time) -> int:
+    """Note a new session; returns its number."""
+    with db:
+        row = db.execute(
+            "insert into sessions (pid, version, mode, source, seed, started, flushed) values (?, ?, ?, ?, ?, ?, ?)",
+            (os.getpid(), opening.version, opening.mode, opening.source, opening.seed, wall, wall),
+        )
+    return int(row.lastrowid or 0)
+
+
+def end(db: sqlite3.Connection, session: int, wall: Time) -> None:
+    with db:
+        db.execute("update sessions set ended = ?, flushed = ? where id = ?", (wall, wall, session))
+
+
+def recover(db: sqlite3.Connection) -> list[Recovered]:
+    """Close the sessions whose process is gone; says what each kept. SQLite itself has replayed its log by now."""
+    rows = db.execute("select id, pid, flushed from sessions where ended is null order by id").fetchall()
+    gone = [(session, flushed) for session, pid, flushed in rows if not _lives(pid)]
+    with db:
+        return [_close(db, session, flushed) for session, flushed in gone]
+
+
+def _close(db: sqlite3.Connection, session: int, flushed: Time) -> Recovered:
+    (lines,) = db.execute("select count(*) from events where session = ?", (session,)).fetchone()
+    db.execute("update sessions set ended = flushed, recovered = ? where id = ?", (lines, session))
+    return Recovered(session=session, lines=lines, flushed=flushed)
+
+
+def _lives(pid: int) -> bool:
+    # In a container the process before may have had our own number. On Windows, signal 0 would end the process.
+    if pid == os.getpid() or sys.platform == "win32":
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,169 @@
+"""What is recorded can be asked for, at once and after a restart."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gpuconsole.errors import HistoryError
+from gpuconsole.model.events import Happened, What
+from gpuconsole.store import history, queries
+from gpuconsole.store.recorder import Recorder
+from gpuconsole.store.schema import open_for_reading, open_for_writing
+from gpuconsole.store.sessions import Opening
+
+NEVER = 1e6
+"""An interval at which nothing is written but by `flush`."""
+
+SUBMITTED = Happened(time=1, what=What.SUBMITTED, workload="research/rlhf", queue="cq-research", gpus=6, priority=500)
+ADMITTED = Happened(time=2, what=What.ADMITTED, workload="research/rlhf", queue="cq-research", gpus=6, borrowed=4)
+OTHER = Happened(time=3, what=What.SUBMITTED, workload="prod/serve-2", queue="cq-prod", gpus=8, priority=10_000)
+PREEMPTED = Happened(
+    time=4,
+    what=What.PREEMPTED,
+    workload="research/rlhf",
+    queue="cq-research",
+    by="prod/serve-2",
+    by_queue="cq-prod",
+    reason="InCohortReclamation",
+    message="Preempted to accommodate a workload",
+    flavor="a100-80gb",
+    gpus=6,
+    priority=500,
+    by_priority=10_000,
+    lost_gpu_seconds=5_760.5,
+    cost=3.53,
+    waited=9,
+)
+
+
+def recorder_at(path: Path, **options: int) -> Recorder:
+    return Recorder(path, Opening(version="0.1.0"), wall=lambda: 1_000_000, interval=NEVER, **options)
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    return recorder_at(tmp_path / "history.db")
+
+
+def test_every_field_of_a_line_comes_back_from_the_file(recorder: Recorder) -> None:
+    recorder.record([PREEMPTED])
+    recorder.close()
+    db = open_for_reading(recorder.path)
+    assert queries.preemptions(db, recorder.session, 10) == {0: PREEMPTED}
+    db.close()
+
+
+def test_a_line_can_be_asked_for_before_it_is_written(recorder: Recorder) -> None:
+    recorder.record([SUBMITTED, ADMITTED])
+    recorder.flush()
+    recorder.record([OTHER, PREEMPTED])
+    assert history.of_workload(recorder, "research/rlhf") == (SUBMITTED, ADMITTED, PREEMPTED)
+    assert history.of_workload(recorder, "prod/serve-2") == (OTHER, PREEMPTED)
+    assert history.preemptions(recorder, 10) == (PREEMPTED,)
+    recorder.flush()
+    assert history.of_workload(recorder, "research/rlhf") == (SUBMITTED, ADMITTED, PREEMPTED)
+    recorder.close()
+
+
+def test_preemptions_are_the_newest_ones_oldest_first(recorder: Recorder) -> None:
+    lines = [Happened(time=t, what=What.PREEMPTED, workload=f"a/{t}") for t in range(5)]
+    recorder.record(lines[:3])
+    recorder.flush()
+    recorder.record(lines[3:])
+    assert history.preemptions(recorder, 3) == tuple(lines[2:])
+    recorder.close()
+
+
+def test_another_session_has_its_own_history(tmp_path: Path) -> None:
+    first = recorder_at(tmp_path / "history.db")
+    first.record([SUBMITTED])
+    first.close()
+    second = recorder_at(tmp_path / "history.db")
+    assert (second.recovered, second.session != first.session) == ([], True)
+    assert history.of_workload(second, "research/rlhf") == ()
+    second.close()
+
+
+def test_a_producer_that_finds_no_room_loses_lines_and_they_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuconsole.store.recorder.PATIENCE", 0.01)
+    recorder = recorder_at(tmp_path / "history.db", capacity=3)
+    recorder.record([SUBMITTED, ADMITTED])
+    recorder.record([OTHER, PREEMPTED])
+    assert (list(recorder.unflushed().values()), recorder.lost) == ([SUBMITTED, ADMITTED, OTHER], 1)
+    recorder.close()
+
+
+def test_a_failed_write_is_said_and_made_good_later(recorder: Recorder) -> None:
+    blocker = sqlite3.connect(recorder.path, isolation_level=None)
+    recorder._db.execute("pragma busy_timeout = 1")
+    blocker.execute("begin immediate")
+    recorder.record([SUBMITTED])
+    recorder.flush()
+    assert recorder.failed == "history: database is locked"
+    blocker.execute("rollback")
+    blocker.close()
+    recorder.flush()
+    assert (recorder.failed, recorder.unflushed()) == ("", {})
+    assert history.of_workload(recorder, "research/rlhf") == (SUBMITTED,)
+    recorder.close()
+
+
+def test_the_audit_is_kept_in_order_over_flushes(recorder: Recorder) -> None:
+    recorder.audit(5, '{"type":"cordon"}', "sent", "")
+    recorder.flush()
+    recorder.audit(6, "node-1", "refused", "there is no node \x1b[31mnode-1")
+    recorder.flush()
+    db = open_for_reading(recorder.path)
+    assert queries.audit(db, recorder.session) == [
+        ('{"type":"cordon"}', "sent", ""),
+        ("node-1", "refused", "there is no node \ufffd[31mnode-1"),
+    ]
+    db.close()
+    recorder.close()
+
+
+def test_texts_that_others_wrote_into_the_file_are_cleaned(recorder: Recorder) -> None:
+    recorder.record([SUBMITTED])
+    recorder.flush()
+    with sqlite3.connect(recorder.path) as db:
+        db.execute("update events set message = ?", ("\x1b]0;pwned\x07",))
+    db.close()
+    [line] = history.of_workload(recorder, "research/rlhf")
+    assert line.message == "\ufffd]0;pwned\ufffd"
+    recorder.close()
+
+
+def test_a_damaged_line_is_an_error_that_says_which(recorder: Recorder) -> None:
+    recorder.record([SUBMITTED])
+    recorder.flush()
+    with sqlite3.connect(recorder.path) as db:
+        db.execute("update events set what = 'danced'")
+    db.close()
+    with pytest.raises(HistoryError, match="line 0 of the history is damaged: Invalid enum value 'danced'"):
+        history.of_workload(recorder, "research/rlhf")
+    recorder.close()
+
+
+def test_a_file_that_is_no_database_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    path.write_text("not a database, but long enough to look like one" * 100)
+    with pytest.raises(HistoryError, match="file is not a database; move the file away, or set GPUCONSOLE_STATE_DIR"):
+        recorder_at(path)
+
+
+def test_the_table_of_events_has_a_column_for_every_field_of_a_line(tmp_path: Path) -> None:
+    db = open_for_writing(tmp_path / "history.db")
+    columns = [row[1] for row in db.execute("pragma table_info(events)")]
+    assert sorted(columns) == sorted(["session", "n", *Happened.__struct_fields__])
+    db.close()
+
+
+def test_opening_twice_migrates_once(tmp_path: Path) -> None:
+    open_for_writing(tmp_path / "history.db").close()
+    db = open_for_writing(tmp_path / "history.db")
+    applied = db.execute("select name from _sqlite_migrations").fetchall()
+    assert applied == [("history",)]
+    db.close()
