@@ -1,0 +1,1 @@
+"""Job kinds as pod sets, and what Kueue makes of them."""

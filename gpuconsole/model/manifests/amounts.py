@@ -1,0 +1,105 @@
+"""Quantities in documents: read exactly, bounded, and whole where devices are counted."""
+
+from gpuconsole.model.manifests.reader import Reader, shown
+from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MAX, MEMORY, parse_quantity, to_int
+from gpuconsole.model.resources import EMPTY, Resources, is_gpu, is_mig
+from gpuconsole.model.text import clean
+
+_DIVISIBLE = (CPU, MEMORY, EPHEMERAL_STORAGE, "storage")
+
+
+def is_extended(resource: str) -> bool:
+    """True for resources that devices plugins offer: whole numbers, never overcommitted."""
+    return "/" in resource and not resource.startswith("kubernetes.io/")
+
+
+def quantity(reader: Reader, key: str, resource: str) -> int | None:
+    """The amount under `key` in base units of `resource`; None if it is absent or unreadable (which is reported)."""
+    value = reader.raw(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        reader.wrong_type(key, value, "a quantity")
+        return None
+    try:
+        exact = parse_quantity(value) if not _too_long(value) else None
+    except (ValueError, OverflowError):
+        reader.report.error(
+            reader.at(key), f"{shown(value)} is no quantity", "write it as 8, 500m, 1.5Gi or 2e3", "bad-quantity"
+        )
+        return None
+    if exact is None or abs(exact) > MAX:
+        reader.report.warning(
+            reader.at(key),
+            f"{shown(value)} is larger than Kubernetes can hold; it is taken as {MAX}",
+            f"the largest quantity is {MAX}",
+            "huge-quantity",
+        )
+        return MAX if exact is None or exact > 0 else -MAX
+    if exact.denominator != 1 and resource not in _DIVISIBLE:
+        _fractional(reader, key, resource, value)
+    return to_int(resource, exact)
+
+
+def _too_long(value: str | int | float) -> bool:
+    return isinstance(value, int) and value.bit_length() > 200
+
+
+def _fractional(reader: Reader, key: str, resource: str, value: object) -> None:
+    if is_gpu(resource) or is_mig(resource):
+        remedy = (
+            "GPUs are given out whole: ask for 1, for a MIG slice such as nvidia.com/mig-1g.10gb: 1, "
+            "or let the device plugin share GPUs by time-slicing"
+        )
+    else:
+        remedy = "ask for a whole number"
+    reader.report.error(
+        reader.at(key), f"{resource}: {shown(value)} is not a whole number", remedy, "fractional-device"
+    )
+
+
+def not_negative(reader: Reader, key: str, resource: str) -> int | None:
+    """A quantity that must be 0 or more; a negative one is reported and taken as 0."""
+    amount = quantity(reader, key, resource)
+    if amount is None or amount >= 0:
+        return amount
+    reader.report.error(
+        reader.at(key),
+        f"{shown(reader.raw(key))} is negative: must be greater than or equal to 0",
+        "write 0 or more",
+        "negative",
+    )
+    return 0
+
+
+def resources(reader: Reader, key: str) -> Resources:
+    """A resource list, such as `requests` or `allocatable`, in base units."""
+    place = reader.mapping(key)
+    if not place.value:
+        return EMPTY
+    found: dict[str, int] = {}
+    for name in place.value:
+        resource = clean(str(name), 316)
+        amount = not_negative(place, name, resource)
+        if amount is not None:
+            found[resource] = amount
+    return found
+
+
+def weight(reader: Reader) -> float:
+    """`spec.fairSharing.weight` as a float; 1 where there is none."""
+    place = reader.mapping("fairSharing")
+    value = place.raw("weight")
+    if value is None:
+        return 1.0
+    if not_negative(place, "weight", CPU) is None:
+        return 1.0
+    try:
+        number = float(parse_quantity(value))
+    except (ValueError, OverflowError):
+        return 1.0
+    if 0 < number <= 1e-9:
+        place.report.refused(
+            place.at("weight"), "weight must be greater than 1n, or 0", "write 0 or a larger weight", "bad-weight"
+        )
+    return max(0.0, number)

@@ -1,0 +1,130 @@
+"""Kubernetes' own objects: Node, Namespace, Pod, LimitRange, PriorityClass."""
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import LimitRange, LimitRangeItem, Namespace, Node, Pod, PodPhase, PriorityClass
+from gpuconsole.model.manifests.amounts import resources
+from gpuconsole.model.manifests.metadata import metadata
+from gpuconsole.model.manifests.pods import pod_template
+from gpuconsole.model.manifests.reader import Reader
+from gpuconsole.model.manifests.selectors import taints
+
+HIGHEST_USER_PRIORITY = 1_000_000_000
+_GANG_LABELS = ("kueue.x-k8s.io/pod-group-name", "scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
+_GANG_ANNOTATION = "scheduling.k8s.io/group-name"
+
+
+def namespace(reader: Reader, now: Time) -> Namespace:
+    meta = metadata(reader, now, namespaced=False)
+    return Namespace(name=meta.name, labels={**meta.labels, "kubernetes.io/metadata.name": meta.name})
+
+
+def node(reader: Reader, now: Time) -> Node:
+    """A Node; without conditions it is taken as ready, without capacity its allocatable is its capacity."""
+    meta = metadata(reader, now, namespaced=False)
+    spec, status = reader.mapping("spec"), reader.mapping("status")
+    capacity, allocatable = resources(status, "capacity"), resources(status, "allocatable")
+    if not capacity and not allocatable:
+        reader.report.warning(
+            reader.at("status", "allocatable"),
+            "the node offers nothing",
+            "give status.allocatable with cpu, memory, pods and nvidia.com/gpu",
+            "empty-node",
+        )
+    return Node(
+        name=meta.name,
+        uid=meta.uid,
+        created=meta.created,
+        labels=meta.labels,
+        annotations=meta.annotations,
+        taints=taints(spec, "taints"),
+        capacity=capacity or allocatable,
+        allocatable=allocatable or capacity,
+        unschedulable=spec.flag("unschedulable"),
+        ready=_ready(status),
+    )
+
+
+def _ready(status: Reader) -> bool:
+    for condition in status.items("conditions"):
+        if condition.text("type") == "Ready":
+            return condition.text("status") == "True"
+    return True
+
+
+def pod(reader: Reader, now: Time) -> Pod:
+    """A pod as the API server shows it; its job is its controlling owner."""
+    meta = metadata(reader, now)
+    spec, status = reader.mapping("spec"), reader.mapping("status")
+    template = pod_template(reader)
+    return Pod(
+        **meta.facts,
+        template=template,
+        priority=template.priority or 0,
+        job=owner(reader, meta.namespace),
+        gang=_gang(meta.labels, meta.annotations),
+        gates=template.scheduling_gates,
+        phase=status.choice("phase", PodPhase.PENDING, also={"Unknown": PodPhase.FAILED}),
+        node=spec.text("nodeName"),
+        started=status.moment("startTime") or 0,
+        deleted=reader.mapping("metadata").moment("deletionTimestamp") or 0,
+        nominated_node=status.text("nominatedNodeName"),
+        reason=status.text("reason"),
+        message=status.text("message", limit=4096),
+    )
+
+
+def _gang(labels: object, annotations: object) -> str:
+    if isinstance(labels, dict):
+        for label in _GANG_LABELS:
+            if labels.get(label):
+                return str(labels[label])
+    return str(annotations.get(_GANG_ANNOTATION, "")) if isinstance(annotations, dict) else ""
+
+
+def owner(reader: Reader, namespace: str) -> str:
+    """`Kind/namespace/name` of the controlling owner, or of the first owner, or nothing."""
+    first = ""
+    for reference in reader.mapping("metadata").items("ownerReferences"):
+        key = f"{reference.text('kind')}/{namespace}/{reference.text('name')}"
+        if reference.flag("controller"):
+            return key
+        first = first or key
+    return first
+
+
+def limit_range(reader: Reader, now: Time) -> LimitRange:
+    meta = metadata(reader, now)
+    items = tuple(
+        LimitRangeItem(
+            type=item.one_of("type", "Container", ("Container", "Pod", "PersistentVolumeClaim")),
+            max=resources(item, "max"),
+            min=resources(item, "min"),
+            default=resources(item, "default"),
+            default_request=resources(item, "defaultRequest"),
+            max_ratio={name: str(value) for name, value in resources(item, "maxLimitRequestRatio").items()},
+        )
+        for item in reader.mapping("spec").items("limits")
+    )
+    return LimitRange(namespace=meta.namespace, name=meta.name, items=items)
+
+
+def priority_class(reader: Reader, now: Time) -> PriorityClass:
+    meta = metadata(reader, now, namespaced=False)
+    reader.only("apiVersion", "kind", "metadata", "value", "globalDefault", "description", "preemptionPolicy")
+    value = reader.number("value", 0)
+    if "value" not in reader:
+        reader.report.refused(reader.at("value"), "value is missing; it is 0", "give it a value", "required")
+    if value > HIGHEST_USER_PRIORITY and not meta.name.startswith("system-"):
+        reader.report.refused(
+            reader.at("value"),
+            f"{value} is more than a priority class of a user may have",
+            f"the maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}",
+            "out-of-range",
+        )
+    return PriorityClass(
+        name=meta.name,
+        value=value,
+        global_default=reader.flag("globalDefault"),
+        preemption_policy=reader.one_of("preemptionPolicy", "PreemptLowerPriority", ("Never", "PreemptLowerPriority")),
+        description=reader.text("description", limit=4096),
+    )

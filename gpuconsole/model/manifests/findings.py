@@ -1,0 +1,113 @@
+"""What is wrong, odd or worth knowing in the input, each with its place and with what would be right."""
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.model.text import clean
+
+Key = str | int
+Path = tuple[Key, ...]
+
+MOST_FINDINGS = 500
+"""A document with more findings than this is garbage; the rest of them would only cost memory."""
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    """It cannot be used as it stands, or (strict) the API server would refuse it."""
+    WARNING = "warning"
+    """It can be used, but hardly does what it says."""
+    NOTE = "note"
+    """Worth knowing; nothing is wrong."""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong, odd or worth knowing, and what would be right."""
+
+    severity: Severity
+    file: str
+    line: int
+    """1-based line of the field, or of the nearest thing around it that the file names."""
+    document: int
+    """1-based number of the document in its file."""
+    path: str
+    """Field path, such as `spec.resourceGroups[0].flavors[1].resources`; empty for the document as a whole."""
+    object: str
+    """`Kind/name` or `Kind/namespace/name`, or nothing where it is not known."""
+    problem: str
+    remedy: str
+    code: str
+    """A short stable word for programs, such as `wrong-type` or `unknown-flavor`."""
+
+
+def path_text(path: Path) -> str:
+    """Write a field path as Kubernetes does: `metadata.labels[kueue.x-k8s.io/queue-name]`, `spec.tasks[0].name`."""
+    parts: list[str] = []
+    for key in path:
+        if isinstance(key, int):
+            parts.append(f"[{key}]")
+        elif key.replace("_", "").replace("-", "").isalnum():
+            parts.append(f".{key}" if parts else key)
+        else:
+            parts.append(f"[{key}]")
+    return clean("".join(parts), 1000)
+
+
+def first_line(path: Path) -> int:
+    """The line of anything in a document whose lines are not known."""
+    return 1
+
+
+class Report:
+    """The findings of one document. Mutates by `add`; in strict mode what the API server refuses is an error."""
+
+    def __init__(
+        self, file: str = "", document: int = 1, *, strict: bool = False, line_of: Callable[[Path], int] = first_line
+    ) -> None:
+        self.file = file
+        self.document = document
+        self.strict = strict
+        self.object = ""
+        self.findings: list[Finding] = []
+        self._line_of = line_of
+
+    def add(self, severity: Severity, path: Path, problem: str, remedy: str, code: str) -> None:
+        if len(self.findings) > MOST_FINDINGS:
+            return
+        if len(self.findings) == MOST_FINDINGS:
+            problem, remedy, code = "it has more findings than can be listed", "repair these first", "too-many-findings"
+        self.findings.append(
+            Finding(
+                severity=severity,
+                file=self.file,
+                line=self._line_of(path),
+                document=self.document,
+                path=path_text(path),
+                object=self.object,
+                problem=clean(problem, 1000),
+                remedy=clean(remedy, 1000),
+                code=code,
+            )
+        )
+
+    def error(self, path: Path, problem: str, remedy: str, code: str) -> None:
+        self.add(Severity.ERROR, path, problem, remedy, code)
+
+    def warning(self, path: Path, problem: str, remedy: str, code: str) -> None:
+        self.add(Severity.WARNING, path, problem, remedy, code)
+
+    def note(self, path: Path, problem: str, remedy: str, code: str) -> None:
+        self.add(Severity.NOTE, path, problem, remedy, code)
+
+    def refused(self, path: Path, problem: str, remedy: str, code: str) -> None:
+        """What the API server would refuse though it can be understood here."""
+        self.add(Severity.ERROR if self.strict else Severity.WARNING, path, problem, remedy, code)
+
+
+class Silence(Report):
+    """A report that keeps nothing: for objects that an API server has already accepted."""
+
+    def add(self, severity: Severity, path: Path, problem: str, remedy: str, code: str) -> None:
+        """Drop it."""

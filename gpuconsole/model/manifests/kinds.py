@@ -1,0 +1,51 @@
+"""Which kinds are known, how each is read, and what is said of the others."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.manifests import core, kueue, workload
+from gpuconsole.model.manifests.findings import Silence
+from gpuconsole.model.manifests.reader import Reader
+from gpuconsole.model.objects import Object
+
+Decoder = Callable[[Reader, Time], Object]
+
+KUEUE = "kueue.x-k8s.io"
+
+DECODERS: Mapping[tuple[str, str], Decoder] = {
+    ("", "Namespace"): core.namespace,
+    ("", "Node"): core.node,
+    ("", "Pod"): core.pod,
+    ("", "LimitRange"): core.limit_range,
+    ("scheduling.k8s.io", "PriorityClass"): core.priority_class,
+    (KUEUE, "ResourceFlavor"): kueue.resource_flavor,
+    (KUEUE, "ClusterQueue"): kueue.cluster_queue,
+    (KUEUE, "Cohort"): kueue.cohort,
+    (KUEUE, "LocalQueue"): kueue.local_queue,
+    (KUEUE, "WorkloadPriorityClass"): kueue.workload_priority_class,
+    (KUEUE, "Topology"): kueue.topology,
+    (KUEUE, "AdmissionCheck"): kueue.admission_check,
+    (KUEUE, "Workload"): workload.workload,
+}
+
+
+def kind_of_document(document: Mapping[str, Any]) -> tuple[str, str, str]:
+    """(group, version, kind) of a document; empty texts where it does not say."""
+    version, kind = document.get("apiVersion"), document.get("kind")
+    group, _, number = version.rpartition("/") if isinstance(version, str) else ("", "", "")
+    return group, number, kind if isinstance(kind, str) else ""
+
+
+def decode_object(document: Mapping[str, Any], *, now: Time = 0) -> Object | None:
+    """Turn one API object (a JSON dict) into its struct, leniently: what cannot be read takes its default.
+
+    None if the kind is not known or the object has no name. Nothing is reported: this is for objects that an API
+    server has accepted, and for scenarios.
+    """
+    group, _, kind = kind_of_document(document)
+    decoder = DECODERS.get((group, kind))
+    if decoder is None:
+        return None
+    thing = decoder(Reader(document, Silence()), now)
+    return thing if thing.name else None

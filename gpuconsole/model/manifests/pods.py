@@ -1,0 +1,102 @@
+"""Pod templates: what a pod asks for, where it may run, and the rules for device requests."""
+
+from gpuconsole.model.clock import SECOND
+from gpuconsole.model.cluster import Container, PodTemplate, SpreadConstraint
+from gpuconsole.model.manifests.amounts import is_extended, resources
+from gpuconsole.model.manifests.metadata import labels
+from gpuconsole.model.manifests.reader import INT32, Reader
+from gpuconsole.model.manifests.selectors import node_affinity, selector, tolerations
+from gpuconsole.model.quantity import format_quantity
+
+GRACE = 30
+MOST_CONTAINERS = 1_000
+
+
+def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
+    """Read a pod, or a pod template.
+
+    `checked` adds the API server's rules for pods; the copies inside Workloads are not checked by them.
+    """
+    meta, spec = reader.mapping("metadata"), reader.mapping("spec")
+    required, preferred = node_affinity(spec)
+    priority_class = spec.text("priorityClassName")
+    return PodTemplate(
+        labels=labels(meta),
+        annotations=meta.labels("annotations"),
+        containers=_containers(spec, "containers", checked),
+        init_containers=_containers(spec, "initContainers", checked),
+        overhead=resources(spec, "overhead"),
+        node_selector=spec.labels("nodeSelector"),
+        affinity=required,
+        preferred=preferred,
+        tolerations=tolerations(spec, "tolerations"),
+        priority_class=priority_class,
+        priority=spec.optional("priority"),
+        preemption_policy=spec.one_of("preemptionPolicy", "", ("Never", "PreemptLowerPriority")),
+        restart_policy=spec.one_of("restartPolicy", "", ("Always", "OnFailure", "Never")),
+        grace_period=spec.number("terminationGracePeriodSeconds", GRACE, low=0, high=INT32) * SECOND,
+        scheduler_name=spec.text("schedulerName") or "default-scheduler",
+        scheduling_gates=tuple(gate.text("name") for gate in spec.items("schedulingGates")),
+        runtime_class=spec.text("runtimeClassName"),
+        resource_claims=tuple(claim.text("name") for claim in spec.items("resourceClaims")),
+        spread=tuple(_spread(place) for place in spec.items("topologySpreadConstraints")),
+    )
+
+
+def _containers(spec: Reader, key: str, checked: bool) -> tuple[Container, ...]:
+    found = tuple(_container(place, checked) for place in spec.items(key, MOST_CONTAINERS))
+    if checked and key == "containers" and not found and not spec.raw(key):
+        spec.report.refused(spec.at(key), "a pod needs at least one container", "add a container", "required")
+    return found
+
+
+def _container(place: Reader, checked: bool) -> Container:
+    needs = place.mapping("resources")
+    container = Container(
+        name=place.required("name") if checked else place.text("name"),
+        image=place.text("image", limit=1000),
+        requests=resources(needs, "requests"),
+        limits=resources(needs, "limits"),
+        sidecar=place.text("restartPolicy") == "Always",
+    )
+    if checked:
+        _check_requests(needs, container)
+    return container
+
+
+def _check_requests(needs: Reader, container: Container) -> None:
+    """Requests stay within limits; devices are never overcommitted (k8s.io/kubernetes validation of containers)."""
+    for resource, amount in container.requests.items():
+        limit = container.limits.get(resource)
+        asked = format_quantity(resource, amount)
+        if is_extended(resource) and limit is None:
+            needs.report.refused(
+                needs.at("requests", resource),
+                f"{resource} is requested without a limit: devices cannot be overcommitted",
+                f"write {resource}: {asked} under limits as well",
+                "device-limit",
+            )
+        elif is_extended(resource) and limit != amount:
+            needs.report.refused(
+                needs.at("requests", resource),
+                f"{resource}: {asked} requested, but limited to {format_quantity(resource, limit or 0)}",
+                f"requests must be equal to limits for {resource}",
+                "device-limit",
+            )
+        elif limit is not None and amount > limit:
+            needs.report.refused(
+                needs.at("requests", resource),
+                f"{resource}: {asked} requested is more than the limit {format_quantity(resource, limit)}",
+                "must be less than or equal to the limit",
+                "request-over-limit",
+            )
+
+
+def _spread(place: Reader) -> SpreadConstraint:
+    return SpreadConstraint(
+        topology_key=place.required("topologyKey"),
+        max_skew=place.number("maxSkew", 1, low=1),
+        when_unsatisfiable=place.one_of("whenUnsatisfiable", "DoNotSchedule", ("DoNotSchedule", "ScheduleAnyway")),
+        selector=selector(place, "labelSelector"),
+        min_domains=place.optional("minDomains", low=1),
+    )

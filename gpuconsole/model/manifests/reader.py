@@ -1,0 +1,276 @@
+"""Typed access to a document: every read says what was expected, and a wrong value becomes a finding with its path."""
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from gpuconsole.model.clock import SECOND, Span, Time, parse_span, parse_time
+from gpuconsole.model.cluster import NO_LABELS
+from gpuconsole.model.manifests.findings import Key, Path, Report
+from gpuconsole.model.text import MAX_NAME, clean
+
+E = TypeVar("E", bound=StrEnum)
+
+INT32 = 2**31 - 1
+INT64 = 2**63 - 1
+_MISSING: dict[str, Any] = {}
+_KINDS = {dict: "a mapping", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+
+
+def kind_of(value: object) -> str:
+    """Name the type of a value for people."""
+    return _KINDS.get(type(value), "a number")
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """A value as it stands in the text, cleaned and cut."""
+    if isinstance(value, (dict, list)):
+        return kind_of(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
+        return "a number with more than 70 digits"
+    return clean(repr(value), limit)
+
+
+class Reader:
+    """A value in a document and the path that leads to it. Reading never raises: what does not fit is reported."""
+
+    __slots__ = ("_key", "_parent", "report", "value")
+
+    def __init__(self, value: Any, report: Report, parent: "Reader | None" = None, key: Key = "") -> None:
+        self.value = value
+        self.report = report
+        self._parent = parent
+        self._key = key
+
+    @property
+    def path(self) -> Path:
+        keys: list[Key] = []
+        place: Reader = self
+        while place._parent is not None:
+            keys.append(place._key)
+            place = place._parent
+        return tuple(reversed(keys))
+
+    def at(self, *keys: Key) -> Path:
+        """Path of something below this place."""
+        return (*self.path, *keys)
+
+    def __contains__(self, key: str) -> bool:
+        return isinstance(self.value, dict) and self.value.get(key) is not None
+
+    def raw(self, key: str) -> Any:
+        """The value as it stands; None where it is absent or null, which mean the same to Kubernetes."""
+        return self.value.get(key) if isinstance(self.value, dict) else None
+
+    def wrong_type(self, key: Key, value: object, wanted: str) -> None:
+        self.report.error(
+            self.at(key), f"{shown(value)} stands where {wanted} belongs", f"write {wanted} here", "wrong-type"
+        )
+
+    def mapping(self, key: str) -> "Reader":
+        """The mapping under `key`, an empty one if there is none."""
+        value = self.raw(key)
+        if value is not None and not isinstance(value, dict):
+            self.wrong_type(key, value, "a mapping")
+            value = None
+        return Reader(_MISSING if value is None else value, self.report, self, key)
+
+    def down(self, *keys: str) -> "Reader":
+        """The mapping at the end of several keys."""
+        place = self
+        for key in keys:
+            place = place.mapping(key)
+        return place
+
+    def items(self, key: str, limit: int = 100_000) -> "Iterator[Reader]":
+        """The mappings in the list under `key`; entries of other types are reported and left out."""
+        for position, value in enumerate(self._list(key, limit)):
+            if isinstance(value, dict):
+                yield Reader(value, self.report, Reader(None, self.report, self, key), position)
+            else:
+                Reader(None, self.report, self, key).wrong_type(position, value, "a mapping")
+
+    def _list(self, key: str, limit: int = 100_000) -> list[Any]:
+        value = self.raw(key)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            self.wrong_type(key, value, "a list")
+            return []
+        if len(value) > limit:
+            self.report.refused(
+                self.at(key), f"it has {len(value)} entries, {limit} are allowed", "shorten the list", "too-many"
+            )
+            return value[:limit]
+        return value
+
+    def text(self, key: str, default: str = "", *, limit: int = MAX_NAME) -> str:
+        """A text, cleaned. A number or a boolean is taken as text and reported (Kubernetes wants quotes)."""
+        value = self.raw(key)
+        return default if value is None else self._text(key, value, limit, default)
+
+    def _text(self, key: Key, value: object, limit: int, default: str = "") -> str:
+        if isinstance(value, str):
+            return clean(value, limit)
+        if isinstance(value, (bool, int, float)):
+            text = shown(value).lower() if isinstance(value, bool) else shown(value)
+            self.report.refused(
+                self.at(key), f"{text} is {kind_of(value)}, not a text", f'put it in quotes: "{text}"', "not-a-text"
+            )
+            return text
+        self.wrong_type(key, value, "a text")
+        return default
+
+    def required(self, key: str) -> str:
+        """A text that the API server insists on."""
+        text = self.text(key)
+        if not text and not self._is_wrong(key):
+            self.report.refused(self.at(key), f"{key} is missing", f"{key} is required; name it", "required")
+        return text
+
+    def _is_wrong(self, key: str) -> bool:
+        value = self.raw(key)
+        return value is not None and not isinstance(value, str)
+
+    def texts(self, key: str, limit: int = 100_000) -> tuple[str, ...]:
+        """A list of texts."""
+        place = Reader(None, self.report, self, key)
+        return tuple(place._text(n, value, 4096) for n, value in enumerate(self._list(key, limit)))
+
+    def labels(self, key: str, *, limit: int = 4096) -> Mapping[str, str]:
+        """A mapping from text to text: labels, annotations, a node selector."""
+        place = self.mapping(key)
+        if not place.value:
+            return NO_LABELS
+        return {
+            clean(str(name), 400): "" if value is None else place._text(name, value, limit)
+            for name, value in place.value.items()
+        }
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = self.raw(key)
+        if value is None:
+            return default
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            self.report.refused(self.at(key), f'"{value}" is a text', f"write {value.lower()} without quotes", "quoted")
+            return value.lower() == "true"
+        self.wrong_type(key, value, "true or false")
+        return default
+
+    def number(self, key: str, default: int, *, low: int = -INT32 - 1, high: int = INT32) -> int:
+        """A whole number; outside `low` … `high` it is reported and brought into that range."""
+        value = self.raw(key)
+        if value is None:
+            return default
+        whole = self._whole(key, value)
+        if whole is None:
+            return default
+        if not low <= whole <= high:
+            self.report.error(
+                self.at(key),
+                f"{shown(whole)} is out of range",
+                f"it must be {low if low > -INT32 else 'at least -2147483648'} to {high}",
+                "out-of-range",
+            )
+            return max(low, min(high, whole))
+        return whole
+
+    def optional(self, key: str, *, low: int = -INT32 - 1, high: int = INT32) -> int | None:
+        """A whole number, or None where there is none."""
+        return None if self.raw(key) is None else self.number(key, low, low=low, high=high)
+
+    def _whole(self, key: str, value: object) -> int | None:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        if isinstance(value, str) and len(value) <= 20 and value.lstrip("-").isascii() and value.lstrip("-").isdigit():
+            self.report.refused(self.at(key), f'"{value}" is a text', f"write {value} without quotes", "quoted")
+            return int(value)
+        self.wrong_type(key, value, "a whole number")
+        return None
+
+    def choice(self, key: str, default: E, *, also: Mapping[str, E] | None = None) -> E:
+        """One word of an enum; `also` maps older spellings. An unknown word is an error."""
+        value = self.raw(key)
+        if value is None or value == "":
+            return default
+        kind = type(default)
+        for word in kind:
+            if value == word.value:
+                return word
+        if isinstance(value, str) and also and value in also:
+            return also[value]
+        allowed = ", ".join(word.value for word in kind)
+        self.report.error(
+            self.at(key), f"{shown(value)} is none of the values that {key} takes", f"it takes {allowed}", "bad-value"
+        )
+        return default
+
+    def one_of(self, key: str, default: str, allowed: tuple[str, ...]) -> str:
+        """A text that must be one of a few; another one is reported as refused, and taken."""
+        text = self.text(key, default)
+        if text and text not in allowed:
+            self.report.refused(
+                self.at(key),
+                f"{shown(text)} is none of the values that {key} takes",
+                f"it takes {', '.join(allowed)}",
+                "bad-value",
+            )
+        return text
+
+    def moment(self, key: str) -> Time | None:
+        """An RFC 3339 time, or None."""
+        text = self.text(key)
+        if not text:
+            return None
+        try:
+            return parse_time(text)
+        except (ValueError, OverflowError):
+            self.report.error(self.at(key), f"{shown(text)} is no time", "write it as 2026-01-05T08:00:00Z", "bad-time")
+            return None
+
+    def span(self, key: str) -> Span | None:
+        """A duration such as `90s` or `1h30m`, or None. A bare number is taken as seconds, and reported."""
+        value = self.raw(key)
+        if value is None:
+            return None
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            number = value if isinstance(value, float) else min(max(value, -INT32), INT32)
+            if not 0 <= number <= INT32:
+                self.report.error(self.at(key), f"{shown(value)} is no duration", "write it as 90s or 30m", "bad-span")
+                return None
+            self.report.refused(
+                self.at(key),
+                f"{shown(value)} has no unit; it is read as {shown(value)} seconds",
+                f"write {shown(value)}s",
+                "no-unit",
+            )
+            return round(number * SECOND)
+        return self._span(key, value)
+
+    def _span(self, key: str, value: object) -> Span | None:
+        if not isinstance(value, str):
+            self.wrong_type(key, value, "a duration")
+            return None
+        try:
+            if len(value) > 60:
+                raise ValueError("too long")
+            return min(parse_span(value), INT64)
+        except (ValueError, OverflowError):
+            problem = f"{shown(value)} is no duration"
+            self.report.error(self.at(key), problem, "write it as 90s, 30m, 1h30m or 2d", "bad-span")
+            return None
+
+    def only(self, *known: str) -> None:
+        """Report the fields that nothing reads, with the nearest known name (kubectl's strict field validation)."""
+        if not isinstance(self.value, dict):
+            return
+        for name in self.value:
+            if name not in known:
+                near = get_close_matches(str(name)[:60], known, 1)
+                remedy = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
+                self.report.refused(self.at(name), f"unknown field {shown(name)} is ignored", remedy, "unknown-field")

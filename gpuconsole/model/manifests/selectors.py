@@ -1,0 +1,99 @@
+"""Selectors, taints, tolerations and affinity: the parts of a document that compare labels."""
+
+from gpuconsole.model.cluster import LabelSelector, NodeTerm, PreferredTerm, Requirement, Taint, Toleration
+from gpuconsole.model.manifests.reader import Reader
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_SETS = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+def requirements(reader: Reader, key: str, operators: tuple[str, ...] = _SETS) -> tuple[Requirement, ...]:
+    """The expressions under `key`."""
+    return tuple(_requirement(place, operators) for place in reader.items(key))
+
+
+def _requirement(place: Reader, operators: tuple[str, ...]) -> Requirement:
+    operator = place.one_of("operator", "", operators)
+    values = place.texts("values")
+    if not operator:
+        place.required("operator")
+    elif operator in ("In", "NotIn") and not values:
+        place.report.refused(
+            place.at("values"), f"operator {operator} has no values", "name at least one value", "no-values"
+        )
+    elif operator in ("Exists", "DoesNotExist") and values:
+        place.report.refused(
+            place.at("values"), f"operator {operator} takes no values", "leave the values out", "needless-values"
+        )
+    return Requirement(place.required("key"), operator, values)
+
+
+def selector(reader: Reader, key: str) -> LabelSelector | None:
+    """A label selector; absent or null is None and selects nothing, an empty mapping selects everything."""
+    if key not in reader:
+        return None
+    place = reader.mapping(key)
+    place.only("matchLabels", "matchExpressions")
+    return LabelSelector(place.labels("matchLabels"), requirements(place, "matchExpressions"))
+
+
+def taints(reader: Reader, key: str) -> tuple[Taint, ...]:
+    return tuple(
+        Taint(place.required("key"), place.text("value"), place.one_of("effect", "", _EFFECTS) or _effect(place))
+        for place in reader.items(key)
+    )
+
+
+def _effect(place: Reader) -> str:
+    place.required("effect")
+    return "NoSchedule"
+
+
+def tolerations(reader: Reader, key: str) -> tuple[Toleration, ...]:
+    return tuple(_toleration(place) for place in reader.items(key))
+
+
+def _toleration(place: Reader) -> Toleration:
+    name = place.text("key")
+    operator = place.one_of("operator", "Equal", ("Equal", "Exists"))
+    value = place.text("value")
+    effect = place.one_of("effect", "", _EFFECTS)
+    seconds = place.optional("tolerationSeconds", low=-(2**63), high=2**63 - 1)
+    if not name and operator != "Exists":
+        place.report.refused(
+            place.at("operator"),
+            "operator must be Exists when 'key' is empty, which means 'match all values and all keys'",
+            "name a key, or write operator: Exists",
+            "bad-toleration",
+        )
+    if operator == "Exists" and value:
+        place.report.refused(
+            place.at("value"), "a value must be empty when 'operator' is 'Exists'", "drop it", "bad-toleration"
+        )
+    if seconds is not None and effect != "NoExecute":
+        place.report.refused(
+            place.at("tolerationSeconds"),
+            "effect must be 'NoExecute' when 'tolerationSeconds' is set",
+            "write effect: NoExecute, or drop tolerationSeconds",
+            "bad-toleration",
+        )
+    return Toleration(name, operator, value, effect, seconds)
+
+
+def node_term(place: Reader) -> NodeTerm:
+    operators = (*_SETS, "Gt", "Lt")
+    return NodeTerm(requirements(place, "matchExpressions", operators), requirements(place, "matchFields", operators))
+
+
+def node_affinity(spec: Reader) -> tuple[tuple[NodeTerm, ...] | None, tuple[PreferredTerm, ...]]:
+    """Required and preferred node affinity of a pod spec."""
+    place = spec.down("affinity", "nodeAffinity")
+    required = None
+    if "requiredDuringSchedulingIgnoredDuringExecution" in place:
+        terms = place.mapping("requiredDuringSchedulingIgnoredDuringExecution")
+        required = tuple(node_term(term) for term in terms.items("nodeSelectorTerms"))
+    preferred = tuple(
+        PreferredTerm(item.number("weight", 1, low=1, high=100), node_term(item.mapping("preference")))
+        for item in place.items("preferredDuringSchedulingIgnoredDuringExecution")
+    )
+    return required, preferred
