@@ -112,6 +112,8 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     past_execution: Span = 0
     unhealthy_nodes: tuple[str, ...] = ()
     evictions: int = 0
+    done: Span = 0
+    """Work of a bare Workload that is safe, as `Job.done` (known in the simulator only)."""
     parked: bool = False
     """Waits as inadmissible until its tree wakes (known in the simulator only)."""
 
