@@ -1,4 +1,4 @@
-"""The quota tree as data: what each cohort, ClusterQueue and LocalQueue owns, uses, borrows, lends and could still take."""
+"""The quota tree as data: what each cohort and queue owns, uses, borrows, lends and could still take."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -28,7 +28,7 @@ class QuotaUse(Struct, frozen=True, kw_only=True):
     borrowed: int = 0
     """max(0, used − nominal) of a ClusterQueue; at a cohort the sum of those below."""
     lent: int = 0
-    """What others use of this node's unused quota, as `insight.lending.lent` attributes it; at a cohort the sum below."""
+    """What others use of its unused quota (`insight.lending.lent` says how that is attributed); at a cohort the sum."""
     borrowing_limit: int | None = None
     """None = no limit."""
     lending_limit: int | None = None

@@ -1,0 +1,89 @@
+"""Kueue's quota tree of a Snapshot, filled with what its workloads hold; the arithmetic is the scheduler's own."""
+
+import math
+from collections.abc import Sequence
+
+from gpuconsole.insight.lending import lent
+from gpuconsole.insight.once import once
+from gpuconsole.insight.tally import tally
+from gpuconsole.model.quantity import MAX
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.scheduling.kueue.tree import QuotaTree
+from gpuconsole.scheduling.kueue.usage import UsageTree
+
+
+class Capacity:
+    """What each node of the tree holds and could take, by node number and column (see QuotaTree)."""
+
+    def __init__(self, tree: QuotaTree, usage: UsageTree) -> None:
+        self.tree = tree
+        self.usage = usage
+        self._lent: dict[int, dict[int, int]] = {}
+
+    def members(self, node: int) -> Sequence[int] | None:
+        """Child cohorts, then ClusterQueues, each by name; None for a ClusterQueue."""
+        if node >= len(self.tree.cohorts):
+            return None
+        return self.tree.children[node] + self.tree.queue_children[node]
+
+    def hidden(self, node: int, column: int) -> int:
+        """Quota below a cohort that its members never lend to it."""
+        total, waiting = 0, list(self.members(node) or ())
+        while waiting:
+            member = waiting.pop()
+            total += self.tree.local[member * self.tree.width + column]
+            waiting += self.members(member) or ()
+        return total
+
+    def lent(self, node: int, column: int) -> int:
+        """What others use of the unused quota of a ClusterQueue, or of a cohort's own pool."""
+        if column not in self._lent:
+            self._lent[column] = {}
+            for root in range(len(self.tree.names)):
+                if self.tree.parent[root] < 0:
+                    self._lent[column] |= self._lend(root, column)
+        return self._lent[column].get(node, 0)
+
+    def _lend(self, root: int, column: int) -> dict[int, int]:
+        tree, used = self.tree, self.usage.usage
+
+        def net(node: int) -> int:
+            at = node * tree.width + column
+            return tree.subtree[at] - max(used[at], tree.local[at])
+
+        return lent(root, self.members, net, lambda node: tree.nominal[node * tree.width + column])
+
+    def weighted_share(self, node: int) -> int:
+        """Kueue's status.weightedShare of a node: its dominant resource share in ‰ by its weight, rounded up (§8.1).
+
+        For each resource, what the node borrows of all flavors ÷ what its parent could ever have of them; 0 without a
+        parent or borrowing, MAX for weight 0 that borrows.
+        """
+        tree, used = self.tree, self.usage.usage
+        parent = tree.parent[node]
+        if parent < 0:
+            return 0
+        borrowed: dict[str, int] = {}
+        lendable: dict[str, int] = {}
+        for column, (_, resource) in enumerate(tree.columns):
+            at = node * tree.width + column
+            borrowed[resource] = borrowed.get(resource, 0) + max(0, used[at] - tree.subtree[at])
+            lendable[resource] = lendable.get(resource, 0) + tree.potential[parent * tree.width + column]
+        ratio = max((borrowed[name] * 1000 / most for name, most in lendable.items() if most > 0), default=0.0)
+        if ratio == 0:
+            return 0
+        return math.ceil(ratio / tree.weights[node]) if tree.weights[node] else MAX
+
+
+@once
+def capacity(snapshot: Snapshot) -> Capacity:
+    """The tree of all sound cohorts and ClusterQueues (those in a cohort cycle are left out), with their usage."""
+    usage = tally(snapshot).usage
+    queues, cohorts = snapshot.cluster_queues, snapshot.cohorts
+    columns = sorted({pair for name, held in usage.items() if name in queues for pair in held})
+    tree = QuotaTree(queues, cohorts, columns)
+    filled = UsageTree(tree)
+    for name, held in usage.items():
+        if name in tree.queues:
+            filled.add(tree.queues[name], [(tree.numbers[pair], amount) for pair, amount in held.items()])
+    return Capacity(tree, filled)
