@@ -34,7 +34,7 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
     thing: Object | None = getattr(snapshot, table).get(key)
     if thing is None:
         return None
-    lines = [heading(f"{_kind(thing)} {key}"), *_metadata(thing)]
+    lines = [heading(f"{_kind(thing)} {key.removeprefix(_kind(thing) + '/')}"), *_metadata(thing)]
     match thing:
         case Workload():
             lines += _workload(snapshot, thing)

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from itertools import groupby
 from string import ascii_letters
 from typing import ClassVar
@@ -23,12 +22,12 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widget import Widget
 
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState
 from gpuconsole.model.text import clean
 from gpuconsole.ui import paint
-from gpuconsole.ui.paint import ROLE_CLASSES, Painted, fitted, join
+from gpuconsole.ui.paint import ROLE_CLASSES, Painted, join
+from gpuconsole.ui.widgets.painter import RoleStyles, StatusLine
 
 SERIES = 8
 MAX_NAME = 24
@@ -105,34 +104,25 @@ class Look:
         return join(entries)
 
 
-def style_of(widget: Widget, role: str) -> Style:
-    """The colour of a role, those of the map (`series-1`, `cursor`) included."""
-    name = f"role--{role}" if role in paint.ROLES else f"gpumap--{role}"
-    return widget.get_component_rich_style(name, partial=True)
-
-
 COMPONENTS = {
-    "gpumap--cursor",
-    "gpumap--marked",
-    *(f"gpumap--series-{number}" for number in range(1, SERIES + 1)),
     *ROLE_CLASSES,
+    "role--cursor",
+    "role--marked",
+    *(f"role--series-{number}" for number in range(1, SERIES + 1)),
 }
 
 
-class Legend(Widget):
+class Legend(StatusLine):
     """One line that says what the map's glyphs and colours mean, and how many GPUs have each."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS
 
-    look: reactive[Look] = reactive(Look(ColourBy.STATE, ()), always_update=True)
-
-    def render_line(self, y: int) -> Strip:
-        base = self.rich_style
-        text: Painted = ((f"by {self.look.by}  ", "dim"), *self.look.legend())
-        return Strip(fitted(text, self.content_size.width, base, partial(style_of, self)))
+    def show(self, look: Look) -> None:
+        self.left = look.legend()
+        self.right = (("B ", "key"), (f"by {look.by}", "dim"))
 
 
-class GpuMap(ScrollView, can_focus=True):
+class GpuMap(ScrollView, RoleStyles, can_focus=True):
     """Nodes as blocks `name ▣▣▣▣○○○○`, with a cursor on a node."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS
@@ -145,14 +135,8 @@ class GpuMap(ScrollView, can_focus=True):
 
         node: str
 
-    @dataclass
-    class Opened(Message):
-        """Enter or a click on the node under the cursor."""
-
-        node: str
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
         self._rows: Sequence[GpuRow] = ()
         self._marked: frozenset[str] = frozenset()
         self._cursor = 0
@@ -247,7 +231,7 @@ class GpuMap(ScrollView, can_focus=True):
         return "held" if row.cordoned else ""
 
     def _style(self, role: str, base: Style) -> Style:
-        return base + style_of(self, role) if role else base
+        return base + self.style_of(role) if role else base
 
     def _go(self, position: int) -> None:
         position = max(0, min(position, len(self._rows) - 1))
@@ -268,23 +252,19 @@ class GpuMap(ScrollView, can_focus=True):
         self._strips.clear()
         self.refresh()
 
-    def action_move(self, right: int, down: int) -> None:
+    def move(self, right: int, down: int) -> None:
         """Move the cursor by nodes and lines."""
         target = self._cursor + right + down * self._columns
         if 0 <= target < len(self._rows):
             self._go(target)
 
-    def action_edge(self, way: int) -> None:
+    def edge(self, way: int) -> None:
         """Move the cursor to the first or the last node."""
         self._go(0 if way < 0 else len(self._rows) - 1)
 
-    def action_page(self, way: int) -> None:
+    def page(self, way: int) -> None:
         """Move the cursor by a page of lines."""
         self._go(self._cursor + way * self._columns * max(1, self.scrollable_content_region.height - 1))
-
-    def action_open(self) -> None:
-        if self._rows:
-            self.post_message(self.Opened(self.cursor_key))
 
     def on_click(self, event: events.Click) -> None:
         line, column = event.y + self.scroll_offset.y, event.x // self._block

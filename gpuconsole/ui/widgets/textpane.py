@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from rich.cells import cell_len
-from rich.style import Style
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from gpuconsole.ui.paint import ROLE_CLASSES, Painted, Piece, plain, segments, width_of
+from gpuconsole.ui.widgets.painter import RoleStyles
 
 BLANK: Painted = ()
 
@@ -39,7 +39,7 @@ def wrapped(source: Painted, width: int) -> list[Painted]:
     for piece, role in source:
         for word in _words(piece, width - indent):
             if used + cell_len(word.rstrip()) > width and used > indent:
-                out.append([(" " * indent, "")])
+                out.append([(" " * indent, "")] if indent else [])
                 used = indent
                 word = word.lstrip()
             out[-1].append((word, role))
@@ -59,7 +59,7 @@ def _words(text: str, longest: int) -> list[str]:
     return words
 
 
-class TextPane(ScrollView, can_focus=True):
+class TextPane(ScrollView, RoleStyles, can_focus=True):
     """Shows lines; long ones are wrapped, or scrolled sideways where `wrap` is off."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = ROLE_CLASSES
@@ -102,11 +102,8 @@ class TextPane(ScrollView, can_focus=True):
         base = self.rich_style
         if top + y >= len(self._lines):
             return Strip.blank(width, base)
-        strip = Strip(segments(self._lines[top + y], base, self._style_of))
+        strip = Strip(segments(self._lines[top + y], base, self.style_of))
         return strip.crop_extend(x, x + width, base)
-
-    def _style_of(self, role: str) -> Style:
-        return self.get_component_rich_style(f"role--{role}", partial=True)
 
 
 def yaml_lines(text: str) -> list[Painted]:

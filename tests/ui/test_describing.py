@@ -1,0 +1,117 @@
+"""`d` and `y` tell every kind of object in words and as YAML, and a hostile one harms neither."""
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import LimitRange, LimitRangeItem, PriorityClass
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.queues import AdmissionCheck, Topology
+from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
+from gpuconsole.model.workloads import Condition
+from gpuconsole.ui.as_yaml import as_manifest, as_yaml
+from gpuconsole.ui.describing import describe
+from gpuconsole.ui.paint import plain
+from tests.ui.worlds import HOSTILE, history, org_cohort, running, snapshot_of, waiting
+
+OTHERS: list[Object] = [
+    PriorityClass(name="high", value=1000),
+    Topology(name="racks", levels=("block", "rack")),
+    AdmissionCheck(name="check", controller="c"),
+    VolcanoQueue(name="v"),
+    PodGroup(name="g"),
+    NodePool(name="pool"),
+    LimitRange(namespace="research", name="limits", items=(LimitRangeItem(max={"cpu": 1500}),)),
+]
+
+
+def described(key: str, table: str = "workloads") -> list[str]:
+    lines = describe(snapshot_of(org_cohort(), history()), table, key)
+    assert lines is not None
+    return [plain(row) for row in lines]
+
+
+def test_a_pending_workload_tells_what_kueue_wrote() -> None:
+    assert described("research/rlhf-2") == [
+        "Workload research/rlhf-2",
+        "Created          2026-01-05T09:02:20Z",
+        "Phase            pending",
+        "Owner            Job/research/rlhf-2",
+        "Queue            research/lq-research",
+        "ClusterQueue     not admitted",
+        "Priority         500",
+        "Evictions        0",
+        "",
+        "Pod sets",
+        "  main ×1: each nvidia.com/gpu 6",
+        "",
+        "Conditions",
+        "  QuotaReserved    False      12m  Pending",
+        "    couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu"
+        " in flavor a100-80gb, 2 more needed",
+        "",
+        "Events",
+        "       12m ago  pending          NoFit · couldn't assign flavors to pod set main",
+    ]
+
+
+def test_a_node_tells_who_owns_its_gpus() -> None:
+    lines = described("node-2", "nodes")
+    assert lines[lines.index("Pods") :] == [
+        "Pods",
+        "  llm-ft-0  Running  node-2 GPU 0,1,2,3",
+        "  embed-0  Running  node-2 GPU 4,5",
+        "",
+        "Events",
+        "  none that the console remembers",
+    ]
+
+
+def test_an_object_that_is_gone_has_no_description() -> None:
+    assert describe(snapshot_of(org_cohort()), "workloads", "research/gone") is None
+
+
+@pytest.mark.parametrize("thing", [*org_cohort(), *OTHERS], ids=lambda thing: f"{type(thing).__name__} {thing.key}")
+def test_every_kind_can_be_described_and_written_as_yaml(thing: Object) -> None:
+    assert describe(snapshot_of([*org_cohort(), *OTHERS]), TABLES[type(thing)], thing.key)
+    document = yaml.safe_load(as_yaml(thing))
+    assert document == as_manifest(thing)
+    assert document["metadata"]["name"] == thing.name
+
+
+def test_yaml_has_the_shape_of_the_manifest() -> None:
+    workload = replace(running("w", 4), conditions=(Condition("Admitted", True, "Admitted", "", 0),), uid="")
+    assert as_manifest(workload) == {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"namespace": "research", "name": "w", "creationTimestamp": "2026-01-05T08:14:20Z"},
+        "spec": {
+            "owner": "Job/research/w",
+            "queueName": "lq-research",
+            "priority": 500,
+            "podSets": [
+                {"name": "main", "template": {"containers": [{"name": "main", "requests": {"nvidia.com/gpu": "4"}}]}}
+            ],
+        },
+        "status": {
+            "conditions": [{"type": "Admitted", "status": True, "reason": "Admitted"}],
+            "admission": {
+                "clusterQueue": "cq-research",
+                "podSets": [
+                    {
+                        "name": "main",
+                        "flavors": {"nvidia.com/gpu": "a100-80gb"},
+                        "usage": {"nvidia.com/gpu": "4"},
+                    }
+                ],
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_texts_are_told_too(text: str) -> None:
+    thing = replace(waiting(text, 1), conditions=(Condition("QuotaReserved", False, text, text, 0),))
+    snapshot = snapshot_of([thing])
+    assert describe(snapshot, "workloads", thing.key)
+    assert yaml.safe_load(as_yaml(thing))["metadata"]["name"] == text

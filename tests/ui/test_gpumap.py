@@ -1,0 +1,103 @@
+"""The GPU map shows each GPU's owner truly, by glyph as well as by colour, and lets no name reach the terminal raw."""
+
+import pytest
+from msgspec.structs import replace
+from textual.app import App, ComposeResult
+
+from gpuconsole.insight.gpumap import gpu_rows
+from gpuconsole.model.objects import Object
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui.paint import plain
+from gpuconsole.ui.widgets.gpumap import ColourBy, GpuMap, Look
+from tests.ui.worlds import HOSTILE, node, org_cohort, pod_on, running, snapshot_of
+
+
+def drawn(snapshot: Snapshot, by: ColourBy) -> dict[str, str]:
+    rows = gpu_rows(snapshot)
+    look = Look(by, rows)
+    return {row.node: "".join(look.cell(cell)[0] for cell in row.cells) for row in rows}
+
+
+MAPS = {
+    ColourBy.STATE: {"node-1": "▣▣▣▣▣▣▣▣", "node-2": "▣▣▣▣▣▣○○", "node-3": "▣▣▲▲▲▲○○"},
+    ColourBy.QUEUE: {"node-1": "AAAAAAAA", "node-2": "BBBBBB○○", "node-3": "BBBBBB○○"},
+    ColourBy.OWNER: {"node-1": "ssssssss", "node-2": "llllee○○", "node-3": "rrrrrr○○"},
+}
+
+
+@pytest.mark.parametrize("by", list(ColourBy))
+def test_cells_match_their_owners(by: ColourBy) -> None:
+    assert drawn(snapshot_of(org_cohort()), by) == MAPS[by]
+
+
+LEGENDS = {
+    ColourBy.STATE: "▣ in own quota 16  ▲ borrowed 4  ○ idle 4",
+    ColourBy.QUEUE: "B cq-research 12  A cq-prod 8  ○ idle 4",
+    ColourBy.OWNER: "s prod/serve 8  r research/rlhf 6  l research/llm-ft 4  e research/embed 2  ○ idle 4",
+}
+
+
+@pytest.mark.parametrize("by", list(ColourBy))
+def test_the_legend_counts_what_the_map_shows(by: ColourBy) -> None:
+    assert plain(Look(by, gpu_rows(snapshot_of(org_cohort()))).legend()) == LEGENDS[by]
+
+
+def test_queues_have_colours_of_their_own() -> None:
+    look = Look(ColourBy.QUEUE, gpu_rows(snapshot_of(org_cohort())))
+    assert {look.owned("cq-prod")[1], look.owned("cq-research")[1]} == {"series-1", "series-2"}
+
+
+def test_a_node_that_is_lost_or_cordoned_shows_it_in_every_cell() -> None:
+    objects: list[Object] = [node("lost", ready=False), node("cordoned", unschedulable=True), node("fine")]
+    assert drawn(snapshot_of(objects), ColourBy.OWNER) == {
+        "lost": "⚠⚠⚠⚠⚠⚠⚠⚠",
+        "cordoned": "⏸⏸⏸⏸⏸⏸⏸⏸",
+        "fine": "○○○○○○○○",
+    }
+
+
+class MapApp(App[None]):
+    CSS = "".join(f".role--{role} {{ color: red; }}" for role in ("own",))
+
+    def compose(self) -> ComposeResult:
+        yield GpuMap()
+
+
+def lines(app: MapApp) -> list[str]:
+    gpu_map = app.query_one(GpuMap)
+    return [gpu_map.render_line(y).text for y in range(gpu_map.size.height)]
+
+
+async def test_only_visible_lines_are_drawn_and_the_cursor_walks_by_nodes_and_lines() -> None:
+    rows = gpu_rows(snapshot_of([node(f"node-{number:04}") for number in range(1000)]))
+    app = MapApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        gpu_map = app.query_one(GpuMap)
+        gpu_map.focus()
+        gpu_map.show(rows)
+        await pilot.pause()
+        assert lines(app)[0].rstrip() == "   ".join(f"node-{number:04} ○○○○○○○○" for number in range(3))
+        assert len(gpu_map._strips) <= 26
+        gpu_map.move(1, 0)
+        gpu_map.move(0, 1)
+        assert gpu_map.cursor_key == "node-0004"
+        gpu_map.edge(1)
+        await pilot.pause()
+        assert gpu_map.cursor_key == "node-0999"
+        assert "node-0999" in "".join(lines(app))
+        gpu_map.show(rows[500:])
+        assert gpu_map.cursor_key == "node-0999"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_hostile_name_is_drawn_clean(name: str) -> None:
+    owner = replace(running("w", 4), name=name)
+    objects: list[Object] = [node(name or "n"), owner, pod_on(owner, name or "n", 0)]
+    app = MapApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        gpu_map = app.query_one(GpuMap)
+        gpu_map.show(gpu_rows(snapshot_of(objects)))
+        for gpu_map.colour in ColourBy:
+            await pilot.pause()
+            assert all(line.isprintable() for line in lines(app))
+            assert plain(gpu_map.look.legend())

@@ -1,0 +1,38 @@
+"""Text panes wrap at words, keep indentation, and show YAML of anything without failing."""
+
+import pytest
+
+from gpuconsole.ui.paint import plain
+from gpuconsole.ui.widgets.textpane import line, wrapped, yaml_lines
+
+WRAPS = {
+    "what fits stays": ("needs 6", 20, ["needs 6"]),
+    "a long line breaks at a blank": ("needs 6 own quota left 0", 14, ["needs 6 own ", "quota left 0"]),
+    "the next lines keep the indentation": ("  needs 6 own quota", 12, ["  needs 6 ", "  own quota"]),
+    "a word that is too long is cut": ("a" * 25, 10, ["a" * 10, "a" * 10, "a" * 5]),
+    "wide characters count twice": ("漢字漢字 漢字", 10, ["漢字漢字 ", "漢字"]),
+}
+
+
+@pytest.mark.parametrize("case", WRAPS)
+def test_wrapping(case: str) -> None:
+    text, width, want = WRAPS[case]
+    assert [plain(row) for row in wrapped(line(text), width)] == want
+
+
+def test_roles_survive_wrapping() -> None:
+    assert wrapped(line(("own quota ", "own"), ("is used up", "fault")), 13) == [
+        (("own ", "own"), ("quota ", "own"), ("is ", "fault")),
+        (("used ", "fault"), ("up", "fault")),
+    ]
+
+
+def test_yaml_keys_are_told_from_values() -> None:
+    assert yaml_lines("spec:\n  queueName: lq\n  - 'a: b'\n# note\n---\nplain") == [
+        (("spec:", "dim"), ("", "")),
+        (("  queueName:", "dim"), (" lq", "")),
+        (("  - 'a:", "dim"), (" b'", "")),
+        (("# note", "dim"),),
+        (("---", "dim"),),
+        (("plain", ""),),
+    ]

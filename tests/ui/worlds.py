@@ -1,0 +1,246 @@
+"""Small worlds for the screens' tests: objects and lines of history that a recording plays."""
+
+from collections.abc import Iterable, Sequence
+
+from gpuconsole.backends.recorded import RecordedBackend
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time, parse_time
+from gpuconsole.model.cluster import Container, LabelSelector, Namespace, Node, Pod, PodPhase, PodTemplate, Taint
+from gpuconsole.model.events import Applied, Event, Happened, What
+from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.queues import (
+    ClusterQueue,
+    Cohort,
+    FlavorQuotas,
+    LocalQueue,
+    Preemption,
+    PreemptionPolicy,
+    Quota,
+    ResourceFlavor,
+    ResourceGroup,
+    WorkloadPriorityClass,
+)
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.state import ClusterState
+from gpuconsole.model.workloads import (
+    Admission,
+    Condition,
+    Job,
+    JobPhase,
+    PodSet,
+    PodSetAssignment,
+    Workload,
+)
+from gpuconsole.services.console import Console
+from gpuconsole.services.status import Mode, Status
+
+NOW: Time = parse_time("2026-01-05T09:14:20Z")
+FLAVOR = "a100-80gb"
+REFUSED = "couldn't assign flavors to pod set main: "
+
+HOSTILE = (
+    "[red]x[/red]",
+    "[/oops]",
+    "[@click=app.bell()]x",
+    "a\x1b]0;pwned\x1b\\b",
+    "c\x9b31md",
+    "rtl\u202egnp",
+    "wide 漢字 ⚠️ 👩‍💻",
+    "",
+)
+"""Names that would crash a screen, or reach the terminal, if any text were trusted."""
+
+
+def cluster_queue(name: str, nominal: int, borrowing: int | None = None) -> ClusterQueue:
+    quotas = FlavorQuotas(FLAVOR, {GPU: Quota(nominal, borrowing)})
+    return ClusterQueue(
+        name=name,
+        cohort="org-cohort",
+        namespace_selector=LabelSelector(),
+        resource_groups=(ResourceGroup((GPU,), (quotas,)),),
+        preemption=Preemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY),
+    )
+
+
+def node(name: str, gpus: int = 8, **more: object) -> Node:
+    room = {"cpu": 128_000, "memory": 2**40, GPU: gpus, "pods": 110}
+    labels = {"kubernetes.io/hostname": name, "accelerator": FLAVOR}
+    taints = (Taint(GPU, "present", "NoSchedule"),)
+    return Node(name=name, labels=labels, taints=taints, capacity=room, allocatable=room, **more)  # type: ignore[arg-type]
+
+
+def pod_set(gpus: int, count: int = 1) -> PodSet:
+    return PodSet(count=count, template=PodTemplate(containers=(Container(requests={GPU: gpus}),)))
+
+
+def waiting(name: str, gpus: int, namespace: str = "research", priority: int = 500, ago: int = 12 * MINUTE) -> Workload:
+    """A workload that waits for quota, and was refused."""
+    short = f"insufficient unused quota for {GPU} in flavor {FLAVOR}, 2 more needed"
+    return Workload(
+        namespace=namespace,
+        name=name,
+        uid=f"uid-{name}",
+        created=NOW - ago,
+        owner=f"Job/{namespace}/{name}",
+        queue=f"lq-{namespace}",
+        priority=priority,
+        pod_sets=(pod_set(gpus),),
+        conditions=(Condition("QuotaReserved", False, "Pending", REFUSED + short, NOW - ago),),
+        parked=True,
+    )
+
+
+def running(name: str, gpus: int, namespace: str = "research", priority: int = 500, ago: int = HOUR) -> Workload:
+    """A workload that holds quota and runs."""
+    since = NOW - ago
+    usage = {GPU: gpus}
+    return Workload(
+        namespace=namespace,
+        name=name,
+        uid=f"uid-{name}",
+        created=since,
+        owner=f"Job/{namespace}/{name}",
+        queue=f"lq-{namespace}",
+        priority=priority,
+        pod_sets=(pod_set(gpus),),
+        conditions=(
+            Condition("QuotaReserved", True, "QuotaReserved", "Quota reserved in ClusterQueue", since),
+            Condition("Admitted", True, "Admitted", "The workload is admitted", since),
+        ),
+        admission=Admission(
+            cluster_queue=f"cq-{namespace}", pod_sets=(PodSetAssignment(flavors={GPU: FLAVOR}, usage=usage),)
+        ),
+    )
+
+
+def job_of(workload: Workload) -> Job:
+    """The job that a workload stands for."""
+    phase = JobPhase.RUNNING if workload.admitted else JobPhase.SUSPENDED
+    return Job(
+        namespace=workload.namespace,
+        name=workload.name,
+        created=workload.created,
+        queue=workload.queue,
+        pod_sets=workload.pod_sets,
+        suspended=not workload.admitted,
+        duration=4 * HOUR,
+        phase=phase,
+        started=workload.created + 10 * SECOND if workload.admitted else 0,
+    )
+
+
+def pod_on(workload: Workload, where: str, first: int) -> Pod:
+    """The pod of a running workload, on the GPUs of a node from `first` on."""
+    count = workload.gpus
+    return Pod(
+        namespace=workload.namespace,
+        name=f"{workload.name}-0",
+        created=workload.created,
+        template=workload.pod_sets[0].template if workload.pod_sets else PodTemplate(),
+        priority=workload.priority,
+        job=workload.owner,
+        workload=workload.key,
+        pod_set="main",
+        phase=PodPhase.RUNNING,
+        node=where,
+        gpus=tuple(range(first, first + count)),
+        bound=workload.created,
+        started=workload.created + 10 * SECOND,
+    )
+
+
+def org_cohort() -> list[Object]:
+    """24 GPUs: research runs 12 of its 8 (rlhf borrows), prod 8 of 16; rlhf-2 waits for 6."""
+    llm, embed, rlhf = running("llm-ft", 4), running("embed", 2, ago=50 * MINUTE), running("rlhf", 6, ago=30 * MINUTE)
+    serve = running("serve", 8, "prod", 10_000, 2 * HOUR)
+    pending = waiting("rlhf-2", 6)
+    workloads = [llm, embed, serve, rlhf, pending]
+    return [
+        *(Namespace(name=name, labels={"kubernetes.io/metadata.name": name}) for name in ("research", "prod")),
+        WorkloadPriorityClass(name="research-default", value=500),
+        WorkloadPriorityClass(name="production", value=10_000),
+        *(node(name) for name in ("node-1", "node-2", "node-3")),
+        ResourceFlavor(name=FLAVOR, node_labels={"accelerator": FLAVOR}, node_taints=()),
+        Cohort(name="org-cohort"),
+        cluster_queue("cq-research", 8, 8),
+        cluster_queue("cq-prod", 16, 0),
+        LocalQueue(namespace="research", name="lq-research", cluster_queue="cq-research"),
+        LocalQueue(namespace="prod", name="lq-prod", cluster_queue="cq-prod"),
+        *(job_of(workload) for workload in workloads),
+        *workloads,
+        pod_on(serve, "node-1", 0),
+        pod_on(llm, "node-2", 0),
+        pod_on(embed, "node-2", 4),
+        pod_on(rlhf, "node-3", 0),
+    ]
+
+
+def history() -> list[Happened]:
+    """An hour of it: rlhf was reclaimed by prod once, and a notebook evicted for llm-ft."""
+    return [
+        Happened(
+            time=NOW - 2 * HOUR, what=What.SUBMITTED, workload="prod/serve", queue="cq-prod", gpus=8, priority=10_000
+        ),
+        Happened(
+            time=NOW - HOUR,
+            what=What.PREEMPTED,
+            workload="dev/notebook-2",
+            queue="cq-research",
+            by="research/llm-ft",
+            by_queue="cq-research",
+            reason="InClusterQueue",
+            message="Preempted to accommodate a workload in the ClusterQueue",
+            gpus=1,
+            priority=100,
+            by_priority=500,
+            lost_gpu_seconds=360.0,
+            cost=0.22,
+        ),
+        Happened(time=NOW - 31 * MINUTE, what=What.SUBMITTED, workload="research/rlhf", queue="cq-research", gpus=6),
+        Happened(
+            time=NOW - 30 * MINUTE,
+            what=What.PREEMPTED,
+            workload="research/rlhf",
+            queue="cq-research",
+            by="prod/serve-2",
+            by_queue="cq-prod",
+            reason="InCohortReclamation",
+            message="Preempted to accommodate a workload in the cohort",
+            gpus=6,
+            priority=500,
+            by_priority=10_000,
+            lost_gpu_seconds=10_440.0,
+            cost=6.41,
+        ),
+        Happened(
+            time=NOW - 12 * MINUTE,
+            what=What.PENDING,
+            workload="research/rlhf-2",
+            queue="cq-research",
+            reason="NoFit",
+            message="couldn't assign flavors to pod set main",
+            gpus=6,
+        ),
+    ]
+
+
+def snapshot_of(objects: Iterable[Object], lines: Sequence[Happened] = ()) -> Snapshot:
+    """A Snapshot of these objects, taken at NOW."""
+    state = ClusterState(NOW)
+    for thing in objects:
+        state.apply(Applied(NOW, thing))
+    for happened in lines:
+        state.apply(happened)
+    return state.freeze()
+
+
+def recorded(objects: Iterable[Object], lines: Sequence[Happened] = ()) -> Console:
+    """A console that plays a recording of these objects; one tick shows them all."""
+    events: list[Event] = [Applied(NOW, thing) for thing in objects]
+    console = Console(
+        RecordedBackend([*sorted(lines, key=lambda row: row.time), *events], paused=False, speed=10_000),
+        about=Status(mode=Mode.REPLAY, source="test", engine="Kueue 0.19"),
+    )
+    for _ in range(8):
+        console.tick(1.0)
+    return console
