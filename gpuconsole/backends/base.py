@@ -76,8 +76,14 @@ class Follower(Protocol):
     def carried(self, at: Time, command: Command) -> None:
         """The command was carried out at virtual time `at`."""
 
-    def reached(self, now: Time, digest: int) -> None:
-        """The simulation stands at `now`; `digest` sums up all that happened until then."""
+    def reached(self, now: Time, digest: int) -> bool:
+        """The simulation stands at `now`, and `digest` sums up all that happened until then.
+
+        True if the replica has to start anew.
+        """
+
+    def begin(self, state: bytes, digest: int) -> None:
+        """Start anew from a saved simulation."""
 
 
 def clip_speed(speed: float) -> float:

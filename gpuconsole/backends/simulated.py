@@ -86,11 +86,6 @@ class SimulatedBackend(Clockwork):
         with self._guard:
             return self._simulation.fork()
 
-    def save(self) -> bytes:
-        """The whole simulation, for a replica that has to start anew."""
-        with self._guard:
-            return self._simulation.save()
-
     def close(self) -> None:
         """Nothing to release: the simulation goes with this object."""
 
@@ -119,8 +114,8 @@ class SimulatedBackend(Clockwork):
     def _events(self) -> list[Event]:
         events = list(self._simulation.drain())
         self._digest = digest(events, self._digest)
-        if self._follower is not None:
-            self._follower.reached(self._simulation.now, self._digest)
+        if self._follower is not None and self._follower.reached(self._simulation.now, self._digest):
+            self._follower.begin(self._simulation.save(), self._digest)
         if self._opening:
             events = self._opening + events
             self._opening = []

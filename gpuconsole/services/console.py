@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gpuconsole.backends.base import Backend, Clocked, Forkable
-from gpuconsole.backends.guard import Guard
-from gpuconsole.errors import NotSupportedError
+from gpuconsole.backends.guard import Entry, Guard
+from gpuconsole.errors import NotSupportedError, WorkerError
 from gpuconsole.model.clock import Span
 from gpuconsole.model.commands import Command
+from gpuconsole.model.decisions import Pending
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.loop import Loop
 from gpuconsole.services.status import Status
+from gpuconsole.store import history
+from gpuconsole.store.recorder import Recorder
 
 if TYPE_CHECKING:
     from gpuconsole.insight.whatif import WhatIf
     from gpuconsole.model.manifests import Loaded
+    from gpuconsole.workers import Worker
 
 LOG = logging.getLogger(__name__)
 UNKNOWN = Status()
@@ -29,18 +33,29 @@ UNKNOWN = Status()
 class Console:
     """One cluster, watched and operated. Mutates; methods may be called from any thread unless they say otherwise."""
 
-    def __init__(self, backend: Backend, *, about: Status = UNKNOWN, read_only: bool = False) -> None:
-        """`about` carries what does not change: mode, source, engine, policy."""
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        about: Status = UNKNOWN,
+        read_only: bool = False,
+        recorder: Recorder | None = None,
+        worker: "Worker | None" = None,
+        notices: Sequence[str] = (),
+    ) -> None:
+        """`about` carries what does not change: mode, source, engine, policy. The console closes what it is given."""
         self._backend = backend
         self._clocked = backend if isinstance(backend, Clocked) else None
         self._about = about
-        self._guard = Guard(backend, read_only=read_only)
+        self._recorder = recorder
+        self._worker = worker
+        self._guard = Guard(backend, read_only=read_only, audit=self._audited)
         self._subscribers: list[Callable[[Snapshot], None]] = []
         self._subscribing = threading.Lock()
         self._loop = Loop(backend, publish=self._published, record=self._recorded)
-        backend.open()
-        self.notices: tuple[str, ...] = ()
+        self.notices: tuple[str, ...] = tuple(notices)
         """What the start has to say to people, such as what was recovered."""
+        backend.open()
 
     @property
     def snapshot(self) -> Snapshot:
@@ -60,6 +75,8 @@ class Console:
             age=time.monotonic() - renewed if renewed is not None else 0.0,
             loading=renewed is None,
             stalled=self._loop.stalled,
+            worker=self._worker_status(),
+            history=self._history_status(),
         )
 
     def start(self) -> None:
@@ -70,6 +87,10 @@ class Console:
         """Stop the time and let go of everything."""
         self._loop.stop()
         self._backend.close()
+        if self._worker is not None:
+            self._worker.close()
+        if self._recorder is not None:
+            self._recorder.close()
 
     def tick(self, elapsed: float) -> None:
         """Let `elapsed` wall-clock seconds pass now; for tests, which start no timer."""
@@ -107,22 +128,38 @@ class Console:
         self._clockwork().set_speed(speed)
 
     def preemptions(self, limit: int = 500) -> tuple[Happened, ...]:
-        """The newest preemptions, oldest first."""
+        """The newest preemptions, oldest first; only those of late where no history is kept. Raises HistoryError."""
+        if self._recorder is not None:
+            return history.preemptions(self._recorder, limit)
         return tuple(line for line in self.snapshot.recent if line.what is What.PREEMPTED)[-limit:]
 
     def history(self, workload: str) -> tuple[Happened, ...]:
-        """All that happened to a workload (`ns/name`), or that it did to others, oldest first."""
+        """All that happened to a workload (`ns/name`), and what it did to others, oldest first. Raises HistoryError."""
+        if self._recorder is not None:
+            return history.of_workload(self._recorder, workload)
         return tuple(line for line in self.snapshot.recent if workload in (line.workload, line.by))
+
+    def pending(self, cluster_queue: str) -> list[Pending]:
+        """Who waits for a ClusterQueue, in the order in which it would be tried."""
+        from gpuconsole.insight.positions import pending
+
+        return pending(self.snapshot, cluster_queue)
 
     def what_if(self, commands: Sequence[Command], horizon: Span) -> "WhatIf":
         """Try commands in a fork and compare its future with what comes anyway.
 
-        Blocks while it computes: call it in a thread. Raises NotSupportedError where no future can be computed.
+        Blocks while it computes, in the worker process where there is one: call it in a thread. Raises
+        NotSupportedError where no future can be computed.
         """
         from gpuconsole.insight.whatif import what_if
 
         if not isinstance(self._backend, Forkable):
             raise NotSupportedError("A recording has no other future; open its snapshot with --snapshot FILE")
+        if self._worker is not None and not self._worker.lost:
+            try:
+                return self._worker.what_if(commands, horizon)
+            except WorkerError:
+                LOG.warning("The worker did not answer, so this process does", exc_info=True)
         return what_if(self._backend.fork(), commands, horizon)
 
     def check(self, text: str) -> "Loaded":
@@ -136,6 +173,19 @@ class Console:
             raise NotSupportedError("The time of a live cluster cannot be stopped or hurried")
         return self._clocked
 
+    def _worker_status(self) -> str:
+        if self._worker is None:
+            return "off"
+        return self._worker.lost or "on"
+
+    def _history_status(self) -> str:
+        recorder = self._recorder
+        if recorder is None:
+            return self._about.history
+        return recorder.failed or (
+            f"history: {recorder.lost:,} events lost, the disk is too slow" if recorder.lost else ""
+        )
+
     def _published(self, snapshot: Snapshot) -> None:
         with self._subscribing:
             subscribers = tuple(self._subscribers)
@@ -146,5 +196,11 @@ class Console:
                 LOG.exception("A subscriber failed")
 
     def _recorded(self, lines: Sequence[Happened]) -> None:
+        if self._recorder is not None:
+            self._recorder.record(lines)
         for line in lines:
             self._guard.came_back(line)
+
+    def _audited(self, entry: Entry) -> None:
+        if self._recorder is not None:
+            self._recorder.audit(entry.time, entry.command, entry.outcome, entry.detail)

@@ -6,7 +6,7 @@ and the process stays near half a core. What happens in the cluster depends on v
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gpuconsole.backends.base import Backend, Clocked
@@ -43,7 +43,6 @@ class Loop:
         self._record = record
         self._clock = clock
         self._state = ClusterState()
-        self._unrecorded: list[Happened] = []
         self._scheduler: BackgroundScheduler | None = None
         self._last = clock()
         self.snapshot: Snapshot = EMPTY
@@ -84,27 +83,24 @@ class Loop:
         time.sleep(REST)
 
     def _work(self, elapsed: float) -> None:
-        events = self._backend.poll(elapsed)
+        events = list(self._backend.poll(elapsed))
         moved = self._apply(events)
-        if self._unrecorded:
-            self._record(self._unrecorded)
-            self._unrecorded = []
+        lines = [event for event in events if isinstance(event, Happened)]
+        if lines:
+            self._record(lines)
         self.renewed = self._clock()
         if moved or self.snapshot is EMPTY:
             self.snapshot = self._state.freeze()
             self._publish(self.snapshot)
 
-    def _apply(self, events: Iterable[Event]) -> bool:
+    def _apply(self, events: Sequence[Event]) -> bool:
         """Take in events; True if anything changed, the time included."""
-        before, count = self._state.time, 0
+        before = self._state.time
         for event in events:
             self._state.apply(event)
-            count += 1
-            if isinstance(event, Happened):
-                self._unrecorded.append(event)
         if self._clocked is not None:
             self._state.time = max(self._state.time, self._clocked.now)
-        return count > 0 or self._state.time != before
+        return bool(events) or self._state.time != before
 
     def _stall(self, text: str) -> None:
         if text != self.stalled:
