@@ -3,6 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from msgspec import Struct
+
+from gpuconsole.insight.demand import FlavorResource
 from gpuconsole.insight.lending import lent
 from gpuconsole.insight.once import once
 from gpuconsole.insight.tally import tally
@@ -10,6 +13,14 @@ from gpuconsole.model.quantity import MAX
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.tree import QuotaTree
 from gpuconsole.scheduling.kueue.usage import UsageTree
+
+
+class Reach(Struct, frozen=True):
+    """What a node lends, could take now without preemption, and could ever use, of one (flavor, resource)."""
+
+    lent: int = 0
+    available: int = 0
+    potential: int = 0
 
 
 class Capacity:
@@ -25,6 +36,17 @@ class Capacity:
         if node >= len(self.tree.cohorts):
             return None
         return self.tree.children[node] + self.tree.queue_children[node]
+
+    def reach(self, node: int | None, pair: FlavorResource) -> Reach:
+        """All zero for what is not in the tree. A cohort's potential includes what its members never lend to it."""
+        column = self.tree.numbers.get(pair)
+        if node is None or column is None:
+            return Reach()
+        return Reach(
+            self.lent(node, column),
+            max(0, self.usage.available(node, column)),
+            self.tree.potential[node * self.tree.width + column] + self.hidden(node, column),
+        )
 
     def hidden(self, node: int, column: int) -> int:
         """Quota below a cohort that its members never lend to it."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 def split(amount: int, spare: Mapping[int, int]) -> dict[int, int]:
     """Split `amount` among nodes in proportion to what each can spare; nobody gets more than that.
 
-    Largest remainder, ties by number (the order of names), so that the parts always sum up to min(amount, all that can be spared).
+    Largest remainder, ties by number (the order of names): the parts sum up to min(amount, all that can be spared).
     """
     total = sum(spare.values())
     amount = min(amount, total)
@@ -26,7 +26,8 @@ def lent(
     net: Callable[[int], int],
     pool: Callable[[int], int],
 ) -> dict[int, int]:
-    """Attribute one (flavor, resource) of one tree: leaf → what others use of its quota, cohort → what is used of its own pool.
+    """Attribute one (flavor, resource) of one tree: to a ClusterQueue what others use of its quota, to a cohort what is
+    used of its own pool.
 
     `members` of a cohort are its children, of a ClusterQueue None. `net` of a node = its subtree quota − max(its
     usage, its local quota): positive is what it can spare for others (never more than its lending limit), negative is

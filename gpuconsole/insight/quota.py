@@ -1,109 +1,242 @@
-"""The quota tree as data: what each cohort and queue owns, uses, borrows, lends and could still take."""
+"""The quota tree of a Snapshot: cohorts → ClusterQueues → LocalQueues, each with what is below it."""
 
-from collections.abc import Iterable, Sequence
-from enum import StrEnum
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from gpuconsole.model.clock import Time
-from gpuconsole.model.queues import StopPolicy
+from gpuconsole.insight.capacity import Capacity, capacity
+from gpuconsole.insight.once import once
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
+from gpuconsole.insight.tally import Count, Tally, tally
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, PreemptionPolicy, Quota
+from gpuconsole.model.resources import is_gpu
+from gpuconsole.model.snapshot import Snapshot
 
+__all__ = ["NodeKind", "QuotaNode", "QuotaUse", "policy_text", "quota_tree"]
 
-class NodeKind(StrEnum):
-    COHORT = "cohort"
-    CLUSTER_QUEUE = "cluster_queue"
-    LOCAL_QUEUE = "local_queue"
-
-
-class QuotaUse(Struct, frozen=True, kw_only=True):
-    """One resource in one flavor (or a roll-up of several) at one node of the tree, in base units."""
-
-    flavor: str = ""
-    """Empty in a roll-up."""
-    resource: str = ""
-    nominal: int = 0
-    """Own quota; at a cohort that of all below it, with the Cohort's own pool."""
-    used: int = 0
-    """Quota held, by admitted workloads and by those that only have a reservation."""
-    borrowed: int = 0
-    """max(0, used − nominal) of a ClusterQueue; at a cohort the sum of those below."""
-    lent: int = 0
-    """What others use of its unused quota (`insight.lending.lent` says how that is attributed); at a cohort the sum."""
-    borrowing_limit: int | None = None
-    """None = no limit."""
-    lending_limit: int | None = None
-    """None = all of it may be lent."""
-    available: int = 0
-    """What could be admitted now without preemption (Kueue's available, never below 0)."""
-    potential: int = 0
-    """The most that could ever be used here: Kueue's potentialAvailable; the end of the bar."""
-
-    @property
-    def own(self) -> int:
-        """The part of `used` that is inside the node's own quota."""
-        return self.used - self.borrowed
-
-    @property
-    def share_percent(self) -> float:
-        """Usage ÷ potential capacity, in percent; 0 where there is no capacity."""
-        return 100 * self.used / self.potential if self.potential > 0 else 0.0
+NO_QUOTA = Quota()
+NOWHERE = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
 
 
-class QuotaNode(Struct, frozen=True, kw_only=True):
-    """A cohort, a ClusterQueue or a LocalQueue, with everything below it."""
+@once
+def quota_tree(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
+    """The roots of the tree: cohorts without a parent, then ClusterQueues without a cohort, then what hangs nowhere.
 
-    kind: NodeKind
-    name: str
-    """Of a LocalQueue its key, `namespace/name`."""
-    children: tuple["QuotaNode", ...] = ()
-    flavors: tuple[QuotaUse, ...] = ()
-    """By (flavor, resource), in the order of the manifest. A LocalQueue has those that it uses."""
-    gpus: QuotaUse = QuotaUse()
-    """All whole GPUs of all flavors."""
-    share_percent: float = 0.0
-    """Usage ÷ potential capacity of the GPUs; of the most used resource where no GPU is covered."""
-    weighted_share: int = 0
-    """Kueue's weightedShare (dominant resource share, ‰, rounded up); 9223372036854775807 for weight 0 that borrows."""
-    pending: int = 0
-    running: int = 0
-    reserved: int = 0
-    """Hold quota: the running ones and those that wait for checks or for their pods to end."""
-    parked: int = 0
-    """Of the pending ones: those that wait as inadmissible until something in their tree changes."""
-    pending_gpus: int = 0
-    oldest: Time | None = None
-    """When the one that waits longest began to wait."""
-    policy: str = ""
-    """The preemption policies and the queueing strategy in a few words."""
-    stop: StopPolicy = StopPolicy.NONE
-    declared: bool = True
-    """False for a cohort that exists only because something names it."""
-    problem: str = ""
-    """What keeps it from admitting anything, in plain words."""
+    Everything is added up from the workloads, no status is trusted. What cannot be in the tree is a root of its own
+    and says why: a cohort that is its own ancestor, a LocalQueue whose ClusterQueue does not exist.
+    """
+    return _Builder(snapshot).roots()
 
 
-def sum_up(uses: Iterable[QuotaUse], resource: str = "") -> QuotaUse:
-    """Roll several (flavor, resource) up into one; a limit is only known where all have one."""
-    parts: Sequence[QuotaUse] = tuple(uses)
-    if not parts:
-        return QuotaUse(resource=resource)
-    return QuotaUse(
-        resource=resource,
-        nominal=sum(use.nominal for use in parts),
-        used=sum(use.used for use in parts),
-        borrowed=sum(use.borrowed for use in parts),
-        lent=sum(use.lent for use in parts),
-        borrowing_limit=_sum_limit(use.borrowing_limit for use in parts),
-        lending_limit=_sum_limit(use.lending_limit for use in parts),
-        available=sum(use.available for use in parts),
-        potential=sum(use.potential for use in parts),
+class _Builder:
+    """Holds what the nodes are made from while they are made, children first."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.capacity: Capacity = capacity(snapshot)
+        self.tally: Tally = tally(snapshot)
+        self.doors: dict[str, list[LocalQueue]] = defaultdict(list)
+        for door in snapshot.local_queues.all():
+            self.doors[door.cluster_queue].append(door)
+
+    def roots(self) -> tuple[QuotaNode, ...]:
+        tree = self.capacity.tree
+        cohorts = len(tree.cohorts)
+        made: dict[int, QuotaNode] = {}
+        # A deep chain of cohorts must not exhaust the stack: children are made before their parents.
+        for node in sorted(range(len(tree.names)), key=lambda node: -len(tree.paths[node])):
+            if node >= cohorts:
+                made[node] = self.cluster_queue(self.snapshot.cluster_queues[tree.names[node]], node)
+            else:
+                made[node] = self.cohort(node, [made[child] for child in self.capacity.members(node) or ()])
+        sound = [made[node] for node in range(len(tree.names)) if tree.parent[node] < 0]
+        return (*sound, *self.broken(), *self.homeless())
+
+    def broken(self) -> list[QuotaNode]:
+        """Cohorts in a cycle, or below one, with their ClusterQueues."""
+        nodes = []
+        for name in sorted(self.capacity.tree.broken):
+            queues = [queue for queue in self.snapshot.cluster_queues.all() if queue.cohort == name]
+            members = [self.cluster_queue(queue, None) for queue in sorted(queues, key=lambda queue: queue.name)]
+            problem = f"cohort {name} is its own ancestor, or below one that is: nothing in it is admitted"
+            nodes.append(_cohort_node(name, members, (), name in self.snapshot.cohorts, problem=problem))
+        return nodes
+
+    def homeless(self) -> list[QuotaNode]:
+        """LocalQueues whose ClusterQueue does not exist."""
+        lost = sorted(name for name in self.doors if name not in self.snapshot.cluster_queues)
+        return [
+            self.local_queue(
+                door, QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name=name), f"ClusterQueue {name} doesn't exist"
+            )
+            for name in lost
+            for door in sorted(self.doors[name], key=lambda door: door.key)
+        ]
+
+    def cohort(self, node: int, members: Sequence[QuotaNode]) -> QuotaNode:
+        tree = self.capacity.tree
+        name = tree.names[node]
+        cohort = self.snapshot.cohorts.get(name)
+        quotas = cohort.quotas() if cohort is not None else {}
+        below: dict[tuple[str, str], list[QuotaUse]] = {pair: [] for pair in quotas}
+        for member in members:
+            for use in member.flavors:
+                below.setdefault((use.flavor, use.resource), []).append(use)
+        flavors = tuple(self._pool(node, pair, quotas.get(pair, NO_QUOTA), uses) for pair, uses in below.items())
+        share = self.capacity.weighted_share(node)
+        return _cohort_node(name, members, flavors, cohort is not None, weighted_share=share)
+
+    def _pool(self, node: int, pair: tuple[str, str], quota: Quota, uses: Sequence[QuotaUse]) -> QuotaUse:
+        """What a cohort has of one (flavor, resource): its members' parts and its own pool."""
+        reach = self.capacity.reach(node, pair)
+        return QuotaUse(
+            flavor=pair[0],
+            resource=pair[1],
+            nominal=quota.nominal + sum(use.nominal for use in uses),
+            used=sum(use.used for use in uses),
+            borrowed=sum(use.borrowed for use in uses),
+            lent=reach.lent + sum(use.lent for use in uses),
+            borrowing_limit=quota.borrowing_limit,
+            lending_limit=quota.lending_limit,
+            available=reach.available,
+            potential=reach.potential,
+        )
+
+    def cluster_queue(self, queue: ClusterQueue, node: int | None) -> QuotaNode:
+        usage = self.tally.usage.get(queue.name, {})
+        quotas = queue.quotas()
+        pairs = dict.fromkeys([*quotas, *usage])
+        flavors = tuple(self._use(node, pair, quotas.get(pair, NO_QUOTA), usage.get(pair, 0)) for pair in pairs)
+        gpus = sum_up((use for use in flavors if is_gpu(use.resource)), "gpu")
+        bare = QuotaNode(
+            kind=NodeKind.CLUSTER_QUEUE,
+            name=queue.name,
+            flavors=flavors,
+            gpus=gpus,
+            share_percent=_share(gpus, flavors),
+            weighted_share=self.capacity.weighted_share(node) if node is not None else 0,
+            policy=policy_text(queue),
+            stop=queue.stop_policy,
+            problem=_queue_problem(queue, self.snapshot),
+            **_counts(self.tally.cluster_queues.get(queue.name)),
+        )
+        doors = sorted(self.doors.get(queue.name, ()), key=lambda door: door.key)
+        return replace(bare, children=tuple(self.local_queue(door, bare) for door in doors))
+
+    def _use(self, node: int | None, pair: tuple[str, str], quota: Quota, used: int) -> QuotaUse:
+        reach = self.capacity.reach(node, pair)
+        return QuotaUse(
+            flavor=pair[0],
+            resource=pair[1],
+            nominal=quota.nominal,
+            used=used,
+            borrowed=max(0, used - quota.nominal),
+            lent=reach.lent,
+            borrowing_limit=quota.borrowing_limit,
+            lending_limit=quota.lending_limit,
+            available=reach.available,
+            potential=reach.potential,
+        )
+
+    def local_queue(self, door: LocalQueue, above: QuotaNode, problem: str = "") -> QuotaNode:
+        """A LocalQueue owns nothing: it shows its own usage against what its ClusterQueue could have."""
+        usage = self.tally.local_usage.get(door.key, {})
+        flavors = tuple(
+            QuotaUse(flavor=pair[0], resource=pair[1], used=used, available=use.available, potential=use.potential)
+            for pair, used in usage.items()
+            for use in [_find(above.flavors, pair)]
+        )
+        gpus = QuotaUse(
+            resource="gpu",
+            used=sum(use.used for use in flavors if is_gpu(use.resource)),
+            available=above.gpus.available,
+            potential=above.gpus.potential,
+        )
+        return QuotaNode(
+            kind=NodeKind.LOCAL_QUEUE,
+            name=door.key,
+            flavors=flavors,
+            gpus=gpus,
+            share_percent=_share(gpus, flavors),
+            stop=door.stop_policy,
+            problem=problem or above.problem,
+            **_counts(self.tally.local_queues.get(door.key)),
+        )
+
+
+def policy_text(queue: ClusterQueue) -> str:
+    """Say a ClusterQueue's preemption policies and strategy in a few words."""
+    preemption = queue.preemption
+    words = []
+    if preemption.reclaim_within_cohort != PreemptionPolicy.NEVER:
+        words.append(f"reclaim {preemption.reclaim_within_cohort}")
+    if preemption.within_cluster_queue != PreemptionPolicy.NEVER:
+        words.append(f"within {preemption.within_cluster_queue}")
+    if preemption.borrow_within_cohort.policy != PreemptionPolicy.NEVER:
+        words.append(f"while borrowing {preemption.borrow_within_cohort.policy}")
+    words.append(queue.queueing_strategy.removesuffix("FIFO"))
+    return " · ".join(words)
+
+
+def _queue_problem(queue: ClusterQueue, snapshot: Snapshot) -> str:
+    """Why a ClusterQueue admits nobody, if it does not; the first reason is enough."""
+    missing = dict.fromkeys(
+        flavor.name
+        for group in queue.resource_groups
+        for flavor in group.flavors
+        if flavor.name not in snapshot.flavors
+    )
+    checks = [rule.name for rule in queue.checks if rule.name not in snapshot.admission_checks]
+    if missing:
+        return f"references missing ResourceFlavor(s): {', '.join(missing)}"
+    if checks:
+        return f"references missing AdmissionCheck(s): {', '.join(checks)}"
+    if queue.namespace_selector is None:
+        return "admits nobody: it has no namespaceSelector, which matches no namespace ({} matches all)"
+    return ""
+
+
+def _cohort_node(
+    name: str,
+    members: Sequence[QuotaNode],
+    flavors: tuple[QuotaUse, ...],
+    declared: bool,
+    *,
+    weighted_share: int = 0,
+    problem: str = "",
+) -> QuotaNode:
+    gpus = sum_up((use for use in flavors if is_gpu(use.resource)), "gpu")
+    total = Count()
+    for member in members:
+        total.add(_count_of(member))
+    return QuotaNode(
+        kind=NodeKind.COHORT,
+        name=name,
+        children=tuple(members),
+        flavors=flavors,
+        gpus=gpus,
+        share_percent=_share(gpus, flavors),
+        weighted_share=weighted_share,
+        declared=declared,
+        problem=problem,
+        **_counts(total),
     )
 
 
-def _sum_limit(limits: Iterable[int | None]) -> int | None:
-    total = 0
-    for limit in limits:
-        if limit is None:
-            return None
-        total += limit
-    return total
+def _counts(count: Count | None) -> Mapping[str, Any]:
+    """The counts as fields of a QuotaNode."""
+    return asdict(count) if count is not None else {}
+
+
+def _count_of(node: QuotaNode) -> Count:
+    return Count(node.pending, node.parked, node.reserved, node.running, node.pending_gpus, node.oldest)
+
+
+def _share(gpus: QuotaUse, flavors: Iterable[QuotaUse]) -> float:
+    return gpus.share_percent if gpus.potential else max((use.share_percent for use in flavors), default=0.0)
+
+
+def _find(uses: Iterable[QuotaUse], pair: tuple[str, str]) -> QuotaUse:
+    return next((use for use in uses if (use.flavor, use.resource) == pair), QuotaUse())

@@ -1,4 +1,4 @@
-"""The schedulers' own texts, read back: why a workload (Kueue) or a pod (kube-scheduler) waits, as codes with arguments.
+"""The schedulers' own texts, read back: why a workload (Kueue) or a pod (kube-scheduler) waits, as codes.
 
 The texts are those of Kueue 0.19 (flavorassigner, scheduler.go, workload conditions) and of kube-scheduler's
 FailedScheduling. A text that is not known gives `Code.OTHER`, never a guess.
@@ -80,8 +80,9 @@ _FLAVOR_REASONS: tuple[tuple[Code, str], ...] = (
     ),
     (
         Code.EXCEEDS_MAX,
-        r"insufficient quota for (?P<resource>\S+) in flavor (?P<flavor>[^\s,]+), previously considered podsets requests "
-        r"\((?P<assumed>[^)]*)\) \+ current podset request \((?P<request>[^)]*)\) > maximum capacity \((?P<capacity>[^)]*)\)",
+        r"insufficient quota for (?P<resource>\S+) in flavor (?P<flavor>[^\s,]+), "
+        r"previously considered podsets requests \((?P<assumed>[^)]*)\) \+ current podset request "
+        r"\((?P<request>[^)]*)\) > maximum capacity \((?P<capacity>[^)]*)\)",
     ),
     (Code.FLAVOR_MISMATCH, _TAINT),
     (Code.FLAVOR_MISMATCH, r"flavor (?P<flavor>\S+) doesn't match node affinity"),
@@ -92,16 +93,19 @@ _FLAVOR_REASONS: tuple[tuple[Code, str], ...] = (
         r"Flavor \"(?P<flavor>[^\"]+)\" (?:does not support TopologyAwareScheduling|information missing in TAS cache"
         r"|does not contain the requested level|supports only TopologyAwareScheduling)",
     ),
+    (Code.TOPOLOGY, r"no topology domains at level: (?P<name>[^\s,;]+)"),
     (Code.TOPOLOGY, r"topology \"(?P<name>[^\"]+)\" (?:doesn't allow|allows) to fit [^,;]*"),
 )
 _FLAVOR_REASON = tuple((code, re.compile(pattern)) for code, pattern in _FLAVOR_REASONS)
 _SUFFIX = re.compile(
-    r"\. (?:Pending the preemption of (?P<count>\d+) workload\(s\)|Preempting (?P<failed>\d+) workload\(s\) failed, will retry\.)$"
+    r"\. (?:Pending the preemption of (?P<count>\d+) workload\(s\)"
+    r"|Preempting (?P<failed>\d+) workload\(s\) failed, will retry\.)$"
 )
 _WHOLE: tuple[tuple[Code, str], ...] = (
     (
         Code.WAITING_FOR_VICTIMS,
-        r"Workload has overlapping preemption targets with another workload, but will fit after these preemptions complete",
+        r"Workload has overlapping preemption targets with another workload, "
+        r"but will fit after these preemptions complete",
     ),
     (Code.CONTENTION, r"Workload has overlapping preemption targets with another workload"),
     (Code.CONTENTION, r"Workload no longer fits after processing another workload"),

@@ -1,0 +1,109 @@
+"""The nodes of the quota tree as data: what each cohort and queue owns, uses, borrows, lends and could still take."""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.queues import StopPolicy
+
+
+class NodeKind(StrEnum):
+    COHORT = "cohort"
+    CLUSTER_QUEUE = "cluster_queue"
+    LOCAL_QUEUE = "local_queue"
+
+
+class QuotaUse(Struct, frozen=True, kw_only=True):
+    """One resource in one flavor (or a roll-up of several) at one node of the tree, in base units."""
+
+    flavor: str = ""
+    """Empty in a roll-up."""
+    resource: str = ""
+    nominal: int = 0
+    """Own quota; at a cohort that of all below it, with the Cohort's own pool."""
+    used: int = 0
+    """Quota held, by admitted workloads and by those that only have a reservation."""
+    borrowed: int = 0
+    """max(0, used − nominal) of a ClusterQueue; at a cohort the sum of those below."""
+    lent: int = 0
+    """What others use of its unused quota (`insight.lending.lent` says how that is attributed); at a cohort the sum."""
+    borrowing_limit: int | None = None
+    """None = no limit."""
+    lending_limit: int | None = None
+    """None = all of it may be lent."""
+    available: int = 0
+    """What could be admitted now without preemption (Kueue's available, never below 0)."""
+    potential: int = 0
+    """The most that could ever be used here: Kueue's potentialAvailable; the end of the bar."""
+
+    @property
+    def own(self) -> int:
+        """The part of `used` that is inside the node's own quota."""
+        return self.used - self.borrowed
+
+    @property
+    def share_percent(self) -> float:
+        """Usage ÷ potential capacity, in percent; 0 where there is no capacity."""
+        return 100 * self.used / self.potential if self.potential > 0 else 0.0
+
+
+class QuotaNode(Struct, frozen=True, kw_only=True):
+    """A cohort, a ClusterQueue or a LocalQueue, with everything below it."""
+
+    kind: NodeKind
+    name: str
+    """Of a LocalQueue its key, `namespace/name`."""
+    children: tuple["QuotaNode", ...] = ()
+    flavors: tuple[QuotaUse, ...] = ()
+    """By (flavor, resource), in the order of the manifest. A LocalQueue has those that it uses."""
+    gpus: QuotaUse = QuotaUse()
+    """All whole GPUs of all flavors."""
+    share_percent: float = 0.0
+    """Usage ÷ potential capacity of the GPUs; of the most used resource where no GPU is covered."""
+    weighted_share: int = 0
+    """Kueue's weightedShare (dominant resource share, ‰, rounded up); 9223372036854775807 for weight 0 that borrows."""
+    pending: int = 0
+    running: int = 0
+    reserved: int = 0
+    """Hold quota: the running ones and those that wait for checks or for their pods to end."""
+    parked: int = 0
+    """Of the pending ones: those that wait as inadmissible until something in their tree changes."""
+    pending_gpus: int = 0
+    oldest: Time | None = None
+    """When the one that waits longest began to wait."""
+    policy: str = ""
+    """The preemption policies and the queueing strategy in a few words."""
+    stop: StopPolicy = StopPolicy.NONE
+    declared: bool = True
+    """False for a cohort that exists only because something names it."""
+    problem: str = ""
+    """What keeps it from admitting anything, in plain words."""
+
+
+def sum_up(uses: Iterable[QuotaUse], resource: str = "") -> QuotaUse:
+    """Roll several (flavor, resource) up into one; a limit is only known where all have one."""
+    parts: Sequence[QuotaUse] = tuple(uses)
+    if not parts:
+        return QuotaUse(resource=resource)
+    return QuotaUse(
+        resource=resource,
+        nominal=sum(use.nominal for use in parts),
+        used=sum(use.used for use in parts),
+        borrowed=sum(use.borrowed for use in parts),
+        lent=sum(use.lent for use in parts),
+        borrowing_limit=_sum_limit(use.borrowing_limit for use in parts),
+        lending_limit=_sum_limit(use.lending_limit for use in parts),
+        available=sum(use.available for use in parts),
+        potential=sum(use.potential for use in parts),
+    )
+
+
+def _sum_limit(limits: Iterable[int | None]) -> int | None:
+    total = 0
+    for limit in limits:
+        if limit is None:
+            return None
+        total += limit
+    return total
