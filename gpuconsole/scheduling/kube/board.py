@@ -1,0 +1,108 @@
+"""All nodes and their books in one place. Mutates; a trial puts everything back.
+
+Each node's state is frozen and replaced as a whole, so a fork copies one list, and a trial remembers what it replaced.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kube import nodes as books
+from gpuconsole.scheduling.kube.nodes import NodeState, Reservation, Seat
+from gpuconsole.scheduling.kube.outlook import Outlook
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.shapes import Shape
+
+_OUTLOOKS = 128
+"""How many kinds of pod are remembered; the one that was asked for longest ago goes first."""
+
+
+class Board:
+    """Nodes by number, and the outlooks that are kept up to date with them."""
+
+    def __init__(self, policy: PlacementPolicy) -> None:
+        self.policy = policy
+        self.nodes: list[NodeState] = []
+        self.described = 0
+        """How many nodes somebody has described."""
+        self._numbers: dict[str, int] = {}
+        self._outlooks: dict[tuple[Shape, int], Outlook] = {}
+        self._undo: list[tuple[int, NodeState]] | None = None
+
+    def fork(self) -> "Board":
+        """A board that starts equal and never touches this one; outlooks are made anew when asked for."""
+        twin = Board(self.policy)
+        twin.nodes = self.nodes.copy()
+        twin.described = self.described
+        twin._numbers = self._numbers.copy()
+        return twin
+
+    def number(self, name: str) -> int:
+        """The number of a node; a name that is new gets one, for a node that nobody has described yet."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.nodes)
+            self.nodes.append(NodeState(name))
+            self._changed(number)
+        return number
+
+    def describe(self, name: str, node: Node | None) -> bool:
+        """Take in a node's description (None: it is gone). True if that changed anything."""
+        number = self.number(name)
+        state = self.nodes[number]
+        if state.node == node:
+            return False
+        self.described += (node is not None) - (state.node is not None)
+        self._set(number, books.describe(state, node))
+        return True
+
+    def seat(self, number: int, seat: Seat) -> Seat:
+        """Put a pod on a node; the seat that comes back names the GPUs that it got."""
+        self._set(number, books.seated(self.nodes[number], seat))
+        return self.nodes[number].seats[seat.pod]
+
+    def unseat(self, number: int, pod: str) -> None:
+        self._set(number, books.unseated(self.nodes[number], pod))
+
+    def leave(self, number: int, pod: str) -> None:
+        """Mark a pod as on its way out."""
+        self._set(number, books.leaving(self.nodes[number], pod))
+
+    def reserve(self, number: int, reservation: Reservation) -> None:
+        self._set(number, books.reserving(self.nodes[number], reservation))
+
+    def unreserve(self, number: int, pod: str) -> None:
+        self._set(number, books.unreserving(self.nodes[number], pod))
+
+    def outlook(self, shape: Shape, priority: int) -> Outlook:
+        """The nodes as pods of this shape and priority see them now."""
+        key = (shape, priority)
+        outlook = self._outlooks.pop(key, None)
+        if outlook is None:
+            if len(self._outlooks) >= _OUTLOOKS:
+                del self._outlooks[next(iter(self._outlooks))]
+            outlook = Outlook(shape, priority, self.policy, self.nodes)
+        self._outlooks[key] = outlook
+        return outlook.renew()
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Try things out: on exit every node is as it was. Trials nest."""
+        outer, self._undo = self._undo, []
+        try:
+            yield
+        finally:
+            tried, self._undo = self._undo, None
+            for number, state in reversed(tried):
+                self._set(number, state)
+            self._undo = outer
+
+    def _set(self, number: int, state: NodeState) -> None:
+        if self._undo is not None:
+            self._undo.append((number, self.nodes[number]))
+        self.nodes[number] = state
+        self._changed(number)
+
+    def _changed(self, number: int) -> None:
+        for outlook in self._outlooks.values():
+            outlook.stale.add(number)

@@ -1,0 +1,83 @@
+"""Which nodes a pod may use: kube-scheduler's filters, in its order, with its reasons."""
+
+from collections.abc import Mapping
+
+from gpuconsole.model.cluster import Node, NodeTerm, Taint, Toleration
+from gpuconsole.model.quantity import PODS
+from gpuconsole.scheduling.kube import messages
+from gpuconsole.scheduling.kube.nodes import NodeState, reserved_against
+from gpuconsole.scheduling.kube.shapes import Shape
+
+NOT_READY = Taint("node.kubernetes.io/not-ready")
+"""What the node controller puts on a node that stopped answering."""
+CORDONED = Taint("node.kubernetes.io/unschedulable")
+UNBOUNDED = 1_000_000
+"""Slots of a node for a pod that asks for nothing."""
+NO_FIELDS: Mapping[str, str] = {}
+
+
+def refusal(node: Node, shape: Shape) -> str:
+    """Why this node is out of the question whatever runs on it; empty if it is not.
+
+    NodeUnschedulable, TaintToleration and NodeAffinity, in that order; the first that fails speaks. Removing pods
+    never helps against these (UnschedulableAndUnresolvable).
+    """
+    if node.unschedulable and not tolerated(CORDONED, shape.tolerations):
+        return messages.UNSCHEDULABLE
+    taints = node.taints if node.ready else (NOT_READY, *node.taints)
+    for taint in taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, shape.tolerations):
+            return messages.untolerated(taint.key, taint.value)
+    return "" if affine(node, shape) else messages.NO_AFFINITY
+
+
+def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+    """True if one of the tolerations covers the taint."""
+    return any(toleration.tolerates(taint) for toleration in tolerations)
+
+
+def affine(node: Node, shape: Shape) -> bool:
+    """NodeAffinity: every label of the nodeSelector and, where there is an affinity, one of its terms."""
+    if any(node.labels.get(key) != value for key, value in shape.node_selector.items()):
+        return False
+    return shape.affinity is None or any(term_matches(term, node) for term in shape.affinity)
+
+
+def term_matches(term: NodeTerm, node: Node) -> bool:
+    """All expressions over labels and all over fields hold; a term without any matches nothing."""
+    if not term.expressions and not term.fields:
+        return False
+    fields = {"metadata.name": node.name} if term.fields else NO_FIELDS
+    return all(expression.matches(node.labels) for expression in term.expressions) and all(
+        expression.matches(fields) for expression in term.fields
+    )
+
+
+def room(state: NodeState, shape: Shape, priority: int) -> dict[str, int]:
+    """What the node has left of each resource that counts for the shape, less what is reserved against it.
+
+    NodeResourcesFit: a resource that allocatable does not name is absent (0), except `pods`, which then has no limit.
+    """
+    assert state.node is not None
+    allocatable, used = state.node.allocatable, state.used
+    held = reserved_against(state, priority) if state.reserved else {}
+    left = {name: allocatable.get(name, 0) - used.get(name, 0) - held.get(name, 0) for name in shape.requests}
+    if PODS in allocatable:
+        left[PODS] = allocatable[PODS] - used.get(PODS, 0) - held.get(PODS, 0)
+    return left
+
+
+def slots(left: Mapping[str, int], shape: Shape) -> int:
+    """How many pods of the shape this room takes."""
+    count = left.get(PODS, UNBOUNDED)
+    for name, value in shape.requests.items():
+        if left[name] < value * count:
+            count = left[name] // value
+    return max(count, 0)
+
+
+def shortages(left: Mapping[str, int], shape: Shape) -> tuple[str, ...]:
+    """Why this room does not take one pod of the shape, a reason for each resource; empty if it does."""
+    lines = [messages.TOO_MANY_PODS] if left.get(PODS, 1) < 1 else []
+    lines += [messages.insufficient(name) for name, value in shape.requests.items() if left[name] < value]
+    return tuple(lines)

@@ -1,0 +1,46 @@
+"""kube-scheduler's texts, word for word, so that an operator finds here what `kubectl describe pod` shows."""
+
+from collections.abc import Mapping
+
+UNSCHEDULABLE = "node(s) were unschedulable"
+NO_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+TOO_MANY_PODS = "Too many pods"
+NO_NODES = "no nodes available to schedule pods"
+NO_VICTIMS = "No preemption victims found for incoming pod"
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NEVER = "preemption: not eligible due to preemptionPolicy=Never."
+PREEMPTED = "default-scheduler: preempting to accommodate a higher priority pod"
+"""The message of a victim's DisruptionTarget condition."""
+
+
+def insufficient(resource: str) -> str:
+    """NodeResourcesFit: the node has too little of a resource."""
+    return f"Insufficient {resource}"
+
+
+def untolerated(key: str, value: str) -> str:
+    """TaintToleration: the first taint that the pod does not tolerate."""
+    return f"node(s) had untolerated taint {{{key}: {value}}}"
+
+
+def unavailable(nodes: int, reasons: Mapping[str, int]) -> str:
+    """FitError: `0/N nodes are available: …`, with the reasons sorted as texts, their counts in front."""
+    if not nodes:
+        return NO_NODES
+    lines = sorted(f"{count} {reason}" for reason, count in reasons.items() if count)
+    return f"0/{nodes} nodes are available: {', '.join(lines)}."
+
+
+def preemption(nodes: int, unhelpful: int) -> str:
+    """What PostFilter adds when no node has victims; on `unhelpful` nodes removing pods could not help at all."""
+    return "preemption: " + unavailable(nodes, {NO_VICTIMS: nodes - unhelpful, NOT_HELPFUL: unhelpful})
+
+
+def gang_waits(gang: str, fitting: int, needed: int, reason: str) -> str:
+    """Why no pod of a gang is placed: how many of those that it needs would fit, and what stops the next one."""
+    return f"gang {gang} waits whole: {fitting} of {needed} pods fit; {reason}"
+
+
+def gang_incomplete(gang: str, pods: int, size: int) -> str:
+    """A gang is not tried before all the pods that it needs exist."""
+    return f"gang {gang} waits for its pods: {pods} of {size} exist"

@@ -1,0 +1,160 @@
+"""One node's books: who sits there, what is used, who owns which GPU, what is reserved. Frozen."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.quantity import CPU, MAX, MEMORY, PODS
+from gpuconsole.model.resources import EMPTY, Resources
+from gpuconsole.scheduling.kube.shapes import Shape
+
+NOBODY = ""
+
+
+class Seat(Struct, frozen=True):
+    """A pod's place on a node."""
+
+    pod: str
+    shape: Shape
+    priority: int
+    since: Time
+    """When it was bound."""
+    gpus: tuple[int, ...] = ()
+    leaving: bool = False
+    """Its deletion was asked for; it holds its place until it is gone."""
+
+    @property
+    def importance(self) -> tuple[int, Time, str]:
+        """Sorts the pod that is kept longest first (kube-scheduler's MoreImportantPod, then by key)."""
+        return (-self.priority, self.since, self.pod)
+
+
+class Reservation(Struct, frozen=True):
+    """Room that a nominated pod waits for; it counts against pods of equal and lower priority."""
+
+    pod: str
+    shape: Shape
+    priority: int
+
+
+class NodeState(Struct, frozen=True):
+    """A node and what is on it. `node` is None while pods name a node that nobody has described."""
+
+    name: str
+    node: Node | None = None
+    used: Resources = EMPTY
+    """Sum of the requests of all seats, `pods` among them."""
+    counted: tuple[int, int] = (0, 0)
+    """cpu and memory as scores count them."""
+    seats: Mapping[str, Seat] = {}
+    owners: tuple[str, ...] = ()
+    """Pod by GPU index; NOBODY where it is free."""
+    reserved: tuple[Reservation, ...] = ()
+    lowest: int = MAX
+    """Lowest priority of any seat: nobody at or below it can preempt here."""
+
+    @property
+    def free_gpus(self) -> tuple[int, ...]:
+        return tuple(index for index, owner in enumerate(self.owners) if owner == NOBODY)
+
+
+def describe(state: NodeState, node: Node | None) -> NodeState:
+    """The same seats on a node that appeared, changed or went; GPUs beyond the new number lose their owner."""
+    count = node.gpus if node is not None else 0
+    kept = state.owners[:count]
+    owners = kept + (NOBODY,) * (count - len(kept))
+    state = replace(state, node=node, owners=owners)
+    for seat in sorted(state.seats.values(), key=lambda seat: seat.importance):
+        missing = [index for index in seat.gpus if index >= len(owners) or owners[index] != seat.pod]
+        if missing or len(seat.gpus) < seat.shape.gpus:
+            state = seated(unseated(state, seat.pod), seat)
+    return state
+
+
+def seated(state: NodeState, seat: Seat) -> NodeState:
+    """The node with one more pod.
+
+    The pod gets the GPU indices that it names; where one of them is taken, does not exist or is not named, it gets
+    the lowest free ones instead, so that no GPU ever has two owners. A pod that came in over capacity owns fewer.
+    """
+    gpus = _indices(state, seat)
+    seat = seat if gpus == seat.gpus else replace(seat, gpus=gpus)
+    owners = list(state.owners)
+    for index in gpus:
+        owners[index] = seat.pod
+    used = dict(state.used)
+    for name, value in seat.shape.requests.items():
+        used[name] = used.get(name, 0) + value
+    used[PODS] = used.get(PODS, 0) + 1
+    cpu, memory = state.counted
+    return NodeState(
+        state.name,
+        state.node,
+        used,
+        (cpu + seat.shape.counted[CPU], memory + seat.shape.counted[MEMORY]),
+        {**state.seats, seat.pod: seat},
+        tuple(owners),
+        state.reserved,
+        min(state.lowest, seat.priority),
+    )
+
+
+def unseated(state: NodeState, pod: str) -> NodeState:
+    """The node without this pod. Raises KeyError if it has no seat there."""
+    seats = dict(state.seats)
+    seat = seats.pop(pod)
+    used = dict(state.used)
+    for name, value in seat.shape.requests.items():
+        used[name] -= value
+    used[PODS] -= 1
+    cpu, memory = state.counted
+    lowest = state.lowest
+    if seat.priority == lowest:
+        lowest = min((other.priority for other in seats.values()), default=MAX)
+    return NodeState(
+        state.name,
+        state.node,
+        used,
+        (cpu - seat.shape.counted[CPU], memory - seat.shape.counted[MEMORY]),
+        seats,
+        tuple(NOBODY if owner == pod else owner for owner in state.owners),
+        state.reserved,
+        lowest,
+    )
+
+
+def leaving(state: NodeState, pod: str) -> NodeState:
+    """The node with this pod marked as on its way out."""
+    return replace(state, seats={**state.seats, pod: replace(state.seats[pod], leaving=True)})
+
+
+def reserving(state: NodeState, reservation: Reservation) -> NodeState:
+    """The node with room reserved for a nominated pod."""
+    return replace(state, reserved=(*state.reserved, reservation))
+
+
+def unreserving(state: NodeState, pod: str) -> NodeState:
+    """The node without this pod's reservation."""
+    return replace(state, reserved=tuple(r for r in state.reserved if r.pod != pod))
+
+
+def reserved_against(state: NodeState, priority: int) -> Resources:
+    """What nominated pods keep from a pod of this priority (RunFilterPluginsWithNominatedPods)."""
+    total: dict[str, int] = {}
+    for reservation in state.reserved:
+        if reservation.priority >= priority:
+            for name, value in reservation.shape.requests.items():
+                total[name] = total.get(name, 0) + value
+            total[PODS] = total.get(PODS, 0) + 1
+    return total
+
+
+def _indices(state: NodeState, seat: Seat) -> tuple[int, ...]:
+    wanted = seat.shape.gpus
+    named = tuple(sorted(set(seat.gpus)))
+    if len(named) == wanted and all(0 <= i < len(state.owners) and state.owners[i] == NOBODY for i in named):
+        return named
+    return state.free_gpus[:wanted]

@@ -1,0 +1,186 @@
+"""What every node offers to one kind of pod, remembered from pass to pass and renewed only where a node changed.
+
+Equal pods (same shape, same priority) share one outlook: which nodes fit and which is best, how many pods fit in all,
+why the others refuse, where evicting would help. Mutates: it is a cache over the board's nodes.
+"""
+
+from collections import Counter
+from heapq import heapify, heappop, heappush
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kube.filters import refusal, room, shortages, slots
+from gpuconsole.scheduling.kube.nodes import NodeState
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.preemption import Victims, reach, victims
+from gpuconsole.scheduling.kube.scores import dislikes, fit_score, highest, preference, scored, total
+from gpuconsole.scheduling.kube.shapes import Shape
+
+Liking = tuple[int, int]
+Entry = tuple[int, str, int]
+"""(− fit score, node name, node number): the least is the best, ties go to the first by name."""
+
+
+class Verdict(Struct, frozen=True):
+    """What one node says to the pod."""
+
+    slots: int = 0
+    """How many such pods fit now."""
+    fit: int = 0
+    liking: Liking = (0, 0)
+    reasons: tuple[str, ...] = ()
+    hopeless: bool = False
+    """Evicting cannot help."""
+
+
+ABSENT = Verdict(hopeless=True)
+
+
+class Outlook:
+    """The nodes as one kind of pod sees them; `stale` names those to look at again."""
+
+    def __init__(self, shape: Shape, priority: int, policy: PlacementPolicy, nodes: list[NodeState]) -> None:
+        self.shape = shape
+        self.priority = priority
+        self.slots = 0
+        self.stale = set(range(len(nodes)))
+        self._policy = policy
+        self._nodes = nodes
+        self._scored = scored(policy, shape)
+        self._verdicts: list[Verdict] = []
+        self._standing: list[tuple[Node | None, str, Liking]] = []
+        self._best: dict[Liking, list[Entry]] = {}
+        self._reasons: Counter[str] = Counter()
+        self._unfit: set[int] = set()
+        self._victims: dict[int, Victims | None] = {}
+        self._reach: dict[int, int] = {}
+        self._reachable: int | None = None
+        self._filled: Counter[str] | None = None
+
+    def renew(self) -> "Outlook":
+        """Look again at every node that changed."""
+        if self.stale:
+            missing = len(self._nodes) - len(self._verdicts)
+            self._verdicts += [ABSENT] * missing
+            self._standing += [(None, "", (0, 0))] * missing
+            for number in self.stale:
+                self._look(number)
+            self.stale.clear()
+            self._filled = self._reachable = None
+            self._tidy()
+        return self
+
+    def best(self) -> int | None:
+        """The node with the highest score, the first by name among equals; None if no node fits."""
+        tops = {liking: heap[0] for liking, heap in self._best.items() if self._settled(liking, heap)}
+        if not tops:
+            return None
+        if len(tops) == 1:
+            return next(iter(tops.values()))[2]
+        most = highest(tops)
+        ranked = ((-total(self._policy, -top[0], liking, most), top[1], top[2]) for liking, top in tops.items())
+        return min(ranked)[2]
+
+    def fits(self, number: int) -> bool:
+        """True if the node takes such a pod now."""
+        return self._verdicts[number].slots > 0
+
+    def hopeless(self, number: int) -> bool:
+        """True if the node would refuse such a pod even if it were empty of others."""
+        return self._verdicts[number].hopeless
+
+    def cheapest(self) -> tuple[int, Victims] | None:
+        """The node where the fewest and least important pods have to go, and these; None if evicting helps nowhere."""
+        options = ((found.rank, number, found) for number in self._unfit if (found := self._victims_on(number)))
+        chosen = min(options, key=lambda option: option[0], default=None)
+        return None if chosen is None else chosen[1:]
+
+    def reachable(self) -> int:
+        """How many such pods would fit if every pod of lower priority went."""
+        if self._reachable is None:
+            for number, verdict in enumerate(self._verdicts):
+                if not verdict.hopeless and number not in self._reach:
+                    self._reach[number] = reach(self._nodes[number], self.shape, self.priority)
+            self._reachable = sum(self._reach.values())
+        return self._reachable
+
+    def reasons(self, filled: bool = False) -> dict[str, int]:
+        """How many nodes refuse for which reason; `filled` counts as if the slots there are were taken."""
+        return dict(self._reasons + self._when_filled()) if filled else dict(self._reasons)
+
+    @property
+    def unhelpful(self) -> int:
+        """On how many nodes evicting could not help."""
+        nodes = sum(state.node is not None for state in self._nodes)
+        return nodes - sum(not verdict.hopeless for verdict in self._verdicts)
+
+    def _look(self, number: int) -> None:
+        old = self._verdicts[number]
+        new = self._verdict(number)
+        self._victims.pop(number, None)
+        self._reach.pop(number, None)
+        if new.reasons != old.reasons:
+            self._reasons.subtract(old.reasons)
+            self._reasons.update(new.reasons)
+        self.slots += new.slots - old.slots
+        self._verdicts[number] = new
+        if new.slots or new.hopeless:
+            self._unfit.discard(number)
+        else:
+            self._unfit.add(number)
+        if new.slots and not (old.slots and (old.fit, old.liking) == (new.fit, new.liking)):
+            heappush(self._best.setdefault(new.liking, []), (-new.fit, self._nodes[number].name, number))
+
+    def _verdict(self, number: int) -> Verdict:
+        state = self._nodes[number]
+        if state.node is None:
+            return ABSENT
+        node, refused, liking = self._standing[number]
+        if node is not state.node:
+            # Labels and taints change rarely, so what follows from them is kept as long as the Node is the same.
+            refused = refusal(state.node, self.shape)
+            liking = (preference(state.node, self.shape), dislikes(state.node, self.shape))
+            self._standing[number] = (state.node, refused, liking)
+        if refused:
+            return Verdict(reasons=(refused,), hopeless=True)
+        left = room(state, self.shape, self.priority)
+        count = slots(left, self.shape)
+        if not count:
+            return Verdict(reasons=shortages(left, self.shape))
+        return Verdict(slots=count, fit=fit_score(state, self._scored, self._policy.score), liking=liking)
+
+    def _settled(self, liking: Liking, heap: list[Entry]) -> bool:
+        """Drop entries that no longer hold from the top; False if none is left."""
+        while heap:
+            verdict = self._verdicts[heap[0][2]]
+            if verdict.slots and (-verdict.fit, verdict.liking) == (heap[0][0], liking):
+                return True
+            heappop(heap)
+        return False
+
+    def _tidy(self) -> None:
+        """Rebuild heaps in which outdated entries pile up."""
+        for liking, heap in self._best.items():
+            if len(heap) > 64 + 2 * len(self._nodes):
+                fitting = (i for i, verdict in enumerate(self._verdicts) if verdict.slots and verdict.liking == liking)
+                heap[:] = [(-self._verdicts[i].fit, self._nodes[i].name, i) for i in fitting]
+                heapify(heap)
+
+    def _victims_on(self, number: int) -> Victims | None:
+        if number not in self._victims:
+            self._victims[number] = victims(self._nodes[number], self.shape, self.priority)
+        return self._victims[number]
+
+    def _when_filled(self) -> Counter[str]:
+        if self._filled is None:
+            self._filled = Counter()
+            for number, verdict in enumerate(self._verdicts):
+                if verdict.slots:
+                    self._filled.update(self._exhausted(number, verdict.slots))
+        return self._filled
+
+    def _exhausted(self, number: int, count: int) -> tuple[str, ...]:
+        left = room(self._nodes[number], self.shape, self.priority)
+        taken = {name: value - count * self.shape.requests.get(name, 1) for name, value in left.items()}
+        return shortages(taken, self.shape)

@@ -1,0 +1,235 @@
+"""Pods that wait, in the order in which they are tried: priority, then creation, then key. Mutates.
+
+Two kinds of unit are tried: a `Line` of equal pods that are placed one by one (what the first is refused, the others
+are too), and a `Gang` that is placed whole. A unit that was refused is not tried again until something frees or it
+gets a new pod.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import Union
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.scheduling.kube.shapes import Shape
+
+Order = tuple[int, Time, str]
+
+
+class Waiter(Struct, frozen=True, kw_only=True):
+    """A pod that waits for a node."""
+
+    pod: str
+    created: Time
+    shape: Shape
+    priority: int
+    never: bool
+    """preemptionPolicy Never: it evicts nobody."""
+    gang: str = ""
+    """`namespace/gang`, whether or not gangs are held together."""
+    size: int = 0
+    job: str = ""
+    nominated: str = ""
+    """The node that it waits for."""
+    message: str = ""
+    """What it was last told."""
+
+    @property
+    def order(self) -> Order:
+        return (-self.priority, self.created, self.pod)
+
+
+class Line:
+    """Equal pods that are placed one by one."""
+
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+        self.refused_at = -1
+        """The session's count of what freed when its first pod was refused; -1 if it has to be tried."""
+        self.said = ""
+        """What all its pods were told."""
+
+    @property
+    def order(self) -> Order:
+        return self.orders[0]
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self.orders)
+
+    def add(self, waiter: Waiter) -> None:
+        insort(self.orders, waiter.order)
+        self.refused_at, self.said = -1, ""
+
+    def drop(self, waiter: Waiter) -> None:
+        del self.orders[bisect_left(self.orders, waiter.order)]
+
+    @property
+    def pods(self) -> list[str]:
+        return [order[2] for order in self.orders]
+
+    def fork(self) -> "Line":
+        twin = Line()
+        twin.orders = self.orders.copy()
+        twin.refused_at, twin.said = self.refused_at, self.said
+        return twin
+
+
+class Gang:
+    """Pods that start together or not at all."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.size = 0
+        self.job = ""
+        self.waiters: dict[str, Waiter] = {}
+        self.seated: dict[str, int] = {}
+        """Pods that have a node and are not leaving it, and how many GPUs each holds."""
+        self.refused_at = -1
+        self.said = ""
+
+    @property
+    def order(self) -> Order:
+        return min(waiter.order for waiter in self.waiters.values())
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self.waiters)
+
+    @property
+    def needed(self) -> int:
+        """How many of the waiting pods have to be placed at once."""
+        return max(0, (self.size or len(self.waiters) + len(self.seated)) - len(self.seated))
+
+    def add(self, waiter: Waiter) -> None:
+        self.waiters[waiter.pod] = waiter
+        self.refused_at, self.said = -1, ""
+
+    def drop(self, waiter: Waiter) -> None:
+        del self.waiters[waiter.pod]
+
+    @property
+    def pods(self) -> list[str]:
+        return sorted(self.waiters)
+
+    def fork(self) -> "Gang":
+        twin = Gang(self.name)
+        twin.size, twin.job, twin.refused_at, twin.said = self.size, self.job, self.refused_at, self.said
+        twin.waiters, twin.seated = self.waiters.copy(), self.seated.copy()
+        return twin
+
+
+Unit = Union[Line, Gang]
+LineKey = tuple[Shape, int, bool, str]
+
+
+class Queue:
+    """All pods that wait. With `whole` False gangs are known, but their pods stand in lines."""
+
+    def __init__(self, whole: bool) -> None:
+        self.whole = whole
+        self.waiters: dict[str, Waiter] = {}
+        self.gangs: dict[str, Gang] = {}
+        self._lines: dict[LineKey, Line] = {}
+
+    def fork(self) -> "Queue":
+        """A queue that starts equal and shares nothing that either may change."""
+        twin = Queue(self.whole)
+        twin.waiters = self.waiters.copy()
+        twin.gangs = {name: gang.fork() for name, gang in self.gangs.items()}
+        twin._lines = {key: line.fork() for key, line in self._lines.items()}
+        return twin
+
+    def add(self, waiter: Waiter) -> bool:
+        """Queue a pod; False if it waits already and nothing that matters changed, so that a refusal stands."""
+        old = self.waiters.get(waiter.pod)
+        if old is not None:
+            if _same(old, waiter):
+                self.replace(waiter)
+                return False
+            self.drop(waiter.pod)
+        self.waiters[waiter.pod] = waiter
+        if waiter.gang:
+            gang = self._gang(waiter.gang, waiter.size, waiter.job)
+            gang.add(waiter)
+        if not self._in_gang(waiter):
+            self._lines.setdefault(_line(waiter), Line()).add(waiter)
+        return True
+
+    def nominate(self, waiter: Waiter, freed: int) -> None:
+        """The pod's nomination changed; while it has one, it is not tried before something frees."""
+        if self._in_gang(waiter):
+            self.replace(waiter)
+            return
+        self.drop(waiter.pod)
+        self.add(waiter)
+        if waiter.nominated:
+            self._lines[_line(waiter)].refused_at = freed
+
+    def drop(self, pod: str) -> Waiter | None:
+        """Take a pod out; None if it does not wait."""
+        waiter = self.waiters.pop(pod, None)
+        if waiter is None:
+            return None
+        if waiter.gang:
+            self.gangs[waiter.gang].drop(waiter)
+            self._forget(waiter.gang)
+        if not self._in_gang(waiter):
+            line = self._lines[_line(waiter)]
+            line.drop(waiter)
+            if not line.waiting:
+                del self._lines[_line(waiter)]
+        return waiter
+
+    def seat(self, gang: str, pod: str, *, size: int, job: str, gpus: int) -> None:
+        """A pod of the gang has a node."""
+        self._gang(gang, size, job).seated[pod] = gpus
+
+    def unseat(self, gang: str, pod: str) -> None:
+        """A pod of the gang lost its node, or is about to."""
+        if gang in self.gangs:
+            self.gangs[gang].seated.pop(pod, None)
+            self._forget(gang)
+
+    def untried(self, freed: int) -> Iterator[Unit]:
+        """Units that wait and were not refused since the board last freed anything."""
+        yield from (line for line in self._lines.values() if line.refused_at != freed)
+        if self.whole:
+            yield from (gang for gang in self.gangs.values() if gang.waiters and gang.refused_at != freed)
+
+    def _gang(self, name: str, size: int, job: str) -> Gang:
+        gang = self.gangs.get(name)
+        if gang is None:
+            gang = self.gangs[name] = Gang(name)
+        gang.size, gang.job = max(gang.size, size), gang.job or job
+        return gang
+
+    def _forget(self, name: str) -> None:
+        gang = self.gangs[name]
+        if not gang.waiters and not gang.seated:
+            del self.gangs[name]
+
+    def _in_gang(self, waiter: Waiter) -> bool:
+        return self.whole and bool(waiter.gang)
+
+    def replace(self, waiter: Waiter) -> None:
+        """Take in what changed about a pod that keeps its place."""
+        self.waiters[waiter.pod] = waiter
+        if waiter.gang:
+            self.gangs[waiter.gang].waiters[waiter.pod] = waiter
+
+
+def _line(waiter: Waiter) -> LineKey:
+    # A pod that waits for its victims to go has a reservation of its own, so it is no longer equal to the others.
+    return (waiter.shape, waiter.priority, waiter.never, waiter.pod if waiter.nominated else "")
+
+
+def _same(old: Waiter, new: Waiter) -> bool:
+    return (old.order, _line(old), old.gang, old.size, old.nominated) == (
+        new.order,
+        _line(new),
+        new.gang,
+        new.size,
+        new.nominated,
+    )

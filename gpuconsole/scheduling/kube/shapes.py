@@ -1,0 +1,86 @@
+"""Kinds of pod: all that placement looks at, so that equal pods are looked at once."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Container, NodeTerm, PodTemplate, PreferredTerm, Toleration
+from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.resources import gpus
+
+DEFAULT_CPU = 100
+DEFAULT_MEMORY = 200 * 1024**2
+"""What a container counts in scores where it requests none (kube-scheduler's GetNonzeroRequests)."""
+
+Key = tuple[object, ...]
+
+
+class Shape(Struct, frozen=True, eq=False):
+    """What one kind of pod asks of a node. Compared by identity: `Shapes` makes one for each distinct kind."""
+
+    requests: Mapping[str, int]
+    """Without zeros."""
+    counted: Mapping[str, int]
+    """cpu and memory as scores count them: never nothing."""
+    gpus: int
+    node_selector: Mapping[str, str]
+    affinity: tuple[NodeTerm, ...] | None
+    preferred: tuple[PreferredTerm, ...]
+    tolerations: tuple[Toleration, ...]
+
+
+class Shapes:
+    """Interns shapes. Mutates, but only as a memo: forks share it."""
+
+    _REMEMBERED = 4096
+
+    def __init__(self) -> None:
+        self._by_key: dict[Key, Shape] = {}
+        # Keeps the template alive, so that its id stays its own.
+        self._by_template: dict[int, tuple[PodTemplate, Shape]] = {}
+
+    def of(self, template: PodTemplate) -> Shape:
+        """The shape of a template; the same object for templates that ask for the same."""
+        known = self._by_template.get(id(template))
+        if known is not None:
+            return known[1]
+        if len(self._by_template) >= self._REMEMBERED:
+            self._by_template.clear()
+        shape = _shape(template)
+        shape = self._by_key.setdefault(_key(shape), shape)
+        self._by_template[id(template)] = (template, shape)
+        return shape
+
+
+def _shape(template: PodTemplate) -> Shape:
+    requests = {name: value for name, value in template.requests.items() if value > 0}
+    filled = replace(
+        template,
+        containers=tuple(_filled(container) for container in template.containers),
+        init_containers=tuple(_filled(container) for container in template.init_containers),
+    ).requests
+    return Shape(
+        requests=requests,
+        counted={CPU: filled.get(CPU, 0), MEMORY: filled.get(MEMORY, 0)},
+        gpus=gpus(requests),
+        node_selector=template.node_selector,
+        affinity=template.affinity,
+        preferred=template.preferred,
+        tolerations=template.tolerations,
+    )
+
+
+def _filled(container: Container) -> Container:
+    return replace(container, requests={CPU: DEFAULT_CPU, MEMORY: DEFAULT_MEMORY, **container.effective})
+
+
+def _key(shape: Shape) -> Key:
+    return (
+        tuple(sorted(shape.requests.items())),
+        tuple(sorted(shape.counted.items())),
+        tuple(sorted(shape.node_selector.items())),
+        shape.affinity,
+        shape.preferred,
+        shape.tolerations,
+    )
