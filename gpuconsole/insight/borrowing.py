@@ -26,7 +26,7 @@ def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
     return over
 
 
-@once
+@once("workloads", "local_queues", "cluster_queues")
 def borrowed_gpus(snapshot: Snapshot) -> dict[str, int]:
     """Workload → how many of its GPUs are borrowed; workloads that borrow none are left out.
 

@@ -97,7 +97,7 @@ class Capacity:
         return math.ceil(ratio / tree.weights[node]) if tree.weights[node] else MAX
 
 
-@once
+@once("workloads", "local_queues", "cluster_queues", "cohorts")
 def capacity(snapshot: Snapshot) -> Capacity:
     """The tree of all sound cohorts and ClusterQueues (those in a cohort cycle are left out), with their usage."""
     usage = tally(snapshot).usage

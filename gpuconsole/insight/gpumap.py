@@ -7,12 +7,15 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.insight.borrowing import borrowed_gpus
-from gpuconsole.insight.demand import pod_gpus
+from gpuconsole.insight.demand import held_gpus, pod_gpus
 from gpuconsole.insight.once import once
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.prices import gpu_type, is_spot
 from gpuconsole.model.resources import is_mig
 from gpuconsole.model.snapshot import Snapshot
+
+MOST_CELLS = 1024
+"""No machine has more; a node that claims more is drawn with so many."""
 
 
 class GpuState(StrEnum):
@@ -23,7 +26,7 @@ class GpuState(StrEnum):
     IDLE = "idle"
     """Free for a new pod."""
     HELD = "held"
-    """Does no work and is not free: its pod has not started, a preemptor is nominated, or the node is cordoned."""
+    """Does no work and is not free: its gang is not complete, a preemptor waits for it, or the node is cordoned."""
     FAULT = "fault"
     """Its node is not ready."""
 
@@ -78,86 +81,93 @@ class GpuRow(Struct, frozen=True, kw_only=True):
         return self.counts[GpuState.OWN] + self.counts[GpuState.BORROWED]
 
 
-@once
+@once("nodes", "pods", "workloads", "local_queues", "cluster_queues")
 def gpu_rows(snapshot: Snapshot) -> tuple[GpuRow, ...]:
     """Map every node, in the order in which they joined; nodes without GPUs have no cells.
 
     Pods that do not name their GPUs (a live cluster does not tell) are given the lowest free indices, and such cells
-    say `assumed`. Of a workload that borrows some of its GPUs, the last ones (by node and index) are shown as borrowed.
+    say `assumed`. A workload that borrows only some of its GPUs is drawn as own first, then as borrowed.
     """
-    by_node: dict[str, list[Pod]] = defaultdict(list)
-    nominated: Counter[str] = Counter()
-    for pod in snapshot.pods.all():
-        if pod.node:
-            if not pod.done:
-                by_node[pod.node].append(pod)
-        elif pod.nominated_node and not pod.done:
-            nominated[pod.nominated_node] += pod_gpus(pod.template)
-    owned = _own_part(snapshot)
-    return tuple(
-        _row(node, by_node.get(node.name, []), nominated[node.name], owned, snapshot) for node in snapshot.nodes.all()
-    )
+    drawing = _Drawing(snapshot)
+    return tuple(drawing.row(node) for node in snapshot.nodes.all())
 
 
-def _own_part(snapshot: Snapshot) -> dict[str, int]:
-    """Borrowing workload → how many of its GPUs are not borrowed; counted down while cells are drawn."""
-    return {key: snapshot.workloads[key].gpus - borrowed for key, borrowed in borrowed_gpus(snapshot).items()}
+class _Drawing:
+    """What is known of all nodes while one after the other is drawn."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.workloads = snapshot.workloads
+        self.own = {key: held_gpus(self.workloads[key]) - part for key, part in borrowed_gpus(snapshot).items()}
+        """Borrowing workload → how many of its GPUs are its queue's own; counted down while cells are drawn."""
+        self.pods: dict[str, list[Pod]] = defaultdict(list)
+        self.nominated: Counter[str] = Counter()
+        self.incomplete: set[str] = set()
+        """Gangs some of whose pods have no node."""
+        for pod in snapshot.pods.all():
+            if pod.done:
+                continue
+            if pod.node:
+                self.pods[pod.node].append(pod)
+                continue
+            self.incomplete.add(pod.gang)
+            if pod.nominated_node:
+                self.nominated[pod.nominated_node] += pod_gpus(pod.template)
+        self.incomplete.discard("")
+
+    def row(self, node: Node) -> GpuRow:
+        pods = self.pods.get(node.name, [])
+        cells: list[GpuCell | None] = [None] * min(node.gpus, MOST_CELLS)
+        for pod in pods:
+            self.place(pod, node, cells)
+        nominated = self.nominated[node.name]
+        drawn = []
+        for index, cell in enumerate(cells):
+            if cell is None:
+                cell = GpuCell(index, _free(node, nominated > 0))
+                nominated -= 1
+            drawn.append(cell)
+        counts = Counter(cell.state for cell in drawn)
+        return GpuRow(
+            node=node.name,
+            gpu_type=gpu_type(node.labels),
+            spot=is_spot(node.labels),
+            cordoned=node.unschedulable,
+            ready=node.ready,
+            cells=tuple(drawn),
+            counts={state: counts[state] for state in GpuState},
+            mig=_mig(node, pods),
+            pods=len(pods),
+        )
+
+    def place(self, pod: Pod, node: Node, cells: list[GpuCell | None]) -> None:
+        indices, assumed = pod.gpus, False
+        if not indices:
+            wanted = pod_gpus(pod.template)
+            if not wanted:
+                return
+            indices, assumed = tuple(index for index, cell in enumerate(cells) if cell is None)[:wanted], True
+        workload = self.workloads.get(pod.workload)
+        queue = workload.cluster_queue if workload is not None else ""
+        owner = pod.workload or pod.job
+        for index in indices:
+            if 0 <= index < len(cells):
+                cells[index] = GpuCell(index, self.state(pod, node), pod.key, owner, queue, pod.bound, assumed)
+
+    def state(self, pod: Pod, node: Node) -> GpuState:
+        own = self.own.get(pod.workload)
+        if own is not None:
+            self.own[pod.workload] = own - 1
+        if not node.ready:
+            return GpuState.FAULT
+        if pod.gang in self.incomplete or pod.phase == PodPhase.PENDING:
+            return GpuState.HELD
+        return GpuState.BORROWED if own is not None and own <= 0 else GpuState.OWN
 
 
-def _row(node: Node, pods: list[Pod], nominated: int, owned: dict[str, int], snapshot: Snapshot) -> GpuRow:
-    cells: list[GpuCell | None] = [None] * node.gpus
-    for pod in pods:
-        _place(pod, cells, node, owned, snapshot)
-    for index, cell in enumerate(cells):
-        if cell is None:
-            cells[index] = _free(index, node, nominated > 0)
-            nominated -= 1
-    drawn = tuple(cell for cell in cells if cell is not None)
-    counts = Counter(cell.state for cell in drawn)
-    return GpuRow(
-        node=node.name,
-        gpu_type=gpu_type(node.labels),
-        spot=is_spot(node.labels),
-        cordoned=node.unschedulable,
-        ready=node.ready,
-        cells=drawn,
-        counts={state: counts[state] for state in GpuState},
-        mig=_mig(node, pods),
-        pods=len(pods),
-    )
-
-
-def _place(pod: Pod, cells: list[GpuCell | None], node: Node, owned: dict[str, int], snapshot: Snapshot) -> None:
-    indices, assumed = pod.gpus, False
-    if not indices:
-        wanted = pod_gpus(pod.template)
-        if not wanted:
-            return
-        indices, assumed = tuple(i for i, cell in enumerate(cells) if cell is None)[:wanted], True
-    workload = snapshot.workloads.get(pod.workload)
-    queue = workload.cluster_queue if workload is not None else ""
-    for index in indices:
-        if 0 <= index < len(cells):
-            state = _state(pod, node, owned)
-            cells[index] = GpuCell(index, state, pod.key, pod.workload or pod.job, queue, pod.bound, assumed)
-
-
-def _state(pod: Pod, node: Node, owned: dict[str, int]) -> GpuState:
-    borrowed = False
-    if pod.workload in owned:
-        owned[pod.workload] -= 1
-        borrowed = owned[pod.workload] < 0
+def _free(node: Node, nominated: bool) -> GpuState:
     if not node.ready:
         return GpuState.FAULT
-    if pod.phase == PodPhase.PENDING:
-        return GpuState.HELD
-    return GpuState.BORROWED if borrowed else GpuState.OWN
-
-
-def _free(index: int, node: Node, nominated: bool) -> GpuCell:
-    if not node.ready:
-        return GpuCell(index, GpuState.FAULT)
-    return GpuCell(index, GpuState.HELD if node.unschedulable or nominated else GpuState.IDLE)
+    return GpuState.HELD if node.unschedulable or nominated else GpuState.IDLE
 
 
 def _mig(node: Node, pods: list[Pod]) -> tuple[MigCount, ...]:

@@ -1,9 +1,11 @@
 """Where a workload stands in its queues, by Kueue's own order (§3.1), from a Snapshot alone."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from msgspec import Struct
 
+from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.insight.once import once
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Pending
@@ -28,7 +30,7 @@ class Position(Struct, frozen=True):
     """GPUs that those before it in the ClusterQueue wait for."""
 
 
-@once
+@once("workloads", "local_queues")
 def _waiting(snapshot: Snapshot) -> dict[str, list[Workload]]:
     """ClusterQueue → its waiting workloads in queue order."""
     target = {door.key: door.cluster_queue for door in snapshot.local_queues.all()}
@@ -64,6 +66,16 @@ def pending(snapshot: Snapshot, cluster_queue: str) -> list[Pending]:
     return [Pending(workload, place, workload.parked) for place, workload in enumerate(waiting, start=1)]
 
 
+@once("workloads", "local_queues")
+def positions(snapshot: Snapshot) -> Mapping[str, int]:
+    """Waiting workload → its place in its ClusterQueue, from 1."""
+    return {
+        workload.key: place
+        for waiting in _waiting(snapshot).values()
+        for place, workload in enumerate(waiting, start=1)
+    }
+
+
 def position(snapshot: Snapshot, workload: str) -> Position | None:
     """Where a workload stands; None if it does not wait in a queue that has a ClusterQueue."""
     subject = snapshot.workloads.get(workload)
@@ -82,5 +94,5 @@ def position(snapshot: Snapshot, workload: str) -> Position | None:
         of_cluster_queue=len(waiting),
         in_local_queue=next(n for n, other in enumerate(same_door, start=1) if other.key == workload),
         of_local_queue=len(same_door),
-        gpus_ahead=sum(other.gpus for other in waiting[:place]),
+        gpus_ahead=sum(wanted_gpus(other) for other in waiting[:place]),
     )

@@ -20,7 +20,7 @@ NO_QUOTA = Quota()
 NOWHERE = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
 
 
-@once
+@once("workloads", "local_queues", "cluster_queues", "cohorts", "flavors", "admission_checks")
 def quota_tree(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
     """The roots of the tree: cohorts without a parent, then ClusterQueues without a cohort, then what hangs nowhere.
 

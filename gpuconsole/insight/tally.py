@@ -57,7 +57,7 @@ class Tally(Struct, frozen=True):
     local_usage: Mapping[str, Mapping[FlavorResource, int]]
 
 
-@once
+@once("workloads", "local_queues")
 def tally(snapshot: Snapshot) -> Tally:
     """Count every workload once. Statuses are not trusted: everything is added up from the workloads themselves.
 
