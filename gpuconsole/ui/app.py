@@ -1,0 +1,309 @@
+"""The app: modes, the way between them, and the newest Snapshot on its way to the screen in front."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.theme import Theme
+from textual.timer import Timer
+
+from gpuconsole import assets
+from gpuconsole.errors import ConsoleError
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.text import clean
+from gpuconsole.services.console import Console
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.actions import Scope
+from gpuconsole.ui.keymap import single_keys
+from gpuconsole.ui.messages import SnapshotReady
+from gpuconsole.ui.screens.base import ConsoleScreen, Handler
+from gpuconsole.ui.screens.help import HelpScreen
+from gpuconsole.ui.screens.views import VIEWS
+from gpuconsole.ui.theme import load_themes
+from gpuconsole.ui.widgets.command_line import CommandLineRead, namespaces
+from gpuconsole.ui.widgets.confirm import Confirm, Field, Prompt, Question
+from gpuconsole.ui.widgets.palette import Palette
+
+LOG = logging.getLogger(__name__)
+
+SPEEDS = (1, 10, 60, 300, 1000, 3600, 10_000)
+REPAINT = 0.1
+"""Seconds between two repaints for new data, at least."""
+TWICE = 2.0
+"""Seconds within which a second ctrl+c quits."""
+
+Severity = Literal["information", "warning", "error"]
+
+
+class ConsoleApp(App[None]):
+    """Shows one Console. The loop runs elsewhere; this draws and sends Commands."""
+
+    TITLE = "gpuconsole"
+    CSS_PATH = "styles/console.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    DEFAULT_MODE = "dashboard"
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[None]]]] = dict(VIEWS)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(key, f"press({key!r})", show=False) for key in single_keys()),
+        Binding("ctrl+c", "interrupt", show=False, priority=True),
+        Binding("ctrl+q", "press('q')", show=False, priority=True),
+    ]
+
+    def __init__(self, cluster: Console, *, themes: Path | None = None, repaint: float = REPAINT) -> None:
+        """`repaint` = 0 draws every Snapshot, for tests that tick by hand."""
+        self.themes: Sequence[Theme] = load_themes(themes or assets.folder("themes"))
+        super().__init__()
+        self.cluster = cluster
+        self.namespaces: frozenset[str] = frozenset()
+        self._repaint = repaint
+        self._painted = 0.0
+        self._waiting: Timer | None = None
+        self._visited: list[str] = [self.DEFAULT_MODE]
+        self._at = 0
+        self._last_key = ""
+        self._interrupted = -TWICE
+        for theme in self.themes:
+            self.register_theme(theme)
+        self.theme = self.themes[0].name
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """The roles of the first theme, so that our stylesheet can be read under any theme."""
+        return self.themes[0].variables
+
+    # Data
+
+    def on_mount(self) -> None:
+        self._unsubscribe = self.cluster.subscribe(self._published)
+        for notice in self.cluster.notices:
+            self.flash(notice)
+
+    def on_unmount(self) -> None:
+        self._unsubscribe()
+
+    def _published(self, snapshot: Snapshot) -> None:
+        """Runs in the loop's thread."""
+        self.post_message(SnapshotReady(snapshot))
+
+    def on_snapshot_ready(self, message: SnapshotReady) -> None:
+        message.stop()
+        if self._waiting is not None:
+            return
+        wait = self._painted + self._repaint - time.monotonic()
+        if wait <= 0:
+            self._paint(message.snapshot)
+        else:
+            self._waiting = self.set_timer(wait, self._paint_newest)
+
+    def _paint_newest(self) -> None:
+        self._waiting = None
+        self._paint(self.cluster.snapshot)
+
+    def _paint(self, snapshot: Snapshot) -> None:
+        screen = self.front
+        if screen is not None:
+            screen.snapshot = snapshot
+        # After the drawing: a slow screen is drawn less often, and keys come in between.
+        self._painted = time.monotonic()
+
+    @property
+    def front(self) -> ConsoleScreen | None:
+        """The screen in front, under any dialog."""
+        return next((s for s in reversed(self.screen_stack) if isinstance(s, ConsoleScreen)), None)
+
+    # Keys
+
+    def action_press(self, key: str) -> None:
+        before, self._last_key = self._last_key, key
+        if isinstance(self.screen, ConsoleScreen):
+            self.screen.press(key, before)
+
+    def action_interrupt(self) -> None:
+        now = time.monotonic()
+        if now - self._interrupted < TWICE:
+            self.exit()
+        self._interrupted = now
+        self.flash("Press ctrl+c again to quit", "warning")
+
+    def handlers(self) -> dict[str, Handler]:
+        """What can be asked on every screen."""
+        return {
+            "app.palette": self._open_palette,
+            "app.help": lambda: self.push_screen(HelpScreen()),
+            "app.back": self._back_or_quit,
+            "app.quit": self.exit,
+            "app.previous": lambda: self._travel(-1),
+            "app.next": lambda: self._travel(1),
+            "app.last": self._last_view,
+            "app.theme": self._next_theme,
+            "app.namespaces": self._ask_namespaces,
+            "app.all-namespaces": lambda: self.show_namespaces(frozenset()),
+            "app.suspend": self.action_suspend_process,
+            **{f"view.{name}": self._opener(name) for name in VIEWS},
+            "sim.pause": self._pause_or_resume,
+            "sim.step": lambda: self._drive(self.cluster.step),
+            "sim.faster": lambda: self._change_speed(faster=True),
+            "sim.slower": lambda: self._change_speed(faster=False),
+            "sim.speed": self._ask_speed,
+        }
+
+    def obey(self, line: CommandLineRead) -> None:
+        """Do what a line at the `:` prompt asks for."""
+        screen = self.front
+        if screen is None:
+            return
+        match line.action.id:
+            case "app.namespaces" if line.argument:
+                self.show_namespaces(namespaces(line.argument) or frozenset())
+            case "app.theme" if line.argument:
+                self._set_theme(line.argument)
+            case "sim.speed" if line.argument:
+                self._set_speed_text(line.argument)
+            case "sim.pause" if self.cluster.status.paused == (line.alias == "pause"):
+                self.flash("It is paused already" if line.alias == "pause" else "It runs already")
+            case _:
+                screen.run(line.action)
+        if line.action.scope is Scope.VIEWS:
+            if line.namespaces is not None:
+                self.show_namespaces(line.namespaces)
+            if line.filter and self.front is not None:
+                wanted, front = line.filter, self.front
+                front.call_after_refresh(lambda: front.set_filter(wanted))
+
+    # Views
+
+    @property
+    def view(self) -> str:
+        """The view in front."""
+        return self.current_mode
+
+    def go(self, view: str) -> None:
+        """Open a view; from deeper in the same view, go up to it."""
+        if view == self.current_mode:
+            while len(self.screen_stack) > 1:
+                self.pop_screen()
+            return
+        del self._visited[self._at + 1 :]
+        self._visited.append(view)
+        self._at = len(self._visited) - 1
+        self.switch_mode(view)
+
+    def up(self) -> None:
+        """Go back to where this screen was opened from; at the top there is nothing to go back to."""
+        if len(self.screen_stack) > 1:
+            self.pop_screen()
+
+    def _opener(self, name: str) -> Handler:
+        return lambda: self.go(name)
+
+    def _back_or_quit(self) -> None:
+        if len(self.screen_stack) > 1:
+            self.pop_screen()
+        else:
+            question = Question("Quit gpuconsole?", ("The simulation ends with it; its history is kept.",), yes="Quit")
+            self.push_screen(Confirm(question), lambda yes: self.exit() if yes else None)
+
+    def _travel(self, step: int) -> None:
+        at = self._at + step
+        if not 0 <= at < len(self._visited):
+            self.flash("There is no earlier view" if step < 0 else "There is no later view")
+            return
+        self._at = at
+        if self._visited[at] != self.current_mode:
+            self.switch_mode(self._visited[at])
+
+    def _last_view(self) -> None:
+        other = next((view for view in reversed(self._visited) if view != self.current_mode), None)
+        if other is None:
+            self.flash("There is no other view yet")
+        else:
+            self.go(other)
+
+    def _open_palette(self) -> None:
+        screen = self.front
+        if screen is not None:
+            self.push_screen(Palette(screen.entries()), lambda id: screen.run_id(id) if id is not None else None)
+
+    # Settings
+
+    def show_namespaces(self, names: frozenset[str]) -> None:
+        """Show these namespaces only; none = all."""
+        self.namespaces = names
+        if self.front is not None:
+            self.front.redraw()
+
+    def _ask_namespaces(self) -> None:
+        known = ", ".join(self.cluster.snapshot.namespaces) or "none yet"
+        wanted = Field("Namespaces to show", ", ".join(sorted(self.namespaces)), (f"Known: {known}", "Empty = all."))
+        self.push_screen(Prompt(wanted), self._namespaces_given)
+
+    def _namespaces_given(self, text: str | None) -> None:
+        if text is not None:
+            self.show_namespaces(namespaces(text) or frozenset())
+
+    def _next_theme(self) -> None:
+        names = [theme.name for theme in self.themes]
+        at = names.index(self.theme) if self.theme in names else -1
+        self.theme = names[(at + 1) % len(names)]
+
+    def _set_theme(self, wanted: str) -> None:
+        match = [theme.name for theme in self.themes if wanted in theme.name]
+        if match:
+            self.theme = match[0]
+        else:
+            self.flash(f"No theme {wanted}; there are {', '.join(theme.name for theme in self.themes)}", "error")
+
+    # Simulation
+
+    def _drive(self, control: Callable[[], None]) -> None:
+        try:
+            control()
+        except ConsoleError as error:
+            self.flash(str(error), "warning")
+        if self.front is not None:
+            self.front.refresh_frame()
+
+    def _pause_or_resume(self) -> None:
+        self._drive(self.cluster.resume if self.cluster.status.paused else self.cluster.pause)
+
+    def _change_speed(self, *, faster: bool) -> None:
+        speed = self.cluster.status.speed or SPEEDS[0]
+        steps = [s for s in SPEEDS if s > speed] if faster else [s for s in reversed(SPEEDS) if s < speed]
+        self._drive(lambda: self.cluster.set_speed(float(steps[0] if steps else speed)))
+
+    def _ask_speed(self) -> None:
+        speed = self.cluster.status.speed
+        wanted = Field(
+            "Simulated seconds a second", f"{speed:g}" if speed else "", ("From 1 to 10,000.",), _wrong_speed
+        )
+        self.push_screen(Prompt(wanted), lambda text: self._set_speed_text(text) if text is not None else None)
+
+    def _set_speed_text(self, text: str) -> None:
+        if wrong := _wrong_speed(text):
+            self.flash(f"Speed {text}: {wrong}", "error")
+        else:
+            self._drive(lambda: self.cluster.set_speed(float(text.lstrip("×x").replace(",", ""))))
+
+    # Words
+
+    def flash(self, text: str, severity: str = "information") -> None:
+        """Say something in passing, in a corner."""
+        level: Severity = "error" if severity == "error" else "warning" if severity == "warning" else "information"
+        self.notify(clean(text), severity=level, timeout=4, markup=False)
+
+    def _handle_exception(self, error: Exception) -> None:
+        # Textual shows it after leaving the screen; the log keeps it with its traceback.
+        LOG.error("The console failed", exc_info=error)
+        super()._handle_exception(error)
+
+
+def _wrong_speed(text: str) -> str:
+    try:
+        speed = float(text.lstrip("×x").replace(",", ""))
+    except ValueError:
+        return "a number is needed"
+    return "" if 1 <= speed <= 10_000 else f"{fmt.number(1)} to {fmt.number(10_000)}"

@@ -1,0 +1,60 @@
+"""Columns as data: what a table shows, how wide, in which order it sorts; and which of them fit a screen."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from gpuconsole.ui.paint import Cell
+
+T = TypeVar("T")
+
+GAP = 1
+"""Cells between two columns."""
+
+
+@dataclass(frozen=True)
+class Column(Generic[T]):
+    """A column of a table of rows of type T."""
+
+    title: str
+    cell: Callable[[T], Cell]
+    id: str = ""
+    """`name`, `age`, `priority`, `status` and `usage` have a sort key of their own (N, A, P, S, U)."""
+    width: int = 8
+    """Cells that it takes; a flexible column takes at least these."""
+    flex: int = 0
+    """Share of the room that is left over; 0 keeps `width`."""
+    align: Literal["left", "right"] = "left"
+    sort: Callable[[T], Any] | None = None
+    """What to sort by; without it, the column cannot be sorted by."""
+    down: bool = False
+    """The first sort is from large to small, as people want numbers."""
+    rank: int = 0
+    """0 always stays; on a narrow screen the columns of the highest rank are left out first."""
+
+
+Layout = tuple[tuple[Column[T], int], ...]
+"""Columns with their widths, from left to right."""
+
+
+def fit(columns: Sequence[Column[T]], width: int, wide: bool = False) -> Layout[T]:
+    """Choose the columns that fit into `width` and give each its width; `wide` keeps them all, whatever it takes."""
+    chosen = list(columns)
+    while not wide and len(chosen) > 1 and _least(chosen) > width:
+        last = max(range(len(chosen)), key=lambda index: (chosen[index].rank, index))
+        if chosen[last].rank == 0:
+            break
+        del chosen[last]
+    spare = max(0, width - _least(chosen))
+    shares = sum(column.flex for column in chosen)
+    widths = [column.width + (spare * column.flex // shares if shares else 0) for column in chosen]
+    return tuple(zip(chosen, widths, strict=True))
+
+
+def _least(columns: Sequence[Column[T]]) -> int:
+    return sum(column.width for column in columns) + GAP * (len(columns) - 1)
+
+
+def total(layout: Layout[T]) -> int:
+    """How wide a row is."""
+    return sum(width for _, width in layout) + GAP * max(0, len(layout) - 1)

@@ -1,0 +1,94 @@
+"""Numbers as people read them: the only place where the console prints `8Gi`, `73 %`, `12m` or `7.70 $`."""
+
+from datetime import UTC, datetime, timedelta
+
+from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, Span, Time
+from gpuconsole.model.quantity import CPU, GPU, format_quantity, is_binary
+
+NOTHING = "–"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_SHORT = {GPU: "gpu", "memory": "mem", "ephemeral-storage": "disk"}
+
+
+def number(value: int | float) -> str:
+    """A count with thousands separated: `15,000`."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def percent(part: float, whole: float) -> str:
+    """`75 %`, or a dash where there is nothing to take a part of."""
+    return f"{100 * part / whole:.0f} %" if whole else NOTHING
+
+
+def age(span: Span) -> str:
+    """A duration in few characters: `45s`, `12m`, `3h10m`, `2d4h`."""
+    if span < MINUTE:
+        return f"{max(0, span) // SECOND}s"
+    if span < HOUR:
+        minutes, seconds = divmod(span // SECOND, 60)
+        return f"{minutes}m{seconds:02}s" if minutes < 10 else f"{minutes}m"
+    if span < DAY:
+        return f"{span // HOUR}h{span % HOUR // MINUTE:02}m"
+    return f"{span // DAY}d{span % DAY // HOUR}h"
+
+
+def since(now: Time, then: Time) -> str:
+    """How long ago a moment was; a dash for no moment."""
+    return age(now - then) if then else NOTHING
+
+
+def clock(time: Time) -> str:
+    """The time of day in UTC: `09:14:20`."""
+    return f"{_EPOCH + timedelta(microseconds=time):%H:%M:%S}"
+
+
+def date_and_clock(time: Time) -> str:
+    """Day and time in UTC: `Mon 5 Jan 09:14:20`."""
+    moment = _EPOCH + timedelta(microseconds=time)
+    return f"{moment:%a} {moment.day} {moment:%b %H:%M:%S}"
+
+
+def amount(resource: str, value: int) -> str:
+    """An amount of a resource in at most about six characters: `8`, `1.5k`, `512Gi`, `32` CPUs."""
+    if resource == CPU:
+        return f"{value / 1000:,.0f}" if value % 1000 == 0 or abs(value) >= 100_000 else f"{value / 1000:.1f}"
+    if not is_binary(resource):
+        return number(value) if abs(value) < 10**9 else format_quantity(resource, value)
+    power, scaled = 0, float(value)
+    while abs(scaled) >= 1024 and power < len(_BINARY) - 1:
+        scaled /= 1024
+        power += 1
+    return (
+        f"{scaled:.0f}{_BINARY[power]}" if scaled == int(scaled) or scaled >= 100 else f"{scaled:.1f}{_BINARY[power]}"
+    )
+
+
+def limit(resource: str, value: int | None) -> str:
+    """A borrowing or lending limit; `∞` where there is none."""
+    return "∞" if value is None else amount(resource, value)
+
+
+def resource(name: str) -> str:
+    """A resource's name, short: `gpu`, `mem`, `mig-1g.10gb`, `cpu`."""
+    return _SHORT.get(name) or name.rpartition("/")[2]
+
+
+def money(dollars: float) -> str:
+    """US dollars: `7.70 $`, `12,300 $`."""
+    return f"{dollars:,.2f} $" if abs(dollars) < 1000 else f"{dollars:,.0f} $"
+
+
+def gpu_hours(gpu_seconds: float) -> str:
+    """Lost or used GPU time: `3.5 GPU-h`."""
+    return f"{gpu_seconds / 3600:,.1f} GPU-h"
+
+
+def factor(speed: float) -> str:
+    """A speed: `×60`, `×1,000`, `×0.5`."""
+    return f"×{speed:,.0f}" if speed >= 1 else f"×{speed:g}"
+
+
+def permille(value: float) -> str:
+    """A weighted share (DRS) in thousandths; `max` where a weight of zero makes it endless."""
+    return "max" if value == float("inf") else f"{value:,.0f}"

@@ -1,0 +1,54 @@
+"""From a key to an action: which of the offered actions a key means, and how keys are written for people."""
+
+from collections.abc import Iterable
+
+from gpuconsole.ui.actions import ACTIONS, Action
+
+_SHOWN = {
+    "escape": "Esc",
+    "enter": "⏎",
+    "space": "Space",
+    "tab": "Tab",
+    "shift+tab": "⇧Tab",
+    "shift+left": "⇧←",
+    "shift+right": "⇧→",
+    "up": "↑",
+    "down": "↓",
+    "left": "←",
+    "right": "→",
+    "home": "Home",
+    "end": "End",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
+    "f1": "F1",
+}
+
+
+def single_keys() -> list[str]:
+    """Every key that starts something, once each, in the registry's order."""
+    return list(dict.fromkeys(key.split()[0] for action in ACTIONS for key in action.keys))
+
+
+def find(key: str, offered: Iterable[Action]) -> Action | None:
+    """The offered action that this one key means, if any."""
+    return next((action for action in offered if key in action.keys), None)
+
+
+def continuations(prefix: str, offered: Iterable[Action]) -> dict[str, Action]:
+    """What may follow a prefix: second key → action, for sequences such as `m p`."""
+    return {
+        second: action
+        for action in offered
+        for first, _, second in (key.partition(" ") for key in action.keys)
+        if first == prefix and second
+    }
+
+
+def spell(key: str) -> str:
+    """A key as people read it: `⏎`, `ctrl+p`, `m p`."""
+    return " ".join(_SHOWN.get(part, part) for part in key.split())
+
+
+def spell_all(action: Action) -> str:
+    """All keys of an action, `j ↓`."""
+    return "  ".join(spell(key) for key in action.keys)

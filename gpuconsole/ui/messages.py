@@ -1,0 +1,50 @@
+"""What threads and widgets tell the app and the screens."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from textual.message import Message
+
+from gpuconsole.model.snapshot import Snapshot
+
+
+@dataclass
+class SnapshotReady(Message):
+    """The loop published a Snapshot. Posted from its thread; only the newest one matters."""
+
+    snapshot: Snapshot
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, SnapshotReady)
+
+
+@dataclass
+class RowOpened(Message):
+    """A row of a grid was opened with the mouse."""
+
+    row: Any
+
+
+@dataclass
+class RowPicked(Message):
+    """The cursor of a grid came to another row; None where the grid has become empty."""
+
+    row: Any
+
+
+@dataclass
+class CommandEntered(Message):
+    """A line was entered at the `:` prompt."""
+
+    text: str
+
+
+@dataclass
+class FilterChanged(Message):
+    """The text of the filter line changed."""
+
+    text: str
+
+
+class FilterClosed(Message):
+    """The filter line was left; its filter stays."""

@@ -1,0 +1,127 @@
+"""Text in roles: what every widget of ours draws, and the only place where text becomes cells on the terminal.
+
+`Painted` is text in pieces, each with a role (`own`, `pending`, `fault` …). Roles become colours in the theme, so no
+colour stands in Python; every role that carries meaning also has a glyph. Each piece is cleaned here once more, so that
+nothing from a cluster can reach the terminal as a control sequence, and none of it is ever read as markup.
+"""
+
+from collections.abc import Callable, Iterable
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from gpuconsole.model.text import clean
+
+Piece = tuple[str, str]
+Painted = tuple[Piece, ...]
+Cell = str | Painted
+
+ROLES = (
+    "own",
+    "borrowed",
+    "lent",
+    "running",
+    "pending",
+    "victim",
+    "idle",
+    "fault",
+    "held",
+    "dim",
+    "strong",
+    "title",
+    "key",
+    "chip",
+    "good",
+)
+"""Each is a theme colour `$NAME` (or made from one) and the component class `role--NAME`."""
+
+ROLE_CLASSES = {f"role--{role}" for role in ROLES}
+
+GLYPHS = {
+    "running": "●",
+    "pending": "◐",
+    "borrowed": "▲",
+    "lent": "▼",
+    "victim": "✖",
+    "idle": "○",
+    "fault": "⚠",
+    "held": "⏸",
+    "good": "✓",
+}
+
+
+def painted(cell: Cell) -> Painted:
+    """A cell as pieces; a plain string is one piece without a role."""
+    return ((cell, ""),) if isinstance(cell, str) else cell
+
+
+def plain(cell: Cell) -> str:
+    """The text of a cell alone."""
+    return cell if isinstance(cell, str) else "".join(text for text, _ in cell)
+
+
+def width_of(cell: Cell) -> int:
+    """How many cells of the terminal it takes."""
+    return sum(cell_len(clean(text)) for text, _ in painted(cell))
+
+
+def glyph(role: str, text: str = "") -> Painted:
+    """The glyph of a role, and a text after it."""
+    return ((f"{GLYPHS[role]} {text}" if text else GLYPHS[role], role),)
+
+
+def join(cells: Iterable[Cell], between: str = "  ") -> Painted:
+    """Cells in a row with a gap between them; empty ones are left out."""
+    pieces: list[Piece] = []
+    for cell in cells:
+        if plain(cell):
+            if pieces:
+                pieces.append((between, ""))
+            pieces.extend(painted(cell))
+    return tuple(pieces)
+
+
+StyleOf = Callable[[str], Style]
+
+
+def segments(cell: Cell, base: Style, style_of: StyleOf) -> list[Segment]:
+    """The pieces as segments: cleaned, each in its role's style over the base."""
+    return [Segment(clean(text), base + style_of(role) if role else base) for text, role in painted(cell) if text]
+
+
+def fitted(cell: Cell, width: int, base: Style, style_of: StyleOf, right: bool = False) -> list[Segment]:
+    """The cell in exactly `width` cells: padded on one side, or cut with an ellipsis."""
+    pieces = segments(cell, base, style_of)
+    length = sum(cell_len(piece.text) for piece in pieces)
+    if length > width:
+        return _cut(pieces, width)
+    if length == width:
+        return pieces
+    padding = Segment(" " * (width - length), base)
+    return [padding, *pieces] if right else [*pieces, padding]
+
+
+def _cut(pieces: list[Segment], width: int) -> list[Segment]:
+    kept: list[Segment] = []
+    left = width
+    for piece in pieces:
+        length = cell_len(piece.text)
+        if length < left:
+            kept.append(piece)
+            left -= length
+            continue
+        # The ellipsis is needed here: this piece fills the rest, and more text follows it or in it.
+        text = set_cell_size(piece.text, left - 1) + "…" if left > 0 else ""
+        kept.append(Segment(text, piece.style))
+        break
+    return kept
+
+
+def line(left: Cell, right: Cell, width: int, base: Style, style_of: StyleOf) -> Strip:
+    """One line of a screen: the left part, a gap, the right part. The left part is cut first."""
+    tail = segments(right, base, style_of)
+    tail_width = min(width, sum(cell_len(piece.text) for piece in tail))
+    head = fitted(left, width - tail_width, base, style_of)
+    return Strip([*head, *_cut(tail, tail_width)] if tail_width == width else [*head, *tail], width)

@@ -1,0 +1,372 @@
+"""The base of every screen: header, crumbs, body, filter and command line, footer; keys become actions here.
+
+A screen names what it offers in `handlers()` and draws a Snapshot in `show()`. It composes and routes; it computes
+nothing, and it never edits state: changes go out as Commands, and come back as Snapshots.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widget import Widget
+
+from gpuconsole.errors import ConsoleError
+from gpuconsole.model.commands import Command
+from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.ui.actions import ACTIONS, BY_ID, Action, Scope
+from gpuconsole.ui.keymap import continuations, find, spell
+from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
+from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, parse_command
+from gpuconsole.ui.widgets.confirm import Choice, Confirm, Field, Option, Prompt, Question
+from gpuconsole.ui.widgets.crumbs import Crumbs
+from gpuconsole.ui.widgets.filter import FilterError, FilterLine, parse_filter
+from gpuconsole.ui.widgets.footer import Footer
+from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.header import Header
+from gpuconsole.ui.widgets.palette import Entry
+
+if TYPE_CHECKING:
+    from gpuconsole.services.console import Console
+    from gpuconsole.ui.app import ConsoleApp
+
+LOG = logging.getLogger("gpuconsole.ui.actions")
+
+Handler = Callable[[], object]
+Handlers = Mapping[str, Handler]
+
+OBJECT_SCOPES = (Scope.OBJECT, Scope.WORKLOAD, Scope.QUEUE, Scope.NODE)
+
+
+class ConsoleScreen(Screen[None], inherit_bindings=False):
+    """A screen of the console."""
+
+    BINDINGS: ClassVar[list[BindingType]] = []
+    AUTO_FOCUS = "Grid"
+
+    view: ClassVar[str] = ""
+    """The id of its view, for screens that a key opens; `view.NAME` in the registry."""
+
+    snapshot: reactive[Snapshot] = reactive(EMPTY, init=False)
+
+    # For screens to fill in
+
+    def body(self) -> ComposeResult:
+        """Its widgets between crumbs and footer."""
+        yield from ()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Draw this. Called for each new Snapshot while the screen is in front, and when it comes to the front."""
+
+    def handlers(self) -> Handlers:
+        """Action id → what to do; extends what the base offers."""
+        return self._table_handlers() | self._own_handlers()
+
+    def crumb(self) -> str:
+        """Its name in the trail."""
+        return self.view
+
+    def refusal(self, action: Action) -> str:
+        """Why the action cannot be done now, for people; empty if it can."""
+        if action.changes and self.console.status.read_only:
+            return "this session is read-only"
+        return ""
+
+    def question(self, action: Action) -> Question | None:
+        """What to ask before a dangerous action; None where there is nothing to lose this time."""
+        return Question(f"{action.label.capitalize()}?", (action.help,), yes=action.label.capitalize())
+
+    # For screens to use
+
+    @property
+    def console(self) -> "Console":
+        return self.console_app.cluster
+
+    @property
+    def console_app(self) -> "ConsoleApp":
+        return cast("ConsoleApp", self.app)
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """The namespaces to show; empty for all."""
+        return self.console_app.namespaces
+
+    @property
+    def grid(self) -> Grid[Any] | None:
+        """The table that table keys act on: the focused one, else the first that can be seen."""
+        if isinstance(self.focused, Grid):
+            return self.focused
+        return next((grid for grid in self.query(Grid) if grid.display), None)
+
+    def send(self, commands: Iterable[Command], said: str = "") -> None:
+        """Ask the cluster for changes, and say so. What comes of them is seen in later Snapshots."""
+        try:
+            for command in commands:
+                self.console.submit(command)
+        except ConsoleError as error:
+            self.flash(str(error), "error")
+        else:
+            if said:
+                self.flash(said)
+
+    def flash(self, text: str, severity: str = "information") -> None:
+        """Say something in passing."""
+        self.console_app.flash(text, severity)
+
+    def ask(self, question: Question, then: Handler) -> None:
+        """Ask, and go on only after a yes."""
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                then()
+
+        self.app.push_screen(Confirm(question), answered)
+
+    def choose(self, title: str, options: Iterable[Option], then: Callable[[str], object], chosen: str = "") -> None:
+        """Offer a list, and go on with the id of what was picked."""
+        self.app.push_screen(Choice(title, tuple(options), chosen), _unless_cancelled(then))
+
+    def prompt(self, wanted: Field, then: Callable[[str], object]) -> None:
+        """Ask for one value, and go on with it."""
+        self.app.push_screen(Prompt(wanted), _unless_cancelled(then))
+
+    def redraw(self) -> None:
+        """Draw the Snapshot and the frame anew."""
+        if not self.is_mounted:
+            return
+        if self.snapshot is not EMPTY:
+            self.show(self.snapshot)
+        self.refresh_frame()
+
+    # Frame
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield Crumbs()
+        with Container(id="body"):
+            yield from self.body()
+        yield FilterLine()
+        yield CommandLine()
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.set_interval(1.0, self._show_header)
+
+    def on_screen_resume(self) -> None:
+        self.set_reactive(ConsoleScreen.snapshot, self.console.snapshot)
+        self.call_after_refresh(self.redraw)
+
+    def watch_snapshot(self) -> None:
+        self.redraw()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.refresh_frame)
+
+    def refresh_frame(self) -> None:
+        """Bring header, crumbs and footer up to date."""
+        self._show_header()
+        names = [screen.crumb() for screen in self.app.screen_stack if isinstance(screen, ConsoleScreen)]
+        self.query_one(Crumbs).show(self.console_app.view, names)
+        offered = [action for action in self.offered() if action.footer]
+        offered.sort(key=lambda action: action.scope is Scope.GLOBAL)
+        self.query_one(Footer).show([(action, bool(self.refusal(action))) for action in offered])
+
+    def _show_header(self) -> None:
+        self.query_one(Header).show(self.console.status, self.namespaces)
+
+    # From keys to actions
+
+    def offered(self) -> list[Action]:
+        """Everything that can be asked of this screen, in the registry's order."""
+        here = {**self.console_app.handlers(), **self.handlers()}
+        return [action for action in ACTIONS if action.id in here]
+
+    def entries(self) -> list[Entry]:
+        """What the palette shows."""
+        return [Entry(action, self.refusal(action)) for action in self.offered() if action.id != "app.palette"]
+
+    def press(self, key: str, before: str = "") -> None:
+        """Do what a key means here. `before` is the key pressed just before it, for sequences such as `y y`."""
+        offered = self.offered()
+        action = find(f"{before} {key}", offered) or find(key, offered)
+        if action is not None:
+            self.run(action)
+        elif following := continuations(key, offered):
+            self._hint(key, following)
+
+    def run(self, action: Action) -> None:
+        """Do an action: refuse it with a reason, or ask first if it is dangerous."""
+        LOG.info("action %s", action.id)
+        handler = {**self.console_app.handlers(), **self.handlers()}.get(action.id)
+        if handler is None:
+            self.flash(f"{action.label}: not on this screen", "warning")
+        elif reason := self.refusal(action):
+            self.flash(f"{action.label}: {reason}", "warning")
+        elif action.dangerous and (question := self.question(action)) is not None:
+            self.ask(question, handler)
+        else:
+            handler()
+
+    def run_id(self, id: str) -> None:
+        self.run(BY_ID[id])
+
+    def _hint(self, prefix: str, following: Mapping[str, Action]) -> None:
+        options = [
+            Option(action.id, action.label, key, ((action.help, "dim"),), self.refusal(action))
+            for key, action in following.items()
+        ]
+        self.choose(f"{spell(prefix)} …", options, self.run_id)
+
+    def open_menu(self) -> None:
+        """Everything that can be done with what is under the cursor; a second key picks."""
+        actions = [a for a in self.offered() if a.scope in OBJECT_SCOPES and a.id != "object.menu"]
+        taken = {action.id: key for key, action in continuations("m", actions).items()}
+        used = set(taken.values())
+        for action in actions:
+            single = next((key for key in action.keys if len(key) == 1 and key not in used), "")
+            if action.id not in taken and single:
+                taken[action.id] = single
+                used.add(single)
+        options = [Option(a.id, a.label, taken.get(a.id, ""), ((a.help, "dim"),), self.refusal(a)) for a in actions]
+        self.choose("What to do with it", options, self.run_id)
+
+    # Handlers that every screen has
+
+    def _own_handlers(self) -> dict[str, Handler]:
+        return {
+            "app.command": lambda: self.query_one(CommandLine).open(),
+            "app.escape": self.escape,
+            "app.next-pane": self.focus_next,
+            "app.previous-pane": self.focus_previous,
+            "app.zoom": self._zoom,
+            "app.refresh": self._renew,
+            "app.header": self._toggle_header,
+        }
+
+    def _table_handlers(self) -> dict[str, Handler]:
+        grid = self.grid
+        if grid is None:
+            return {}
+        return {
+            "table.down": lambda: grid.move(1),
+            "table.up": lambda: grid.move(-1),
+            "table.top": grid.top,
+            "table.bottom": grid.bottom,
+            "table.page-down": lambda: grid.page(1),
+            "table.page-up": lambda: grid.page(-1),
+            "table.filter": lambda: self.query_one(FilterLine).open(),
+            "table.faults": grid.toggle_faults,
+            "table.mark": grid.toggle_mark,
+            "table.mark-range": grid.mark_range,
+            "table.unmark": grid.unmark,
+            "table.column-left": lambda: grid.pick_column(-1),
+            "table.column-right": lambda: grid.pick_column(1),
+            "table.sort": grid.sort_picked,
+            "table.sort-name": lambda: grid.sort("name"),
+            "table.sort-age": lambda: grid.sort("age"),
+            "table.sort-priority": lambda: grid.sort("priority"),
+            "table.sort-status": lambda: grid.sort("status"),
+            "table.sort-usage": lambda: grid.sort("usage"),
+            "table.wide": grid.toggle_wide,
+        }
+
+    def escape(self) -> None:
+        """Leave the command line; else clear the filter; else go back."""
+        command, line = self.query_one(CommandLine), self.query_one(FilterLine)
+        if command.display:
+            command.close()
+            self.focus_body()
+        elif line.display:
+            line.close()
+            self.focus_body()
+        else:
+            self.console_app.up()
+
+    def focus_body(self) -> None:
+        """Give the keyboard back to the body."""
+        grid = self.grid
+        target: Widget | None = grid if grid is not None else next(iter(self.query("#body *").results(Widget)), None)
+        self.set_focus(target if target is not None and target.focusable else None)
+
+    def set_filter(self, text: str) -> None:
+        """Filter the table by this text, and show that."""
+        line = self.query_one(FilterLine)
+        if text:
+            line.open(text)
+        else:
+            line.close()
+        self.focus_body()
+
+    def _zoom(self) -> None:
+        if self.maximized is not None:
+            self.minimize()
+        elif self.focused is not None:
+            self.maximize(self.focused)
+
+    def _renew(self) -> None:
+        self.set_reactive(ConsoleScreen.snapshot, self.console.snapshot)
+        self.redraw()
+
+    def _toggle_header(self) -> None:
+        for frame in (self.query_one(Header), self.query_one(Crumbs)):
+            frame.display = not frame.display
+
+    # What widgets tell
+
+    @on(FilterChanged)
+    def _filter_changed(self, message: FilterChanged) -> None:
+        message.stop()
+        line = self.query_one(FilterLine)
+        try:
+            wanted = parse_filter(message.text)
+        except FilterError as error:
+            line.complain(str(error))
+            return
+        line.complain("")
+        if (grid := self.grid) is not None:
+            grid.set_filter(wanted)
+
+    @on(FilterClosed)
+    def _filter_closed(self, message: FilterClosed) -> None:
+        message.stop()
+        self.focus_body()
+
+    @on(CommandEntered)
+    def _command_entered(self, message: CommandEntered) -> None:
+        message.stop()
+        self.query_one(CommandLine).close()
+        self.focus_body()
+        try:
+            line = parse_command(message.text)
+        except CommandError as error:
+            self.flash(str(error), "error")
+            return
+        if line is not None:
+            self.console_app.obey(line)
+
+    @on(RowOpened)
+    def _row_opened(self, message: RowOpened) -> None:
+        message.stop()
+        if "object.open" in self.handlers():
+            self.run_id("object.open")
+
+    @on(RowPicked)
+    def _row_picked(self, message: RowPicked) -> None:
+        message.stop()
+        self.picked(message.row)
+
+    def picked(self, row: Any) -> None:
+        """The cursor of a table came to another row; screens with a side pane follow it."""
+
+
+def _unless_cancelled(then: Callable[[str], object]) -> Callable[[str | None], None]:
+    def answered(answer: str | None) -> None:
+        if answer is not None:
+            then(answer)
+
+    return answered

@@ -1,0 +1,7 @@
+"""The dashboard."""
+
+from gpuconsole.ui.screens.base import ConsoleScreen
+
+
+class DashboardScreen(ConsoleScreen):
+    view = "dashboard"

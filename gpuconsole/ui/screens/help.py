@@ -1,0 +1,70 @@
+"""Help: the keys that work on the screen below, now, made from the registry."""
+
+from collections.abc import Iterable
+
+from textual.app import ComposeResult
+
+from gpuconsole.ui.actions import Action, Scope
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.keymap import spell_all
+from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.palette import Entry
+
+
+def _aliases(entry: Entry) -> Cell:
+    names = " ".join(f":{alias}" for alias in entry.action.aliases[:3])
+    return ((f"{names} {entry.action.argument}".strip(), "dim"),)
+
+
+def _does(entry: Entry) -> Cell:
+    text = entry.action.help + (" Asks first." if entry.action.dangerous else "")
+    return ((text, ""), (f"  (not now: {entry.refused})", "held")) if entry.refused else text
+
+
+COLUMNS: tuple[Column[Entry], ...] = (
+    Column("KEYS", lambda entry: ((spell_all(entry.action), "key"),), width=13),
+    Column("ACTION", lambda entry: entry.action.label, id="name", width=15, sort=lambda entry: entry.action.label),
+    Column("WHERE", lambda entry: ((entry.action.scope, "dim"),), width=16, rank=2),
+    Column("WHAT IT DOES", _does, width=30, flex=1),
+    Column("COMMAND", _aliases, width=20, rank=1),
+)
+
+
+def by_scope(entries: Iterable[Entry]) -> list[Entry]:
+    """In the order of the scopes, what is special to the screen first."""
+    order = {scope: index for index, scope in enumerate((*list(Scope)[4:], *list(Scope)[:4]))}
+    return sorted(entries, key=lambda entry: order[entry.action.scope])
+
+
+class HelpScreen(ConsoleScreen):
+    """Lists what the screen below offers; Enter does it there."""
+
+    def body(self) -> ComposeResult:
+        yield Grid(COLUMNS, key=lambda entry: entry.action.id)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        below = self._below()
+        if below is not None and self.grid is not None:
+            self.grid.show(by_scope(below.entries()))
+
+    def crumb(self) -> str:
+        return "help"
+
+    def handlers(self) -> Handlers:
+        return {**super().handlers(), "object.open": self._do, "app.help": self.console_app.up}
+
+    def refusal(self, action: Action) -> str:
+        return ""
+
+    def _below(self) -> ConsoleScreen | None:
+        screens = [screen for screen in self.app.screen_stack if isinstance(screen, ConsoleScreen)]
+        return screens[-2] if len(screens) > 1 else None
+
+    def _do(self) -> None:
+        below, entry = self._below(), self.grid.current if self.grid is not None else None
+        if below is not None and isinstance(entry, Entry):
+            self.console_app.up()
+            below.call_after_refresh(lambda: below.run(entry.action))

@@ -1,0 +1,86 @@
+"""Themes from YAML files: the colours of Textual's `Theme`, and one for each role of ours."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from textual.color import Color, ColorParseError
+from textual.theme import Theme
+
+COLOURS = (
+    "own",
+    "borrowed",
+    "lent",
+    "pending",
+    "victim",
+    "idle",
+    "fault",
+    "held",
+    "series-1",
+    "series-2",
+    "series-3",
+    "series-4",
+    "series-5",
+    "series-6",
+    "series-7",
+    "series-8",
+)
+"""What a theme's `variables` must name beside Textual's own colours: the roles, and a series for queues and owners."""
+
+_FIELDS = {field.name for field in fields(Theme)}
+_PLAIN = ("name", "dark", "ansi", "variables", "luminosity_spread", "text_alpha")
+
+
+class ThemeError(ValueError):
+    """A theme file cannot be used; the text names the file, what is wrong and what would be right."""
+
+
+def load_theme(path: Path) -> Theme:
+    """Read one theme. Raises ThemeError for unknown keys, missing roles and colours that are none."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ThemeError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(document, dict):
+        raise ThemeError(f"{path}: a theme is a mapping with name, primary, variables …")
+    _check_keys(path, document)
+    _check_colours(path, document)
+    theme = Theme(**document)
+    theme.to_color_system().generate()
+    return theme
+
+
+def load_themes(folder: Path) -> list[Theme]:
+    """Read all themes of a folder, dark ones first. Raises ThemeError, also where there is none."""
+    themes = [load_theme(path) for path in sorted(folder.glob("*.yaml"))]
+    if not themes:
+        raise ThemeError(f"{folder}: no theme; each is one YAML file")
+    return sorted(themes, key=lambda theme: (not theme.dark, theme.name))
+
+
+def _check_keys(path: Path, document: dict[Any, Any]) -> None:
+    unknown = sorted(str(key) for key in document if key not in _FIELDS)
+    if unknown:
+        raise ThemeError(f"{path}: unknown {_names(unknown)}; a theme knows {_names(sorted(_FIELDS))}")
+    if not isinstance(document.get("name"), str) or not isinstance(document.get("primary"), str):
+        raise ThemeError(f"{path}: name and primary are needed")
+    variables = document.get("variables")
+    missing = [name for name in COLOURS if not isinstance(variables, dict) or name not in variables]
+    if missing:
+        raise ThemeError(f"{path}: variables: {_names(missing)} missing")
+
+
+def _check_colours(path: Path, document: dict[Any, Any]) -> None:
+    colours = {key: value for key, value in document.items() if key not in _PLAIN and value is not None}
+    colours |= {f"variables.{name}": document["variables"][name] for name in COLOURS}
+    for key, value in colours.items():
+        try:
+            Color.parse(str(value))
+        except ColorParseError as error:
+            raise ThemeError(f"{path}: {key}: {value!r} is no colour; write it as '#5f87d7' or a name") from error
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,63 @@
+"""The bar: one grammar for capacity everywhere, `████░░▼▼│▓▓··`.
+
+Its length is the potential capacity. Up to the tick `│` stands the own quota: used █, idle ░, lent to others ▼; after
+it what is borrowed ▓ and what could still be borrowed ·.
+"""
+
+from gpuconsole.insight.quota import QuotaUse
+from gpuconsole.ui.paint import Painted
+
+USED, IDLE, LENT, TICK, BORROWED, BORROWABLE = "█", "░", "▼", "│", "▓", "·"
+
+
+def bar(use: QuotaUse, width: int, tick: bool = True) -> Painted:
+    """Draw a quota in `width` cells; amounts that are not zero take at least one cell where there is room."""
+    own, borrowed = max(0, use.used - use.borrowed), use.borrowed
+    lent = min(use.lent, max(0, use.nominal - own))
+    idle = max(0, use.nominal - own - lent)
+    capacity = max(use.potential, use.nominal, own + idle + lent + borrowed)
+    if capacity <= 0 or width <= 1:
+        return ((BORROWABLE * max(0, width), "dim"),)
+    room = width - 1 if tick else width
+    cells = share(room, (own, idle, lent, borrowed, capacity - own - idle - lent - borrowed))
+    pieces = (
+        (USED * cells[0], "own"),
+        (IDLE * cells[1], "idle"),
+        (LENT * cells[2], "lent"),
+        (TICK if tick else "", "strong"),
+        (BORROWED * cells[3], "borrowed"),
+        (BORROWABLE * cells[4], "dim"),
+    )
+    return tuple(piece for piece in pieces if piece[0])
+
+
+def gauge(used: int, whole: int, width: int, role: str = "own") -> Painted:
+    """A plain part of a whole, `████████░░░░`."""
+    cells = share(width, (min(used, whole), max(0, whole - used))) if whole > 0 else (0, width)
+    return tuple(piece for piece in ((USED * cells[0], role), (IDLE * cells[1], "idle")) if piece[0])
+
+
+def share(cells: int, amounts: tuple[int, ...]) -> tuple[int, ...]:
+    """Divide cells among amounts in proportion, by largest remainder, at least one for what is not zero.
+
+    The sum is exactly `cells`. With fewer cells than amounts that are not zero, the first ones are served.
+    """
+    whole = sum(amounts)
+    if whole <= 0 or cells <= 0:
+        return (0,) * (len(amounts) - 1) + (max(0, cells),) if amounts else ()
+    exact = [amount * cells / whole for amount in amounts]
+    given = [max(int(part), 1 if amount else 0) for part, amount in zip(exact, amounts, strict=True)]
+    order = sorted(range(len(amounts)), key=lambda index: exact[index] - given[index], reverse=True)
+    while sum(given) < cells:
+        for index in order[: cells - sum(given)]:
+            given[index] += 1
+    while sum(given) > cells:
+        largest = max(range(len(given)), key=lambda index: (given[index], index))
+        given[largest] -= 1
+    return tuple(given)
+
+
+def spark(values: tuple[int, ...] | list[int]) -> str:
+    """A row of little columns, `▁▂▂▅▇`, the highest value a full one."""
+    top = max(values, default=0)
+    return "".join("▁▂▃▄▅▆▇█"[min(7, value * 8 // (top + 1))] if top else "▁" for value in values)

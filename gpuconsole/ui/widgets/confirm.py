@@ -1,0 +1,244 @@
+"""The dialogs that every screen uses: a question, a choice from a list, a prompt for one value.
+
+A question has Cancel in front: Enter alone never destroys. Where much is at stake a word has to be typed.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Static
+
+from gpuconsole.model.text import clean
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.messages import RowOpened
+from gpuconsole.ui.paint import Cell, painted
+from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.painter import Lines, StatusLine
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked before something dangerous happens."""
+
+    title: str
+    lines: tuple[Cell, ...] = ()
+    """What will happen, and to whom."""
+    yes: str = "Do it"
+    word: str = ""
+    """Has to be typed before `yes` works; empty for less dangerous things."""
+
+
+class Confirm(ModalScreen[bool]):
+    """Asks a question; True only if the answer was given on purpose."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        question = self._question
+        with Vertical(classes="dialog danger"):
+            yield Lines(classes="dialog-title")
+            yield Lines(classes="dialog-text")
+            if question.word:
+                yield Static(f"Type {clean(question.word)} to go on:", markup=False)
+                yield Input(compact=True, id="word")
+            with Horizontal(classes="buttons"):
+                yield Button("Cancel", id="no")
+                yield Button(clean(question.yes), id="yes", variant="error", disabled=bool(question.word))
+
+    def on_mount(self) -> None:
+        title, text = self.query(Lines)
+        title.lines = (((self._question.title, "title"),),)
+        text.lines = self._question.lines
+        self.query_one("#word" if self._question.word else "#no").focus()
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key in ("escape", "q", "n"):
+            event.stop()
+            self.dismiss(False)
+        elif event.key in ("left", "right", "up", "down", "h", "l"):
+            event.stop()
+            self.focus_next()
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        self.query_one("#yes", Button).disabled = event.value.strip() != self._question.word
+
+    @on(Input.Submitted)
+    def _entered(self, event: Input.Submitted) -> None:
+        # Enter after the word moves on to the button: the last key before something is destroyed is never a habit.
+        if event.value.strip() == self._question.word:
+            self.query_one("#yes", Button).focus()
+
+    @on(Button.Pressed)
+    def _pressed(self, event: Button.Pressed) -> None:
+        event.stop()
+        self.dismiss(event.button.id == "yes")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One line of a choice."""
+
+    id: str
+    label: Cell
+    key: str = ""
+    """Picks it at once."""
+    detail: Cell = ""
+    refused: str = ""
+    """Why it cannot be picked now; it stays in its place and says so."""
+
+
+def _option_cell(option: Option) -> Cell:
+    return tuple((text, "dim") for text, _ in painted(option.label)) if option.refused else option.label
+
+
+OPTION_COLUMNS: tuple[Column[Option], ...] = (
+    Column("", lambda option: ((option.key, "key"),), width=5),
+    Column("", _option_cell, width=14, flex=1),
+    Column("", lambda option: ((option.refused, "dim"),) if option.refused else option.detail, width=20, flex=2),
+)
+
+
+class Choice(ModalScreen[str | None]):
+    """A list to choose from, by its keys or with the cursor; gives the option's id, or None."""
+
+    def __init__(self, title: str, options: Sequence[Option], chosen: str = "") -> None:
+        super().__init__()
+        self._title = title
+        self._options = tuple(options)
+        self._chosen = chosen
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Lines(classes="dialog-title")
+            yield Grid(OPTION_COLUMNS, key=lambda option: option.id, header=False, empty="Nothing to choose from.")
+            yield StatusLine(classes="complaint")
+
+    def on_mount(self) -> None:
+        self.query_one(Lines).lines = (((self._title, "title"),),)
+        grid = self._grid
+        grid.styles.height = max(1, min(len(self._options), 20))
+        grid.show(self._options)
+        grid.move_to_key(self._chosen)
+        grid.focus()
+
+    @property
+    def _grid(self) -> Grid[Option]:
+        return self.query_one(Grid)
+
+    def on_key(self, event: events.Key) -> None:
+        pressed = event.character if event.is_printable and event.character else event.key
+        hot = next((option for option in self._options if option.key == pressed and option.key), None)
+        moves: dict[str, Callable[[], None]] = {
+            "up": lambda: self._grid.move(-1),
+            "down": lambda: self._grid.move(1),
+            "k": lambda: self._grid.move(-1),
+            "j": lambda: self._grid.move(1),
+            "home": self._grid.top,
+            "end": self._grid.bottom,
+            "pageup": lambda: self._grid.page(-1),
+            "pagedown": lambda: self._grid.page(1),
+            "enter": lambda: self._pick(self._grid.current),
+            "escape": lambda: self._close(None),
+        }
+        if hot is not None:
+            event.stop()
+            self._pick(hot)
+        elif event.key in moves:
+            event.stop()
+            moves[event.key]()
+        elif event.is_printable:
+            # An unknown second key closes a hint, as it does in every editor; it starts nothing else.
+            event.stop()
+            self._close(None)
+
+    @on(RowOpened)
+    def _opened(self, message: RowOpened) -> None:
+        message.stop()
+        self._pick(message.row)
+
+    def _pick(self, option: Option | None) -> None:
+        if option is None:
+            return
+        if option.refused:
+            self.query_one(StatusLine).left = ((f"⚠ {option.refused}", "pending"),)
+        else:
+            self._close(option.id)
+
+    def _close(self, answer: str | None) -> None:
+        self.dismiss(answer)
+
+
+def _accept(text: str) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class Field:
+    """What a prompt asks for. `check` gives what is wrong with a text, or nothing."""
+
+    title: str
+    value: str = ""
+    lines: tuple[Cell, ...] = ()
+    check: Callable[[str], str] = field(default=_accept)
+    preview: Callable[[str], Cell] | None = None
+    """What would come of a valid text, shown while it is typed."""
+
+
+def whole_number(lowest: int, highest: int) -> Callable[[str], str]:
+    """A check for whole numbers in a range."""
+
+    def check(text: str) -> str:
+        try:
+            value = int(text.replace(",", "").replace("_", ""))
+        except ValueError:
+            return "a whole number is needed"
+        return "" if lowest <= value <= highest else f"between {lowest:,} and {highest:,}"
+
+    return check
+
+
+class Prompt(ModalScreen[str | None]):
+    """Asks for one value; gives the text once it is valid, or None."""
+
+    def __init__(self, wanted: Field) -> None:
+        super().__init__()
+        self._wanted = wanted
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Lines(classes="dialog-title")
+            yield Lines(classes="dialog-text")
+            yield Input(self._wanted.value, compact=True)
+            yield StatusLine(classes="complaint")
+
+    def on_mount(self) -> None:
+        title, text = self.query(Lines)
+        title.lines = (((self._wanted.title, "title"),),)
+        text.lines = self._wanted.lines
+        self.query_one(Input).focus()
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key == "escape":
+            event.stop()
+            self.dismiss(None)
+
+    @on(Input.Changed)
+    def _changed(self, event: Input.Changed) -> None:
+        wrong = self._wanted.check(event.value.strip())
+        line = self.query_one(StatusLine)
+        if wrong:
+            line.left = ((f"⚠ {wrong}", "pending"),)
+        else:
+            line.left = self._wanted.preview(event.value.strip()) if self._wanted.preview is not None else ""
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        if not self._wanted.check(event.value.strip()):
+            self.dismiss(event.value.strip())

@@ -1,0 +1,82 @@
+"""The header: mode and speed, source, engine, policy, the time of the data and its age, and what is wrong."""
+
+from collections.abc import Collection
+
+from gpuconsole.services.status import Mode, Status
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.paint import Cell, Painted, painted, width_of
+from gpuconsole.ui.widgets.painter import StatusLine
+
+STALE = 5.0
+"""Seconds after which data that should move count as stale."""
+
+Part = tuple[int, Cell]
+"""A rank and a text: on a narrow screen the parts of the highest rank are left out first."""
+
+
+def left_parts(status: Status, namespaces: Collection[str]) -> list[Part]:
+    """What stands on the left, in its order."""
+    where = ", ".join(sorted(namespaces)) if namespaces else "all namespaces"
+    parts: list[Part] = [(0, ((f" {mode(status)} ", "chip"),))]
+    if status.read_only:
+        parts.append((0, ((" RO ", "chip"),)))
+    if status.stalled:
+        parts.append((0, ((f"⚠ stalled: {status.stalled}", "fault"),)))
+    parts += [
+        (1, ((status.source, "strong"),)),
+        (5, where) if not namespaces else (1, ((where, "borrowed"),)),
+        (2, status.engine or "no queueing"),
+        (3, status.policy),
+    ]
+    if status.nodes_synthesised:
+        parts.append((4, (("nodes: synthesised", "held"),)))
+    if status.history:
+        parts.append((1, ((f"⚠ {status.history}", "fault"),)))
+    if status.worker not in ("", "on", "off"):
+        parts.append((2, ((f"⚠ worker: {status.worker}", "fault"),)))
+    return [(rank, text) for rank, text in parts if width_of(text)]
+
+
+def mode(status: Status) -> str:
+    """`SIM ×60`, `SIM ×1,000 → ×640` where it cannot keep up, `SIM ⏸ paused`."""
+    if status.paused:
+        return f"{status.mode} ⏸ paused"
+    if status.speed is None or status.mode is Mode.LIVE:
+        return str(status.mode)
+    text = f"{status.mode} {fmt.factor(status.speed)}"
+    slow = status.reached is not None and status.reached < 0.9 * status.speed
+    return f"{text} → {fmt.factor(round(status.reached, 1))}" if slow and status.reached else text
+
+
+def right_part(status: Status) -> Painted:
+    """The time of the data and its age."""
+    if status.loading:
+        return (("loading…", "dim"),)
+    stale = status.age >= STALE and not status.paused
+    age = f"{status.age:.1f} s old" if status.age < 10 else f"{status.age:,.0f} s old"
+    return ((fmt.date_and_clock(status.time), "dim" if stale else ""), (f" · {age} ", "fault" if stale else "dim"))
+
+
+def fit_parts(parts: list[Part], width: int, between: str = " · ") -> Painted:
+    """As many parts as fit, the lowest ranks first, in their order."""
+    chosen = list(parts)
+    while len(chosen) > 1 and sum(width_of(text) + len(between) for _, text in chosen) - len(between) > width:
+        worst = max(range(len(chosen)), key=lambda index: (chosen[index][0], index))
+        if chosen[worst][0] == 0:
+            break
+        del chosen[worst]
+    pieces: list[tuple[str, str]] = []
+    for index, (_, text) in enumerate(chosen):
+        if index:
+            pieces.append((between if index > 1 else " ", "dim"))
+        pieces.extend(painted(text))
+    return tuple(pieces)
+
+
+class Header(StatusLine):
+    """The first line of every screen."""
+
+    def show(self, status: Status, namespaces: Collection[str]) -> None:
+        right = right_part(status)
+        self.right = right
+        self.left = fit_parts(left_parts(status, namespaces), self.size.width - width_of(right) - 1)

@@ -1,0 +1,34 @@
+"""What stands where data would stand: loading, empty, forbidden and failed never look the same."""
+
+from enum import StrEnum
+
+from gpuconsole.ui.paint import Painted
+
+
+class State(StrEnum):
+    """What can be said about the data of a pane."""
+
+    LOADING = "loading"
+    READY = "ready"
+    EMPTY = "empty"
+    FORBIDDEN = "forbidden"
+    FAILED = "failed"
+
+
+_LOOK = {
+    State.LOADING: ("…", "dim", "Loading"),
+    State.READY: ("", "", ""),
+    State.EMPTY: ("○", "dim", "Empty"),
+    State.FORBIDDEN: ("⊘", "held", "Forbidden"),
+    State.FAILED: ("✖", "fault", "Failed"),
+}
+
+
+def notice(state: State, text: str = "") -> Painted:
+    """The state's glyph and word, and what to know or do about it."""
+    glyph, role, word = _LOOK[state]
+    if not text:
+        return ((f"  {glyph} {word}", role),)
+    if state is State.EMPTY:
+        return ((f"  {glyph} ", role), (text, ""))
+    return ((f"  {glyph} {word}: ", role), (text, ""))
