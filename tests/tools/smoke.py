@@ -1,0 +1,151 @@
+"""Drive the console in a real terminal: `make smoke`.
+
+At 120×36 and 80×24, on the default fixture, every key of the action registry is pressed on a screen that offers it; the
+log has to show that the key's action ran. What happened in the cluster meanwhile is read from the history that the
+console kept. Prints `borrowed≥1 preempted≥1 gangPending≥1 keys N/N exceptions 0` with the real counts.
+"""
+
+import json
+import re
+import shlex
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.tools.terminal import Terminal
+
+SIZES = ((120, 36), (80, 24))
+SPEED = 60
+MINUTE = 60.0
+COMMAND = Path(sys.executable).with_name("gpuconsole")
+VIEWS = {
+    "dashboard": "1",
+    "queues": "2",
+    "workloads": "3",
+    "nodes": "4",
+    "preemptions": "6",
+    "what-if": "7",
+    "submit": "8",
+}
+SCOPES = {
+    "Tables": "workloads",
+    "Under the cursor": "workloads",
+    "Workloads": "workloads",
+    "Queues": "queues",
+    "Nodes": "nodes",
+    "What-if": "what-if",
+    "Submit": "submit",
+}
+LEAVING = "app.suspend"
+
+
+class Session:
+    """One console in one terminal. Mutates: it presses keys and watches the log."""
+
+    def __init__(self, terminal: Terminal, state: Path) -> None:
+        self._terminal = terminal
+        self._log = state / "gpuconsole.log"
+
+    def actions_run(self) -> list[str]:
+        text = self._log.read_text() if self._log.exists() else ""
+        return re.findall(r"\baction ([a-z-]+\.[a-z-]+)", text)
+
+    def exceptions(self) -> list[str]:
+        text = self._log.read_text() if self._log.exists() else ""
+        return re.findall(r"^.*(?:ERROR|CRITICAL|Traceback).*$", text, flags=re.MULTILINE)
+
+    def calm(self) -> None:
+        """Close whatever the last key opened."""
+        self._terminal.press("escape", "escape")
+
+    def show(self, view: str) -> None:
+        self.calm()
+        self._terminal.press(VIEWS[view])
+        time.sleep(0.15)
+
+    def ran(self, action: str, keys: str, view: str) -> bool:
+        """Press the keys on this view; true once the log says that the action ran."""
+        self.show(view)
+        before = self.actions_run().count(action)
+        self._terminal.press(*keys.split())
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            if self.actions_run().count(action) > before:
+                return True
+            time.sleep(0.05)
+        return False
+
+
+def registry() -> list[dict[str, Any]]:
+    done = subprocess.run([COMMAND, "keys", "-o", "json"], capture_output=True, text=True, check=True, timeout=60)
+    actions: list[dict[str, Any]] = json.loads(done.stdout)
+    return actions
+
+
+def press_all(session: Session, terminal: Terminal) -> tuple[int, list[str]]:
+    """Press every key of every action; return how many ran, and which did not."""
+    good, missed = 0, []
+    for action in registry():
+        for keys in action["keys"]:
+            first = SCOPES.get(action["scope"], "dashboard")
+            tries = [first, *(view for view in VIEWS if view != first)]
+            if any(session.ran(action["id"], keys, view) for view in tries):
+                good += 1
+            else:
+                missed.append(f"{action['id']} ({keys})")
+            if action["id"] == LEAVING:
+                terminal.run("fg")
+                time.sleep(0.5)
+    session.calm()
+    return good, missed
+
+
+def counts(state: Path) -> dict[str, int]:
+    """What the history says that happened."""
+    (path,) = state.glob("*.db")
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as history:
+        one = lambda where: int(history.execute(f"select count(*) from event where {where}").fetchone()[0])  # noqa: E731
+        return {
+            "borrowed": one("what = 'admitted' and borrowed > 0"),
+            "preempted": one("what = 'preempted'"),
+            "gangPending": one("what = 'gang-waiting'"),
+        }
+
+
+def drive(columns: int, lines: int) -> bool:
+    """One size: a minute of the default fixture with every key pressed. Prints its line; true if all is well."""
+    with tempfile.TemporaryDirectory(prefix="smoke-") as folder:
+        state = Path(folder)
+        environment = {"GPUCONSOLE_STATE_DIR": folder, "TERM": "tmux-256color", "COLORTERM": "truecolor"}
+        with Terminal(columns, lines, environment) as terminal:
+            started = time.monotonic()
+            terminal.run(f"{shlex.quote(str(COMMAND))} run --speed {SPEED}; echo ended with $?")
+            terminal.wait(r"SIM ×")
+            session = Session(terminal, state)
+            keys, missed = press_all(session, terminal)
+            time.sleep(max(0.0, MINUTE - (time.monotonic() - started)))
+            session.show("dashboard")
+            terminal.wait(r"SIM ×")
+            terminal.press(":", "q", "enter")
+            terminal.wait(r"ended with 0")
+            exceptions = session.exceptions()
+        happened = counts(state)
+    total = keys + len(missed)
+    told = " ".join(f"{name} {count}" for name, count in happened.items())
+    print(f"{columns}×{lines}: {told} keys {keys}/{total} exceptions {len(exceptions)}", flush=True)
+    for line in (*(f"did not run: {key}" for key in missed), *exceptions):
+        print(f"  {line}")
+    return not missed and not exceptions and all(happened.values())
+
+
+def main() -> int:
+    good = [drive(*size) for size in SIZES]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
