@@ -5,11 +5,16 @@ FailedScheduling. A text that is not known gives `Code.OTHER`, never a guess.
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from functools import lru_cache
 
 from msgspec import Struct
 
 from gpuconsole.model.quantity import amount
+
+
+NO_GROUPS: Mapping[str, str] = {}
 
 
 class Code(StrEnum):
@@ -184,6 +189,37 @@ def _amount(resource: str, text: str | None) -> int:
         return amount(resource, text) if text else 0
     except ValueError:
         return 0
+
+
+_SEVERITY = {Code.FLAVOR_MISMATCH: 3, Code.EXCEEDS_MAX: 2, Code.QUOTA: 1, Code.TOPOLOGY: 0}
+
+
+def dominant(reasons: Iterable[Reason], group_of: Mapping[str, str] = NO_GROUPS) -> Code:
+    """The one code that says why, out of all reasons of a text.
+
+    Preemption under way comes first. Else Kueue's rule for its granular reasons (§5.9): a flavor is as bad as its worst
+    resource, a resource group as bad as its best flavor, a workload as bad as its worst group and pod set. `group_of`
+    maps flavors to their resource group; without it all flavors count as one group.
+    """
+    worst: dict[tuple[str, str], dict[str, int]] = {}
+    rest = Code.OTHER
+    for reason in reasons:
+        if reason.code is Code.WAITING_FOR_VICTIMS or reason.code not in _SEVERITY:
+            rest = reason.code if rest is not Code.WAITING_FOR_VICTIMS else rest
+            continue
+        group = group_of.get(reason.flavor, "") if reason.flavor else reason.resource
+        flavors = worst.setdefault((reason.pod_set, group), {})
+        flavors[reason.flavor] = max(flavors.get(reason.flavor, 0), _SEVERITY[reason.code])
+    if rest is not Code.OTHER or not worst:
+        return rest
+    severity = max(min(flavors.values()) for flavors in worst.values())
+    return next(code for code, level in _SEVERITY.items() if level == severity)
+
+
+@lru_cache(maxsize=4096)
+def code_of(text: str) -> Code:
+    """The dominant code of Kueue's text; quick, because few texts differ among many workloads."""
+    return dominant(read_kueue(text))
 
 
 _NODES = re.compile(r"(?P<fit>\d+)/(?P<all>\d+) nodes are available")

@@ -1,0 +1,82 @@
+"""Gangs that are not placed whole: what they hold, what they still need, and whether they wait for each other."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gpuconsole.insight.demand import pod_gpus
+from gpuconsole.insight.once import once
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.snapshot import Snapshot
+
+
+class Gang(Struct, frozen=True, kw_only=True):
+    """Pods that have to run together, and are not."""
+
+    name: str
+    """Key of the Workload or job."""
+    placed: int
+    waiting: int
+    needed: int
+    """How many have to run at once."""
+    held_gpus: int
+    """GPUs of the placed pods: they do no work while the gang is not complete."""
+    missing_gpus: int
+    since: Time
+    """When the oldest waiting pod was made."""
+    message: str
+    """The scheduler's own text about one of the waiting pods."""
+
+
+class Deadlock(Struct, frozen=True):
+    """Gangs that hold GPUs and wait for those that the others hold."""
+
+    gangs: tuple[Gang, ...]
+
+    @property
+    def held_gpus(self) -> int:
+        return sum(gang.held_gpus for gang in self.gangs)
+
+
+@once("pods")
+def waiting_gangs(snapshot: Snapshot) -> tuple[Gang, ...]:
+    """Gangs some of whose pods have no node, the one that waits longest first."""
+    members: dict[str, list[Pod]] = {}
+    for pod in snapshot.pods.all():
+        if pod.gang and not pod.node and not pod.done:
+            members[pod.gang] = []
+    if not members:
+        return ()
+    for pod in snapshot.pods.all():
+        if pod.gang in members and not pod.done and not pod.deleted:
+            members[pod.gang].append(pod)
+    gangs = (_gang(name, pods) for name, pods in members.items() if any(not pod.node for pod in pods))
+    return tuple(sorted(gangs, key=lambda gang: (gang.since, gang.name)))
+
+
+def _gang(name: str, pods: list[Pod]) -> Gang:
+    placed = [pod for pod in pods if pod.node]
+    waiting = [pod for pod in pods if not pod.node]
+    return Gang(
+        name=name,
+        placed=len(placed),
+        waiting=len(waiting),
+        needed=max((pod.gang_size for pod in pods), default=0) or len(pods),
+        held_gpus=sum(pod_gpus(pod.template) for pod in placed),
+        missing_gpus=sum(pod_gpus(pod.template) for pod in waiting),
+        since=min(pod.created for pod in waiting),
+        message=next((pod.message for pod in waiting if pod.message), ""),
+    )
+
+
+def deadlock(snapshot: Snapshot, free_gpus: Mapping[str, int]) -> Deadlock | None:
+    """The gangs that block each other, if at least two hold GPUs and none can be completed from what is free.
+
+    `free_gpus` is node → GPUs that a new pod could take. Whether a gang could be completed is judged by GPUs alone.
+    """
+    holding = tuple(gang for gang in waiting_gangs(snapshot) if gang.held_gpus and gang.missing_gpus)
+    free = sum(free_gpus.values())
+    if len(holding) < 2 or any(gang.missing_gpus <= free for gang in holding):
+        return None
+    return Deadlock(holding)
