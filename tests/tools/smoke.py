@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ VIEWS = {
     "preemptions": "6",
     "what-if": "7",
     "submit": "8",
+    "history": "alt+0",
 }
 SCOPES = {
     "Tables": "workloads",
@@ -106,13 +108,15 @@ def press_all(session: Session, terminal: Terminal) -> tuple[int, list[str]]:
 
 def counts(state: Path) -> dict[str, int]:
     """What the history says that happened."""
-    (path,) = state.glob("*.db")
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as history:
-        one = lambda where: int(history.execute(f"select count(*) from event where {where}").fetchone()[0])  # noqa: E731
+    questions = {
+        "borrowed": "what = 'admitted' and borrowed > 0",
+        "preempted": "what = 'preempted'",
+        "gangPending": "what = 'gang-waiting'",
+    }
+    with closing(sqlite3.connect(f"file:{state / 'history.db'}?mode=ro", uri=True)) as history:
         return {
-            "borrowed": one("what = 'admitted' and borrowed > 0"),
-            "preempted": one("what = 'preempted'"),
-            "gangPending": one("what = 'gang-waiting'"),
+            name: int(history.execute(f"select count(*) from events where {where}").fetchone()[0])
+            for name, where in questions.items()
         }
 
 
