@@ -14,7 +14,7 @@ from gpuconsole.errors import NotSupportedError, WorkerError
 from gpuconsole.model.clock import Span
 from gpuconsole.model.commands import Command
 from gpuconsole.model.decisions import Pending
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.loop import Loop
 from gpuconsole.services.status import Status
@@ -128,10 +128,13 @@ class Console:
         self._clockwork().set_speed(speed)
 
     def preemptions(self, limit: int = 500) -> tuple[Happened, ...]:
-        """The newest preemptions, oldest first; only those of late where no history is kept. Raises HistoryError."""
+        """The newest `limit` preemptions and what became of them, oldest line first, for `insight.preemptions.rows`.
+
+        Where no history is kept there are only those of late. Raises HistoryError.
+        """
         if self._recorder is not None:
             return history.preemptions(self._recorder, limit)
-        return tuple(line for line in self.snapshot.recent if line.what is What.PREEMPTED)[-limit:]
+        return history.newest_preemptions(self.snapshot.recent, limit)
 
     def history(self, workload: str) -> tuple[Happened, ...]:
         """All that happened to a workload (`ns/name`), and what it did to others, oldest first. Raises HistoryError."""

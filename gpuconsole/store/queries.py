@@ -5,6 +5,8 @@ An answer's lines come with their number in the session, by which they can be me
 """
 
 import sqlite3
+from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -14,26 +16,49 @@ from gpuconsole.model.events import Happened
 from gpuconsole.model.text import clean
 
 COLUMNS = Happened.__struct_fields__
-_SELECT = f"select n, {', '.join(COLUMNS)} from events"
-
 Lines = dict[int, Happened]
 """Number in the session → line, in order."""
 
 
+# The planner prefers to walk all of a session by number, so each part names the index that leads straight to its lines.
+_FIELDS = ", ".join(f"events.{column}" for column in ("n", *COLUMNS))
+_PREEMPTIONS = f"""
+with chosen as materialized (
+    select session, n, workload, pod, by from events indexed by events_chosen
+    where session = :session and what in ('preempted', 'pod-evicted') and (what = 'preempted' or by != '')
+    order by n desc limit :limit
+),
+first as materialized (select min(n) as n from chosen),
+subject as materialized (
+    select workload as name from chosen where workload != '' union select by from chosen where by != ''
+)
+select {_FIELDS} from chosen join events using (session, n)
+union all
+select {_FIELDS} from first cross join subject cross join events indexed by events_workload
+    on session = :session and workload = name and workload != '' and events.n > first.n
+    where what in ('evicted', 'admitted', 'started')
+union all
+select {_FIELDS} from first cross join subject cross join events indexed by events_pod
+    on session = :session and pod = name and pod != '' and workload = '' and events.n > first.n
+    where what = 'pod-bound'
+"""
+_OF_WORKLOAD = f"""
+select {_FIELDS} from events indexed by events_workload
+    where session = :session and workload = :workload and workload != ''
+union all
+select {_FIELDS} from events indexed by events_by
+    where session = :session and by = :workload and by != '' and workload != :workload
+"""
+
+
 def preemptions(db: sqlite3.Connection, session: int, limit: int) -> Lines:
-    """The newest preemptions of a session."""
-    rows = db.execute(f"{_SELECT} where session = ? and what = 'preempted' order by n desc limit ?", (session, limit))
-    return dict(sorted(map(_line, rows)))
+    """The newest preemptions of a session, and what became of victims and preemptors afterwards."""
+    return _lines(db.execute(_PREEMPTIONS, {"session": session, "limit": limit}))
 
 
 def of_workload(db: sqlite3.Connection, session: int, workload: str) -> Lines:
     """All that happened to a workload in a session, and what it did to others."""
-    rows = db.execute(
-        f"{_SELECT} where session = :session and workload = :workload and workload != ''"
-        f" union {_SELECT} where session = :session and by = :workload and by != '' order by n",
-        {"session": session, "workload": workload},
-    )
-    return dict(map(_line, rows))
+    return _lines(db.execute(_OF_WORKLOAD, {"session": session, "workload": workload}))
 
 
 def count(db: sqlite3.Connection, session: int) -> int:
@@ -46,6 +71,10 @@ def audit(db: sqlite3.Connection, session: int) -> list[tuple[str, str, str]]:
     """Every command of a session as (command, outcome, detail), in order."""
     rows = db.execute("select command, outcome, detail from audit where session = ? order by n", (session,))
     return [(clean(command), clean(outcome), clean(detail)) for command, outcome, detail in rows]
+
+
+def _lines(rows: Iterable[tuple[Any, ...]]) -> Lines:
+    return dict(sorted(map(_line, rows), key=itemgetter(0)))
 
 
 def _line(row: tuple[Any, ...]) -> tuple[int, Happened]:

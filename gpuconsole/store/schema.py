@@ -29,11 +29,13 @@ def migrations() -> "Migrations":
             " queue text not null, by text not null, by_queue text not null, reason text not null,"
             " message text not null, node text not null, flavor text not null, gpus integer not null,"
             " borrowed integer not null, priority integer not null, by_priority integer not null,"
-            " lost_gpu_seconds real not null, cost real not null, waited integer not null, primary key (session, n)) without rowid"
+            " lost_gpu_seconds real not null, cost real not null, waited integer not null,"
+            " primary key (session, n)) without rowid"
         )
         db.execute("create index events_workload on events (session, workload, n) where workload != ''")
         db.execute("create index events_by on events (session, by, n) where by != ''")
-        db.execute("create index events_preempted on events (session, n) where what = 'preempted'")
+        db.execute("create index events_pod on events (session, pod, n) where pod != '' and workload = ''")
+        db.execute("create index events_chosen on events (session, n) where what in ('preempted', 'pod-evicted')")
         db.execute(
             "create table audit (session integer not null references sessions(id), n integer not null,"
             " wall integer not null, time integer not null, command text not null, outcome text not null,"

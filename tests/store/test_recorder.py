@@ -66,12 +66,43 @@ def test_a_line_can_be_asked_for_before_it_is_written(recorder: Recorder) -> Non
     recorder.close()
 
 
-def test_preemptions_are_the_newest_ones_oldest_first(recorder: Recorder) -> None:
-    lines = [Happened(time=t, what=What.PREEMPTED, workload=f"a/{t}") for t in range(5)]
-    recorder.record(lines[:3])
+def line(time: int, what: What, **fields: str) -> Happened:
+    return Happened(time=time, what=what, **fields)  # type: ignore[arg-type]
+
+
+TOLD = [
+    line(0, What.ADMITTED, workload="a/early"),
+    line(1, What.PREEMPTED, workload="a/victim-1", by="b/first"),
+    line(2, What.EVICTED, workload="a/victim-1", reason="Preempted"),
+    line(3, What.ADMITTED, workload="b/first"),
+    line(4, What.PREEMPTED, workload="a/victim-2", by="b/second"),
+    line(5, What.POD_EVICTED, pod="dev/pod", by="infra/pod"),
+    line(6, What.POD_EVICTED, pod="dev/lost", reason="NodeLost"),
+    line(7, What.ADMITTED, workload="c/bystander"),
+    line(8, What.EVICTED, workload="a/victim-2", reason="Preempted"),
+    line(9, What.POD_BOUND, pod="infra/pod"),
+    line(10, What.STARTED, workload="b/second"),
+    line(11, What.FINISHED, workload="b/second"),
+]
+
+
+@pytest.mark.parametrize("flushed", range(len(TOLD) + 1))
+def test_preemptions_come_with_what_became_of_victims_and_preemptors(recorder: Recorder, flushed: int) -> None:
+    recorder.record(TOLD[:flushed])
     recorder.flush()
-    recorder.record(lines[3:])
-    assert history.preemptions(recorder, 3) == tuple(lines[2:])
+    recorder.record(TOLD[flushed:])
+    newest = history.preemptions(recorder, 2)[0].time
+    assert newest == 4, "the second newest preemption is the first line"
+    told = {found.time for found in history.preemptions(recorder, 3)}
+    assert {1, 2, 3, 4, 5, 8, 9, 10} <= told <= {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
+    recorder.close()
+
+
+def test_stored_preemptions_leave_out_what_does_not_concern_them(recorder: Recorder) -> None:
+    recorder.record(TOLD)
+    recorder.flush()
+    assert [found.time for found in history.preemptions(recorder, 3)] == [1, 2, 3, 4, 5, 8, 9, 10]
+    assert [found.time for found in history.preemptions(recorder, 1)] == [5, 9]
     recorder.close()
 
 
@@ -131,8 +162,8 @@ def test_texts_that_others_wrote_into_the_file_are_cleaned(recorder: Recorder) -
     with sqlite3.connect(recorder.path) as db:
         db.execute("update events set message = ?", ("\x1b]0;pwned\x07",))
     db.close()
-    [line] = history.of_workload(recorder, "research/rlhf")
-    assert line.message == "\ufffd]0;pwned\ufffd"
+    [found] = history.of_workload(recorder, "research/rlhf")
+    assert found.message == "\ufffd]0;pwned\ufffd"
     recorder.close()
 
 
