@@ -122,7 +122,7 @@ class Legend(StatusLine):
         self.right = (("B ", "key"), (f"by {look.by}", "dim"))
 
 
-class GpuMap(ScrollView, RoleStyles, can_focus=True):
+class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
     """Nodes as blocks `name ▣▣▣▣○○○○`, with a cursor on a node."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS

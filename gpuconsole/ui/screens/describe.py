@@ -1,0 +1,44 @@
+"""`d` and `y`: any object in words, and as YAML."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from gpuconsole.model.events import Happened
+from gpuconsole.model.objects import Object
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui.as_yaml import as_yaml
+from gpuconsole.ui.describing import describe, events
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.screens.text import TextScreen
+from gpuconsole.ui.widgets.textpane import yaml_lines
+
+
+def find(snapshot: Snapshot, table: str, key: str) -> Object | None:
+    """An object by its table's name and its key."""
+    return cast("Object | None", getattr(snapshot, table).get(key))
+
+
+def describe_screen(table: str, key: str) -> TextScreen:
+    """A screen that describes an object."""
+    return TextScreen(f"describe {key}", lambda snapshot: describe(snapshot, table, key), copied=key)
+
+
+def yaml_screen(table: str, key: str) -> TextScreen:
+    """A screen that shows an object as YAML."""
+
+    def source(snapshot: Snapshot) -> list[Painted] | None:
+        thing = find(snapshot, table, key)
+        return None if thing is None else yaml_lines(as_yaml(thing))
+
+    return TextScreen(f"yaml {key}", source, wrap=False, copied=key)
+
+
+def events_screen(key: str, history: Sequence[Happened]) -> TextScreen:
+    """A screen of all that happened to an object, as the store remembers it."""
+
+    def source(snapshot: Snapshot) -> list[Painted]:
+        newest = history[-1].time if history else 0
+        later = [row for row in snapshot.recent if row.time > newest and key in (row.workload, row.by, row.node)]
+        return events([*history, *later], snapshot.time)[1:]
+
+    return TextScreen(f"events {key}", source, copied=key)

@@ -1,0 +1,86 @@
+"""What every screen offers for the object under its cursor: describe, YAML, copy, events, delete, menu."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from gpuconsole.model.commands import Delete
+from gpuconsole.ui.actions import Action
+from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.describe import describe_screen, events_screen, find, yaml_screen
+from gpuconsole.ui.widgets.confirm import Question
+
+
+class Subject(NamedTuple):
+    """An object by name: its table as in `objects.TABLES`, and its key."""
+
+    table: str
+    key: str
+
+
+class ObjectScreen(ConsoleScreen):
+    """A screen that has something under its cursor."""
+
+    def subject(self) -> Subject | None:
+        """What is under the cursor."""
+        return None
+
+    def subjects(self) -> list[Subject]:
+        """What an action is meant for: all marked objects, else the one under the cursor."""
+        subject = self.subject()
+        return [subject] if subject is not None else []
+
+    def handlers(self) -> Handlers:
+        if self.subject() is None:
+            return super().handlers()
+        return {
+            **super().handlers(),
+            "object.describe": self._describe,
+            "object.yaml": self._yaml,
+            "object.copy-name": self._copy_name,
+            "object.copy-json": self._copy_json,
+            "object.events": self._events,
+            "object.menu": self.open_menu,
+            "object.delete": self._delete,
+        }
+
+    def question(self, action: Action) -> Question | None:
+        if action.id != "object.delete":
+            return super().question(action)
+        names = [subject.key for subject in self.subjects()]
+        lines = (f"{name_all(names)} and what it owns will be gone.", "This cannot be taken back.")
+        return Question(f"Delete {name_all(names)}?", lines, yes="Delete", word="delete")
+
+    def _describe(self) -> None:
+        if (subject := self.subject()) is not None:
+            self.app.push_screen(describe_screen(*subject))
+
+    def _yaml(self) -> None:
+        if (subject := self.subject()) is not None:
+            self.app.push_screen(yaml_screen(*subject))
+
+    def _events(self) -> None:
+        if (subject := self.subject()) is not None:
+            self.app.push_screen(events_screen(subject.key, self.console.history(subject.key)))
+
+    def _copy_name(self) -> None:
+        self._copy("\n".join(subject.key for subject in self.subjects()))
+
+    def _copy_json(self) -> None:
+        things = [find(self.snapshot, *subject) for subject in self.subjects()]
+        self._copy("\n".join(msgspec.json.encode(thing).decode() for thing in things if thing is not None))
+
+    def _copy(self, text: str) -> None:
+        self.app.copy_to_clipboard(text)
+        self.flash(f"Copied {text[:60]}")
+
+    def _delete(self) -> None:
+        subjects = self.subjects()
+        self.send([Delete(*subject) for subject in subjects], f"Deleting {name_all([s.key for s in subjects])}")
+
+
+def name_all(names: list[str]) -> str:
+    """`a`, or `a, b and 3 more`."""
+    if len(names) <= 3:
+        return ", ".join(names)
+    return f"{names[0]}, {names[1]} and {len(names) - 2} more"

@@ -1,0 +1,133 @@
+"""The columns of the workloads table."""
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.workloads import Phase
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.paint import GLYPHS, Cell
+from gpuconsole.ui.workload_rows import LAST, ORDER, WorkloadRow, WorkloadRows
+
+PHASES: dict[Phase, tuple[str, str]] = {
+    Phase.PENDING: (GLYPHS["pending"], "pending"),
+    Phase.RESERVED: ("◒", "held"),
+    Phase.RUNNING: (GLYPHS["running"], "running"),
+    Phase.EVICTING: (GLYPHS["victim"], "victim"),
+    Phase.STOPPED: (GLYPHS["held"], "held"),
+    Phase.FINISHED: (GLYPHS["good"], "dim"),
+    Phase.FAILED: (GLYPHS["fault"], "fault"),
+}
+"""Phase → glyph and role; the word stands beside it, so that neither colour nor glyph is needed alone."""
+
+
+def phase_cell(phase: Phase) -> Cell:
+    glyph, role = PHASES[phase]
+    return ((f"{glyph} {phase}", role),)
+
+
+def columns(table: WorkloadRows) -> tuple[Column[WorkloadRow], ...]:
+    """The columns; what depends on the other workloads and on the time is read from `table` while drawing."""
+
+    def place(row: WorkloadRow) -> Cell:
+        found = table.place(row)
+        return str(found) if found != LAST else ""
+
+    def borrowed(row: WorkloadRow) -> Cell:
+        count = table.borrowed.get(row.key, 0)
+        return ((f"{GLYPHS['borrowed']}{count}", "borrowed"),) if count else ""
+
+    def now() -> Time:
+        return table.snapshot.time
+
+    def waited(row: WorkloadRow) -> int:
+        return now() - row.since if row.phase is Phase.PENDING else 0
+
+    return (
+        Column("WORKLOAD", lambda row: row.key, id="name", width=20, flex=3, sort=lambda row: row.key),
+        Column(
+            "PHASE",
+            lambda row: phase_cell(row.phase),
+            id="status",
+            width=10,
+            sort=lambda row: (ORDER.index(row.phase), table.place(row)),
+        ),
+        Column(
+            "REASON", lambda row: ((row.reason, "dim"),), id="reason", width=12, flex=1, sort=lambda row: row.reason
+        ),
+        Column(
+            "POS",
+            place,
+            id="position",
+            width=4,
+            align="right",
+            sort=table.place,
+        ),
+        Column(
+            "PRIO",
+            lambda row: str(row.workload.priority),
+            id="priority",
+            width=6,
+            align="right",
+            sort=lambda row: row.workload.priority,
+            down=True,
+            rank=1,
+        ),
+        Column(
+            "GPU×POD",
+            lambda row: f"{row.gpus}×{row.pods}" if row.pods != 1 else str(row.gpus),
+            id="usage",
+            width=7,
+            align="right",
+            sort=lambda row: row.gpus,
+            down=True,
+        ),
+        Column("FLAVOR", lambda row: row.flavor, id="flavor", width=10, flex=1, sort=lambda row: row.flavor, rank=3),
+        Column(
+            "▲",
+            borrowed,
+            id="borrowed",
+            width=4,
+            align="right",
+            sort=lambda row: table.borrowed.get(row.key, 0),
+            down=True,
+            rank=2,
+        ),
+        Column(
+            "EVICT",
+            lambda row: ((str(row.workload.evictions), "victim"),) if row.workload.evictions else "",
+            id="evictions",
+            width=5,
+            align="right",
+            sort=lambda row: row.workload.evictions,
+            down=True,
+            rank=4,
+        ),
+        Column(
+            "WAIT",
+            lambda row: fmt.age(waited(row)) if row.phase is Phase.PENDING else "",
+            id="wait",
+            width=6,
+            align="right",
+            sort=waited,
+            down=True,
+            rank=2,
+        ),
+        Column(
+            "AGE",
+            lambda row: fmt.since(now(), row.workload.created),
+            id="age",
+            width=6,
+            align="right",
+            sort=lambda row: row.workload.created,
+            rank=5,
+        ),
+        Column(
+            "QUEUE",
+            lambda row: row.workload.cluster_queue or row.workload.queue,
+            id="queue",
+            width=11,
+            flex=1,
+            sort=lambda row: row.workload.cluster_queue or row.workload.queue,
+            rank=3,
+        ),
+        Column("KIND", lambda row: row.kind, id="kind", width=8, sort=lambda row: row.kind, rank=6),
+    )
