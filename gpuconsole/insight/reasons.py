@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from gpuconsole.model.quantity import amount
 
-
 NO_GROUPS: Mapping[str, str] = {}
 
 
@@ -202,16 +201,19 @@ def dominant(reasons: Iterable[Reason], group_of: Mapping[str, str] = NO_GROUPS)
     maps flavors to their resource group; without it all flavors count as one group.
     """
     worst: dict[tuple[str, str], dict[str, int]] = {}
-    rest = Code.OTHER
+    others: list[Code] = []
     for reason in reasons:
-        if reason.code is Code.WAITING_FOR_VICTIMS or reason.code not in _SEVERITY:
-            rest = reason.code if rest is not Code.WAITING_FOR_VICTIMS else rest
+        if reason.code not in _SEVERITY:
+            others.append(reason.code)
             continue
         group = group_of.get(reason.flavor, "") if reason.flavor else reason.resource
         flavors = worst.setdefault((reason.pod_set, group), {})
         flavors[reason.flavor] = max(flavors.get(reason.flavor, 0), _SEVERITY[reason.code])
-    if rest is not Code.OTHER or not worst:
-        return rest
+    for code in (Code.WAITING_FOR_VICTIMS, Code.CONTENTION):
+        if code in others:
+            return code
+    if not worst:
+        return others[0] if others else Code.OTHER
     severity = max(min(flavors.values()) for flavors in worst.values())
     return next(code for code, level in _SEVERITY.items() if level == severity)
 

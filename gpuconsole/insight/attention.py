@@ -1,0 +1,208 @@
+"""What needs an operator's eye, found by looking at one Snapshot and the newest history."""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.insight.borrowing import borrowed_gpus
+from gpuconsole.insight.gangs import deadlock, waiting_gangs
+from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.preemptions import by_victim, rows
+from gpuconsole.insight.quota import quota_tree
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.tally import tally
+from gpuconsole.model.clock import MINUTE, Span, Time, format_span
+from gpuconsole.model.events import Happened
+from gpuconsole.model.queues import PreemptionPolicy, StopPolicy
+from gpuconsole.model.snapshot import Snapshot
+
+LONG_WAIT: Span = 30 * MINUTE
+GANG_WAIT: Span = MINUTE
+IDLE_NODES_LISTED = 5
+
+
+class Trouble(StrEnum):
+    """What kind of thing needs attention, the most pressing first."""
+
+    DEADLOCK = "deadlock"
+    NODE_DOWN = "node-down"
+    ADMITS_NOBODY = "admits-nobody"
+    THRASH = "thrash"
+    GANG = "gang"
+    LONG_WAIT = "long-wait"
+    IDLE_GPUS = "idle-gpus"
+    RECLAIMABLE = "reclaimable"
+    IDLE_NODE = "idle-node"
+
+
+_RANK = {trouble: rank for rank, trouble in enumerate(Trouble)}
+
+
+class Attention(Struct, frozen=True, kw_only=True):
+    """One line of the list; `table` and `key` name the object to open, if there is one."""
+
+    trouble: Trouble
+    text: str
+    table: str = ""
+    key: str = ""
+    since: Time | None = None
+    gpus: int = 0
+
+
+def attention(snapshot: Snapshot, history: Sequence[Happened] = ()) -> tuple[Attention, ...]:
+    """Everything worth a look, the most pressing first; inside a kind the most GPUs first."""
+    found = [
+        *_gangs(snapshot),
+        *_nodes(snapshot),
+        *_queues(snapshot),
+        *_borrowers(snapshot),
+        *_thrash(history),
+    ]
+    return tuple(sorted(found, key=lambda one: (_RANK[one.trouble], -one.gpus, one.key)))
+
+
+def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
+    gangs = waiting_gangs(snapshot)
+    if not gangs:
+        return
+    free = {row.node: row.counts[GpuState.IDLE] for row in gpu_rows(snapshot)}
+    locked = deadlock(snapshot, free)
+    if locked is not None:
+        parts = "; ".join(f"{g.name} holds {g.held_gpus} and needs {g.missing_gpus} more" for g in locked.gangs[:4])
+        yield Attention(
+            trouble=Trouble.DEADLOCK,
+            text=f"Deadlock: {len(locked.gangs)} half-placed jobs hold {locked.held_gpus} GPUs and wait: {parts}",
+            key=locked.gangs[0].name,
+            since=locked.gangs[0].since,
+            gpus=locked.held_gpus,
+        )
+    for gang in gangs:
+        if snapshot.time - gang.since >= GANG_WAIT or gang.held_gpus:
+            holds = f", and holds {gang.held_gpus} GPUs meanwhile" if gang.held_gpus else ""
+            yield Attention(
+                trouble=Trouble.GANG,
+                text=f"{gang.name} waits whole: {gang.placed} of {gang.needed} pods have a node{holds}",
+                table="workloads" if gang.name in snapshot.workloads else "jobs",
+                key=gang.name,
+                since=gang.since,
+                gpus=gang.held_gpus,
+            )
+
+
+def _nodes(snapshot: Snapshot) -> Iterator[Attention]:
+    waiting = sum(count.pending_gpus for count in tally(snapshot).cluster_queues.values())
+    idle = []
+    for row in gpu_rows(snapshot):
+        if not row.ready:
+            text = f"{row.node} is not ready: {row.gpus} GPUs are out"
+            yield Attention(trouble=Trouble.NODE_DOWN, text=text, table="nodes", key=row.node, gpus=row.gpus)
+        elif row.gpus and row.counts[GpuState.IDLE] == row.gpus:
+            idle.append(row)
+    yield from _idle(snapshot, idle, waiting)
+
+
+def _idle(snapshot: Snapshot, rows: list[GpuRow], waiting: int) -> Iterator[Attention]:
+    """Idle nodes by name while they are few, as one line when they are many."""
+    total = sum(row.gpus for row in rows)
+    if waiting and total:
+        text = f"{total} GPUs on {len(rows)} nodes are idle while {waiting} are wanted"
+        yield Attention(trouble=Trouble.IDLE_GPUS, text=text, table="nodes", key=rows[0].node, gpus=total)
+        return
+    if len(rows) > IDLE_NODES_LISTED:
+        text = f"{len(rows)} nodes with {total} GPUs are idle"
+        yield Attention(trouble=Trouble.IDLE_NODE, text=text, table="nodes", key=rows[0].node, gpus=total)
+        return
+    ended = _last_end(snapshot, {row.node for row in rows})
+    for row in rows:
+        since = ended.get(row.node)
+        span = f" for {format_span(snapshot.time - since)}" if since else ""
+        text = f"{row.node}: {row.gpus} GPUs idle{span}"
+        yield Attention(trouble=Trouble.IDLE_NODE, text=text, table="nodes", key=row.node, since=since, gpus=row.gpus)
+
+
+def _last_end(snapshot: Snapshot, nodes: set[str]) -> dict[str, Time]:
+    """When the last pod on each of these nodes ended, as far as ended pods are still known."""
+    ended: dict[str, Time] = {}
+    for pod in snapshot.pods.all():
+        if pod.node in nodes and pod.done:
+            ended[pod.node] = max(ended.get(pod.node, 0), pod.finished)
+    return ended
+
+
+def _queues(snapshot: Snapshot) -> Iterator[Attention]:
+    """Queues that admit nobody, or that let someone wait for long."""
+    for node in _queue_nodes(quota_tree(snapshot)):
+        trouble, text = _queue_trouble(node, snapshot.time)
+        if trouble is not None:
+            table = "cluster_queues" if node.kind is NodeKind.CLUSTER_QUEUE else "local_queues"
+            yield Attention(
+                trouble=trouble, text=text, table=table, key=node.name, since=node.oldest, gpus=node.pending_gpus
+            )
+
+
+def _queue_trouble(node: QuotaNode, now: Time) -> tuple[Trouble | None, str]:
+    waits = f"; {node.pending} workloads wait there" if node.pending else ""
+    if node.problem:
+        return Trouble.ADMITS_NOBODY, f"{node.name}: {node.problem}{waits}"
+    if node.stop != StopPolicy.NONE and node.pending:
+        return Trouble.ADMITS_NOBODY, f"{node.name} is stopped ({node.stop}){waits}"
+    if node.oldest is not None and now - node.oldest >= LONG_WAIT:
+        return Trouble.LONG_WAIT, f"{node.name}: {node.pending} wait, the longest for {format_span(now - node.oldest)}"
+    return None, ""
+
+
+def _queue_nodes(roots: Sequence[QuotaNode]) -> Iterator[QuotaNode]:
+    """ClusterQueues, and LocalQueues that have none."""
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        if node.kind is NodeKind.COHORT:
+            waiting += node.children
+        else:
+            yield node
+
+
+def _borrowers(snapshot: Snapshot) -> Iterator[Attention]:
+    """Workloads on borrowed quota whose lender may reclaim it; one line a queue when several borrow there."""
+    charged = borrowed_gpus(snapshot)
+    by_queue: dict[str, list[str]] = {}
+    for key in charged:
+        by_queue.setdefault(snapshot.workloads[key].cluster_queue, []).append(key)
+    for root in quota_tree(snapshot):
+        queues = list(_queue_nodes([root]))
+        lenders = [
+            node.name
+            for node in sorted(queues, key=lambda node: -node.gpus.lent)
+            if node.gpus.lent and _may_reclaim(snapshot, node.name)
+        ]
+        for node in queues:
+            borrowers = by_queue.get(node.name, ())
+            if borrowers and lenders:
+                yield _reclaimable(node.name, borrowers, sum(charged[key] for key in borrowers), lenders)
+
+
+def _may_reclaim(snapshot: Snapshot, name: str) -> bool:
+    return snapshot.cluster_queues[name].preemption.reclaim_within_cohort != PreemptionPolicy.NEVER
+
+
+def _reclaimable(queue: str, borrowers: Sequence[str], gpus: int, lenders: Sequence[str]) -> Attention:
+    who = borrowers[0] if len(borrowers) == 1 else f"{len(borrowers)} workloads of {queue}"
+    verb = "it borrows" if len(borrowers) == 1 else "they borrow"
+    owner = " and ".join(lenders[:2]) + (f" and {len(lenders) - 2} more" if len(lenders) > 2 else "")
+    owns = "owns" if len(lenders) == 1 else "own"
+    return Attention(
+        trouble=Trouble.RECLAIMABLE,
+        text=f"{who} can be reclaimed: {owner} {owns} the {gpus} GPUs that {verb}",
+        table="workloads" if len(borrowers) == 1 else "cluster_queues",
+        key=borrowers[0] if len(borrowers) == 1 else queue,
+        gpus=gpus,
+    )
+
+
+def _thrash(history: Sequence[Happened]) -> Iterator[Attention]:
+    for victim in by_victim(rows(history)):
+        if victim.thrash:
+            lost = f"{victim.lost_gpu_hours:.1f} GPU-h lost"
+            text = f"{victim.workload} goes in circles: preempted {victim.times} times, {lost}"
+            yield Attention(trouble=Trouble.THRASH, text=text, table="workloads", key=victim.workload)

@@ -1,0 +1,217 @@
+"""The numbers of the dashboard: GPUs, who waits, the last hour, and the tree of queues."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.attention import Attention, attention
+from gpuconsole.insight.demand import waiting_since, wanted_gpus
+from gpuconsole.insight.gangs import waiting_gangs
+from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.once import once
+from gpuconsole.insight.positions import is_waiting
+from gpuconsole.insight.quota import quota_tree
+from gpuconsole.insight.quota_node import QuotaNode
+from gpuconsole.insight.reasons import Code, code_of
+from gpuconsole.model.clock import HOUR, Span, Time
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.state import RECENT
+
+BINS = 12
+
+
+class GpuTotals(Struct, frozen=True, kw_only=True):
+    """All GPUs of the cluster by what they do; the states sum up to `total`."""
+
+    total: int
+    in_use: int
+    borrowed: int
+    """Of those in use: on quota that their queue borrows."""
+    idle: int
+    held: int
+    """Do no work, but are not free: incomplete gangs, nominated preemptors, cordoned nodes."""
+    faulty: int
+    largest_gang: int
+    """GPUs of the largest gang of one GPU type that fits now, if its pods may be spread as they come."""
+    largest_gang_nodes: int
+    """On how many nodes it would lie."""
+    largest_gang_type: str
+    largest_pod: int
+    """Most free GPUs on one node."""
+    nodes: int
+    nodes_idle: int
+    """Ready nodes with GPUs and no pod on any."""
+    mig: Mapping[str, tuple[int, int]]
+    """MIG profile → (used, total)."""
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """Who waits, and for what."""
+
+    workloads: int
+    gpus: int
+    oldest: str
+    """Key of the workload that waits longest; empty if none waits."""
+    oldest_since: Time
+    codes: Mapping[Code, int]
+    """Why they wait: code → workloads; `nodes` and `gang` are admitted (or not queued) and wait for nodes."""
+
+    @property
+    def by_quota(self) -> int:
+        return self.codes.get(Code.QUOTA, 0) + self.codes.get(Code.EXCEEDS_MAX, 0)
+
+    @property
+    def by_nodes(self) -> int:
+        return self.codes.get(Code.NODES, 0) + self.codes.get(Code.GANG, 0)
+
+
+class LastHour(Struct, frozen=True, kw_only=True):
+    """What happened lately, in `BINS` equal parts, the newest last."""
+
+    span: Span
+    admitted: int
+    admitted_bins: tuple[int, ...]
+    preempted: int
+    preempted_bins: tuple[int, ...]
+    finished: int
+    lost_gpu_hours: float
+    cost: float
+    """USD of the lost work."""
+    partial: bool
+    """The history that was given does not reach back so far; the numbers are lower bounds."""
+
+
+class Dashboard(Struct, frozen=True, kw_only=True):
+    time: Time
+    gpus: GpuTotals
+    waiting: Waiting
+    lately: LastHour
+    queues: tuple[QuotaNode, ...]
+    attention: tuple[Attention, ...]
+    """The most pressing first."""
+
+
+def dashboard(snapshot: Snapshot, history: Sequence[Happened] | None = None) -> Dashboard:
+    """Sum a Snapshot up. `history` (oldest first) is for the last hour; without it the Snapshot's own newest lines."""
+    lines = snapshot.recent if history is None else history
+    return Dashboard(
+        time=snapshot.time,
+        gpus=gpu_totals(snapshot),
+        waiting=waiting(snapshot),
+        lately=last_hour(lines, snapshot.time),
+        queues=quota_tree(snapshot),
+        attention=attention(snapshot, lines),
+    )
+
+
+@once("nodes", "pods", "workloads", "local_queues", "cluster_queues")
+def gpu_totals(snapshot: Snapshot) -> GpuTotals:
+    """Count the cells of the GPU map."""
+    rows = gpu_rows(snapshot)
+    counts: Counter[GpuState] = Counter()
+    used: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    for row in rows:
+        for state, number in row.counts.items():
+            counts[state] += number
+        for mig in row.mig:
+            used[mig.profile] += mig.used
+            total[mig.profile] += mig.total
+    gpus, nodes, kind = _largest_gang(rows)
+    return GpuTotals(
+        total=counts.total(),
+        in_use=counts[GpuState.OWN] + counts[GpuState.BORROWED],
+        borrowed=counts[GpuState.BORROWED],
+        idle=counts[GpuState.IDLE],
+        held=counts[GpuState.HELD],
+        faulty=counts[GpuState.FAULT],
+        largest_gang=gpus,
+        largest_gang_nodes=nodes,
+        largest_gang_type=kind,
+        largest_pod=max((row.counts[GpuState.IDLE] for row in rows), default=0),
+        nodes=len(rows),
+        nodes_idle=sum(1 for row in rows if row.gpus and row.counts[GpuState.IDLE] == row.gpus),
+        mig={profile: (used[profile], number) for profile, number in total.items()},
+    )
+
+
+def _largest_gang(rows: Sequence[GpuRow]) -> tuple[int, int, str]:
+    """Free GPUs, the nodes that they are on, and the type, for the type that has most of them."""
+    gpus: Counter[str] = Counter()
+    nodes: Counter[str] = Counter()
+    for row in rows:
+        idle = row.counts[GpuState.IDLE]
+        if idle:
+            gpus[row.gpu_type] += idle
+            nodes[row.gpu_type] += 1
+    if not gpus:
+        return 0, 0, ""
+    kind = max(sorted(gpus), key=lambda name: gpus[name])
+    return gpus[kind], nodes[kind], kind
+
+
+@once("workloads", "pods")
+def waiting(snapshot: Snapshot) -> Waiting:
+    """Count everything that waits: for quota by Kueue's text, for nodes by its pods."""
+    codes: Counter[Code] = Counter()
+    gpus, count, oldest, since = 0, 0, "", 0
+    for workload in snapshot.workloads.all():
+        if not is_waiting(workload):
+            continue
+        count += 1
+        gpus += wanted_gpus(workload)
+        began = waiting_since(workload)
+        if not oldest or began < since:
+            oldest, since = workload.key, began
+        refused = workload.condition("QuotaReserved")
+        codes[code_of(refused.message) if refused is not None and refused.message else _untried(workload.parked)] += 1
+    gangs = {gang.name for gang in waiting_gangs(snapshot)}
+    alone = {
+        pod.workload or pod.job or pod.key
+        for pod in snapshot.pods.all()
+        if not pod.node and not pod.done and not pod.gates and pod.gang not in gangs
+    }
+    codes[Code.GANG] += len(gangs)
+    codes[Code.NODES] += len(alone)
+    return Waiting(workloads=count, gpus=gpus, oldest=oldest, oldest_since=since, codes=+codes)
+
+
+def _untried(parked: bool) -> Code:
+    return Code.PARKED if parked else Code.QUEUED
+
+
+def last_hour(history: Sequence[Happened], now: Time, span: Span = HOUR) -> LastHour:
+    """Sum up the lines of the last `span` before `now`; `history` is oldest first."""
+    start = now - span
+    admitted, preempted = [0] * BINS, [0] * BINS
+    finished, lost, cost = 0, 0.0, 0.0
+    for line in reversed(history):
+        if line.time <= start:
+            break
+        place = min(BINS - 1, (line.time - start) * BINS // span)
+        match line.what:
+            case What.ADMITTED:
+                admitted[place] += 1
+            case What.PREEMPTED:
+                preempted[place] += 1
+            case What.POD_EVICTED if line.by:
+                preempted[place] += 1
+            case What.FINISHED:
+                finished += 1
+            case _:
+                pass
+        lost += line.lost_gpu_seconds / 3600
+        cost += line.cost
+    return LastHour(
+        span=span,
+        admitted=sum(admitted),
+        admitted_bins=tuple(admitted),
+        preempted=sum(preempted),
+        preempted_bins=tuple(preempted),
+        finished=finished,
+        lost_gpu_hours=lost,
+        cost=cost,
+        partial=len(history) >= RECENT and history[0].time > start,
+    )
