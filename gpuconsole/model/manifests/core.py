@@ -2,11 +2,11 @@
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import LimitRange, LimitRangeItem, Namespace, Node, Pod, PodPhase, PriorityClass
-from gpuconsole.model.manifests.amounts import resources
-from gpuconsole.model.manifests.metadata import metadata
-from gpuconsole.model.manifests.pods import pod_template
-from gpuconsole.model.manifests.reader import Reader
-from gpuconsole.model.manifests.selectors import taints
+from gpuconsole.model.documents.amounts import resources
+from gpuconsole.model.documents.metadata import metadata
+from gpuconsole.model.documents.pods import pod_template
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.documents.selectors import taints
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
 _GANG_LABELS = ("kueue.x-k8s.io/pod-group-name", "scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.manifests import core, kueue, workload
-from gpuconsole.model.manifests.findings import Silence
-from gpuconsole.model.manifests.reader import Reader
+from gpuconsole.model.documents.findings import Silence
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.jobs import batch, kubeflow, ray
+from gpuconsole.model.jobs import volcano as volcano_jobs
+from gpuconsole.model.manifests import core, karpenter, kueue, volcano, workload
 from gpuconsole.model.objects import Object
 
 Decoder = Callable[[Reader, Time], Object]
@@ -27,6 +29,15 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     (KUEUE, "Topology"): kueue.topology,
     (KUEUE, "AdmissionCheck"): kueue.admission_check,
     (KUEUE, "Workload"): workload.workload,
+    ("batch", "Job"): batch.batch_job,
+    ("jobset.x-k8s.io", "JobSet"): batch.jobset,
+    ("ray.io", "RayJob"): ray.ray_job,
+    ("kubeflow.org", "PyTorchJob"): kubeflow.pytorch_job,
+    ("batch.volcano.sh", "Job"): volcano_jobs.volcano_job,
+    ("scheduling.volcano.sh", "Queue"): volcano.volcano_queue,
+    ("scheduling.volcano.sh", "PodGroup"): volcano.pod_group,
+    ("scheduling.x-k8s.io", "PodGroup"): volcano.coscheduling_group,
+    ("karpenter.sh", "NodePool"): karpenter.node_pool,
 }
 
 

@@ -2,11 +2,11 @@
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import HOSTNAME
-from gpuconsole.model.manifests.amounts import weight
-from gpuconsole.model.manifests.metadata import metadata
+from gpuconsole.model.documents.amounts import weight
+from gpuconsole.model.documents.metadata import metadata
+from gpuconsole.model.documents.reader import INT32, Reader
+from gpuconsole.model.documents.selectors import selector, taints, tolerations
 from gpuconsole.model.manifests.quotas import resource_groups
-from gpuconsole.model.manifests.reader import INT32, Reader
-from gpuconsole.model.manifests.selectors import selector, taints, tolerations
 from gpuconsole.model.queues import (
     AdmissionCheck,
     BorrowWithinCohort,

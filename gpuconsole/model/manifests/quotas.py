@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from gpuconsole.model.manifests.amounts import not_negative
-from gpuconsole.model.manifests.findings import Path
-from gpuconsole.model.manifests.reader import Reader, shown
+from gpuconsole.model.documents.amounts import not_negative
+from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.documents.reader import Reader, shown
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
 
 MOST_GROUPS = 16

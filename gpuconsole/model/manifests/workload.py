@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from gpuconsole.model.clock import SECOND, Time
-from gpuconsole.model.manifests.amounts import resources
+from gpuconsole.model.documents.amounts import resources
+from gpuconsole.model.documents.metadata import metadata
+from gpuconsole.model.documents.pods import pod_template
+from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.manifests.core import owner
-from gpuconsole.model.manifests.metadata import metadata
-from gpuconsole.model.manifests.pods import pod_template
-from gpuconsole.model.manifests.reader import INT32, Reader
 from gpuconsole.model.workloads import (
     Admission,
     CheckState,

@@ -1,6 +1,6 @@
 """Quantities in documents: read exactly, bounded, and whole where devices are counted."""
 
-from gpuconsole.model.manifests.reader import Reader, shown
+from gpuconsole.model.documents.reader import Reader, shown
 from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MAX, MEMORY, parse_quantity, to_int
 from gpuconsole.model.resources import EMPTY, Resources, is_gpu, is_mig
 from gpuconsole.model.text import clean

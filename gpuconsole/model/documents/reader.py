@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from gpuconsole.model.clock import SECOND, Span, Time, parse_span, parse_time
 from gpuconsole.model.cluster import NO_LABELS
-from gpuconsole.model.manifests.findings import Key, Path, Report
+from gpuconsole.model.documents.findings import Key, Path, Report
 from gpuconsole.model.text import MAX_NAME, clean
 
 E = TypeVar("E", bound=StrEnum)

@@ -2,10 +2,10 @@
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Container, PodTemplate, SpreadConstraint
-from gpuconsole.model.manifests.amounts import is_extended, resources
-from gpuconsole.model.manifests.metadata import labels
-from gpuconsole.model.manifests.reader import INT32, Reader
-from gpuconsole.model.manifests.selectors import node_affinity, selector, tolerations
+from gpuconsole.model.documents.amounts import is_extended, resources
+from gpuconsole.model.documents.metadata import labels
+from gpuconsole.model.documents.reader import INT32, Reader
+from gpuconsole.model.documents.selectors import node_affinity, selector, tolerations
 from gpuconsole.model.quantity import format_quantity
 
 GRACE = 30

@@ -1,7 +1,7 @@
 """Selectors, taints, tolerations and affinity: the parts of a document that compare labels."""
 
 from gpuconsole.model.cluster import LabelSelector, NodeTerm, PreferredTerm, Requirement, Taint, Toleration
-from gpuconsole.model.manifests.reader import Reader
+from gpuconsole.model.documents.reader import Reader
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _SETS = ("In", "NotIn", "Exists", "DoesNotExist")

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import NO_LABELS
-from gpuconsole.model.manifests.reader import Reader
+from gpuconsole.model.documents.reader import Reader
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

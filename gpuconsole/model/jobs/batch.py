@@ -1,0 +1,94 @@
+"""batch/v1 Job and jobset.x-k8s.io JobSet: pods by parallelism and completions."""
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.jobs.common import MOST_PODS, job, phase, pod_set, pods
+from gpuconsole.model.jobs.topology import whole
+from gpuconsole.model.workloads import Job, PodSet
+
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+JOB_INDEX = "jobset.sigs.k8s.io/job-index"
+_JOB_FIELDS = (
+    *("activeDeadlineSeconds", "backoffLimit", "backoffLimitPerIndex", "completionMode", "completions", "managedBy"),
+    *("manualSelector", "maxFailedIndexes", "parallelism", "podFailurePolicy", "podReplacementPolicy", "selector"),
+    *("successPolicy", "suspend", "template", "ttlSecondsAfterFinished"),
+)
+_JOBSET_FIELDS = (
+    *("coordinator", "failurePolicy", "managedBy", "network", "replicatedJobs", "startupPolicy", "successPolicy"),
+    *("suspend", "ttlSecondsAfterFinished", "volumeClaimPolicies"),
+)
+
+
+def batch_job(reader: Reader, now: Time) -> Job:
+    """A Job: min(parallelism, completions) pods at once (Kueue 0.19 job integration podsCount)."""
+    spec = reader.mapping("spec")
+    spec.only(*_JOB_FIELDS)
+    count = _pods_at_once(spec)
+    suspended = spec.flag("suspend")
+    pods = pod_set(spec, "main", count, restarts=True, min_count=_min_count(reader, count), index=COMPLETION_INDEX)
+    return job(
+        reader,
+        now,
+        "Job",
+        (pods,),
+        suspended=suspended,
+        backoff_limit=spec.number("backoffLimit", 6, low=0),
+        phase=phase(reader, suspended),
+    )
+
+
+def _pods_at_once(spec: Reader) -> int:
+    parallelism = pods(spec, "parallelism")
+    completions = spec.optional("completions", low=0)
+    if completions is None and spec.raw("completionMode") == "Indexed":
+        spec.report.refused(
+            spec.at("completions"), "completions is required when completionMode is Indexed", "set it", "required"
+        )
+    return parallelism if completions is None else min(parallelism, completions)
+
+
+def _min_count(reader: Reader, count: int) -> int | None:
+    notes = reader.down("metadata", "annotations")
+    if MIN_PARALLELISM not in notes:
+        return None
+    return whole(notes, MIN_PARALLELISM, 1, max(1, count - 1), f"should be between 0 and {count - 1}")
+
+
+def jobset(reader: Reader, now: Time) -> Job:
+    """A JobSet: one pod set a replicated job, with replicas × min(parallelism, completions) pods."""
+    spec = reader.mapping("spec")
+    spec.only(*_JOBSET_FIELDS)
+    pod_sets = tuple(_replicated(place) for place in spec.items("replicatedJobs", 1000))
+    if not pod_sets:
+        spec.report.refused(
+            spec.at("replicatedJobs"), "replicatedJobs is empty: there is nothing to run", "add a job", "required"
+        )
+    suspended = spec.flag("suspend")
+    backoff = spec.mapping("failurePolicy").number("maxRestarts", 0, low=0)
+    state = phase(reader, suspended)
+    return job(reader, now, "JobSet", pod_sets, suspended=suspended, backoff_limit=backoff, phase=state)
+
+
+def _replicated(place: Reader) -> PodSet:
+    place.only("name", "template", "replicas", "groupName", "dependsOn")
+    replicas = pods(place, "replicas")
+    inner = place.down("template", "spec")
+    inner.only(*_JOB_FIELDS)
+    count = _pods_at_once(inner) * replicas
+    if count > MOST_PODS:
+        place.report.error(
+            place.at("replicas"),
+            f"{count} pods are more than can be simulated",
+            f"ask for at most {MOST_PODS}",
+            "too-many-pods",
+        )
+    return pod_set(
+        inner,
+        place.required("name"),
+        min(count, MOST_PODS),
+        restarts=True,
+        index=COMPLETION_INDEX,
+        subgroup=JOB_INDEX,
+        subgroups=replicas,
+    )

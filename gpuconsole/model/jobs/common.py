@@ -1,0 +1,119 @@
+"""What all kinds of jobs share: queue, priority, time limits, how long they run, and their pods' rules."""
+
+from typing import Any
+
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.documents.metadata import metadata
+from gpuconsole.model.documents.pods import pod_template
+from gpuconsole.model.documents.reader import INT32, Reader
+from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, MAX_EXECUTION, PRIORITY_CLASS, QUEUE
+from gpuconsole.model.jobs.topology import topology_request, whole
+from gpuconsole.model.workloads import Job, JobPhase, PodSet
+
+TOP = ("apiVersion", "kind", "metadata", "spec", "status")
+
+MOST_PODS = 100_000
+MOST_POD_SETS = 18
+
+
+def job(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], **own: Any) -> Job:
+    """Build the Job of any kind from its metadata, its pod sets and what is its `own`."""
+    reader.only(*TOP)
+    place = reader.mapping("metadata")
+    labels, notes = place.mapping("labels"), place.mapping("annotations")
+    meta = metadata(reader, now)
+    if len(pod_sets) > MOST_POD_SETS and QUEUE in labels:
+        problem = f"it has {len(pod_sets)} pod sets; a Workload holds {MOST_POD_SETS}"
+        reader.report.refused(reader.at("spec"), problem, "use fewer groups of pods", "too-many")
+    facts = {"queue": labels.text(QUEUE), **own}
+    return Job(
+        **meta.facts,
+        kind=kind,
+        workload_priority_class=labels.text(PRIORITY_CLASS),
+        pod_sets=pod_sets,
+        duration=positive_span(notes, DURATION),
+        checkpoint_interval=positive_span(notes, CHECKPOINT),
+        max_execution_time=_max_execution(labels),
+        **facts,
+    )
+
+
+def positive_span(notes: Reader, key: str) -> Span | None:
+    """A duration in an annotation; one of zero or less is reported and left out."""
+    span = notes.span(key)
+    if span is not None and span <= 0:
+        notes.report.error(notes.at(key), f"{key} is not positive", "write it as 90s, 30m or 1h30m", "bad-span")
+        return None
+    return span
+
+
+def _max_execution(labels: Reader) -> Span | None:
+    if MAX_EXECUTION not in labels:
+        return None
+    seconds = whole(labels, MAX_EXECUTION, 1, INT32, "is too large")
+    return None if seconds is None else seconds * SECOND
+
+
+def pod_set(
+    place: Reader,
+    name: str,
+    count: int,
+    *,
+    restarts: bool = False,
+    min_count: int | None = None,
+    index: str = "",
+    subgroup: str = "",
+    subgroups: int | None = None,
+) -> PodSet:
+    """A pod set from the template at `place.template`; `restarts` adds the rule that restartPolicy is required."""
+    template = place.mapping("template")
+    if restarts:
+        _check_restart_policy(template.mapping("spec"))
+    return PodSet(
+        name=name.lower() or "main",
+        count=count,
+        min_count=min_count,
+        template=pod_template(template),
+        topology=topology_request(template, count, index=index, subgroup=subgroup, subgroups=subgroups),
+    )
+
+
+def _check_restart_policy(spec: Reader) -> None:
+    policy = spec.raw("restartPolicy")
+    if policy in ("OnFailure", "Never"):
+        return
+    problem = "has no restartPolicy" if policy is None else f"has restartPolicy {policy!r:.60}"
+    spec.report.refused(
+        spec.at("restartPolicy"),
+        f'the pod template {problem}: a Job needs one of "OnFailure", "Never"',
+        "write restartPolicy: Never (a new pod after a failure) or OnFailure (the same pod starts again)",
+        "no-restart-policy",
+    )
+
+
+def pods(place: Reader, key: str, default: int = 1) -> int:
+    """A number of pods. More than the simulator can hold is an error, and cut."""
+    count = place.number(key, default, low=0)
+    if count > MOST_PODS:
+        place.report.error(
+            place.at(key),
+            f"{count} pods are more than can be simulated",
+            f"ask for at most {MOST_PODS}",
+            "too-many-pods",
+        )
+    return min(count, MOST_PODS)
+
+
+def phase(reader: Reader, suspended: bool) -> JobPhase:
+    """The phase that a job's status shows; a manifest has none and is pending or suspended."""
+    status = reader.mapping("status")
+    for condition in status.items("conditions"):
+        if condition.text("status") == "True":
+            match condition.text("type"):
+                case "Complete" | "Completed" | "Succeeded":
+                    return JobPhase.SUCCEEDED
+                case "Failed":
+                    return JobPhase.FAILED
+    if suspended:
+        return JobPhase.SUSPENDED
+    return JobPhase.RUNNING if "startTime" in status else JobPhase.PENDING

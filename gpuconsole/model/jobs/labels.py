@@ -1,0 +1,11 @@
+"""Labels and annotations that say how a job is queued and how it runs."""
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
+MAX_EXECUTION = "kueue.x-k8s.io/max-exec-time-seconds"
+DURATION = "gpuconsole.io/duration"
+"""How long the work takes in the simulator: `90s`, `1h30m`."""
+CHECKPOINT = "gpuconsole.io/checkpoint-interval"
+"""An eviction loses at most this much work."""
+VOLCANO_QUEUE = "volcano.sh/queue-name"
+"""Annotation that carries the Volcano queue, as on Volcano's own pods."""

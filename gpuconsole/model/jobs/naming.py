@@ -1,0 +1,47 @@
+"""Names that controllers give: Kueue's names of Workloads, and stable names of pods."""
+
+from hashlib import sha1
+
+from gpuconsole.model.text import MAX_NAME
+from gpuconsole.model.workloads import Job
+
+HASH = 5
+GROUPS = {
+    "Job": "batch",
+    "JobSet": "jobset.x-k8s.io",
+    "RayJob": "ray.io",
+    "PyTorchJob": "kubeflow.org",
+    "VolcanoJob": "batch.volcano.sh",
+    "Pod": "",
+}
+"""Kind → API group, which goes into the hash of the name."""
+
+POD_GROUP = "PodGroup"
+POD = "Pod"
+MAIN = "main"
+
+
+def workload_name(kind: str, name: str, uid: str) -> str:
+    """Name the Workload of a job: `job-NAME-HASH`, cut to 253 characters, with 5 hex digits of a SHA-1.
+
+    A pod group's Workload has the group's name (Kueue 0.19 jobframework GetWorkloadNameForOwnerWithGVK, pod
+    integration workloadName).
+    """
+    if kind == POD_GROUP:
+        return name
+    digest = sha1("\n".join((kind, GROUPS.get(kind, ""), name, uid)).encode(), usedforsecurity=False).hexdigest()
+    prefix = f"{kind.lower()}-{name}"[: MAX_NAME - 1 - HASH]
+    return f"{prefix}-{digest[:HASH]}"
+
+
+def pod_name(job: Job, pod_set: str, index: int) -> str:
+    """Name a job's pod: `NAME-INDEX`, or `NAME-PODSET-INDEX` where there are several pod sets.
+
+    The same pod of a job always has the same name (Kubernetes adds a random suffix). A job that stands for one plain
+    pod gives it its own name.
+    """
+    if job.kind == POD:
+        return job.name
+    middle = "" if pod_set == MAIN else f"-{pod_set}"
+    suffix = f"{middle}-{index}"
+    return f"{job.name[: MAX_NAME - len(suffix)]}{suffix}"

@@ -1,0 +1,85 @@
+"""Plain pods that Kueue manages: single pods with a queue, and pod groups by name and total count."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+import msgspec
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import NO_LABELS, PodTemplate
+from gpuconsole.model.documents.pods import pod_template
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.jobs.common import MOST_POD_SETS, MOST_PODS, job
+from gpuconsole.model.jobs.labels import QUEUE
+from gpuconsole.model.jobs.naming import POD, POD_GROUP
+from gpuconsole.model.jobs.topology import topology_request, whole
+from gpuconsole.model.workloads import Job, PodSet
+
+GROUP = "kueue.x-k8s.io/pod-group-name"
+TOTAL = "kueue.x-k8s.io/pod-group-total-count"
+FAST = "kueue.x-k8s.io/pod-group-fast-admission"
+ROLE = "kueue.x-k8s.io/role-hash"
+POD_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
+ROLE_HASH = 8
+
+
+def is_managed(document: Reader) -> bool:
+    """True for a pod that Kueue's pod integration would hold back: it names a queue and has no owner and no node."""
+    place = document.mapping("metadata")
+    return (
+        QUEUE in place.mapping("labels")
+        and "ownerReferences" not in place
+        and "nodeName" not in document.mapping("spec")
+    )
+
+
+def pod_job(reader: Reader, now: Time) -> Job:
+    """A plain pod as a job of one pod; `group_of` says whether it is a part of a group."""
+    template = pod_template(reader)
+    request = topology_request(reader, 1, index=POD_INDEX)
+    found = job(reader, now, POD, (PodSet(template=template, topology=request),))
+    if group_of(found) and TOTAL not in reader.down("metadata", "annotations"):
+        reader.report.refused(
+            reader.at("metadata", "annotations", TOTAL),
+            f"both the '{GROUP}' label and the '{TOTAL}' annotation should be set",
+            "say how many pods the group has",
+            "required",
+        )
+    return found
+
+
+def group_of(pod: Job) -> str:
+    """Name of the pod group that a pod belongs to, or nothing."""
+    return pod.labels.get(GROUP) or pod.annotations.get(GROUP, "")
+
+
+def total_of(reader: Reader) -> int | None:
+    """How many pods the group of this pod says it has."""
+    notes = reader.down("metadata", "annotations")
+    return whole(notes, TOTAL, 1, MOST_PODS, f"{MOST_PODS} pods are the most") if TOTAL in notes else None
+
+
+def pod_group(name: str, pods: Sequence[Job], total: int) -> Job:
+    """Put the pods of a group together: one pod set a role, sorted by the role's hash (Kueue 0.19 pod integration).
+
+    With fast admission the first pod stands for all `total` of them. Pods beyond `total` are left out.
+    """
+    first = pods[0]
+    if first.annotations.get(FAST) == "true":
+        pods = (first,) * total
+    roles: dict[str, PodSet] = {}
+    for pod in pods[:total]:
+        own = pod.pod_sets[0]
+        role = pod.annotations.get(ROLE) or role_hash(own.template)
+        seen = roles.get(role)
+        roles[role] = replace(own, name=role, count=1) if seen is None else replace(seen, count=seen.count + 1)
+    pod_sets = tuple(roles[role] for role in sorted(roles))[:MOST_POD_SETS]
+    return replace(first, kind=POD_GROUP, name=name, pod_sets=pod_sets, gang=True, min_available=total)
+
+
+def role_hash(template: PodTemplate) -> str:
+    """Eight hex digits that are equal for pods that ask for the same; labels, annotations and images do not count."""
+    bare = tuple(replace(container, image="") for container in template.containers)
+    shape = replace(template, labels=NO_LABELS, annotations=NO_LABELS, containers=bare)
+    return sha256(msgspec.json.encode(shape, order="deterministic")).hexdigest()[:ROLE_HASH]
