@@ -44,6 +44,11 @@ class Outlook:
         self.shape = shape
         self.priority = priority
         self.slots = 0
+        """How many such pods fit now, on all nodes together."""
+        self.hopeful = 0
+        """How many nodes take such pods, or would if others left."""
+        self.texts: dict[tuple[bool, bool], str] = {}
+        """Refusals that were worded since the last change (kept by `placing.refusal`)."""
         self.stale = set(range(len(nodes)))
         self._policy = policy
         self._nodes = nodes
@@ -52,11 +57,13 @@ class Outlook:
         self._standing: list[tuple[Node | None, str, Liking]] = []
         self._best: dict[Liking, list[Entry]] = {}
         self._reasons: Counter[str] = Counter()
-        self._unfit: set[int] = set()
-        self._victims: dict[int, Victims | None] = {}
-        self._reach: dict[int, int] = {}
-        self._reachable: int | None = None
         self._filled: Counter[str] | None = None
+        self._victims: dict[int, Victims] = {}
+        self._unseen: set[int] = set()
+        """Nodes that do not fit and whose victims have not been looked for."""
+        self._reach: dict[int, int] = {}
+        self._reachable = 0
+        self._unreached: set[int] = set()
 
     def renew(self) -> "Outlook":
         """Look again at every node that changed."""
@@ -67,7 +74,8 @@ class Outlook:
             for number in self.stale:
                 self._look(number)
             self.stale.clear()
-            self._filled = self._reachable = None
+            self._filled = None
+            self.texts.clear()
             self._tidy()
         return self
 
@@ -92,45 +100,47 @@ class Outlook:
 
     def cheapest(self) -> tuple[int, Victims] | None:
         """The node where the fewest and least important pods have to go, and these; None if evicting helps nowhere."""
-        options = ((found.rank, number, found) for number in self._unfit if (found := self._victims_on(number)))
-        chosen = min(options, key=lambda option: option[0], default=None)
-        return None if chosen is None else chosen[1:]
+        while self._unseen:
+            number = self._unseen.pop()
+            found = victims(self._nodes[number], self.shape, self.priority)
+            if found is not None:
+                self._victims[number] = found
+        return min(self._victims.items(), key=lambda item: item[1].rank, default=None)
 
     def reachable(self) -> int:
         """How many such pods would fit if every pod of lower priority went."""
-        if self._reachable is None:
-            for number, verdict in enumerate(self._verdicts):
-                if not verdict.hopeless and number not in self._reach:
-                    self._reach[number] = reach(self._nodes[number], self.shape, self.priority)
-            self._reachable = sum(self._reach.values())
+        while self._unreached:
+            number = self._unreached.pop()
+            self._reach[number] = reach(self._nodes[number], self.shape, self.priority)
+            self._reachable += self._reach[number]
         return self._reachable
 
     def reasons(self, filled: bool = False) -> dict[str, int]:
         """How many nodes refuse for which reason; `filled` counts as if the slots there are were taken."""
         return dict(self._reasons + self._when_filled()) if filled else dict(self._reasons)
 
-    @property
-    def unhelpful(self) -> int:
-        """On how many nodes evicting could not help."""
-        nodes = sum(state.node is not None for state in self._nodes)
-        return nodes - sum(not verdict.hopeless for verdict in self._verdicts)
-
     def _look(self, number: int) -> None:
         old = self._verdicts[number]
         new = self._verdict(number)
-        self._victims.pop(number, None)
-        self._reach.pop(number, None)
+        self._forget(number)
         if new.reasons != old.reasons:
             self._reasons.subtract(old.reasons)
             self._reasons.update(new.reasons)
         self.slots += new.slots - old.slots
+        self.hopeful += old.hopeless - new.hopeless
         self._verdicts[number] = new
-        if new.slots or new.hopeless:
-            self._unfit.discard(number)
-        else:
-            self._unfit.add(number)
+        if not new.hopeless:
+            self._unreached.add(number)
+            if not new.slots:
+                self._unseen.add(number)
         if new.slots and not (old.slots and (old.fit, old.liking) == (new.fit, new.liking)):
             heappush(self._best.setdefault(new.liking, []), (-new.fit, self._nodes[number].name, number))
+
+    def _forget(self, number: int) -> None:
+        self._victims.pop(number, None)
+        self._unseen.discard(number)
+        self._reachable -= self._reach.pop(number, 0)
+        self._unreached.discard(number)
 
     def _verdict(self, number: int) -> Verdict:
         state = self._nodes[number]
@@ -166,11 +176,6 @@ class Outlook:
                 fitting = (i for i, verdict in enumerate(self._verdicts) if verdict.slots and verdict.liking == liking)
                 heap[:] = [(-self._verdicts[i].fit, self._nodes[i].name, i) for i in fitting]
                 heapify(heap)
-
-    def _victims_on(self, number: int) -> Victims | None:
-        if number not in self._victims:
-            self._victims[number] = victims(self._nodes[number], self.shape, self.priority)
-        return self._victims[number]
 
     def _when_filled(self) -> Counter[str]:
         if self._filled is None:

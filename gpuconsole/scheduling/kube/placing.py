@@ -1,8 +1,5 @@
 """How one pod and one gang are placed on the board: plans, made in a trial, that the session carries out."""
 
-from collections.abc import Sequence
-from itertools import groupby
-
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
@@ -65,12 +62,11 @@ def awaits(board: Board, waiter: Waiter) -> bool:
 
 def place_gang(board: Board, gang: Gang, now: Time) -> list[Step] | None:
     """Place as many pods of the gang as fit now; None if those are fewer than it needs at once."""
-    members = in_turn(gang)
-    if not _enough(board, members, gang.needed):
+    if not _enough(board, gang):
         return None
     steps: list[Step] = []
     with board.trial():
-        for waiter in members:
+        for waiter in gang.members:
             found = place(board, waiter)
             if found is not None:
                 board.seat(found.number, seat_of(waiter, now))
@@ -83,16 +79,15 @@ def claim_gang(board: Board, gang: Gang) -> list[Step] | None:
 
     Pods that fit now claim their nodes too: nothing of a gang is held before all of it can be.
     """
-    if not board.policy.preemption or any(waiter.never for waiter in gang.waiters.values()):
+    if not board.policy.preemption or any(waiter.never for waiter, _ in gang.kinds):
         return None
-    members = in_turn(gang)
-    if not _enough(board, members, gang.needed, evicting=True):
+    if not _enough(board, gang, evicting=True):
         return None
     # Pods beyond what the gang needs at once make room one at a time.
     wanted = max(gang.needed, 1)
     steps: list[Step] = []
     with board.trial():
-        for waiter in members:
+        for waiter in gang.members:
             step = place(board, waiter) or claim(board, waiter)
             if step is None or len(steps) == wanted:
                 continue
@@ -106,23 +101,31 @@ def claim_gang(board: Board, gang: Gang) -> list[Step] | None:
 
 def refusal(board: Board, outlook: Outlook, *, never: bool, filled: bool = False) -> str:
     """FailedScheduling's text for a pod that no node takes; `filled` as if all that fit had been placed."""
-    text = messages.unavailable(board.described, outlook.reasons(filled))
-    if not board.policy.preemption or not board.described:
+    known = outlook.texts.get((never, filled))
+    if known is None:
+        known = outlook.texts[never, filled] = _refusal(board, outlook, never, filled)
+    return known
+
+
+def _refusal(board: Board, outlook: Outlook, never: bool, filled: bool) -> str:
+    nodes = board.described
+    text = messages.unavailable(nodes, outlook.reasons(filled))
+    if not board.policy.preemption or not nodes:
         return text
-    after = messages.NEVER if never else messages.preemption(board.described, outlook.unhelpful)
+    after = messages.NEVER if never else messages.preemption(nodes, nodes - outlook.hopeful)
     return f"{text} {after}"
 
 
 def gang_refusal(board: Board, gang: Gang) -> str:
     """Why the gang waits: how many of its pods would fit, and the text of the first that would not."""
     fitting, first = 0, None
-    for waiter, count in _kinds(in_turn(gang)):
+    for waiter, count in gang.kinds:
         slots = board.outlook(waiter.shape, waiter.priority).slots
         fitting += min(slots, count)
         if slots < count and first is None:
             first = waiter
     fitting = min(fitting, gang.needed)
-    last = first or in_turn(gang)[-1]
+    last = first or gang.members[-1]
     outlook = board.outlook(last.shape, last.priority)
     return messages.gang_waits(gang.name, fitting, gang.needed, refusal(board, outlook, never=last.never, filled=True))
 
@@ -132,21 +135,10 @@ def seat_of(waiter: Waiter, now: Time) -> Seat:
     return Seat(waiter.pod, waiter.shape, waiter.priority, now)
 
 
-def in_turn(gang: Gang) -> list[Waiter]:
-    """The gang's pods, those that need most GPUs first: what is hard to place must not come last."""
-    return sorted(gang.waiters.values(), key=lambda waiter: (-waiter.shape.gpus, waiter.order))
-
-
-def _kinds(members: Sequence[Waiter]) -> list[tuple[Waiter, int]]:
-    """Runs of equal pods: the first of each and how many."""
-    runs = groupby(members, key=lambda waiter: (id(waiter.shape), waiter.priority))
-    return [(next(run), 1 + sum(1 for _ in run)) for _, run in runs]
-
-
-def _enough(board: Board, members: Sequence[Waiter], needed: int, evicting: bool = False) -> bool:
-    """A quick no: kinds looked at alone already offer fewer places than the gang needs."""
+def _enough(board: Board, gang: Gang, evicting: bool = False) -> bool:
+    """A quick no: kinds of pod looked at alone already find fewer places than the gang needs."""
     places = 0
-    for waiter, count in _kinds(members):
+    for waiter, count in gang.kinds:
         outlook = board.outlook(waiter.shape, waiter.priority)
         places += min(count, outlook.reachable() if evicting else outlook.slots)
-    return places >= max(needed, 1)
+    return places >= max(gang.needed, 1)

@@ -88,10 +88,26 @@ class Gang:
         """Pods that have a node and are not leaving it, and how many GPUs each holds."""
         self.refused_at = -1
         self.said = ""
+        self._members: tuple[Waiter, ...] | None = None
+        self._kinds: tuple[tuple[Waiter, int], ...] = ()
+        self._order: Order = (0, 0, "")
 
     @property
     def order(self) -> Order:
-        return min(waiter.order for waiter in self.waiters.values())
+        """The place in the queue of its first pod."""
+        self._sort()
+        return self._order
+
+    @property
+    def members(self) -> tuple[Waiter, ...]:
+        """Its waiting pods, those that need most GPUs first: what is hard to place must not come last."""
+        return self._sort()
+
+    @property
+    def kinds(self) -> tuple[tuple[Waiter, int], ...]:
+        """Its waiting pods by kind: one of each, and how many."""
+        self._sort()
+        return self._kinds
 
     @property
     def waiting(self) -> bool:
@@ -105,9 +121,28 @@ class Gang:
     def add(self, waiter: Waiter) -> None:
         self.waiters[waiter.pod] = waiter
         self.refused_at, self.said = -1, ""
+        self._members = None
+
+    def replace(self, waiter: Waiter) -> None:
+        self.waiters[waiter.pod] = waiter
+        self._members = None
 
     def drop(self, waiter: Waiter) -> None:
         del self.waiters[waiter.pod]
+        self._members = None
+
+    def _sort(self) -> tuple[Waiter, ...]:
+        if self._members is None:
+            members = sorted(self.waiters.values(), key=lambda waiter: (-waiter.shape.gpus, waiter.order))
+            runs: dict[tuple[Shape, int, bool], tuple[Waiter, int]] = {}
+            for waiter in members:
+                kind = (waiter.shape, waiter.priority, waiter.never)
+                first, count = runs.get(kind, (waiter, 0))
+                runs[kind] = (first, count + 1)
+            self._kinds = tuple(runs.values())
+            self._order = min((waiter.order for waiter in members), default=self._order)
+            self._members = tuple(members)
+        return self._members
 
     @property
     def pods(self) -> list[str]:
@@ -117,6 +152,7 @@ class Gang:
         twin = Gang(self.name)
         twin.size, twin.job, twin.refused_at, twin.said = self.size, self.job, self.refused_at, self.said
         twin.waiters, twin.seated = self.waiters.copy(), self.seated.copy()
+        twin._members, twin._kinds, twin._order = self._members, self._kinds, self._order
         return twin
 
 
@@ -125,19 +161,25 @@ LineKey = tuple[Shape, int, bool, str]
 
 
 class Queue:
-    """All pods that wait. With `whole` False gangs are known, but their pods stand in lines."""
+    """All pods that wait. With `whole` False gangs are known, but their pods stand in lines.
+
+    Forks share their gangs until one of them changes a gang.
+    """
 
     def __init__(self, whole: bool) -> None:
         self.whole = whole
         self.waiters: dict[str, Waiter] = {}
         self.gangs: dict[str, Gang] = {}
         self._lines: dict[LineKey, Line] = {}
+        self._own: set[str] = set()
+        """Gangs that no fork shares."""
 
     def fork(self) -> "Queue":
         """A queue that starts equal and shares nothing that either may change."""
         twin = Queue(self.whole)
         twin.waiters = self.waiters.copy()
-        twin.gangs = {name: gang.fork() for name, gang in self.gangs.items()}
+        twin.gangs = self.gangs.copy()
+        self._own = set()
         twin._lines = {key: line.fork() for key, line in self._lines.items()}
         return twin
 
@@ -173,7 +215,7 @@ class Queue:
         if waiter is None:
             return None
         if waiter.gang:
-            self.gangs[waiter.gang].drop(waiter)
+            self._owned(waiter.gang).drop(waiter)
             self._forget(waiter.gang)
         if not self._in_gang(waiter):
             line = self._lines[_line(waiter)]
@@ -189,26 +231,35 @@ class Queue:
     def unseat(self, gang: str, pod: str) -> None:
         """A pod of the gang lost its node, or is about to."""
         if gang in self.gangs:
-            self.gangs[gang].seated.pop(pod, None)
+            self._owned(gang).seated.pop(pod, None)
             self._forget(gang)
 
     def untried(self, freed: int) -> Iterator[Unit]:
         """Units that wait and were not refused since the board last freed anything."""
         yield from (line for line in self._lines.values() if line.refused_at != freed)
         if self.whole:
-            yield from (gang for gang in self.gangs.values() if gang.waiters and gang.refused_at != freed)
+            names = [name for name, gang in self.gangs.items() if gang.waiters and gang.refused_at != freed]
+            yield from (self._owned(name) for name in names)
 
     def _gang(self, name: str, size: int, job: str) -> Gang:
-        gang = self.gangs.get(name)
-        if gang is None:
-            gang = self.gangs[name] = Gang(name)
+        if name not in self.gangs:
+            self.gangs[name] = Gang(name)
+            self._own.add(name)
+        gang = self._owned(name)
         gang.size, gang.job = max(gang.size, size), gang.job or job
         return gang
+
+    def _owned(self, name: str) -> Gang:
+        if name not in self._own:
+            self.gangs[name] = self.gangs[name].fork()
+            self._own.add(name)
+        return self.gangs[name]
 
     def _forget(self, name: str) -> None:
         gang = self.gangs[name]
         if not gang.waiters and not gang.seated:
             del self.gangs[name]
+            self._own.discard(name)
 
     def _in_gang(self, waiter: Waiter) -> bool:
         return self.whole and bool(waiter.gang)
@@ -217,7 +268,7 @@ class Queue:
         """Take in what changed about a pod that keeps its place."""
         self.waiters[waiter.pod] = waiter
         if waiter.gang:
-            self.gangs[waiter.gang].waiters[waiter.pod] = waiter
+            self._owned(waiter.gang).replace(waiter)
 
 
 def _line(waiter: Waiter) -> LineKey:
