@@ -1,78 +1,172 @@
 """The simulation: a cluster that lives on its own, can be driven by commands, forked and saved."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import assert_never
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.state import ClusterState
+from gpuconsole.scheduling.kube.session import Placement
+from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.sim import adoption, arriving, saving, scheduling
+from gpuconsole.sim.controllers import commands, endings, failing, pods, reconcile, retiring, workloads
+from gpuconsole.sim.kernel import Arrive, Backoff, Carry, PodsGone, Restart, Retire, TimeLimit, Timer, Wake, WorkEnds
 from gpuconsole.sim.policy import SimPolicy
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.kube.session import Placement
-    from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.sim.world import World
 
 
 class Simulation:
-    """A simulated cluster. Mutates by `submit`, `advance` and `step` only."""
+    """A simulated cluster. Mutates by `submit`, `schedule`, `advance`, `step` and `drain` only.
 
-    now: Time
-    policy: SimPolicy
-    seed: int
+    At each moment: what is due happens, controllers react, parked workloads wake, admission cycles run until they
+    change nothing, pods are placed; again, until all is quiet. Then time moves on to the next timer. The same objects,
+    policy, seed and commands give the same events, however `advance` cuts the time.
+    """
+
+    __slots__ = ("_world",)
+
+    def __init__(self, world: World) -> None:
+        self._world = world
 
     @classmethod
     def from_objects(cls, objects: Iterable[Object], *, policy: SimPolicy, seed: int, start: Time) -> "Simulation":
         """A cluster that begins with these objects at `start`; their events wait in `drain()`."""
-        raise NotImplementedError
+        world = World(policy, seed, start, ClusterState(start))
+        adoption.begin_with(world, objects)
+        arriving.open_streams(world)
+        simulation = cls(world)
+        simulation._settle()
+        return simulation
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, *, policy: SimPolicy, seed: int) -> "Simulation":
-        """A cluster that goes on from a Snapshot; nothing of what is in it is told again by `drain()`."""
-        raise NotImplementedError
+        """A cluster that goes on from a Snapshot; nothing of what is in it is told again by `drain()`.
+
+        What a Snapshot does not hold is filled in: run times that nothing names are drawn from the policy.
+        """
+        world = World(policy, seed, snapshot.time, ClusterState(snapshot.time))
+        for line in snapshot.recent:
+            world.state.apply(line)
+        adoption.restore(world, snapshot.objects())
+        arriving.continue_streams(world)
+        simulation = cls(world)
+        simulation._settle()
+        return simulation
 
     @property
-    def session(self) -> "Session | None":
+    def now(self) -> Time:
+        return self._world.now
+
+    @property
+    def policy(self) -> SimPolicy:
+        return self._world.policy
+
+    @property
+    def seed(self) -> int:
+        return self._world.seed
+
+    @property
+    def session(self) -> Session | None:
         """Kueue's session, for answers about positions and quota; None without queueing."""
-        raise NotImplementedError
+        return self._world.session
 
     @property
-    def placement(self) -> "Placement":
+    def placement(self) -> Placement:
         """Where pods are, for answers about free GPUs."""
-        raise NotImplementedError
+        return self._world.placement
 
     def submit(self, command: Command) -> None:
-        """Carry a command out at `now`, after those submitted before it; a refusal becomes a COMMAND_REFUSED line."""
-        raise NotImplementedError
+        """Carry a command out at `now`, with all that follows at this moment; a refusal is a COMMAND_REFUSED line."""
+        commands.carry(self._world, command)
+        self._settle()
 
     def schedule(self, at: Time, command: Command) -> None:
-        """Carry a command out at a later moment."""
-        raise NotImplementedError
+        """Carry a command out at a later moment (now, if that moment is past)."""
+        self._world.kernel.at(max(at, self._world.now), Carry(command))
 
     def advance(self, until: Time) -> None:
         """Run everything up to and including `until`; `now == until` afterwards."""
-        raise NotImplementedError
+        world = self._world
+        next_time = world.kernel.next_time
+        while next_time is not None and next_time <= until:
+            world.now = max(world.now, next_time)
+            self._settle()
+            next_time = world.kernel.next_time
+        world.now = max(world.now, until)
 
     def step(self) -> bool:
         """Run the next moment at which something happens; False if nothing will."""
-        raise NotImplementedError
+        world = self._world
+        seen = len(world.out)
+        while (next_time := world.kernel.next_time) is not None:
+            world.now = max(world.now, next_time)
+            self._settle()
+            if len(world.out) > seen:
+                return True
+        return False
 
     def drain(self) -> list[Event]:
         """What happened since the last drain, in order."""
-        raise NotImplementedError
+        events, self._world.out = self._world.out, []
+        return events
 
     def snapshot(self) -> Snapshot:
-        raise NotImplementedError
+        """The cluster as it is now."""
+        state = self._world.state
+        state.time = self._world.now
+        return state.freeze()
 
     def fork(self) -> "Simulation":
-        """An independent twin."""
-        raise NotImplementedError
+        """An independent twin, which has the same events to drain."""
+        return Simulation(self._world.fork())
 
     def save(self) -> bytes:
-        raise NotImplementedError
+        """The whole simulation; `load` goes on exactly where this one stands."""
+        return saving.save(self._world)
 
     @classmethod
     def load(cls, data: bytes) -> "Simulation":
-        """Read what `save` wrote. Raises msgspec.ValidationError."""
-        raise NotImplementedError
+        """Read what `save` wrote. Raises msgspec.ValidationError (or DecodeError) for anything else."""
+        return cls(saving.load(data))
+
+    def _settle(self) -> None:
+        """Let everything happen that belongs to this moment."""
+        world = self._world
+        while True:
+            reconcile.settle(world)
+            timer = world.kernel.pop_due(world.now)
+            if timer is not None:
+                self._go_off(timer)
+                continue
+            scheduling.gather_wake_ups(world)
+            if world.cycles_due:
+                scheduling.run_cycles(world)
+            elif world.placement_due:
+                scheduling.place_pods(world)
+            elif not world.dirty:
+                return
+
+    def _go_off(self, timer: Timer) -> None:
+        world = self._world
+        match timer:
+            case PodsGone():
+                pods.gone(world, timer)
+            case WorkEnds():
+                endings.work_ends(world, timer)
+            case Restart():
+                failing.restart(world, timer)
+            case TimeLimit():
+                workloads.time_limit(world, timer)
+            case Retire():
+                retiring.retire(world, timer)
+            case Carry(command):
+                commands.carry(world, command)
+            case Arrive():
+                arriving.arrive(world, timer)
+            case Wake() | Backoff():
+                scheduling.wake(world)
+            case _:
+                assert_never(timer)

@@ -1,23 +1,27 @@
-"""How a simulation behaves, as one value: which engine admits, how pods are placed, how long work takes, what it costs."""
-
-from typing import TYPE_CHECKING
+"""How a simulation behaves, as one value: who admits, how pods are placed, how long work takes, what it costs."""
 
 from msgspec import Struct, field
 
 from gpuconsole.model.clock import SECOND, Span
 from gpuconsole.model.prices import Prices
-
-if TYPE_CHECKING:
-    from gpuconsole.scheduling.kube.policy import PlacementPolicy
-    from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.sim.arrivals import Stream
+from gpuconsole.sim.chance import Spread
 
 
 class SimPolicy(Struct, frozen=True, kw_only=True):
     """Everything that decides how a simulation runs, besides its objects and its seed."""
 
-    kueue: "KueueConfig | None"
+    kueue: KueueConfig | None = KueueConfig()
     """None = no queueing at all: every job's pods are made at once."""
-    placement: "PlacementPolicy"
+    placement: PlacementPolicy = PlacementPolicy()
     wake_up_batch: Span = SECOND
     """Kueue gathers the events that free parked workloads for this long; 0 wakes them at once."""
     prices: Prices = field(default_factory=Prices)
+    durations: Spread = Spread()
+    """How long work takes that does not say so itself."""
+    keep_finished: Span | None = None
+    """Finished workloads, with their jobs and pods, are removed after this span; None keeps them."""
+    arrivals: tuple[Stream, ...] = ()
+    """Who submits jobs by chance."""

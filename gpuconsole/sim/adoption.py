@@ -1,0 +1,146 @@
+"""Taking over a cluster that exists already: which pods belong together, what runs since when, what is missing."""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.events import Applied
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.sim.controllers import creating, jobs, standing, work, workloads
+from gpuconsole.sim.controllers.specs import job_pods, workload_pods
+from gpuconsole.sim.crews import Crew, crew_key
+from gpuconsole.sim.kernel import PodsGone, TimeLimit
+from gpuconsole.sim.world import World
+
+
+def begin_with(world: World, objects: Iterable[Object]) -> None:
+    """Create the objects of a new cluster; those that have a life behind them already keep it."""
+    order = {kind: place for place, kind in enumerate(TABLES)}
+    everything = sorted(objects, key=lambda thing: order[type(thing)])
+    known = _owners(everything)
+    for thing in everything:
+        if not isinstance(thing, (Job, Workload, Pod)):
+            world.put(thing)
+    for queue in list(world.state.table("local_queues").all()):
+        jobs.ensure_namespace(world, queue.namespace)
+    fresh = []
+    for thing in everything:
+        if isinstance(thing, (Job, Workload, Pod)):
+            if _lived(thing) or thing.key in known:
+                world.put(thing)
+            else:
+                fresh.append(thing)
+    take_over(world)
+    for thing in fresh:
+        creating.create(world, thing)
+
+
+def restore(world: World, objects: Iterable[Object]) -> None:
+    """Put objects in place without a word in the outbox."""
+    for thing in objects:
+        world.state.apply(Applied(world.now, thing))
+        world.introduce(thing)
+    take_over(world)
+
+
+def take_over(world: World) -> None:
+    """Give every group of pods its crew and its timers, and make what is missing."""
+    grouped: dict[str, list[Pod]] = {}
+    for pod in world.state.table("pods").all():
+        grouped.setdefault(crew_key(pod), []).append(pod)
+    for key, members in grouped.items():
+        _adopt(world, key, members)
+    for workload in list(world.state.table("workloads").all()):
+        _continue_workload(world, workload)
+    owned = {workload.owner for workload in world.state.table("workloads").all()}
+    for job in list(world.state.table("jobs").all()):
+        _continue_job(world, job, owned)
+
+
+def _owners(objects: Iterable[Object]) -> set[str]:
+    """Jobs that a Workload or pods in the input belong to already."""
+    keys: set[str] = set()
+    for thing in objects:
+        match thing:
+            case Workload(owner=owner) if owner:
+                keys.add(owner)
+            case Pod(job=job) if job:
+                keys.add(job)
+            case _:
+                pass
+    return keys
+
+
+def _lived(thing: Job | Workload | Pod) -> bool:
+    match thing:
+        case Job():
+            return thing.ended
+        case Workload():
+            return bool(thing.conditions)
+        case Pod():
+            return bool(thing.node or thing.done or thing.workload or thing.job)
+
+
+def _adopt(world: World, key: str, members: list[Pod]) -> None:
+    """Count what is there, and set the timers of what is under way."""
+    first = members[0]
+    crew = Crew(key=key, workload=first.workload, job=first.job, pods=tuple(pod.key for pod in members))
+    if work.ended(world, crew):
+        return
+    present = {pod.key for pod in members}
+    absent = [pod.key for pod in _wanted(world, crew) if pod.key not in present]
+    crew = replace(
+        crew,
+        pods=(*crew.pods, *absent),
+        need=len(members) + len(absent),
+        running=sum(1 for pod in members if pod.node and not pod.deleted and not pod.done),
+        leaving=sum(1 for pod in members if pod.node and pod.deleted and not pod.done),
+        missing=len(absent) + sum(1 for pod in members if pod.done),
+    )
+    for pod in members:
+        if pod.deleted and not pod.done:
+            due = max(world.now, pod.deleted + pod.template.grace_period)
+            world.kernel.at(due, PodsGone(((pod.key, pod.uid),)))
+    world.crew(crew)
+    if crew.running >= crew.need:
+        work.resume(world, crew, max(pod.started for pod in members))
+
+
+def _wanted(world: World, crew: Crew) -> tuple[Pod, ...]:
+    workload = world.workload(crew.workload) if crew.workload else None
+    if workload is not None:
+        return workload_pods(world, workload)
+    job = world.job(crew.job) if crew.job else None
+    return job_pods(world, job) if job is not None else ()
+
+
+def _continue_workload(world: World, workload: Workload) -> None:
+    if workload.finished:
+        return
+    if workload.reserved:
+        _set_time_limit(world, workload)
+        if workload.key not in world.crews:
+            if workload.is_true("Evicted"):
+                workloads.release(world, workload.key)
+            elif workload.admitted:
+                workloads.make_pods(world, workload)
+    else:
+        standing.check(world, workload)
+
+
+def _set_time_limit(world: World, workload: Workload) -> None:
+    admitted = workload.condition("Admitted")
+    if workload.max_execution_time is not None and admitted is not None and admitted.status:
+        due = admitted.since + workload.max_execution_time - workload.past_execution
+        world.kernel.at(max(world.now, due), TimeLimit(workload.key, admitted.since))
+
+
+def _continue_job(world: World, job: Job, owned: set[str]) -> None:
+    if job.ended or job.key in owned or job.key in world.crews:
+        return
+    if jobs.managed(world, job):
+        jobs.stand_for(world, job)
+    elif not job.suspended:
+        jobs.start_unmanaged(world, job)

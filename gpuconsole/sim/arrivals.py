@@ -1,0 +1,144 @@
+"""Jobs that arrive by chance: each stream is a team's habit, and its n-th job is the same for the same seed.
+
+Arrivals are a Poisson process whose rate follows the hour of the day (UTC). Each job is drawn on its own (see
+`chance`), so a stream can be continued from its number alone.
+"""
+
+from collections.abc import Mapping
+from random import Random
+
+from msgspec import Struct, field
+
+from gpuconsole.model.clock import HOUR, Span, Time
+from gpuconsole.model.cluster import NO_LABELS, Container, PodTemplate, Toleration
+from gpuconsole.model.quantity import CPU, GPU, MEMORY
+from gpuconsole.model.resources import Resources
+from gpuconsole.model.workloads import Job, PodSet
+from gpuconsole.sim.chance import Spread, draw
+
+GIB = 2**30
+ALWAYS = (1.0,) * 24
+
+
+class Shape(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One size of job."""
+
+    pods: int = 1
+    gpus: int = 1
+    """GPUs a pod."""
+    weight: float = 1.0
+    resources: Resources = field(default_factory=dict)
+    """What else a pod asks for; none means 8 CPUs and 64 GiB a GPU."""
+    node_selector: Mapping[str, str] = NO_LABELS
+    min_pods: int | None = None
+    """Partial admission may shrink the job to this many."""
+    kinds: Mapping[str, float] = field(default_factory=dict)
+    """Weights of job kinds for this size; none means the stream's."""
+    duration: Spread | None = None
+    """None means the stream's."""
+
+
+class Stream(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who submits what, how often."""
+
+    name: str
+    """Jobs are named after it: `NAME-1`, `NAME-2` …"""
+    namespace: str
+    queue: str = ""
+    per_hour: float = 1.0
+    """Mean arrivals an hour where `by_hour` is 1."""
+    by_hour: tuple[float, ...] = ALWAYS
+    """24 factors, one for each hour of the day."""
+    kinds: Mapping[str, float] = field(default_factory=lambda: {"Job": 1.0})
+    shapes: tuple[Shape, ...] = (Shape(),)
+    duration: Spread = Spread(sigma=0.8)
+    checkpoint: Spread | None = None
+    """How often the jobs write checkpoints; None never."""
+    checkpointed: float = 1.0
+    """Part of the jobs that write checkpoints at all."""
+    priorities: Mapping[str, float] = field(default_factory=dict)
+    """Weights of WorkloadPriorityClasses; none means no class."""
+    pod_priority_class: str = ""
+    tolerations: tuple[Toleration, ...] = ()
+    grace: Span | None = None
+    at_start: int = 0
+    """Jobs that are there when the simulation begins, in the middle of their work."""
+    first: Span = 0
+    """No arrivals before this much time has passed."""
+    image: str = "registry.example/train:1"
+
+
+def next_arrival(stream: Stream, seed: int, number: int, after: Time) -> Time | None:
+    """When the stream's job of this number arrives, given when the one before did (thinning); None for never."""
+    peak = stream.per_hour * max(stream.by_hour, default=0.0)
+    if peak <= 0:
+        return None
+    random = draw(seed, "arrival", stream.name, number)
+    time = after
+    while True:
+        time += max(1, round(random.expovariate(peak) * HOUR))
+        rate = stream.per_hour * stream.by_hour[(time // HOUR) % 24 % len(stream.by_hour)]
+        if random.random() * peak < rate:
+            return time
+
+
+def job(stream: Stream, seed: int, number: int) -> Job:
+    """The stream's job of this number."""
+    random = draw(seed, "job", stream.name, number)
+    shape = random.choices(stream.shapes, [shape.weight for shape in stream.shapes])[0]
+    kind = _pick(random, shape.kinds or stream.kinds)
+    duration = (shape.duration or stream.duration).sample(random)
+    checkpoint = None
+    if stream.checkpoint is not None and random.random() < stream.checkpointed:
+        checkpoint = stream.checkpoint.sample(random)
+    if number <= stream.at_start:
+        # What runs at a random moment is in the middle of its work.
+        duration = max(1, round(duration * random.random()))
+    return Job(
+        kind=kind,
+        namespace=stream.namespace,
+        name=f"{stream.name}-{number}",
+        queue=stream.queue,
+        workload_priority_class=_pick(random, stream.priorities) if stream.priorities else "",
+        pod_sets=_pod_sets(stream, shape, kind),
+        gang=shape.pods > 1,
+        duration=duration,
+        checkpoint_interval=checkpoint,
+    )
+
+
+def _pick(random: Random, weights: Mapping[str, float]) -> str:
+    return random.choices(list(weights), list(weights.values()))[0]
+
+
+def _pod_sets(stream: Stream, shape: Shape, kind: str) -> tuple[PodSet, ...]:
+    """Pod sets as the kind names them; a RayJob has a head without GPUs beside its workers."""
+    worker = _template(stream, shape)
+    match kind:
+        case "PyTorchJob" if shape.pods > 1:
+            others = PodSet(name="worker", count=shape.pods - 1, template=worker)
+            return (PodSet(name="master", template=worker), others)
+        case "PyTorchJob":
+            return (PodSet(name="master", template=worker),)
+        case "RayJob":
+            head = _template(stream, Shape(gpus=0, resources={CPU: 4000, MEMORY: 16 * GIB}))
+            return (PodSet(name="head", template=head), PodSet(name="workers", count=shape.pods, template=worker))
+        case "JobSet":
+            return (PodSet(name="workers", count=shape.pods, template=worker),)
+        case _:
+            return (PodSet(count=shape.pods, min_count=shape.min_pods, template=worker),)
+
+
+def _template(stream: Stream, shape: Shape) -> PodTemplate:
+    requests = dict(shape.resources) or {CPU: 8000 * shape.gpus or 1000, MEMORY: (64 * shape.gpus or 4) * GIB}
+    if shape.gpus:
+        requests[GPU] = shape.gpus
+    usual = PodTemplate()
+    return PodTemplate(
+        containers=(Container(image=stream.image, requests=requests),),
+        node_selector=shape.node_selector,
+        tolerations=stream.tolerations,
+        priority_class=stream.pod_priority_class,
+        restart_policy="Never",
+        grace_period=usual.grace_period if stream.grace is None else stream.grace,
+    )

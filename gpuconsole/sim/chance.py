@@ -1,0 +1,40 @@
+"""Chance as a function of names: each draw has its own generator, seeded by the simulation's seed and what is drawn.
+
+Nothing depends on the order of draws, so two futures of one cluster (with and without a submission, say) meet the same
+arrivals and the same run times, and differ only by what the submission changed.
+"""
+
+from hashlib import blake2b
+from math import log
+from random import Random
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import HOUR, SECOND, Span
+
+
+def draw(seed: int, *names: object) -> Random:
+    """The generator for one thing that is left to chance."""
+    return Random("/".join(map(str, (seed, *names))))
+
+
+def uid(seed: int, *names: object) -> str:
+    """A uid in the API server's form, the same for the same names."""
+    text = blake2b("/".join(map(str, (seed, *names))).encode(), digest_size=16).hexdigest()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+class Spread(Struct, frozen=True, kw_only=True):
+    """A log-normal distribution of spans; `sigma` 0 always gives the median."""
+
+    median: Span = HOUR
+    sigma: float = 0.0
+    """Spread of the logarithm: 0.7 puts two thirds of all draws between half and twice the median."""
+    least: Span = SECOND
+    most: Span = 1000 * HOUR
+
+    def sample(self, random: Random) -> Span:
+        if self.sigma == 0.0:
+            return self.median
+        drawn = random.lognormvariate(log(self.median / SECOND), self.sigma)
+        return max(self.least, min(self.most, round(drawn * SECOND)))

@@ -1,0 +1,82 @@
+"""Commands: each is carried out, or refused with what would have been right."""
+
+from typing import assert_never
+
+from gpuconsole.model.commands import (
+    Command,
+    Cordon,
+    Delete,
+    Drain,
+    FailNode,
+    FailPod,
+    Finish,
+    MoveToQueue,
+    Requeue,
+    RestoreNode,
+    SetActive,
+    SetPriority,
+    SetQuota,
+    SetStopPolicy,
+    Submit,
+)
+from gpuconsole.model.events import What
+from gpuconsole.sim.controllers import cluster_orders, creating, deleting, workload_orders
+from gpuconsole.sim.controllers.refusals import Refusal
+from gpuconsole.sim.world import World
+
+
+def carry(world: World, command: Command) -> None:
+    """Carry a command out; a refusal becomes a line of history."""
+    refusal = _carry(world, command)
+    if refusal:
+        world.tell(What.COMMAND_REFUSED, reason=type(command).__name__, message=refusal, **_about(command))
+
+
+def _carry(world: World, command: Command) -> Refusal:
+    match command:
+        case Submit(objects):
+            return "; ".join(filter(None, [creating.create(world, thing) for thing in objects]))
+        case Delete(table, key):
+            return deleting.delete(world, table, key)
+        case SetActive(key, active):
+            return workload_orders.set_active(world, key, active)
+        case Requeue(key):
+            return workload_orders.requeue(world, key)
+        case SetPriority(key, priority):
+            return workload_orders.set_priority(world, key, priority)
+        case MoveToQueue(key, queue):
+            return workload_orders.move(world, key, queue)
+        case SetStopPolicy(key, policy):
+            return cluster_orders.stop(world, key, policy)
+        case SetQuota():
+            return cluster_orders.set_quota(world, command)
+        case Cordon(name, cordoned):
+            return cluster_orders.cordon(world, name, cordoned)
+        case Drain(name):
+            return cluster_orders.drain(world, name)
+        case FailNode(name):
+            return cluster_orders.fail_node(world, name)
+        case RestoreNode(name):
+            return cluster_orders.restore(world, name)
+        case FailPod(key):
+            return cluster_orders.fail_pod(world, key)
+        case Finish(key):
+            return workload_orders.finish(world, key)
+        case _:
+            assert_never(command)
+
+
+def _about(command: Command) -> dict[str, str]:
+    match command:
+        case (
+            SetActive(key) | Requeue(key) | SetPriority(key) | MoveToQueue(key) | Finish(key) | Delete("workloads", key)
+        ):
+            return {"workload": key}
+        case Cordon(name) | Drain(name) | FailNode(name) | RestoreNode(name) | Delete("nodes", name):
+            return {"node": name}
+        case FailPod(key) | Delete("pods", key):
+            return {"pod": key}
+        case SetStopPolicy(name) | SetQuota(name) | Delete("cluster_queues", name):
+            return {"queue": name}
+        case _:
+            return {}

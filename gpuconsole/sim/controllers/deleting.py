@@ -1,0 +1,73 @@
+"""Deletions: what an object owns goes along; what is still in use is not deleted."""
+
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.events import What
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.queues import ClusterQueue, LocalQueue
+from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.sim.controllers import endings, nodes, pods, queues, standing
+from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.world import World
+
+_KINDS: dict[str, type[Object]] = {table: kind for kind, table in TABLES.items()}
+
+
+def delete(world: World, table: str, key: str) -> Refusal:
+    """Delete an object by its table and key, or say why not."""
+    kind = _KINDS.get(table)
+    if kind is None:
+        return f"there is no table {table}; the tables are {', '.join(_KINDS)}"
+    thing = world.state.table(table).get(key)
+    match thing:
+        case None:
+            return f"there is no {kind.__name__} {key}"
+        case Workload():
+            return _delete_owner(world, Workload, key)
+        case Job():
+            workload = _workload_of(world, key)
+            return _delete_owner(world, Job if workload is None else Workload, workload or key)
+        case Pod():
+            return _delete_pod(world, thing)
+        case Node():
+            nodes.lose_pods(world, key)
+            world.drop(Node, key)
+            world.tell(What.NODE_DOWN, node=key, reason="Deleted", gpus=thing.gpus)
+        case ClusterQueue() | LocalQueue():
+            return _delete_queue(world, thing)
+        case _:
+            world.drop(kind, key)
+    return DONE
+
+
+def _delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> Refusal:
+    endings.delete_owner(world, kind, key)
+    return DONE
+
+
+def _workload_of(world: World, job: str) -> str:
+    return next((w.key for w in world.state.table("workloads").all() if w.owner == job), "")
+
+
+def _delete_pod(world: World, pod: Pod) -> Refusal:
+    if pod.deleted:
+        return f"pod {pod.key} is leaving already"
+    if pod.done or not pod.node:
+        pods.remove(world, (pod,), "Deleted")
+    else:
+        nodes.evict_pod(world, pod, reason="Deleted", message="the pod is deleted")
+    return DONE
+
+
+def _delete_queue(world: World, queue: ClusterQueue | LocalQueue) -> Refusal:
+    """A queue goes only when nobody holds quota through it (Kueue keeps it by a finalizer until then)."""
+    holding = queues.holders(world, queue)
+    if holding:
+        some = ", ".join(sorted(workload.key for workload in holding)[:3])
+        return f"{len(holding)} workloads hold quota through {queue.name} ({some}); drain it first"
+    waiting = queues.waiting_in(world, queue)
+    world.drop(type(queue), queue.key)
+    name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
+    world.tell(What.QUEUE_CHANGED, queue=name, reason="Deleted", message=queue.key)
+    for workload in waiting:
+        standing.check(world, workload)
+    return DONE

@@ -1,0 +1,79 @@
+"""How crews end: their work is done, they fail for good, or their owner is deleted."""
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.events import What
+from gpuconsole.model.workloads import Job, JobPhase, Workload
+from gpuconsole.sim.controllers import jobphases, pods, retiring, workloads
+from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.kernel import WorkEnds
+from gpuconsole.sim.world import World
+
+BACKOFF_EXCEEDED = "Job has reached the specified backoff limit"
+
+
+def work_ends(world: World, timer: WorkEnds) -> None:
+    """The work is done, unless it was interrupted since the timer was set."""
+    crew = world.crews.get(timer.crew)
+    if crew is not None and crew.start == timer.start:
+        complete(world, crew)
+
+
+def complete(world: World, crew: Crew) -> None:
+    """All pods of a crew succeed, its job and its Workload finish, and its quota is free."""
+    members = pods.pods_of(world, crew)
+    pods.succeed(world, crew)
+    _finish(world, crew, JobPhase.SUCCEEDED, "Succeeded", workloads.SUCCEEDED, members)
+
+
+def give_up(world: World, crew: Crew) -> None:
+    """A job failed once too often and its pods are gone."""
+    members = pods.pods_of(world, crew)
+    pods.disband(world, crew)
+    _finish(world, crew, JobPhase.FAILED, "Failed", BACKOFF_EXCEEDED, members)
+
+
+def finish_waiting(world: World, workload: Workload) -> None:
+    """A workload without pods is done: it only waited."""
+    jobphases.mark(world, workload.owner, JobPhase.SUCCEEDED)
+    workloads.finish(world, workload, "Succeeded", workloads.SUCCEEDED)
+    retiring.later(world, (world.workload(workload.key), world.job(workload.owner)))
+
+
+def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> None:
+    """Delete a Workload with its job, or a job that no Workload stands for; their pods leave by and by."""
+    workload = world.workload(key) if kind is Workload else None
+    job = world.job(key) if kind is Job else world.job(workload.owner) if workload is not None else None
+    crew = world.crews.get(key)
+    members = _members(world, key, crew)
+    if crew is not None:
+        world.crew(crew)
+    if job is not None:
+        world.drop(Job, job.key)
+    if workload is not None:
+        queue, gpus, priority = workload.cluster_queue, workload.gpus, workload.priority
+        world.drop(Workload, key)
+        world.tell(What.DELETED, workload=key, queue=queue, gpus=gpus, priority=priority)
+    else:
+        world.tell(What.DELETED, workload=key)
+    pods.remove(world, members, "Deleted")
+
+
+def _members(world: World, key: str, crew: Crew | None) -> list[Pod]:
+    """The pods of a crew, or those that a crew left behind when it finished."""
+    if crew is not None:
+        return pods.pods_of(world, crew)
+    return [pod for pod in world.state.table("pods").all() if key in (pod.workload, pod.job)]
+
+
+def _finish(world: World, crew: Crew, phase: JobPhase, reason: str, message: str, members: list[Pod]) -> None:
+    job = crew.job
+    jobphases.mark(world, job, phase)
+    workload = world.workload(crew.workload) if crew.workload else None
+    if workload is not None:
+        workloads.finish(world, workload, reason, message)
+    else:
+        what = What.FAILED if phase is JobPhase.FAILED else What.FINISHED
+        subject = job or members[0].key
+        world.tell(what, workload=subject, reason=reason, message=message, gpus=sum(len(pod.gpus) for pod in members))
+    present = (world.pod(pod.key) for pod in members)
+    retiring.later(world, (world.workload(crew.workload), world.job(job), *present))

@@ -1,0 +1,32 @@
+"""Pods that fail by themselves: the job counts it, and makes the pod again after a back-off."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.sim.controllers import nodes
+from gpuconsole.sim.controllers.reconcile import backoff
+from gpuconsole.sim.crews import crew_key
+from gpuconsole.sim.kernel import Restart
+from gpuconsole.sim.world import World
+
+
+def fail_pod(world: World, pod: Pod) -> None:
+    """A pod's container exits with an error."""
+    nodes.fail_pod(world, pod, "Error", f"pod {pod.name} failed")
+    job = world.job(pod.job) if pod.job else None
+    failures = 1
+    if job is not None:
+        failures = job.failures + 1
+        world.put(replace(job, failures=failures))
+    key = crew_key(pod)
+    crew = world.crews.get(key)
+    if crew is not None:
+        delay = backoff(failures)
+        world.crew(replace(crew, hold=world.now + delay))
+        world.kernel.at(world.now + delay, Restart(key))
+
+
+def restart(world: World, timer: Restart) -> None:
+    """A back-off is over."""
+    if timer.crew in world.crews:
+        world.dirty[timer.crew] = None

@@ -1,0 +1,17 @@
+"""What a job says about itself: suspended, pending, running, ended."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.workloads import JobPhase
+from gpuconsole.sim.world import World
+
+
+def mark(world: World, key: str, phase: JobPhase, *, suspended: bool = False) -> None:
+    """Set a job's phase, with the moment where one belongs to it. A key of no job changes nothing."""
+    job = world.job(key) if key else None
+    if job is None or (job.phase is phase and job.suspended == suspended):
+        return
+    started = job.started or (world.now if phase is JobPhase.RUNNING else 0)
+    ended = phase in (JobPhase.SUCCEEDED, JobPhase.FAILED)
+    finished = world.now if ended else 0
+    world.put(replace(job, phase=phase, suspended=suspended, started=started, finished=finished))

@@ -1,0 +1,76 @@
+"""Jobs and pods that arrive: with a queue they get a Workload, without one their pods are made at once."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Namespace, Pod
+from gpuconsole.model.events import What
+from gpuconsole.model.jobs import workload_of
+from gpuconsole.model.resources import gpus
+from gpuconsole.model.workloads import Job, JobPhase, Workload
+from gpuconsole.sim.controllers import pods, workloads
+from gpuconsole.sim.controllers.priorities import pod_priority, workload_priority
+from gpuconsole.sim.controllers.specs import job_pods
+from gpuconsole.sim.crews import Crew, crew_key
+from gpuconsole.sim.world import World
+
+
+def create_job(world: World, job: Job) -> None:
+    """A job arrives."""
+    job = replace(job, uid=job.uid or world.uid(job.kind, job.key), created=job.created or world.now)
+    ensure_namespace(world, job.namespace)
+    if managed(world, job):
+        world.put(replace(job, suspended=True, phase=JobPhase.SUSPENDED))
+        stand_for(world, job)
+        return
+    world.put(replace(job, phase=JobPhase.SUSPENDED if job.suspended else JobPhase.PENDING))
+    world.tell(What.SUBMITTED, workload=job.key, gpus=sum(gpus(pod_set.requests) for pod_set in job.pod_sets))
+    if not job.suspended:
+        start_unmanaged(world, job)
+
+
+def managed(world: World, job: Job) -> bool:
+    """True if Kueue queues this job."""
+    return world.session is not None and bool(job.queue)
+
+
+def stand_for(world: World, job: Job) -> None:
+    """Make the Workload of a job (Kueue jobframework)."""
+    number, name = workload_priority(world, job.workload_priority_class, job.pod_sets)
+    workload = workload_of(job, now=world.now, priority=number, priority_class=name)
+    create_workload(world, workload)
+
+
+def start_unmanaged(world: World, job: Job) -> None:
+    """Make the pods of a job that no Workload stands for."""
+    made = job_pods(world, job)
+    pods.form(world, Crew(key=job.key, job=job.key, need=job.min_available or len(made)), made)
+
+
+def create_workload(world: World, workload: Workload) -> None:
+    """A Workload arrives, with or without a job."""
+    ensure_namespace(world, workload.namespace)
+    uid = workload.uid or world.uid("Workload", workload.key)
+    workload = replace(workload, uid=uid, created=workload.created or world.now)
+    if not workload.owner and not workload.priority:
+        number, name = workload_priority(world, workload.priority_class, workload.pod_sets)
+        workload = replace(workload, priority=number, priority_class=name)
+    workloads.submit(world, workload)
+
+
+def create_pod(world: World, pod: Pod) -> None:
+    """A lone pod arrives."""
+    ensure_namespace(world, pod.namespace)
+    pod = replace(
+        pod,
+        uid=pod.uid or world.uid("Pod", pod.key),
+        created=pod.created or world.now,
+        priority=pod.priority or pod_priority(world, pod.template),
+    )
+    world.tell(What.SUBMITTED, workload=pod.key, gpus=gpus(pod.template.requests), priority=pod.priority)
+    pods.form(world, Crew(key=crew_key(pod)), (pod,))
+
+
+def ensure_namespace(world: World, name: str) -> None:
+    """Make a namespace that is only named."""
+    if world.state.get(Namespace, name) is None:
+        world.put(Namespace(name=name, labels={"kubernetes.io/metadata.name": name}, named_only=True))

@@ -1,0 +1,109 @@
+"""Nodes: cordoned, drained, failing, coming back; and what that does to the pods on them."""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.events import What
+from gpuconsole.sim.controllers import pods, standing, work
+from gpuconsole.sim.crews import crew_key
+from gpuconsole.sim.world import World
+
+NODE_LOST = "NodeLost"
+
+
+def cordon(world: World, node: Node, cordoned: bool) -> None:
+    """Let no new pod (or new pods again) come to a node."""
+    if node.unschedulable != cordoned:
+        world.put(replace(node, unschedulable=cordoned))
+        world.tell(What.NODE_CHANGED, node=node.name, reason="Cordoned" if cordoned else "Uncordoned")
+
+
+def drain(world: World, node: Node) -> None:
+    """Cordon a node and delete its pods; their owners make them again elsewhere."""
+    cordon(world, node, True)
+    for pod in pods_on(world, node.name):
+        if not pod.deleted:
+            evict_pod(world, pod, reason="Drained", message=f"node {node.name} is drained")
+
+
+def fail(world: World, node: Node) -> None:
+    """A node stops answering: its pods fail at once, Workloads keep their quota (Kueue without topology)."""
+    world.put(replace(node, ready=False))
+    world.tell(What.NODE_DOWN, node=node.name, gpus=node.gpus)
+    lose_pods(world, node.name)
+
+
+def restore(world: World, node: Node) -> None:
+    """A failed node comes back, empty."""
+    world.put(replace(node, ready=True))
+    world.tell(What.NODE_UP, node=node.name, gpus=node.gpus)
+
+
+def lose_pods(world: World, name: str) -> None:
+    """Everything on a node fails."""
+    for pod in pods_on(world, name):
+        fail_pod(world, pod, NODE_LOST, f"node {name} does not answer")
+
+
+def fail_pod(world: World, pod: Pod, reason: str, message: str) -> None:
+    """A pod fails; the work of its crew stops until it is made again."""
+    loss = _interrupt(world, pod)
+    pods.fail(world, pod, reason, message)
+    world.tell(
+        What.POD_FAILED,
+        workload=pods.subject(pod),
+        pod=pod.key,
+        node=pod.node,
+        reason=reason,
+        message=message,
+        gpus=len(pod.gpus),
+        priority=pod.priority,
+        lost_gpu_seconds=loss.gpu_seconds,
+        cost=loss.cost,
+    )
+
+
+def evict_pod(world: World, pod: Pod, *, reason: str, message: str, by: Pod | None = None) -> None:
+    """A pod has to leave its node; the work of its crew stops. A pod that no Workload owns is a victim of its own."""
+    loss = _interrupt(world, pod)
+    if by is not None:
+        world.tell(What.PREEMPTED, reason=reason, **_victim(pod, by, message))
+    world.tell(
+        What.POD_EVICTED if pod.workload else What.EVICTED,
+        reason=reason,
+        lost_gpu_seconds=loss.gpu_seconds,
+        cost=loss.cost,
+        **_victim(pod, by, message),
+    )
+    pods.remove(world, (world.pod(pod.key) or pod,), reason, message)
+
+
+def pods_on(world: World, name: str) -> list[Pod]:
+    """Pods that hold a place on a node."""
+    everything: Iterable[Pod] = world.state.table("pods").all()
+    return [pod for pod in everything if pod.node == name and not pod.done]
+
+
+def _interrupt(world: World, pod: Pod) -> work.Loss:
+    loss = work.interrupt(world, crew_key(pod))
+    workload = world.workload(pod.workload) if pod.workload else None
+    if workload is not None and not workload.finished:
+        waiting = standing.not_ready(workload, world.now)
+        if waiting is not workload:
+            world.put(waiting)
+    return loss
+
+
+def _victim(pod: Pod, by: Pod | None, message: str) -> dict[str, object]:
+    return {
+        "workload": pods.subject(pod),
+        "pod": pod.key,
+        "node": pod.node,
+        "gpus": len(pod.gpus),
+        "priority": pod.priority,
+        "by": pods.subject(by) if by is not None else "",
+        "by_priority": by.priority if by is not None else 0,
+        "message": message,
+    }

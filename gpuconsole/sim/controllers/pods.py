@@ -1,0 +1,127 @@
+"""The life of pods: made, bound, leaving, gone, failed. Keeps the counts of their crews."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.decisions import Bind
+from gpuconsole.model.events import What
+from gpuconsole.sim.crews import Crew, crew_key
+from gpuconsole.sim.kernel import PodsGone
+from gpuconsole.sim.world import World
+
+
+def form(world: World, crew: Crew, pods: Sequence[Pod]) -> None:
+    """Make the pods of a new crew."""
+    world.crew(replace(crew, pods=tuple(pod.key for pod in pods)))
+    for pod in pods:
+        world.put(pod)
+
+
+def bind(world: World, decision: Bind) -> None:
+    """A pod gets its node and its GPUs, and runs."""
+    pod = world.pod(decision.pod)
+    if pod is None or pod.node:
+        return
+    now = world.now
+    world.put(
+        replace(
+            pod,
+            node=decision.node,
+            gpus=decision.gpus,
+            phase=PodPhase.RUNNING,
+            bound=now,
+            started=now,
+            nominated_node="",
+            reason="",
+            message="",
+        )
+    )
+    crew = world.crews[crew_key(pod)]
+    world.crew(replace(crew, running=crew.running + 1))
+    world.tell(
+        What.POD_BOUND,
+        workload=subject(pod),
+        pod=pod.key,
+        node=decision.node,
+        gpus=len(decision.gpus),
+        priority=pod.priority,
+        waited=now - pod.created,
+    )
+
+
+def remove(world: World, pods: Iterable[Pod], reason: str, message: str = "") -> None:
+    """Delete pods. One that has a node keeps it for its grace period; any other is gone at once."""
+    leaving: dict[int, list[tuple[str, str]]] = {}
+    for pod in pods:
+        if pod.deleted:
+            continue
+        grace = pod.template.grace_period
+        if not pod.node or pod.done or grace <= 0:
+            _vanish(world, pod)
+            continue
+        world.put(replace(pod, deleted=world.now, reason=reason, message=message))
+        crew = world.crews[crew_key(pod)]
+        world.crew(replace(crew, running=crew.running - 1, leaving=crew.leaving + 1))
+        leaving.setdefault(grace, []).append((pod.key, pod.uid))
+    for grace, gone in leaving.items():
+        world.kernel.at(world.now + grace, PodsGone(tuple(gone)))
+
+
+def gone(world: World, timer: PodsGone) -> None:
+    """The grace period of some pods is over."""
+    for key, uid in timer.pods:
+        pod = world.pod(key)
+        if pod is not None and pod.uid == uid and pod.deleted:
+            _vanish(world, pod)
+
+
+def fail(world: World, pod: Pod, reason: str, message: str) -> None:
+    """A pod fails: its GPUs are free at once, its crew misses it."""
+    _leave(world, pod)
+    world.put(replace(pod, phase=PodPhase.FAILED, finished=world.now, reason=reason, message=message))
+
+
+def succeed(world: World, crew: Crew) -> None:
+    """All pods of a crew end well; the crew is no more."""
+    for pod in pods_of(world, crew):
+        if pod.deleted or not pod.node:
+            _vanish(world, pod)
+        else:
+            world.put(replace(pod, phase=PodPhase.SUCCEEDED, finished=world.now, reason="", message=""))
+    disband(world, crew)
+
+
+def disband(world: World, crew: Crew) -> None:
+    """Forget a crew."""
+    world.crews.pop(crew.key, None)
+    world.dirty.pop(crew.key, None)
+
+
+def pods_of(world: World, crew: Crew) -> list[Pod]:
+    """The pods of a crew that exist, failed ones included."""
+    return [pod for pod in map(world.pod, crew.pods) if pod is not None]
+
+
+def subject(pod: Pod) -> str:
+    """What history calls the owner of a pod: its Workload, or the pod itself."""
+    return pod.workload or pod.key
+
+
+def _vanish(world: World, pod: Pod) -> None:
+    if not pod.done:
+        _leave(world, pod)
+    world.drop(Pod, pod.key)
+
+
+def _leave(world: World, pod: Pod) -> None:
+    """Count a pod of a crew as missing."""
+    crew = world.crews.get(crew_key(pod))
+    if crew is None:
+        return
+    if pod.deleted:
+        crew = replace(crew, leaving=crew.leaving - 1)
+    elif pod.node:
+        crew = replace(crew, running=crew.running - 1)
+    world.crew(replace(crew, missing=crew.missing + 1))

@@ -1,0 +1,37 @@
+"""Priorities: which number a workload and a pod get from the classes that they name."""
+
+from gpuconsole.model.cluster import PodTemplate, PriorityClass
+from gpuconsole.model.queues import WorkloadPriorityClass
+from gpuconsole.model.workloads import PodSet
+from gpuconsole.sim.world import World
+
+
+def pod_priority(world: World, template: PodTemplate) -> int:
+    """The pod's own number, else its PriorityClass's, else the global default's, else 0 (admission plugin Priority)."""
+    if template.priority is not None:
+        return template.priority
+    named: PriorityClass | None = world.state.get(PriorityClass, template.priority_class)
+    if named is not None:
+        return named.value
+    return 0 if template.priority_class else _global_default(world)
+
+
+def workload_priority(world: World, name: str, pod_sets: tuple[PodSet, ...]) -> tuple[int, str]:
+    """Priority and class of a workload (Kueue pkg/util/priority).
+
+    The WorkloadPriorityClass of the label comes first, then the PriorityClass of the first pod set that names one,
+    then the global default.
+    """
+    if name:
+        own: WorkloadPriorityClass | None = world.state.get(WorkloadPriorityClass, name)
+        return (0 if own is None else own.value), name
+    for pod_set in pod_sets:
+        if pod_set.template.priority_class or pod_set.template.priority is not None:
+            return pod_priority(world, pod_set.template), pod_set.template.priority_class
+    return _global_default(world), ""
+
+
+def _global_default(world: World) -> int:
+    classes = [c for c in world.state.table("priority_classes").all() if c.global_default]
+    # With several global defaults the API server takes the lowest.
+    return min((c.value for c in classes), default=0)

@@ -1,0 +1,91 @@
+"""Queues: held, drained, started again, resized, removed; and what that does to their workloads."""
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from gpuconsole.model.events import What
+from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, LocalQueue, Quota, StopPolicy
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.sim.controllers import standing, workloads
+from gpuconsole.sim.world import World
+
+
+def stop(world: World, queue: ClusterQueue | LocalQueue, policy: StopPolicy) -> None:
+    """Set the stop policy: Hold admits nobody new, HoldAndDrain evicts who is admitted, None starts it again."""
+    if queue.stop_policy is policy:
+        return
+    world.put(replace(queue, stop_policy=policy))
+    name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
+    world.tell(What.QUEUE_CHANGED, queue=name, reason=f"StopPolicy{policy.value}", message=queue.key)
+    if policy is StopPolicy.NONE:
+        _restart(world, queue)
+    else:
+        _clear(world, queue, policy)
+    recheck(world, queue)
+
+
+def resize(world: World, queue: ClusterQueue, flavor: str, resource: str, quota: Quota) -> None:
+    """Change one quota. Less quota evicts nobody."""
+    groups = tuple(
+        replace(group, flavors=tuple(_resized(f, resource, quota) if f.name == flavor else f for f in group.flavors))
+        for group in queue.resource_groups
+    )
+    world.put(replace(queue, resource_groups=groups))
+    world.tell(What.QUEUE_CHANGED, queue=queue.name, reason="Quota", flavor=flavor, message=resource)
+
+
+def recheck(world: World, queue: ClusterQueue | LocalQueue) -> None:
+    """A queue appeared, changed or went: say so to those who wait in it."""
+    for workload in waiting_in(world, queue):
+        standing.check(world, workload)
+
+
+def waiting_in(world: World, queue: ClusterQueue | LocalQueue) -> list[Workload]:
+    """Workloads without quota whose LocalQueue is this one or leads to this ClusterQueue."""
+    belongs = _belongs(world, queue)
+    return [w for w in _workloads(world) if not w.reserved and not w.finished and belongs(w)]
+
+
+def holders(world: World, queue: ClusterQueue | LocalQueue) -> list[Workload]:
+    """Workloads that hold quota in a ClusterQueue, or came through a LocalQueue."""
+    if isinstance(queue, ClusterQueue):
+        return [w for w in _workloads(world) if w.cluster_queue == queue.name and w.reserved and not w.finished]
+    return [w for w in _workloads(world) if w.local_queue == queue.key and w.reserved and not w.finished]
+
+
+def _clear(world: World, queue: ClusterQueue | LocalQueue, policy: StopPolicy) -> None:
+    """Evict who is reserved only, and under HoldAndDrain who is admitted, by namespace and name."""
+    kind = "ClusterQueue" if isinstance(queue, ClusterQueue) else "LocalQueue"
+    for workload in sorted(holders(world, queue), key=lambda w: w.key):
+        if workload.is_true(conditions.EVICTED):
+            continue
+        if policy is StopPolicy.HOLD_AND_DRAIN or not workload.admitted:
+            workloads.evict(world, workload, f"{kind}Stopped", f"The {kind} is stopped")
+
+
+def _restart(world: World, queue: ClusterQueue | LocalQueue) -> None:
+    """Let those back in who were evicted when the queue stopped (or wait for it since)."""
+    kind = "ClusterQueue" if isinstance(queue, ClusterQueue) else "LocalQueue"
+    for workload in waiting_in(world, queue):
+        requeued = workload.condition(conditions.REQUEUED)
+        if requeued is not None and not requeued.status and requeued.reason == f"{kind}Stopped":
+            message = f"The {kind} was restarted after being stopped"
+            world.put(conditions.requeue(workload, f"{kind}Restarted", message, world.now))
+
+
+def _resized(flavor: FlavorQuotas, resource: str, quota: Quota) -> FlavorQuotas:
+    return replace(flavor, resources={**flavor.resources, resource: quota})
+
+
+def _belongs(world: World, queue: ClusterQueue | LocalQueue) -> Callable[[Workload], bool]:
+    if isinstance(queue, LocalQueue):
+        return lambda workload: workload.local_queue == queue.key
+    doors = {lq.key for lq in world.state.table("local_queues").all() if lq.cluster_queue == queue.name}
+    return lambda workload: workload.local_queue in doors
+
+
+def _workloads(world: World) -> Iterable[Workload]:
+    everything: Iterable[Workload] = world.state.table("workloads").all()
+    return everything

@@ -1,0 +1,102 @@
+"""Looks at one crew and does what its counts call for: begin to work, make missing pods again, let go."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import MINUTE, SECOND, Span
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.events import What
+from gpuconsole.model.workloads import Job, JobPhase, Workload
+from gpuconsole.sim.controllers import endings, jobphases, pods, standing, work, workloads
+from gpuconsole.sim.controllers.specs import job_pods, workload_pods
+from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.world import World
+
+_FIRST_BACKOFF = 10 * SECOND
+_LONGEST_BACKOFF = 6 * MINUTE
+
+
+def settle(world: World) -> None:
+    """Look at every crew that changed, until none is left."""
+    while world.dirty:
+        key = next(iter(world.dirty))
+        del world.dirty[key]
+        crew = world.crews.get(key)
+        if crew is not None:
+            _reconcile(world, crew)
+
+
+def backoff(failures: int) -> Span:
+    """How long a job waits before it makes a failed pod again (Kubernetes' Job controller: 10 s, doubled, to 6 min)."""
+    return min(_LONGEST_BACKOFF, _FIRST_BACKOFF << min(failures - 1, 10))
+
+
+def _reconcile(world: World, crew: Crew) -> None:
+    workload = world.workload(crew.workload) if crew.workload else None
+    job = world.job(crew.job) if crew.job else None
+    if _orphaned(crew, workload, job):
+        if not crew.present:
+            pods.disband(world, crew)
+    elif workload is not None and workload.is_true("Evicted"):
+        if not crew.present:
+            pods.disband(world, crew)
+            workloads.release(world, workload.key)
+    elif job is not None and job.failures > job.backoff_limit:
+        _give_up(world, crew)
+    elif crew.missing and world.now >= crew.hold:
+        _make_again(world, crew, workload, job)
+    elif crew.start is None and crew.running >= crew.need and not crew.leaving:
+        _begin(world, crew, workload)
+
+
+def _orphaned(crew: Crew, workload: Workload | None, job: Job | None) -> bool:
+    """Its owner is gone or done. A lone pod that is missing has nobody to make it again."""
+    if crew.workload:
+        return workload is None or workload.finished
+    if crew.job:
+        return job is None or job.ended
+    return bool(crew.missing)
+
+
+def _give_up(world: World, crew: Crew) -> None:
+    if crew.present:
+        pods.remove(world, pods.pods_of(world, crew), "BackoffLimitExceeded")
+        crew = world.crews[crew.key]
+    if not crew.present:
+        endings.give_up(world, crew)
+
+
+def _make_again(world: World, crew: Crew, workload: Workload | None, job: Job | None) -> None:
+    wanted: tuple[Pod, ...] = ()
+    if workload is not None:
+        wanted = workload_pods(world, workload)
+    elif job is not None:
+        wanted = job_pods(world, job)
+    made = 0
+    for pod in wanted:
+        old = world.pod(pod.key)
+        if old is None or old.done:
+            if old is not None:
+                world.drop(Pod, old.key)
+            world.put(pod)
+            made += 1
+    # Pods that nobody wants any more (a shrunken job) are not missed either.
+    world.crew(replace(world.crews[crew.key], missing=crew.missing - made if made else 0, told=False))
+
+
+def _begin(world: World, crew: Crew, workload: Workload | None) -> None:
+    work.begin(world, crew)
+    waited = 0
+    if workload is not None:
+        waited = world.now - workloads.waits_since(workload)
+        world.put(standing.ready(workload, world.now))
+    jobphases.mark(world, crew.job, JobPhase.RUNNING)
+    members = pods.pods_of(world, crew)
+    world.tell(
+        What.STARTED,
+        workload=crew.workload or crew.job or members[0].key,
+        queue=workload.cluster_queue if workload is not None else "",
+        node=members[0].node if len(members) == 1 else "",
+        gpus=sum(len(pod.gpus) for pod in members),
+        priority=workload.priority if workload is not None else members[0].priority,
+        waited=waited,
+    )

@@ -1,0 +1,6 @@
+"""How an order says that it was not carried out."""
+
+Refusal = str
+"""Why, and what would have been right; empty if the order was carried out."""
+
+DONE: Refusal = ""

@@ -1,0 +1,27 @@
+"""What happens to finished objects after a while: they are removed, if the policy says so."""
+
+from collections.abc import Iterable
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.objects import TABLES
+from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.sim.kernel import Retire
+from gpuconsole.sim.world import World
+
+_KINDS: dict[str, type[Pod] | type[Job] | type[Workload]] = {TABLES[kind]: kind for kind in (Pod, Job, Workload)}
+
+
+def later(world: World, things: Iterable[Workload | Job | Pod | None]) -> None:
+    """Set the timer that removes these finished objects."""
+    if world.policy.keep_finished is None:
+        return
+    objects = tuple((TABLES[type(thing)], thing.key, thing.uid) for thing in things if thing is not None)
+    world.kernel.at(world.now + world.policy.keep_finished, Retire(objects))
+
+
+def retire(world: World, timer: Retire) -> None:
+    """Remove finished objects."""
+    for table, key, uid in timer.objects:
+        thing = world.state.table(table).get(key)
+        if thing is not None and thing.uid == uid:
+            world.drop(_KINDS[table], key)

@@ -1,0 +1,76 @@
+"""Which pods a Workload or a job wants: names, templates and gangs. Reads the world, changes nothing."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod, PodTemplate
+from gpuconsole.model.jobs import pod_name
+from gpuconsole.model.queues import ResourceFlavor
+from gpuconsole.model.workloads import Job, PodSet, PodSetAssignment, Workload
+from gpuconsole.sim.controllers.priorities import pod_priority
+from gpuconsole.sim.world import World
+
+_INDEPENDENT = ("Job", "Pod")
+"""Kinds whose pods can start one by one when nothing else says that they belong together."""
+
+
+def workload_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
+    """The pods of an admitted Workload: as many as it was given, bound to the flavors that it was given."""
+    if workload.admission is None:
+        return ()
+    # A bare Workload's pods are named as if it were a job of that name.
+    job = world.job(workload.owner) or Job(namespace=workload.namespace, name=workload.name)
+    given = {assignment.name: assignment for assignment in workload.admission.pod_sets}
+    wanted = []
+    for pod_set in workload.pod_sets:
+        assignment = given.get(pod_set.name, PodSetAssignment(name=pod_set.name, count=pod_set.count))
+        wanted.append((pod_set, assignment.count, flavored(world, pod_set.template, assignment)))
+    return tuple(_pods(world, job, wanted, workload.owner, workload.key, True))
+
+
+def job_pods(world: World, job: Job) -> tuple[Pod, ...]:
+    """The pods of a job that no Workload stands for."""
+    wanted = [(pod_set, pod_set.count, pod_set.template) for pod_set in job.pod_sets]
+    together = job.gang or job.kind not in _INDEPENDENT
+    pods = _pods(world, job, wanted, job.key, "", together)
+    return tuple(replace(pod, gang_size=job.min_available or pod.gang_size) if pod.gang else pod for pod in pods)
+
+
+def flavored(world: World, template: PodTemplate, assignment: PodSetAssignment) -> PodTemplate:
+    """The template with the labels and tolerations of its flavors (Kueue pkg/podset: FromAssignment, Merge)."""
+    selector, tolerations = dict(template.node_selector), list(template.tolerations)
+    for name in dict.fromkeys(assignment.flavors.values()):
+        flavor: ResourceFlavor | None = world.state.get(ResourceFlavor, name)
+        if flavor is not None:
+            selector.update(flavor.node_labels)
+            tolerations.extend(t for t in flavor.tolerations if t not in tolerations)
+    if len(selector) == len(template.node_selector) and len(tolerations) == len(template.tolerations):
+        return template
+    return replace(template, node_selector=selector, tolerations=tuple(tolerations))
+
+
+def _pods(
+    world: World, job: Job, wanted: list[tuple[PodSet, int, PodTemplate]], owner: str, workload: str, together: bool
+) -> Iterator[Pod]:
+    total = sum(count for _, count, _ in wanted)
+    gang = (workload or owner).rpartition("/")[2] if together and total > 1 else ""
+    for pod_set, count, template in wanted:
+        priority = pod_priority(world, template)
+        for index in range(count):
+            name = pod_name(job, pod_set.name, index)
+            yield Pod(
+                namespace=job.namespace,
+                name=name,
+                uid=world.uid("Pod", f"{job.namespace}/{name}"),
+                created=world.now,
+                labels=template.labels,
+                template=template,
+                priority=priority,
+                job=owner,
+                workload=workload,
+                pod_set=pod_set.name,
+                index=index,
+                gang=gang,
+                gang_size=total if gang else 0,
+            )

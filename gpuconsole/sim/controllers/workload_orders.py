@@ -1,0 +1,111 @@
+"""Orders about one workload: stop, resume, requeue, prioritise, move, finish. Each returns its refusal, or nothing."""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.sim.controllers import endings, standing, workloads
+from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.world import World
+
+
+def set_active(world: World, key: str, active: bool) -> Refusal:
+    """Stop a workload (evicting it if it holds quota) or let it in again."""
+    workload = world.workload(key)
+    if workload is None or workload.finished:
+        return _no_workload(workload, key)
+    if workload.active == active:
+        return f"workload {key} is {'active' if active else 'stopped'} already"
+    if not active and workload.reserved:
+        stopped = replace(workload, active=False)
+        if workload.is_true(conditions.EVICTED):
+            world.put(stopped)
+        else:
+            workloads.evict(world, stopped, workloads.DEACTIVATED, "The workload is deactivated")
+        return DONE
+    changed = replace(workload, active=active)
+    if active and not workload.reserved:
+        changed = conditions.requeue(changed, "Reactivated", "The workload was reactivated", world.now)
+    world.put(changed)
+    standing.check(world, changed)
+    return DONE
+
+
+def requeue(world: World, key: str) -> Refusal:
+    """Evict a workload and put it back in its queue."""
+    workload = world.workload(key)
+    if workload is None or workload.finished:
+        return _no_workload(workload, key)
+    if workload.is_true(conditions.EVICTED) and workload.reserved:
+        return f"workload {key} is on its way back to its queue already: its pods are leaving"
+    if not workload.reserved:
+        return f"workload {key} waits in its queue already; only one that holds quota can be requeued"
+    workloads.evict(world, workload, workloads.DEACTIVATED, "The workload is requeued by an operator")
+    return DONE
+
+
+def set_priority(world: World, key: str, priority: int) -> Refusal:
+    """Change a priority, of a waiting or a running workload."""
+    workload = world.workload(key)
+    if workload is None or workload.finished:
+        return _no_workload(workload, key)
+    if not -(2**31) <= priority < 2**31:
+        return f"priority {priority} is outside the 32-bit range that Kubernetes allows"
+    if workload.priority != priority:
+        world.put(replace(workload, priority=priority))
+    return DONE
+
+
+def move(world: World, key: str, queue: str) -> Refusal:
+    """Move a waiting workload to another LocalQueue of its namespace."""
+    workload = world.workload(key)
+    if workload is None or workload.finished:
+        return _no_workload(workload, key)
+    if workload.reserved:
+        return f"workload {key} holds quota in {workload.cluster_queue}; stop it first, then move it, then resume it"
+    if world.local_queue(f"{workload.namespace}/{queue}") is None:
+        names = sorted(q.name for q in world.state.table("local_queues").all() if q.namespace == workload.namespace)
+        known = ", ".join(names) or "none"
+        return f"namespace {workload.namespace} has no LocalQueue {queue}; it has: {known}"
+    if workload.queue == queue:
+        return f"workload {key} is in {queue} already"
+    job = world.job(workload.owner) if workload.owner else None
+    if job is not None:
+        world.put(replace(job, queue=queue))
+    moved = replace(workload, queue=queue, parked=False)
+    world.put(moved)
+    standing.check(world, moved)
+    return DONE
+
+
+def finish(world: World, key: str) -> Refusal:
+    """End the work of a workload, a lone pod or (by `namespace/name`) a job now, whether or not it ran."""
+    workload = world.workload(key) or _workload_of(world, key)
+    if workload is not None and workload.finished:
+        return _no_workload(workload, key)
+    crew = world.crews.get(workload.key) if workload is not None else _crew_of(world, key)
+    if crew is not None:
+        endings.complete(world, crew)
+    elif workload is not None:
+        endings.finish_waiting(world, workload)
+    else:
+        return f"there is no unfinished workload, job or pod {key}"
+    return DONE
+
+
+def _workload_of(world: World, key: str) -> Workload | None:
+    """The Workload of the job that a `namespace/name` or a `Kind/namespace/name` means."""
+    everything: Iterable[Workload] = world.state.table("workloads").all()
+    return next((w for w in everything if w.owner and key in (w.owner, w.owner.partition("/")[2])), None)
+
+
+def _crew_of(world: World, key: str) -> Crew | None:
+    """The crew of a lone pod or of a job that no Workload stands for."""
+    return next((crew for crew in world.crews.values() if key in (crew.key, crew.key.partition("/")[2])), None)
+
+
+def _no_workload(workload: Workload | None, key: str) -> Refusal:
+    return f"there is no workload {key}" if workload is None else f"workload {key} is finished"

@@ -1,0 +1,214 @@
+"""The life of Workloads: queued, admitted, evicted, released, finished (Kueue: workload controller, job reconciler).
+
+An evicted Workload holds its quota until its last pod is gone; only then is it released and goes back to its queue.
+"""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.decisions import Admit, Preempt, Refuse, Rule
+from gpuconsole.model.events import What
+from gpuconsole.model.resources import is_gpu
+from gpuconsole.model.workloads import CheckState, JobPhase, Workload
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.sim.controllers import jobphases, pods, standing, work
+from gpuconsole.sim.controllers.specs import workload_pods
+from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.kernel import TimeLimit
+from gpuconsole.sim.world import World
+
+DEACTIVATED = "Deactivated"
+SUCCEEDED = "Job finished successfully"
+
+
+def submit(world: World, workload: Workload) -> None:
+    """A new Workload joins its queue."""
+    world.put(workload)
+    world.tell(
+        What.SUBMITTED,
+        workload=workload.key,
+        queue=standing.cluster_queue(world, workload),
+        gpus=workload.gpus,
+        priority=workload.priority,
+    )
+    standing.check(world, workload)
+
+
+def admit(world: World, decision: Admit) -> None:
+    """Quota is reserved; without open admission checks the workload is admitted and its pods are made."""
+    workload = world.workload(decision.workload)
+    if workload is None or workload.reserved:
+        return
+    workload = replace(conditions.reserve(workload, decision.admission, world.now), parked=False)
+    queue = world.cluster_queue(decision.admission.cluster_queue)
+    if queue is not None and queue.checks:
+        # Checks have no controllers here: they pass as soon as quota is reserved.
+        message = "Passed: the simulation has no controller for this check"
+        passed = (CheckState(name=c.name, state="Ready", message=message) for c in queue.checks)
+        workload = replace(workload, checks=tuple(passed))
+        _tell(world, What.RESERVED, workload)
+    workload = conditions.admit(workload, world.now)
+    world.put(workload)
+    _tell(
+        world,
+        What.ADMITTED,
+        workload,
+        borrowed=_borrowed(world, workload) if decision.borrowing else 0,
+        waited=world.now - waits_since(workload),
+    )
+    if workload.max_execution_time is not None:
+        left = max(0, workload.max_execution_time - workload.past_execution)
+        world.kernel.at(world.now + left, TimeLimit(workload.key, world.now))
+    make_pods(world, workload)
+
+
+def make_pods(world: World, workload: Workload) -> None:
+    """An admitted workload's job is unsuspended: its pods are made."""
+    jobphases.mark(world, workload.owner, JobPhase.PENDING, suspended=False)
+    made = workload_pods(world, workload)
+    pods.form(world, Crew(key=workload.key, workload=workload.key, job=workload.owner, need=len(made)), made)
+
+
+def refuse(world: World, decision: Refuse) -> None:
+    """The workload stays pending."""
+    workload = world.workload(decision.workload)
+    if workload is None or world.session is None:
+        return
+    parked = world.session.parked(workload.key)
+    changed = conditions.refuse(workload, decision.reason, decision.message, world.now)
+    if changed is not workload:
+        world.tell(
+            What.PENDING,
+            workload=workload.key,
+            queue=standing.cluster_queue(world, workload),
+            reason=decision.requeue or decision.reason,
+            message=decision.message,
+            gpus=workload.gpus,
+            priority=workload.priority,
+        )
+    if changed is not workload or workload.parked != parked:
+        world.put(replace(changed, parked=parked))
+
+
+def preempt(world: World, decision: Preempt) -> None:
+    """A victim makes room for another workload, unless it is on its way out already."""
+    victim, by = world.workload(decision.workload), world.workload(decision.by)
+    if victim is not None and victim.reserved and not victim.is_true(conditions.EVICTED):
+        evict(world, victim, conditions.PREEMPTED, decision.message, by=by, rule=decision.rule)
+
+
+def evict(
+    world: World, workload: Workload, reason: str, message: str, *, by: Workload | None = None, rule: Rule | None = None
+) -> None:
+    """Take a workload's place away: its work stops now, its pods leave within their grace period."""
+    loss = work.interrupt(world, workload.key)
+    stored = world.workload(workload.key)
+    if stored is not None:
+        workload = replace(workload, done=stored.done)
+    evicted = conditions.evict(workload, reason, message, world.now, rule)
+    world.put(standing.not_ready(evicted, world.now))
+    names = {
+        "by": by.key if by is not None else "",
+        "by_queue": standing.cluster_queue(world, by) if by is not None else "",
+        "by_priority": by.priority if by is not None else 0,
+        "message": message,
+        "lost_gpu_seconds": loss.gpu_seconds,
+        "cost": loss.cost,
+    }
+    if rule is not None:
+        _tell(world, What.PREEMPTED, workload, reason=rule.value, **names)
+    _tell(world, What.EVICTED, workload, reason=reason, **names)
+    jobphases.mark(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
+    crew = world.crews.get(workload.key)
+    if crew is None:
+        release(world, workload.key)
+        return
+    world.dirty[crew.key] = None
+    pods.remove(world, pods.pods_of(world, crew), "Evicted", message)
+
+
+def release(world: World, key: str) -> None:
+    """The last pod of an evicted workload is gone: its quota is free, and it goes back to its queue."""
+    workload = world.workload(key)
+    if workload is None or not workload.reserved:
+        return
+    released = conditions.release(workload, world.now)
+    evicted = released.condition(conditions.EVICTED)
+    if evicted is not None and evicted.reason == DEACTIVATED and released.active:
+        released = conditions.requeue(released, "Reactivated", "The workload was reactivated", world.now)
+    world.put(released)
+    if released.active and released.is_true(conditions.REQUEUED):
+        world.tell(
+            What.REQUEUED,
+            workload=key,
+            queue=workload.cluster_queue,
+            reason=evicted.reason if evicted is not None else "",
+            gpus=released.gpus,
+            priority=released.priority,
+        )
+    standing.check(world, released)
+
+
+def finish(world: World, workload: Workload, reason: str, message: str) -> None:
+    """A workload is done: its quota is free at once."""
+    finished = conditions.finish(workload, reason, message, world.now)
+    if finished is workload:
+        return
+    world.put(finished)
+    what = What.FAILED if reason == "Failed" else What.FINISHED
+    _tell(world, what, workload, reason=reason, message=message)
+
+
+def time_limit(world: World, timer: TimeLimit) -> None:
+    """A workload that used up its maximum execution time is deactivated."""
+    workload = world.workload(timer.workload)
+    if workload is None or workload.finished or not workload.admitted or workload.is_true(conditions.EVICTED):
+        return
+    admitted = workload.condition(conditions.ADMITTED)
+    if admitted is None or admitted.since != timer.admitted:
+        return
+    message = "The workload is deactivated due to exceeding the maximum execution time"
+    evict(world, replace(workload, active=False), "DeactivatedDueToMaximumExecutionTimeExceeded", message)
+
+
+def waits_since(workload: Workload) -> Time:
+    """Since when it waits: its submission, or the end of its last stay."""
+    requeued = workload.condition(conditions.REQUEUED)
+    return max(workload.created, requeued.since if requeued is not None else 0)
+
+
+def _borrowed(world: World, workload: Workload) -> int:
+    """How many of the GPUs just admitted lie above the nominal quota of its ClusterQueue."""
+    queue = world.cluster_queue(workload.cluster_queue)
+    if queue is None or world.session is None or workload.admission is None:
+        return 0
+    asked: dict[tuple[str, str], int] = {}
+    for assignment in workload.admission.pod_sets:
+        for resource, flavor in assignment.flavors.items():
+            if is_gpu(resource):
+                key = (flavor, resource)
+                asked[key] = asked.get(key, 0) + assignment.usage.get(resource, 0)
+    quotas, usage = queue.quotas(), world.session.tree
+    node, columns = usage.tree.queues[queue.name], usage.tree.numbers
+    return sum(
+        min(amount, max(0, usage.used(node, columns[key]) - quotas[key].nominal)) for key, amount in asked.items()
+    )
+
+
+def _flavor(workload: Workload) -> str:
+    if workload.admission is None:
+        return ""
+    pairs = (pair for assignment in workload.admission.pod_sets for pair in assignment.flavors.items())
+    return min(((not is_gpu(resource), flavor) for resource, flavor in pairs), default=(False, ""))[1]
+
+
+def _tell(world: World, what: What, workload: Workload, **more: object) -> None:
+    world.tell(
+        what,
+        workload=workload.key,
+        queue=workload.cluster_queue or standing.cluster_queue(world, workload),
+        flavor=_flavor(workload),
+        gpus=workload.gpus,
+        priority=workload.priority,
+        **more,
+    )

@@ -1,0 +1,48 @@
+"""Crews: pods that work together, and what the simulation remembers about them while they exist."""
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Pod
+
+
+class Crew(Struct, frozen=True, kw_only=True):
+    """The pods of one Workload, of one job that no Workload stands for, or one lone pod.
+
+    All else about them is in the objects; this is what would be costly to count again with each change. Every pod of
+    the crew is in one of four places: running, waiting for a node, leaving, or missing.
+    """
+
+    key: str
+    workload: str = ""
+    job: str = ""
+    pods: tuple[str, ...] = ()
+    """Keys; a pod that is made again takes the same name again."""
+    need: int = 1
+    """How many have to run before work can begin."""
+    running: int = 0
+    leaving: int = 0
+    """Deleted, within their grace period: they still hold their node."""
+    missing: int = 0
+    """Failed or gone, to be made again."""
+    start: Time | None = None
+    """Since when the work goes on; None while it stands still."""
+    hold: Time = 0
+    """Missing pods are not made again before this moment (back-off after a failure)."""
+    told: bool = False
+    """History says already that it waits as a gang, or that it holds GPUs and waits."""
+
+    @property
+    def waiting(self) -> int:
+        """Pods that exist and have no node yet."""
+        return len(self.pods) - self.running - self.leaving - self.missing
+
+    @property
+    def present(self) -> int:
+        """Pods that exist, whether they run, wait or leave."""
+        return len(self.pods) - self.missing
+
+
+def crew_key(pod: Pod) -> str:
+    """The crew that a pod belongs to: its Workload's key, else its job's, else its own."""
+    return pod.workload or pod.job or f"Pod/{pod.key}"

@@ -1,0 +1,149 @@
+"""The kernel: a heap of (time, priority, seq, event), so that equal moments have one order.
+
+Events are frozen data: a fork of the kernel is a copy of a list.
+"""
+
+from enum import IntEnum
+from heapq import heapify, heappop, heappush
+from typing import Union
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.commands import Command
+
+
+class PodsGone(Struct, frozen=True, tag="pods-gone"):
+    """The grace period of these pods (by uid) is over."""
+
+    pods: tuple[tuple[str, str], ...]
+    """Key and uid: a later pod of the same name is not meant."""
+
+
+class WorkEnds(Struct, frozen=True, tag="work-ends"):
+    """The work of a crew is done, unless its clock was stopped meanwhile."""
+
+    crew: str
+    start: int
+    """The start of work that this end belongs to (see `crews.Crew.start`)."""
+
+
+class Restart(Struct, frozen=True, tag="restart"):
+    """The back-off after a failure is over: the crew's missing pods are made again."""
+
+    crew: str
+
+
+class TimeLimit(Struct, frozen=True, tag="time-limit"):
+    """A workload that is still admitted since that moment has used up its maximum execution time."""
+
+    workload: str
+    admitted: Time
+
+
+class Carry(Struct, frozen=True, tag="carry"):
+    """Carry a command out."""
+
+    command: Command
+
+
+class Arrive(Struct, frozen=True, tag="arrive"):
+    """The n-th job of an arrival stream is submitted."""
+
+    stream: int
+    number: int
+
+
+class Retire(Struct, frozen=True, tag="retire"):
+    """Finished objects have been kept long enough."""
+
+    objects: tuple[tuple[str, str, str], ...]
+    """Table, key and uid: a later object of the same name is not meant."""
+
+
+class Wake(Struct, frozen=True, tag="wake"):
+    """The batch of wake-ups is due."""
+
+
+class Backoff(Struct, frozen=True, tag="backoff"):
+    """Some workload's back-off ends."""
+
+
+Timer = Union[PodsGone, WorkEnds, Restart, TimeLimit, Carry, Arrive, Retire, Wake, Backoff]
+
+
+class Rank(IntEnum):
+    """The order of timers at one moment: what frees capacity, then what asks for it, then wake-ups."""
+
+    FREE = 0
+    CARRY = 1
+    ARRIVE = 2
+    WAKE = 3
+
+
+def rank(timer: Timer) -> Rank:
+    match timer:
+        case Carry():
+            return Rank.CARRY
+        case Arrive():
+            return Rank.ARRIVE
+        case Wake() | Backoff():
+            return Rank.WAKE
+        case _:
+            return Rank.FREE
+
+
+class Entry(Struct, frozen=True, array_like=True):
+    """One timer, as it is saved."""
+
+    time: Time
+    rank: int
+    serial: int
+    timer: Timer
+
+
+class Kernel:
+    """The timers of a simulation. Mutates."""
+
+    __slots__ = ("_heap", "_serial")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Time, int, int, Timer]] = []
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def next_time(self) -> Time | None:
+        """When the next timer is due; None if there is none."""
+        return self._heap[0][0] if self._heap else None
+
+    def at(self, time: Time, timer: Timer) -> None:
+        """Set a timer; timers of one moment and rank go off in the order in which they were set."""
+        self._serial += 1
+        heappush(self._heap, (time, rank(timer), self._serial, timer))
+
+    def pop_due(self, now: Time) -> Timer | None:
+        """Take the next timer that is due at `now`, or None."""
+        if self._heap and self._heap[0][0] <= now:
+            return heappop(self._heap)[3]
+        return None
+
+    def fork(self) -> "Kernel":
+        twin = Kernel()
+        twin._heap = self._heap[:]
+        twin._serial = self._serial
+        return twin
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Everything that is set, for saving."""
+        return tuple(Entry(*entry) for entry in sorted(self._heap, key=lambda entry: entry[:3]))
+
+    @classmethod
+    def from_entries(cls, entries: tuple[Entry, ...]) -> "Kernel":
+        kernel = cls()
+        kernel._heap = [(entry.time, entry.rank, entry.serial, entry.timer) for entry in entries]
+        heapify(kernel._heap)
+        kernel._serial = max((entry.serial for entry in entries), default=0)
+        return kernel

@@ -1,0 +1,71 @@
+"""A simulation as bytes, and back."""
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.events import Event, Happened
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.state import ClusterState
+from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.kernel import Entry, Kernel
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.world import World
+
+FORMAT = 1
+
+
+class Saved(Struct, frozen=True, kw_only=True):
+    """Everything that a simulation needs to go on."""
+
+    format: int = FORMAT
+    policy: SimPolicy
+    seed: int
+    now: Time
+    objects: tuple[Object, ...]
+    recent: tuple[Happened, ...]
+    out: tuple[Event, ...]
+    timers: tuple[Entry, ...]
+    crews: tuple[Crew, ...]
+    wake_at: Time | None
+    backoff_at: Time | None
+    deadlock: str
+
+
+def save(world: World) -> bytes:
+    """Write a world down; only taken when the moment is quiet."""
+    snapshot = world.state.freeze()
+    return msgspec.msgpack.encode(
+        Saved(
+            policy=world.policy,
+            seed=world.seed,
+            now=world.now,
+            objects=tuple(snapshot.objects()),
+            recent=snapshot.recent,
+            out=tuple(world.out),
+            timers=world.kernel.entries(),
+            crews=tuple(world.crews.values()),
+            wake_at=world.wake_at,
+            backoff_at=world.backoff_at,
+            deadlock=world.deadlock,
+        )
+    )
+
+
+def load(data: bytes) -> World:
+    """Read what `save` wrote. Raises msgspec.ValidationError or msgspec.DecodeError."""
+    saved = msgspec.msgpack.decode(data, type=Saved)
+    if saved.format != FORMAT:
+        raise msgspec.ValidationError(f"format {saved.format} is not known; this version reads format {FORMAT}")
+    world = World(saved.policy, saved.seed, saved.now, ClusterState(saved.now))
+    for thing in saved.objects:
+        world.state.table(TABLES[type(thing)]).put(thing.key, thing)
+        world.introduce(thing)
+    for line in saved.recent:
+        world.state.apply(line)
+    world.out = list(saved.out)
+    world.kernel = Kernel.from_entries(saved.timers)
+    world.crews = {crew.key: crew for crew in saved.crews}
+    world.wake_at, world.backoff_at, world.deadlock = saved.wake_at, saved.backoff_at, saved.deadlock
+    world.cycles_due = world.placement_due = False
+    return world

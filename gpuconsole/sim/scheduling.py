@@ -1,0 +1,153 @@
+"""Scheduling at one moment: admission cycles until they change nothing, then pod placement; and what follows."""
+
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.decisions import Admit, Bind, EvictPod, Nominate, Preempt, Refuse, Unschedulable
+from gpuconsole.model.events import What
+from gpuconsole.model.resources import gpus
+from gpuconsole.scheduling.kube.deadlock import find_deadlock
+from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.sim.controllers import nodes, pods, workloads
+from gpuconsole.sim.crews import crew_key
+from gpuconsole.sim.kernel import Backoff, Wake
+from gpuconsole.sim.world import World
+
+UNSCHEDULABLE = "Unschedulable"
+
+
+def gather_wake_ups(world: World) -> None:
+    """Wake parked workloads, now or when the batch is due (Kueue 0.19 inadmissible_workloads: batched by 1 s)."""
+    session = world.session
+    if session is None:
+        return
+    if session.wake_due and not world.policy.wake_up_batch:
+        wake(world)
+    elif session.wake_due and world.wake_at is None:
+        world.wake_at = world.now + world.policy.wake_up_batch
+        world.kernel.at(world.wake_at, Wake())
+    requeue = session.next_requeue
+    if requeue is not None and requeue > world.now and requeue != world.backoff_at:
+        world.backoff_at = requeue
+        world.kernel.at(requeue, Backoff())
+
+
+def wake(world: World) -> None:
+    """The gathered wake-ups take place."""
+    world.wake_at = None
+    if world.session is not None:
+        world.session.wake(world.now)
+        world.cycles_due = True
+
+
+def run_cycles(world: World) -> None:
+    """Run admission cycles until another one would decide nothing else."""
+    session = world.session
+    world.cycles_due = False
+    while session is not None and session.has_active:
+        _run_cycle(world, session)
+        if not (session.progressed or world.cycles_due):
+            break
+        world.cycles_due = False
+
+
+def _run_cycle(world: World, session: Session) -> None:
+    victims: list[Preempt] = []
+    for decision in session.run_cycle(world.now):
+        match decision:
+            case Admit():
+                workloads.admit(world, decision)
+            case Preempt():
+                victims.append(decision)
+            case Refuse():
+                workloads.refuse(world, decision)
+            case _:
+                assert_never(decision)
+    # What was written down about these decisions is no reason for another cycle; an eviction that frees quota is.
+    world.cycles_due = False
+    for victim in sorted(victims, key=lambda victim: victim.workload):
+        workloads.preempt(world, victim)
+
+
+def place_pods(world: World) -> None:
+    """Place every pod that could be placed."""
+    world.placement_due = False
+    if not world.placement.has_pending:
+        return
+    half_placed = False
+    for decision in world.placement.schedule(world.now):
+        match decision:
+            case Bind():
+                pods.bind(world, decision)
+            case EvictPod():
+                _evict(world, decision)
+            case Nominate():
+                _nominate(world, decision)
+            case Unschedulable():
+                half_placed = _explain(world, decision) or half_placed
+            case _:
+                assert_never(decision)
+    if half_placed:
+        _name_deadlock(world)
+
+
+def _evict(world: World, decision: EvictPod) -> None:
+    victim = world.pod(decision.pod)
+    if victim is not None and not victim.deleted:
+        nodes.evict_pod(world, victim, reason="Preempted", message=decision.message, by=world.pod(decision.by))
+
+
+def _nominate(world: World, decision: Nominate) -> None:
+    pod = world.pod(decision.pod)
+    if pod is not None and pod.nominated_node != decision.node:
+        world.put(replace(pod, nominated_node=decision.node))
+
+
+def _explain(world: World, decision: Unschedulable) -> bool:
+    """Write down why a pod waits, in history once a gang. True if others of its crew hold a node meanwhile."""
+    pod = world.pod(decision.pod)
+    if pod is None:
+        return False
+    if pod.message != decision.message:
+        world.put(replace(pod, reason=UNSCHEDULABLE, message=decision.message))
+    crew = world.crews[crew_key(pod)]
+    if not (decision.gang and crew.told):
+        _tell_waiting(world, pod, decision)
+    if decision.gang:
+        world.crews[crew.key] = replace(crew, told=True)
+    return crew.running > 0
+
+
+def _tell_waiting(world: World, pod: Pod, decision: Unschedulable) -> None:
+    waiting = [pod]
+    if decision.gang:
+        waiting = [p for p in pods.pods_of(world, world.crews[crew_key(pod)]) if not p.node and not p.done]
+    workload = world.workload(pod.workload) if pod.workload else None
+    world.tell(
+        What.GANG_WAITING if decision.gang else What.PENDING,
+        workload=pods.subject(pod),
+        pod="" if decision.gang else pod.key,
+        queue=workload.cluster_queue if workload is not None else "",
+        reason=UNSCHEDULABLE,
+        message=decision.message,
+        gpus=sum(gpus(p.template.requests) for p in waiting),
+        priority=pod.priority,
+    )
+
+
+def _name_deadlock(world: World) -> None:
+    """Half-placed jobs hold GPUs and wait: name them, once for the same set of jobs."""
+    found = find_deadlock(world.placement)
+    names = "" if found is None else " ".join(job.name for job in found.jobs)
+    if found is not None and names != world.deadlock:
+        first = found.jobs[0]
+        world.tell(
+            What.DEADLOCK,
+            workload=first.gang if first.gang in world.crews else first.job,
+            reason="HalfPlaced",
+            message=found.message,
+            gpus=found.gpus_held,
+        )
+    world.deadlock = names

@@ -1,0 +1,156 @@
+"""The world that the controllers act on: state, scheduler sessions, timers and bookkeeping, in one place.
+
+Mutates. Every change of an object passes `put` or `drop`, which tell the state, the sessions and the outbox alike: that
+is what keeps the state equal to the events that were handed out.
+"""
+
+from typing import Any
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.queues import ClusterQueue, LocalQueue
+from gpuconsole.model.state import ClusterState
+from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.scheduling.kube.session import Placement
+from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.sim.chance import uid
+from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.kernel import Kernel
+from gpuconsole.sim.policy import SimPolicy
+
+
+class World:
+    """Everything about a simulated cluster that changes."""
+
+    __slots__ = (
+        "backoff_at",
+        "crews",
+        "cycles_due",
+        "deadlock",
+        "dirty",
+        "kernel",
+        "now",
+        "out",
+        "placement",
+        "placement_due",
+        "policy",
+        "seed",
+        "session",
+        "state",
+        "wake_at",
+    )
+
+    def __init__(self, policy: SimPolicy, seed: int, now: Time, state: ClusterState) -> None:
+        self.policy = policy
+        self.seed = seed
+        self.now = now
+        self.state = state
+        self.session: Session | None = None if policy.kueue is None else Session(policy.kueue)
+        self.placement = Placement(policy.placement)
+        self.kernel = Kernel()
+        self.crews: dict[str, Crew] = {}
+        self.out: list[Event] = []
+        self.dirty: dict[str, None] = {}
+        """Crews to look at again before this moment is over, in order."""
+        self.cycles_due = False
+        self.placement_due = False
+        self.wake_at: Time | None = None
+        """When the gathered wake-ups take place."""
+        self.backoff_at: Time | None = None
+        self.deadlock = ""
+        """The half-placed jobs that history named last."""
+
+    def put(self, thing: Object) -> None:
+        """Create or change an object."""
+        event = Applied(self.now, thing)
+        self.state.apply(event)
+        self.out.append(event)
+        self.introduce(thing)
+
+    def introduce(self, thing: Object) -> None:
+        """Show an object to the schedulers that care about it."""
+        match thing:
+            case Pod():
+                self.placement.apply(thing, self.now)
+                self.placement_due = True
+            case Workload():
+                if self.session is not None:
+                    self.session.apply(thing, self.now)
+                    self.cycles_due = True
+            case Job():
+                pass
+            case _:
+                self.placement.apply(thing, self.now)
+                self.placement_due = True
+                if self.session is not None:
+                    self.session.apply(thing, self.now)
+                    self.cycles_due = True
+
+    def drop(self, kind: type[Object], key: str) -> None:
+        """Delete an object."""
+        table = TABLES[kind]
+        event = Deleted(self.now, table, key)
+        self.state.apply(event)
+        self.out.append(event)
+        if kind is not Workload:
+            self.placement.delete(table, key, self.now)
+            self.placement_due = True
+        if self.session is not None and kind is not Pod:
+            self.session.delete(table, key, self.now)
+            self.cycles_due = True
+
+    def tell(self, what: What, **fields: Any) -> None:
+        """Add a line of history."""
+        line = Happened(time=self.now, what=what, **fields)
+        self.state.apply(line)
+        self.out.append(line)
+
+    def crew(self, crew: Crew) -> None:
+        """Remember a crew, and look at it again before the moment is over."""
+        self.crews[crew.key] = crew
+        self.dirty[crew.key] = None
+
+    def uid(self, kind: str, key: str) -> str:
+        """A uid for an object that is created now."""
+        return uid(self.seed, kind, key, self.now)
+
+    def workload(self, key: str) -> Workload | None:
+        found: Workload | None = self.state.table("workloads").get(key)
+        return found
+
+    def job(self, key: str) -> Job | None:
+        found: Job | None = self.state.table("jobs").get(key)
+        return found
+
+    def pod(self, key: str) -> Pod | None:
+        found: Pod | None = self.state.table("pods").get(key)
+        return found
+
+    def node(self, name: str) -> Node | None:
+        found: Node | None = self.state.table("nodes").get(name)
+        return found
+
+    def local_queue(self, key: str) -> LocalQueue | None:
+        found: LocalQueue | None = self.state.table("local_queues").get(key)
+        return found
+
+    def cluster_queue(self, name: str) -> ClusterQueue | None:
+        found: ClusterQueue | None = self.state.table("cluster_queues").get(name)
+        return found
+
+    def fork(self) -> "World":
+        """A world that starts equal and never touches this one. Only taken when the moment is quiet."""
+        twin = World.__new__(World)
+        twin.policy, twin.seed, twin.now = self.policy, self.seed, self.now
+        twin.state = self.state.fork()
+        twin.session = None if self.session is None else self.session.fork()
+        twin.placement = self.placement.fork()
+        twin.kernel = self.kernel.fork()
+        twin.crews = self.crews.copy()
+        twin.out = self.out[:]
+        twin.dirty = self.dirty.copy()
+        twin.cycles_due, twin.placement_due = self.cycles_due, self.placement_due
+        twin.wake_at, twin.backoff_at, twin.deadlock = self.wake_at, self.backoff_at, self.deadlock
+        return twin
