@@ -1,0 +1,44 @@
+"""The books of a cycle: how much quota is used, and where pods stand in the topologies.
+
+`Accounts` mutates; `trial` undoes what happened inside it.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from gpuconsole.scheduling.kueue.requests import Holding
+from gpuconsole.scheduling.kueue.usage import UsageTree
+
+
+class Accounts:
+    """Quota usage and topology occupancy together."""
+
+    __slots__ = ("usage",)
+
+    def __init__(self, usage: UsageTree) -> None:
+        self.usage = usage
+
+    def copy(self) -> "Accounts":
+        return Accounts(self.usage.copy())
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Changes inside the block are undone at its end."""
+        with self.usage.trial():
+            yield
+
+    def add(self, holding: Holding) -> None:
+        """Count what a workload holds; quota in a queue that is not in the tree counts nowhere."""
+        node = self.usage.tree.queues.get(holding.cluster_queue)
+        if node is not None:
+            self.usage.add(node, holding.uses)
+
+    def remove(self, holding: Holding) -> None:
+        """The inverse of `add`."""
+        node = self.usage.tree.queues.get(holding.cluster_queue)
+        if node is not None:
+            self.usage.remove(node, holding.uses)
+
+    def remove_all(self, holdings: Iterable[Holding]) -> None:
+        for holding in holdings:
+            self.remove(holding)

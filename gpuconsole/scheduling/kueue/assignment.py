@@ -1,0 +1,150 @@
+"""The outcome of trying to give a workload its flavors: what each pod set would get, and what stands in the way."""
+
+from collections.abc import Mapping
+
+from gpuconsole.model.quantity import PODS
+from gpuconsole.model.resources import Resources
+from gpuconsole.model.workloads import Admission, PodSet, PodSetAssignment, TopologyDomain
+from gpuconsole.scheduling.kueue import messages
+from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.requests import Place
+
+Resume = tuple[Mapping[str, int], ...]
+"""For each pod set: resource → index of the last flavor tried; the search goes on after it. -1 = from the start."""
+
+
+class Choice:
+    """The flavor chosen for one resource. Pod sets of a group share their choices."""
+
+    __slots__ = ("column", "flavor", "height", "mode", "tried")
+
+    def __init__(self, flavor: str, column: int, mode: Mode, height: int) -> None:
+        self.flavor = flavor
+        self.column = column
+        self.mode = mode
+        """One of NO_FIT, PREEMPT and FIT."""
+        self.height = height
+        self.tried = -1
+
+
+class PodSetResult:
+    """What one pod set would get. The topology is filled in after the quota."""
+
+    __slots__ = ("choices", "count", "failure", "levels", "pod_set", "reasons", "requests", "topology")
+
+    def __init__(self, pod_set: PodSet, count: int, requests: Resources) -> None:
+        self.pod_set = pod_set
+        self.count = count
+        self.requests = requests
+        self.choices: dict[str, Choice] = {}
+        self.reasons: list[str] = []
+        self.failure = ""
+        """An error that ends the assignment whatever the quota."""
+        self.levels: tuple[str, ...] = ()
+        self.topology: tuple[TopologyDomain, ...] = ()
+
+    @property
+    def mode(self) -> Mode:
+        """The worst mode of its flavors; FIT where nothing stood in the way."""
+        if self.failure:
+            return Mode.NO_FIT
+        if not self.reasons:
+            return Mode.FIT
+        return min((choice.mode for choice in self.choices.values()), default=Mode.NO_FIT)
+
+
+class Assignment:
+    """Flavors for a whole workload, as far as they were found. Mutated while it is being made."""
+
+    __slots__ = ("_mode", "borrows", "places", "pod_sets", "usage")
+
+    def __init__(self) -> None:
+        self.pod_sets: list[PodSetResult] = []
+        self.usage: dict[int, int] = {}
+        """Column → amount, over all pod sets."""
+        self.borrows = 0
+        """The greatest height that any of its flavors borrows from."""
+        self.places: tuple[Place, ...] = ()
+        self._mode: Mode | None = None
+
+    def append(self, result: PodSetResult) -> None:
+        self.pod_sets.append(result)
+        for resource, choice in result.choices.items():
+            self.borrows = max(self.borrows, choice.height)
+            self.usage[choice.column] = self.usage.get(choice.column, 0) + result.requests.get(resource, 0)
+
+    @property
+    def mode(self) -> Mode:
+        """NO_FIT, PREEMPT or FIT: the worst of its pod sets, or what the topology made of it."""
+        if not self.pod_sets:
+            return Mode.NO_FIT
+        if self._mode is None:
+            self._mode = min(result.mode for result in self.pod_sets)
+        return self._mode
+
+    def downgrade(self, result: PodSetResult, mode: Mode) -> None:
+        """A pod set's topology changes the mode of all its flavors, and that of the assignment."""
+        for choice in result.choices.values():
+            choice.mode = mode
+        self._mode = mode
+
+    @property
+    def uses(self) -> list[tuple[int, int]]:
+        return list(self.usage.items())
+
+    @property
+    def preemption_uses(self) -> list[tuple[int, int]]:
+        """What a search for victims has to make room for: all but nothing and, as in Kueue, the number of pods."""
+        uses: dict[int, int] = {}
+        for result in self.pod_sets:
+            for resource, amount in result.requests.items():
+                if amount and resource != PODS and resource in result.choices:
+                    column = result.choices[resource].column
+                    uses[column] = uses.get(column, 0) + amount
+        return list(uses.items())
+
+    @property
+    def needing_preemption(self) -> frozenset[int]:
+        """Columns in which somebody would have to make room."""
+        return frozenset(
+            choice.column
+            for result in self.pod_sets
+            for choice in result.choices.values()
+            if choice.mode == Mode.PREEMPT
+        )
+
+    @property
+    def resume(self) -> Resume | None:
+        """Where the search goes on next time, or None where it starts anew."""
+        tried = tuple({resource: c.tried for resource, c in result.choices.items()} for result in self.pod_sets)
+        return tried if any(index != -1 for indices in tried for index in indices.values()) else None
+
+    @property
+    def message(self) -> str:
+        for result in self.pod_sets:
+            if result.failure:
+                return messages.failed_assignment(result.pod_set.name, result.failure)
+        return messages.assignment((result.pod_set.name, result.reasons) for result in self.pod_sets)
+
+    def nominated(self) -> dict[str, dict[str, str]]:
+        """Pod set → resource → flavor."""
+        return {
+            result.pod_set.name: {resource: choice.flavor for resource, choice in result.choices.items()}
+            for result in self.pod_sets
+        }
+
+    def admission(self, cluster_queue: str) -> Admission:
+        """What the workload is given if it is admitted; resources without a flavor are left out."""
+        return Admission(cluster_queue=cluster_queue, pod_sets=tuple(map(_granted, self.pod_sets)))
+
+
+def _granted(result: PodSetResult) -> PodSetAssignment:
+    names = sorted(result.choices)
+    return PodSetAssignment(
+        name=result.pod_set.name,
+        flavors={name: result.choices[name].flavor for name in names},
+        usage={name: result.requests[name] for name in names},
+        count=result.count,
+        levels=result.levels,
+        topology=result.topology,
+    )

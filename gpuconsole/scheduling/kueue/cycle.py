@@ -1,0 +1,111 @@
+"""One scheduling cycle (Kueue 0.19 pkg/scheduler/scheduler.go, schedule).
+
+1. take the heads, one of each open ClusterQueue  2. look at the state as it is now  3. nominate each head
+4. put them in order  5. process them one by one  6. requeue those that were not admitted.
+"""
+
+from collections.abc import Iterator
+
+from gpuconsole.model.decisions import AdmissionDecision, Admit, Preempt, Refuse
+from gpuconsole.scheduling.kueue import messages
+from gpuconsole.scheduling.kueue.assignment import Resume
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.entry import Entry, Status
+from gpuconsole.scheduling.kueue.nomination import nominate
+from gpuconsole.scheduling.kueue.pending import Requeue
+from gpuconsole.scheduling.kueue.processing import process
+from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.state import Progress, State
+from gpuconsole.scheduling.kueue.workloads import assume, backoff_ended
+
+_PENDING = "Pending"
+"""The reason of every refusal while the gate UnadmittedWorkloadsObservability is off."""
+
+
+def run_cycle(state: State) -> list[AdmissionDecision]:
+    """Try the head of every open queue once; admissions and preemptions come first, in the order of the processing."""
+    state.cycles += 1
+    context = state.context()
+    nominated: list[Entry] = []
+    refused: list[Entry] = []
+    for entry in list(_heads(state)):
+        (nominated if nominate(context, entry, _resume(state, entry.request)) else refused).append(entry)
+    decisions: list[AdmissionDecision] = []
+    waiting: list[Entry] = []
+    for entry in process(context, nominated):
+        decisions.extend(_preemptions(context, entry))
+        if entry.status is Status.ASSUMED:
+            decisions.append(_admit(state, entry))
+        else:
+            waiting.append(entry)
+    waiting += refused
+    moved = [_requeue(state, entry) for entry in waiting]
+    state.idle = 0 if decisions or any(moved) else state.idle + 1
+    decisions.extend(Refuse(e.request.workload.key, e.message, _PENDING, e.requeue.value) for e in waiting)
+    return decisions
+
+
+def head(state: State, rules: QueueRules) -> Request | None:
+    """The workload of a queue that the next cycle would try."""
+    queue = state.roster.look_at(rules.name)
+    if not rules.active or queue is None or queue.idle:
+        return None
+    return state.roster.queue(rules.name).head()
+
+
+def _heads(state: State) -> Iterator[Entry]:
+    for name in sorted(state.setup.queues):
+        rules = state.setup.queues[name]
+        if head(state, rules) is not None:
+            request = state.roster.queue(name).pop()
+            assert request is not None
+            yield Entry(request, rules)
+
+
+def _resume(state: State, request: Request) -> Resume | None:
+    """Where the search for flavors goes on, unless what was recorded is out of date (lastAssignmentOutdated)."""
+    last = state.progress.get(request.id)
+    if last is None:
+        return None
+    if state.gates.preserve_scan_progress:
+        if state.gates.hashing and last.shape != request.shape:
+            return None
+        if state.cycles - last.cycle <= 1:
+            return last.resume
+    return last.resume if state.generations.get(request.cluster_queue, 0) <= last.generation else None
+
+
+def _preemptions(context: Context, entry: Entry) -> Iterator[Preempt]:
+    """The evictions that an entry asks for; workloads that are being evicted already are not asked again."""
+    if entry.requeue is not Requeue.PENDING_PREEMPTION:
+        return
+    preemptor = entry.request.workload
+    for target in entry.targets:
+        victim = target.holding
+        if not victim.evicted:
+            path = context.setup.queues[victim.cluster_queue].path_text
+            message = messages.preempted(preemptor, target.rule, entry.rules.path_text, path)
+            yield Preempt(victim.key, preemptor.key, target.rule, message)
+
+
+def _admit(state: State, entry: Entry) -> Admit:
+    admission = entry.assignment.admission(entry.rules.name)
+    assume(state, entry.request, admission)
+    return Admit(entry.request.workload.key, admission, entry.assignment.borrows > 0)
+
+
+def _requeue(state: State, entry: Entry) -> bool:
+    """Put an entry back; True if it is parked now."""
+    request = entry.request
+    if entry.status is Status.SKIPPED:
+        entry.requeue = Requeue.FAILED_AFTER_NOMINATION
+    if entry.resume is None:
+        state.progress.pop(request.id, None)
+    else:
+        generation = state.generations.get(request.cluster_queue, 0)
+        state.progress[request.id] = Progress(entry.resume, generation, state.cycles, request.shape)
+    queue = state.roster.queue(request.cluster_queue)
+    ready = backoff_ended(request.workload, state.now)
+    queue.requeue(request, entry.requeue, ready=ready, more_flavors=entry.resume is not None)
+    return queue.is_parked(request.id)

@@ -1,0 +1,193 @@
+"""Flavor assignment: which flavor each resource of a workload gets (Kueue 0.19 pkg/scheduler/flavorassigner).
+
+Resources of one resource group get one flavor together; the flavors are tried in the queue's order, from where the
+last attempt stopped. A flavor may fit, fit after preemption, or not fit; `modes` says which outcome is taken.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from gpuconsole.model.queues import PreemptionPolicy
+from gpuconsole.model.resources import add
+from gpuconsole.scheduling.kueue import messages, modes
+from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult, Resume
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.matching import mismatch
+from gpuconsole.scheduling.kueue.modes import Mode, Outcome
+from gpuconsole.scheduling.kueue.preemption import possibility
+from gpuconsole.scheduling.kueue.requests import Request, ordered
+from gpuconsole.scheduling.kueue.rules import Group, QueueRules
+
+Nominated = Mapping[str, Mapping[str, str]]
+_Found = tuple[dict[str, Choice], list[str]]
+
+
+class Assigner:
+    """Assigns flavors to one workload; reads the context, changes nothing."""
+
+    def __init__(
+        self,
+        context: Context,
+        rules: QueueRules,
+        request: Request,
+        resume: Resume | None = None,
+        nominated: Nominated | None = None,
+    ) -> None:
+        self._context = context
+        self._rules = rules
+        self._request = request
+        self._resume = resume
+        self._nominated = nominated
+        """Flavors that a repeated assignment within the cycle is bound to."""
+
+    def assign(self, counts: Sequence[int] | None = None) -> Assignment:
+        """Find flavors by quota for the workload, or for smaller `counts` of its pods."""
+        assignment = Assignment()
+        results = self._results(counts)
+        for indices in self._groups():
+            members = [results[index] for index in indices]
+            choices, reasons = self._assign_group(indices, members, assignment.usage)
+            failed = False
+            for result in members:
+                result.reasons = reasons[:]
+                result.choices = {name: choices[name] for name in result.requests if name in choices}
+                if not result.requests and result.pod_set.topology is not None and result.pod_set.topology.group:
+                    result.choices = self._topology_choices(choices)
+                assignment.append(result)
+                failed = failed or bool(result.requests and not result.choices)
+            if failed:
+                break
+        return assignment
+
+    def _results(self, counts: Sequence[int] | None) -> list[PodSetResult]:
+        results = []
+        for index, request in enumerate(self._request.pod_sets):
+            count = request.count if counts is None or not request.count else counts[index]
+            requests = request.scaled(count)
+            if self._rules.covers_pods:
+                requests = ordered({**requests, "pods": count})
+            results.append(PodSetResult(request.pod_set, count, requests))
+        return results
+
+    def _groups(self) -> list[list[int]]:
+        """Indices of the pod sets that get one set of flavors together, in order of the first of each."""
+        groups: dict[str | int, list[int]] = {}
+        for index, request in enumerate(self._request.pod_sets):
+            topology = request.pod_set.topology
+            groups.setdefault(topology.group if topology is not None and topology.group else index, []).append(index)
+        return list(groups.values())
+
+    def _topology_choices(self, choices: Mapping[str, Choice]) -> dict[str, Choice]:
+        """A pod set of a topology group that asks for nothing is placed with the others."""
+        flavors = self._context.setup.flavors
+        return {name: choice for name, choice in choices.items() if flavors[choice.flavor].topology}
+
+    def _assign_group(self, indices: list[int], members: list[PodSetResult], assumed: Mapping[int, int]) -> _Found:
+        requests = members[0].requests if len(members) == 1 else ordered(add(*(m.requests for m in members)))
+        choices: dict[str, Choice] = {}
+        reasons: list[str] = []
+        for resource, amount in requests.items():
+            group = self._rules.group_of.get(resource)
+            if resource in choices or (group is None and (not amount or self._context.config.ignore_undeclared)):
+                continue
+            if group is None:
+                return {}, [messages.unavailable(resource)]
+            found, why = self._search(group, indices, requests, resource, assumed)
+            if not found:
+                return {}, why
+            choices.update(found)
+            reasons.extend(why)
+        return choices, reasons
+
+    def _search(
+        self, group: Group, indices: list[int], requests: Mapping[str, int], resource: str, assumed: Mapping[int, int]
+    ) -> _Found:
+        """Try the group's flavors in order; the choice for each of its resources, and why nothing better was found."""
+        fungibility = self._rules.queue.fungibility
+        fungible = self._context.gates.flavor_fungibility
+        wanted = [(name, amount) for name, amount in requests.items() if name in group.resources]
+        best: dict[str, Choice] = {}
+        best_outcome = modes.WORST
+        reasons: list[str] = []
+        tried = -1
+        for index in range(self._start(indices[0], resource), len(group.flavors)):
+            tried = index
+            why = self._excluded(group.flavors[index], indices, resource)
+            if why:
+                reasons.append(why)
+                continue
+            choices, outcome = self._try_flavor(group, index, wanted, assumed, reasons)
+            if fungible and modes.stops_search(outcome, fungibility):
+                best, best_outcome = choices, outcome
+                break
+            if modes.preferred(outcome, best_outcome, fungibility) if fungible else outcome[0] > best_outcome[0]:
+                best, best_outcome = choices, outcome
+            if not fungible and best_outcome[0] == Mode.FIT:
+                break
+        if fungible:
+            for choice in best.values():
+                choice.tried = tried if tried < len(group.flavors) - 1 else -1
+        return best, ([] if best_outcome[0] == Mode.FIT else reasons)
+
+    def _start(self, index: int, resource: str) -> int:
+        if self._resume is None or index >= len(self._resume) or not self._context.gates.flavor_fungibility:
+            return 0
+        return self._resume[index].get(resource, -1) + 1
+
+    def _excluded(self, flavor: str, indices: list[int], resource: str) -> str:
+        """Why the flavor is out of the question for these pod sets, or nothing."""
+        pod_sets = [self._request.pod_sets[index].pod_set for index in indices]
+        if self._nominated is not None and all(
+            self._nominated[pod_set.name].get(resource) != flavor for pod_set in pod_sets
+        ):
+            return messages.not_nominated(flavor, resource)
+        known = self._context.setup.flavors.get(flavor)
+        if known is None:
+            return f"flavor {flavor} not found"
+        return next((why for pod_set in pod_sets if (why := mismatch(pod_set.template, known))), "")
+
+    def _try_flavor(
+        self,
+        group: Group,
+        index: int,
+        wanted: Sequence[tuple[str, int]],
+        assumed: Mapping[int, int],
+        reasons: list[str],
+    ) -> tuple[dict[str, Choice], Outcome]:
+        """The outcome of a flavor is the worst over its resources; all are judged, even after one that does not fit."""
+        outcome = modes.BEST
+        choices: dict[str, Choice] = {}
+        for name, amount in wanted:
+            column = group.columns[index][name]
+            mode, height = self._fits(column, assumed.get(column, 0), amount, reasons)
+            if modes.preferred(outcome, (mode, height), self._rules.queue.fungibility):
+                outcome = (mode, height)
+            if outcome[0] != Mode.NO_FIT:
+                public = Mode.FIT if mode == Mode.FIT else Mode.PREEMPT
+                choices[name] = Choice(group.flavors[index], column, public, height)
+        return choices, outcome
+
+    def _fits(self, column: int, assumed: int, amount: int, reasons: list[str]) -> Outcome:
+        """Compare one amount with the quota (fitsResourceQuota); appends to `reasons` unless it fits now."""
+        node, usage = self._rules.node, self._context.accounts.usage
+        tree = usage.tree
+        at = node * tree.width + column
+        total = assumed + amount
+        if total > tree.potential[at]:
+            flavor, resource = tree.columns[column]
+            reasons.append(messages.exceeds_capacity(resource, flavor, assumed, amount, tree.potential[at]))
+            return Mode.NO_FIT, 0
+        height, may_reclaim = usage.borrowing_height(node, column, total)
+        available = max(0, usage.available(node, column))
+        if total <= available:
+            return Mode.FIT, height
+        flavor, resource = tree.columns[column]
+        reasons.append(messages.more_needed(resource, flavor, total - available))
+        if tree.nominal[at] >= total or may_reclaim or self._may_preempt_while_borrowing():
+            return possibility(self._context, self._rules, self._request, column, total)
+        return Mode.NO_FIT, height
+
+    def _may_preempt_while_borrowing(self) -> bool:
+        preemption = self._rules.queue.preemption
+        return preemption.borrow_within_cohort.policy != PreemptionPolicy.NEVER or (
+            self._context.config.fair_sharing and preemption.reclaim_within_cohort != PreemptionPolicy.NEVER
+        )

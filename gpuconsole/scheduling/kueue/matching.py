@@ -1,0 +1,39 @@
+"""Whether a flavor suits pods at all: its taints against their tolerations, its labels against their affinity.
+
+Kueue 0.19 flavorassigner.checkFlavorForPodSets.
+"""
+
+from collections.abc import Mapping
+
+from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.queues import ResourceFlavor
+from gpuconsole.scheduling.kueue import messages
+
+_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+
+
+def mismatch(template: PodTemplate, flavor: ResourceFlavor) -> str:
+    """Why pods of this template cannot use the flavor, or nothing."""
+    for taint in flavor.node_taints:
+        if taint.effect in _KEEPS_AWAY and not any(
+            toleration.tolerates(taint) for toleration in (*template.tolerations, *flavor.tolerations)
+        ):
+            return messages.untolerated(taint, flavor.name)
+    if flavor.node_labels and not matches_labels(template, flavor.node_labels):
+        return f"flavor {flavor.name} doesn't match node affinity"
+    return ""
+
+
+def matches_labels(template: PodTemplate, labels: Mapping[str, str]) -> bool:
+    """Evaluate node selector and required affinity, looking only at keys that the flavor's labels have.
+
+    The terms of an affinity are alternatives: one that says nothing about these keys makes all of them hold.
+    """
+    if any(key in labels and labels[key] != value for key, value in template.node_selector.items()):
+        return False
+    if template.affinity is None:
+        return True
+    terms = [[e for e in term.expressions if e.key in labels] for term in template.affinity]
+    if not all(terms):
+        return True
+    return not terms or any(all(expression.matches(labels) for expression in term) for term in terms)

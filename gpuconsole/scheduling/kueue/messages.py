@@ -1,0 +1,76 @@
+"""Kueue 0.19's texts, verbatim: what a waiting workload and a victim are told."""
+
+from collections.abc import Iterable, Sequence
+
+from gpuconsole.model.cluster import Taint
+from gpuconsole.model.decisions import Rule
+from gpuconsole.model.quantity import format_quantity
+from gpuconsole.model.workloads import Workload
+
+JOB_UID = "kueue.x-k8s.io/job-uid"
+
+OVERLAPPING_TARGETS = "Workload has overlapping preemption targets with another workload"
+NO_LONGER_FITS = "Workload no longer fits after processing another workload"
+FAILED_CHECKS = "The workload has failed admission checks"
+NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
+
+_DUE_TO = {
+    Rule.IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
+    Rule.IN_COHORT_RECLAMATION: "reclamation within the cohort",
+    Rule.IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
+    Rule.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclamation within the cohort while borrowing",
+}
+
+
+def exceeds_capacity(resource: str, flavor: str, assumed: int, request: int, capacity: int) -> str:
+    """No state of the cluster could give this much."""
+    before, now, most = (format_quantity(resource, amount) for amount in (assumed, request, capacity))
+    return (
+        f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests ({before})"
+        f" + current podset request ({now}) > maximum capacity ({most})"
+    )
+
+
+def more_needed(resource: str, flavor: str, missing: int) -> str:
+    amount = format_quantity(resource, missing)
+    return f"insufficient unused quota for {resource} in flavor {flavor}, {amount} more needed"
+
+
+def unavailable(resource: str) -> str:
+    return f"resource {resource} unavailable in ClusterQueue"
+
+
+def untolerated(taint: Taint, flavor: str) -> str:
+    """The taint as Go prints the struct: an empty value leaves two spaces."""
+    return f"untolerated taint {{{taint.key} {taint.value} {taint.effect} <nil>}} in flavor {flavor}"
+
+
+def not_nominated(flavor: str, resource: str) -> str:
+    return f"skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
+
+
+def assignment(reasons_by_pod_set: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """Why flavors could not be assigned, pod set by pod set; those without reasons are left out."""
+    return "; ".join(
+        f"couldn't assign flavors to pod set {name}: {', '.join(sorted(reasons))}"
+        for name, reasons in reasons_by_pod_set
+        if reasons
+    )
+
+
+def pending_preemption(message: str, victims: int) -> str:
+    return f"{message}. Pending the preemption of {victims} workload(s)"
+
+
+def preempted(preemptor: Workload, rule: Rule, preemptor_path: str, victim_path: str) -> str:
+    """The Preempted condition of a victim."""
+    uid = preemptor.uid or "UNKNOWN"
+    job = preemptor.labels.get(JOB_UID) or preemptor.job_uid or "UNKNOWN"
+    return (
+        f"Preempted to accommodate a workload (UID: {uid}, JobUID: {job}) due to {_DUE_TO[rule]};"
+        f" preemptor path: {preemptor_path}; preemptee path: {victim_path}"
+    )
+
+
+def failed_assignment(pod_set: str, error: str) -> str:
+    return f"failed to assign flavors to pod set {pod_set}: {error}"

@@ -1,0 +1,92 @@
+"""Nomination: what a head would get, at full size or, where it allows that, with fewer pods.
+
+Kueue 0.19 scheduler.nominate, getAssignments and flavorassigner.PodSetReducer.
+"""
+
+from collections.abc import Sequence
+
+from gpuconsole.scheduling.kueue import messages
+from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.flavors import Assigner, Nominated
+from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.pending import Requeue
+from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
+from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.rules import QueueRules
+
+Proposal = tuple[Assignment, list[Target]]
+
+
+def nominate(context: Context, entry: Entry, resume: Resume | None) -> bool:
+    """Fill in what the entry would get. False if it cannot be considered at all; its message says why."""
+    workload = entry.request.workload
+    if any(check.state in ("Retry", "Rejected") for check in workload.checks):
+        entry.message = messages.FAILED_CHECKS
+        return False
+    if not context.setup.matches_namespace(entry.rules.queue, workload.namespace):
+        entry.message = messages.NAMESPACE_MISMATCH
+        entry.requeue = Requeue.NAMESPACE_MISMATCH
+        return False
+    entry.record(*propose(context, entry.rules, entry.request, resume))
+    return True
+
+
+def propose(
+    context: Context,
+    rules: QueueRules,
+    request: Request,
+    resume: Resume | None = None,
+    nominated: Nominated | None = None,
+) -> Proposal:
+    """Flavors for the workload and whom it would have to evict; with fewer pods if at full size there is neither."""
+    assigner = Assigner(context, rules, request, resume, nominated)
+    assignment = assigner.assign()
+    targets = _targets(context, rules, request, assignment)
+    if not _viable(assignment, targets) and context.gates.partial_admission:
+        reduced = _reduce(context, rules, request, assigner)
+        if reduced is not None:
+            return reduced
+    return assignment, targets
+
+
+def _viable(assignment: Assignment, targets: list[Target]) -> bool:
+    return assignment.mode == Mode.FIT or bool(targets)
+
+
+def _targets(context: Context, rules: QueueRules, request: Request, assignment: Assignment) -> list[Target]:
+    if assignment.mode != Mode.PREEMPT:
+        return []
+    return find_targets(Search(context, rules, request, assignment.needing_preemption, assignment.preemption_uses))
+
+
+def _reduce(context: Context, rules: QueueRules, request: Request, assigner: Assigner) -> Proposal | None:
+    """The largest size that fits or can preempt, by binary search over how much is taken off all pod sets together.
+
+    As in Kueue the answer counts only if the last size that was found good is the one the search ends at.
+    """
+    pod_sets = [need.pod_set for need in request.pod_sets]
+    spare = [p.count - (p.min_count if p.min_count is not None else p.count) for p in pod_sets]
+    total = sum(spare)
+    if not total:
+        return None
+    low, high = 0, total + 1
+    good: tuple[int, Proposal] | None = None
+    while low < high:
+        middle = (low + high) // 2
+        counts = [p.count - d * middle // total for p, d in zip(pod_sets, spare, strict=True)]
+        proposal = _try_counts(context, rules, request, assigner, counts)
+        if proposal is not None:
+            good, high = (middle, proposal), middle
+        else:
+            low = middle + 1
+    return good[1] if good is not None and good[0] == low else None
+
+
+def _try_counts(
+    context: Context, rules: QueueRules, request: Request, assigner: Assigner, counts: Sequence[int]
+) -> Proposal | None:
+    assignment = assigner.assign(counts)
+    targets = _targets(context, rules, request, assignment)
+    return (assignment, targets) if _viable(assignment, targets) else None

@@ -1,0 +1,6 @@
+"""Preemption: whose quota a workload may take (Kueue 0.19 pkg/scheduler/preemption)."""
+
+from gpuconsole.scheduling.kueue.preemption.oracle import find_targets, possibility
+from gpuconsole.scheduling.kueue.preemption.search import Search, Target
+
+__all__ = ["Search", "Target", "find_targets", "possibility"]

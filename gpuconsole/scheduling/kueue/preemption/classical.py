@@ -1,0 +1,62 @@
+"""Classical preemption: remove candidates in order until the preemptor fits, then put back whom it does not need.
+
+Kueue 0.19 preemption.classicalPreemptions.
+"""
+
+from gpuconsole.model.queues import PreemptionPolicy
+from gpuconsole.scheduling.kueue.preemption.candidates import RULES, Candidate, Candidates, Variant, collect
+from gpuconsole.scheduling.kueue.preemption.search import Search, Target, fill_back
+
+
+def classical_targets(search: Search) -> list[Target]:
+    """The victims of the first attempt that makes room, or nobody."""
+    candidates = collect(search)
+    ordered = candidates.in_order()
+    for borrowing in _attempts(search, candidates):
+        targets = _attempt(search, ordered, borrowing)
+        if targets:
+            return targets
+    return []
+
+
+def _attempts(search: Search, candidates: Candidates) -> tuple[bool, ...]:
+    """Whether to let the preemptor borrow, in the order of the attempts.
+
+    Without borrowing there may be more candidates (those that only a queue within its quota may reclaim from).
+    """
+    forbidden = search.rules.queue.preemption.borrow_within_cohort.policy == PreemptionPolicy.NEVER
+    others = candidates.hierarchical or candidates.priority
+    if not others or (forbidden and not _under_nominal(search)):
+        return (True,)
+    if forbidden and not candidates.hierarchical:
+        return False, True
+    return True, False
+
+
+def _under_nominal(search: Search) -> bool:
+    """True if the preemptor's queue uses less than its nominal quota in every column that is short."""
+    tree, node = search.usage.tree, search.rules.node
+    return all(search.usage.used(node, column) < tree.nominal[node * tree.width + column] for column in search.columns)
+
+
+def _attempt(search: Search, ordered: list[Candidate], borrowing: bool) -> list[Target]:
+    accounts = search.context.accounts
+    targets: list[Target] = []
+    with accounts.trial():
+        for candidate in ordered:
+            if not _valid(search, candidate, borrowing):
+                continue
+            accounts.remove(candidate.holding)
+            targets.append(Target(candidate.holding, RULES[candidate.variant]))
+            if search.fits(borrowing=borrowing):
+                return fill_back(search, targets, borrowing=borrowing)
+    return []
+
+
+def _valid(search: Search, candidate: Candidate, borrowing: bool) -> bool:
+    """Candidates of other queues count only while their queue, and the cohorts up to the common one, borrow."""
+    if candidate.variant is Variant.WITHIN_QUEUE:
+        return True
+    if borrowing and candidate.variant is Variant.RECLAIM_WITHOUT_BORROWING:
+        return False
+    return not any(search.usage.within(node, search.columns) for node in candidate.below)

@@ -1,0 +1,67 @@
+"""One search for victims: who needs what, whether it fits by now, and the set of victims made minimal."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gpuconsole.model.decisions import Rule
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.requests import Holding, Request
+from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.usage import UsageTree
+
+
+class Target(Struct, frozen=True):
+    """A victim, and the rule that allows it."""
+
+    holding: Holding
+    rule: Rule
+
+
+class Search:
+    """What a preemptor needs, and in which columns somebody has to make room for it."""
+
+    __slots__ = ("columns", "context", "request", "rules", "uses")
+
+    def __init__(
+        self,
+        context: Context,
+        rules: QueueRules,
+        request: Request,
+        columns: frozenset[int],
+        uses: Sequence[tuple[int, int]],
+    ) -> None:
+        self.context = context
+        self.rules = rules
+        self.request = request
+        self.columns = columns
+        self.uses = uses
+
+    @property
+    def usage(self) -> UsageTree:
+        return self.context.accounts.usage
+
+    def fits(self, *, borrowing: bool) -> bool:
+        """True if the preemptor fits now; without `borrowing` also within its own queue's nominal quota."""
+        node, usage = self.rules.node, self.usage
+        if not borrowing and any(usage.over(node, column, amount) for column, amount in self.uses):
+            return False
+        return usage.fits(node, self.uses)
+
+
+def fill_back(search: Search, targets: list[Target], *, borrowing: bool) -> list[Target]:
+    """Put victims back, last chosen first, as long as the preemptor still fits; the last one chosen stays a victim.
+
+    The accounts must have all targets removed. The last target takes the place of one that is put back, so the order
+    changes as in Kueue; the set is what matters.
+    """
+    accounts = search.context.accounts
+    targets = targets[:]
+    for index in range(len(targets) - 2, -1, -1):
+        accounts.add(targets[index].holding)
+        if search.fits(borrowing=borrowing):
+            targets[index] = targets[-1]
+            targets.pop()
+        else:
+            accounts.remove(targets[index].holding)
+    return targets

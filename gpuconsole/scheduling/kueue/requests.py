@@ -1,0 +1,201 @@
+"""What a workload asks for and what it holds, computed once and shared by every fork (Kueue 0.19 pkg/workload Info).
+
+A `Request` belongs to a workload that waits, a `Holding` to one that holds quota. Both are frozen: a change of the
+workload makes a new one.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.model.clock import MILLISECOND, Time
+from gpuconsole.model.resources import Resources, scale
+from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.scheduling.kueue.conditions import EVICTED, PREEMPTED, QUOTA_RESERVED
+from gpuconsole.scheduling.kueue.config import KueueConfig
+
+PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
+
+Order = tuple[int, Time, str]
+"""Place in a queue: priority descending, then queue-order timestamp, then uid."""
+
+
+@cache
+def resource_rank(name: str) -> tuple[int, str]:
+    """The order in which Kueue visits resources: by the 64-bit FNV-1a hash of their name."""
+    value = 0xCBF29CE484222325
+    for byte in name.encode():
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return value, name
+
+
+class PodSetRequest(Struct, frozen=True):
+    """One pod set's needs; `total` is `per_pod` times `count`, in the order in which resources are visited."""
+
+    pod_set: PodSet
+    count: int
+    per_pod: Resources
+    total: Resources
+
+    def scaled(self, count: int) -> Resources:
+        """The needs of another number of pods; a pod set without pods stays without."""
+        return self.total if count == self.count or not self.count else scale(self.per_pod, count)
+
+
+class Request:
+    """A waiting workload as the scheduler sees it. Frozen by convention; the shape is computed on first use."""
+
+    __slots__ = ("_shape", "cluster_queue", "id", "order", "pod_sets", "priority", "timestamp", "workload")
+
+    def __init__(self, workload: Workload, id: int, cluster_queue: str, config: KueueConfig) -> None:
+        self.workload = workload
+        self.id = id
+        self.cluster_queue = cluster_queue
+        self.priority = effective_priority(workload, config)
+        self.timestamp = queue_timestamp(workload, config)
+        self.pod_sets = tuple(_pod_set_request(workload, pod_set, config) for pod_set in workload.pod_sets)
+        self.order: Order = (-self.priority, self.timestamp, workload.uid)
+        self._shape: bytes | None = None
+
+    def updated(self, workload: Workload) -> "Request":
+        """The same request for a workload that changed in nothing that scheduling looks at."""
+        twin = Request.__new__(Request)
+        twin.workload = workload
+        twin.id, twin.cluster_queue = self.id, self.cluster_queue
+        twin.priority, twin.timestamp, twin.order = self.priority, self.timestamp, self.order
+        twin.pod_sets, twin._shape = self.pod_sets, self._shape
+        return twin
+
+    @property
+    def shape(self) -> bytes:
+        """Equal for workloads that the scheduler cannot tell apart (SchedulingEquivalenceHashing)."""
+        if self._shape is None:
+            shapes = [_pod_set_shape(request) for request in self.pod_sets]
+            self._shape = msgspec.json.encode((self.priority, shapes), order="deterministic")
+        return self._shape
+
+
+class Holding(Struct, frozen=True, kw_only=True):
+    """A workload that holds quota. `uses` are its amounts by column of the quota tree, `columns` every one it names."""
+
+    workload: Workload
+    id: int
+    cluster_queue: str
+    priority: int
+    timestamp: Time
+    reserved_at: Time
+    """When its quota was reserved; the scheduler's assumption has the time of its cycle."""
+    evicted: bool
+    uses: tuple[tuple[int, int], ...]
+    columns: frozenset[int]
+    places: "tuple[Place, ...]" = ()
+
+    @property
+    def key(self) -> str:
+        return self.workload.key
+
+    @property
+    def order(self) -> tuple[int, Time, str]:
+        """Victims of one queue in the order in which they are chosen: lowest priority, newest, uid."""
+        return self.priority, -self.reserved_at, self.workload.uid
+
+
+class Place(Struct, frozen=True):
+    """Pods of one pod set in one topology domain: what they use there, with `pods` counted."""
+
+    flavor: str
+    values: tuple[str, ...]
+    count: int
+    per_pod: Resources
+
+
+def effective_priority(workload: Workload, config: KueueConfig) -> int:
+    """spec.priority, plus the boost annotation where that gate is on."""
+    boost = workload.annotations.get(PRIORITY_BOOST, "") if config.enabled("PriorityBoost") else ""
+    try:
+        return workload.priority + int(boost or 0)
+    except ValueError:
+        return workload.priority
+
+
+def queue_timestamp(workload: Workload, config: KueueConfig) -> Time:
+    """When the workload counts as queued: its creation, or the eviction that sent it back (GetQueueOrderTimestamp)."""
+    evicted = workload.condition(EVICTED)
+    if evicted is not None and evicted.status:
+        timeout = evicted.reason == "PodsReadyTimeout" and config.requeuing_timestamp == "Eviction"
+        if timeout or evicted.reason == "AdmissionCheck":
+            return evicted.since
+    if not config.enabled("PrioritySortingWithinCohort"):
+        preempted = workload.condition(PREEMPTED)
+        if preempted is not None and preempted.status and preempted.reason == "InCohortReclaimWhileBorrowing":
+            return preempted.since + MILLISECOND
+    return workload.created
+
+
+def current_count(workload: Workload, pod_set: PodSet, config: KueueConfig) -> int:
+    """How many pods still need quota: those reported as reclaimable do not."""
+    if not workload.reclaimable or not config.enabled("ReclaimablePods"):
+        return pod_set.count
+    return max(0, pod_set.count - workload.reclaimable.get(pod_set.name, 0))
+
+
+def reserved_at(workload: Workload, now: Time) -> Time:
+    condition = workload.condition(QUOTA_RESERVED)
+    return condition.since if condition is not None and condition.status else now
+
+
+def ordered(resources: Mapping[str, int]) -> dict[str, int]:
+    """The same amounts in the order in which Kueue visits resources."""
+    return {name: resources[name] for name in sorted(resources, key=resource_rank)}
+
+
+def admitted_usage(workload: Workload, config: KueueConfig) -> Iterable[tuple[str, str, int]]:
+    """(flavor, resource, amount) that a workload with quota uses; reclaimable pods have given theirs back."""
+    if workload.admission is None:
+        return
+    counts = {pod_set.name: current_count(workload, pod_set, config) for pod_set in workload.pod_sets}
+    for assignment in workload.admission.pod_sets:
+        count = counts.get(assignment.name, assignment.count)
+        for resource, flavor in assignment.flavors.items():
+            amount = assignment.usage.get(resource, 0)
+            if count < assignment.count:
+                amount = amount // assignment.count * count
+            yield flavor, resource, amount
+
+
+def _pod_set_request(workload: Workload, pod_set: PodSet, config: KueueConfig) -> PodSetRequest:
+    prefixes = config.exclude_resource_prefixes
+    per_pod = {
+        name: max(0, amount)
+        for name, amount in pod_set.template.requests.items()
+        if not prefixes or not name.startswith(prefixes)
+    }
+    per_pod = ordered(per_pod)
+    count = current_count(workload, pod_set, config)
+    return PodSetRequest(pod_set, count, per_pod, scale(per_pod, count))
+
+
+def _pod_set_shape(request: PodSetRequest) -> tuple[Any, ...]:
+    """What of a pod set the scheduler looks at; labels, images and names of containers are not part of it."""
+    pod_set, template = request.pod_set, request.pod_set.template
+    return (
+        pod_set.name,
+        request.count,
+        pod_set.min_count,
+        request.total,
+        pod_set.topology,
+        [container.requests for container in template.containers],
+        [container.requests for container in template.init_containers],
+        template.node_selector,
+        template.affinity,
+        template.preferred,
+        template.tolerations,
+        template.runtime_class,
+        template.priority,
+        template.spread,
+        template.overhead,
+        template.resource_claims,
+    )

@@ -1,0 +1,32 @@
+"""Capacity kept for a head that needs preemption but finds nobody to preempt, so that later entries cannot take it.
+
+Kueue 0.19 scheduler.reserveCapacityForUnreclaimablePreempt.
+"""
+
+from gpuconsole.model.queues import PreemptionPolicy
+from gpuconsole.scheduling.kueue.assignment import Assignment
+from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.usage import UsageTree
+
+
+def can_always_reclaim(rules: QueueRules) -> bool:
+    """A queue that may reclaim from anybody needs nothing kept."""
+    return rules.queue.preemption.reclaim_within_cohort == PreemptionPolicy.ANY
+
+
+def capacity_to_reserve(usage: UsageTree, rules: QueueRules, assignment: Assignment) -> list[tuple[int, int]]:
+    """What to count as used: within the nominal quota, or up to the borrowing limit if the entry borrows."""
+    return [
+        (column, _reserve(usage, rules, column, amount, bool(assignment.borrows)))
+        for column, amount in assignment.usage.items()
+    ]
+
+
+def _reserve(usage: UsageTree, rules: QueueRules, column: int, amount: int, borrowing: bool) -> int:
+    tree = usage.tree
+    at = rules.node * tree.width + column
+    free = tree.nominal[at] - usage.usage[at]
+    if not borrowing:
+        return max(0, min(amount, free))
+    limit = tree.borrowing_limit[at]
+    return amount if limit is None else min(amount, free + limit)

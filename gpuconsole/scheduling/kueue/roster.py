@@ -1,0 +1,94 @@
+"""Every workload of a session by integer id: who waits in which queue, who holds quota.
+
+`Roster` mutates. A fork shares everything and copies a queue, or a queue's holdings, only when it first changes it.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.pending import PendingQueue
+from gpuconsole.scheduling.kueue.requests import Holding, Request
+
+Record = Request | Holding | Workload
+"""A workload that waits, one that holds quota, or one that can do neither now (no queue takes it)."""
+
+
+class Roster:
+    """Workloads by id. Mutates by its methods only; `fork` gives an independent twin."""
+
+    __slots__ = ("_holdings", "_ids", "_ids_shared", "_own_holdings", "_own_queues", "_queues", "records")
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+        self._ids_shared = False
+        self.records: list[Record | None] = []
+        """By id; None for those that are gone."""
+        self._queues: dict[str, PendingQueue] = {}
+        self._own_queues: set[str] = set()
+        self._holdings: dict[str, dict[int, Holding]] = {}
+        self._own_holdings: set[str] = set()
+
+    def fork(self) -> "Roster":
+        twin = Roster()
+        twin._ids = self._ids
+        twin._ids_shared = self._ids_shared = True
+        twin.records = self.records[:]
+        twin._queues, twin._holdings = self._queues.copy(), self._holdings.copy()
+        self._own_queues, self._own_holdings = set(), set()
+        return twin
+
+    def id_of(self, key: str) -> int:
+        """The number of a workload; one that is new gets the next."""
+        number = self._ids.get(key)
+        if number is None:
+            if self._ids_shared:
+                self._ids, self._ids_shared = self._ids.copy(), False
+            number = self._ids[key] = len(self.records)
+            self.records.append(None)
+        return number
+
+    def find(self, key: str) -> Record | None:
+        number = self._ids.get(key)
+        return None if number is None else self.records[number]
+
+    @property
+    def holdings(self) -> Mapping[str, Mapping[int, Holding]]:
+        """ClusterQueue → id → who holds quota there."""
+        return self._holdings
+
+    def hold(self, holding: Holding) -> None:
+        self.records[holding.id] = holding
+        name = holding.cluster_queue
+        if name not in self._own_holdings:
+            self._holdings[name] = self._holdings.get(name, {}).copy()
+            self._own_holdings.add(name)
+        self._holdings[name][holding.id] = holding
+
+    def drop_holding(self, holding: Holding) -> None:
+        name = holding.cluster_queue
+        if name not in self._own_holdings:
+            self._holdings[name] = self._holdings[name].copy()
+            self._own_holdings.add(name)
+        del self._holdings[name][holding.id]
+        self.records[holding.id] = None
+
+    def add_queue(self, name: str, queue: PendingQueue) -> None:
+        self._queues[name] = queue
+        self._own_queues.add(name)
+
+    def drop_queue(self, name: str) -> None:
+        self._queues.pop(name, None)
+
+    def queue(self, name: str) -> PendingQueue:
+        """A ClusterQueue's queue, to be changed."""
+        if name not in self._own_queues:
+            self._queues[name] = self._queues[name].copy()
+            self._own_queues.add(name)
+        return self._queues[name]
+
+    def look_at(self, name: str) -> PendingQueue | None:
+        """A ClusterQueue's queue, only to be read."""
+        return self._queues.get(name)
+
+    def all(self) -> Iterable[Record]:
+        return (record for record in self.records if record is not None)

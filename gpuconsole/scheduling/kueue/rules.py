@@ -1,0 +1,136 @@
+"""All that admission depends on except the workloads: quotas, flavors, queues, namespaces. Frozen, shared by forks.
+
+`Setup` compiles the objects once; names become numbers of the quota tree (Kueue 0.19 cache/scheduler/clusterqueue.go).
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import NO_LABELS, Namespace, Node
+from gpuconsole.model.quantity import PODS
+from gpuconsole.model.queues import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    PreemptionPolicy,
+    ResourceFlavor,
+    StopPolicy,
+    Topology,
+)
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.tree import Column, QuotaTree
+
+
+class Objects(Struct):
+    """The configuration objects by table and key. Mutated by its owner only, until `Setup` compiles it."""
+
+    namespaces: dict[str, Namespace] = {}
+    topologies: dict[str, Topology] = {}
+    nodes: dict[str, Node] = {}
+    flavors: dict[str, ResourceFlavor] = {}
+    admission_checks: dict[str, AdmissionCheck] = {}
+    cohorts: dict[str, Cohort] = {}
+    cluster_queues: dict[str, ClusterQueue] = {}
+    local_queues: dict[str, LocalQueue] = {}
+
+    def copy(self) -> "Objects":
+        return Objects(*(getattr(self, name).copy() for name in self.__struct_fields__))
+
+
+class Group:
+    """A resource group: its resources get one flavor together."""
+
+    __slots__ = ("columns", "flavors", "resources")
+
+    def __init__(self, resources: Iterable[str], flavors: tuple[str, ...], numbers: Mapping[Column, int]) -> None:
+        self.resources = frozenset(resources)
+        self.flavors = flavors
+        self.columns = [{resource: numbers[flavor, resource] for resource in self.resources} for flavor in flavors]
+        """For each flavor: resource → column."""
+
+
+class QueueRules:
+    """One ClusterQueue, compiled."""
+
+    __slots__ = ("active", "group_of", "groups", "name", "node", "path_text", "queue", "tas_only", "within_cohort")
+
+    def __init__(self, queue: ClusterQueue, active: bool, tas_only: bool, tree: QuotaTree) -> None:
+        self.queue = queue
+        self.name = queue.name
+        self.active = active
+        self.tas_only = tas_only
+        """Every flavor of the queue has a topology, so every workload in it is placed by topology."""
+        self.node = tree.queues.get(queue.name, -1)
+        self.groups = tuple(
+            Group(group.covered_resources, tuple(flavor.name for flavor in group.flavors), tree.numbers)
+            for group in queue.resource_groups
+        )
+        self.group_of = {resource: group for group in reversed(self.groups) for resource in group.resources}
+        path = tree.paths[self.node] if self.node >= 0 else ()
+        self.within_cohort = bool(path)
+        self.path_text = "".join(f"/{tree.names[node]}" for node in (*reversed(path), self.node))
+
+    @property
+    def covers_pods(self) -> bool:
+        return PODS in self.group_of
+
+    @property
+    def may_preempt_while_borrowing(self) -> bool:
+        return self.queue.preemption.borrow_within_cohort.policy != PreemptionPolicy.NEVER
+
+
+class Setup:
+    """The compiled configuration. Frozen after construction."""
+
+    __slots__ = ("flavors", "most_flavors", "objects", "queues", "tree")
+
+    def __init__(self, objects: Objects, config: KueueConfig, columns: Iterable[Column] = ()) -> None:
+        self.objects = objects
+        self.flavors = objects.flavors
+        covered = [
+            (flavor.name, resource)
+            for queue in objects.cluster_queues.values()
+            for group in queue.resource_groups
+            for flavor in group.flavors
+            for resource in group.covered_resources
+        ]
+        self.tree = QuotaTree(objects.cluster_queues, objects.cohorts, [*columns, *covered])
+        self.queues = {
+            name: QueueRules(queue, self._active(queue), self._tas_only(queue), self.tree)
+            for name, queue in objects.cluster_queues.items()
+        }
+        self.most_flavors = max((len(g.flavors) for r in self.queues.values() for g in r.groups), default=0)
+        """Length of the longest list of flavors that one resource may be given."""
+
+    def cluster_queue_of(self, local_queue: str) -> str:
+        """The ClusterQueue behind a LocalQueue that takes workloads, or nothing."""
+        queue = self.objects.local_queues.get(local_queue)
+        if queue is None or queue.stop_policy != StopPolicy.NONE or queue.cluster_queue not in self.queues:
+            return ""
+        return queue.cluster_queue
+
+    def matches_namespace(self, queue: ClusterQueue, namespace: str) -> bool:
+        """True if the queue's selector takes the namespace; one that is not known has no labels."""
+        known = self.objects.namespaces.get(namespace)
+        labels = known.labels if known is not None else NO_LABELS
+        return queue.namespace_selector is not None and queue.namespace_selector.matches(labels)
+
+    def _active(self, queue: ClusterQueue) -> bool:
+        flavors = [flavor.name for group in queue.resource_groups for flavor in group.flavors]
+        checks = [self.objects.admission_checks.get(rule.name) for rule in queue.checks]
+        return (
+            queue.stop_policy == StopPolicy.NONE
+            and queue.name in self.tree.queues
+            and all(name in self.flavors for name in flavors)
+            and all(check is not None and check.active for check in checks)
+            and all(self._topology_known(self.flavors[name]) for name in flavors)
+        )
+
+    def _topology_known(self, flavor: ResourceFlavor) -> bool:
+        return not flavor.topology or flavor.topology in self.objects.topologies
+
+    def _tas_only(self, queue: ClusterQueue) -> bool:
+        flavors = [self.flavors.get(flavor.name) for group in queue.resource_groups for flavor in group.flavors]
+        return bool(flavors) and all(flavor is not None and flavor.topology for flavor in flavors)

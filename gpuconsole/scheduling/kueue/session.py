@@ -1,0 +1,132 @@
+"""The admission engine as a session: objects go in by `apply`, decisions come out of `run_cycle`.
+
+The session keeps no clock and no chance: time is an argument, and the same calls give the same decisions. It knows
+workloads by what was applied, and assumes its own admissions until they are applied back.
+"""
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.decisions import AdmissionDecision, Pending
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue import changes, cycle
+from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
+from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.state import State
+from gpuconsole.scheduling.kueue.usage import UsageTree
+from gpuconsole.scheduling.kueue.workloads import backoff_ended, leave, place
+
+
+class Session:
+    """Kueue's scheduler with its queues and its cache. Mutates; `fork` gives an independent twin."""
+
+    def __init__(self, config: KueueConfig = DEFAULT) -> None:
+        self._state = State(config)
+
+    @property
+    def config(self) -> KueueConfig:
+        return self._state.config
+
+    def apply(self, thing: Object, now: Time) -> None:
+        """Take in an object that appeared or changed; kinds that admission does not look at are ignored."""
+        table = TABLES[type(thing)]
+        if isinstance(thing, Workload):
+            place(self._at(now), thing)
+        elif table in changes.TABLES:
+            self._state.now = max(self._state.now, now)
+            changes.store(self._state, table, thing.key, thing)
+
+    def delete(self, table: str, key: str, now: Time) -> None:
+        """An object is gone; `table` as in `model.objects.TABLES`."""
+        if table == "workloads":
+            leave(self._at(now), key)
+        elif table in changes.TABLES:
+            self._state.now = max(self._state.now, now)
+            changes.store(self._state, table, key, None)
+
+    def run_cycle(self, now: Time) -> list[AdmissionDecision]:
+        """Try the head of every open queue once; the decisions in the order in which they were taken."""
+        return cycle.run_cycle(self._at(now))
+
+    @property
+    def progressed(self) -> bool:
+        """False if another cycle would decide what the last one did, as long as nothing is applied.
+
+        True after a cycle that admitted, preempted or parked somebody, and while some head has flavors left to try.
+        """
+        state = self._state
+        return not state.idle or (bool(state.progress) and state.idle <= state.setup.most_flavors)
+
+    @property
+    def has_active(self) -> bool:
+        """True if some queue that is open has a workload that would be tried."""
+        state = self._settled
+        return any(cycle.head(state, rules) is not None for rules in state.setup.queues.values())
+
+    @property
+    def wake_due(self) -> bool:
+        """Something happened that may let parked workloads in; `wake` moves them back."""
+        return bool(self._state.due)
+
+    def wake(self, now: Time) -> None:
+        """Move the parked workloads of every tree in which something happened back to their queues."""
+        state = self._at(now)
+        woken = dict.fromkeys(name for due in state.due for name in state.tree_of(due))
+        state.due.clear()
+        for name in woken:
+            self._wake_queue(state.setup.queues[name])
+
+    @property
+    def next_requeue(self) -> Time | None:
+        """The earliest end of a backoff, if any."""
+        return min(self._state.backoffs.values(), default=None)
+
+    def pending(self, cluster_queue: str) -> list[Pending]:
+        """Everything that waits in a ClusterQueue, in queue order, parked workloads included."""
+        queue = self._settled.roster.look_at(cluster_queue)
+        listing = queue.listing() if queue is not None else []
+        return [Pending(request.workload, place, parked) for place, (request, parked) in enumerate(listing, start=1)]
+
+    def parked(self, workload: str) -> bool:
+        """True if the workload waits until its tree wakes."""
+        record = self._settled.roster.find(workload)
+        if not isinstance(record, Request):
+            return False
+        queue = self._state.roster.look_at(record.cluster_queue)
+        return queue is not None and queue.is_parked(record.id)
+
+    @property
+    def tree(self) -> UsageTree:
+        """Usage and quotas by node and column; to be read, not changed."""
+        return self._settled.accounts.usage
+
+    def available(self, cluster_queue: str, flavor: str, resource: str) -> int:
+        """How much this queue could use now without preemption, in base units; 0 where nothing is known."""
+        usage = self.tree
+        node, column = usage.tree.queues.get(cluster_queue), usage.tree.numbers.get((flavor, resource))
+        if node is None or column is None:
+            return 0
+        return max(0, usage.available(node, column))
+
+    def fork(self) -> "Session":
+        """A session that starts equal and never touches this one."""
+        twin = Session.__new__(Session)
+        twin._state = self._state.fork()
+        return twin
+
+    @property
+    def _settled(self) -> State:
+        changes.settle(self._state)
+        return self._state
+
+    def _at(self, now: Time) -> State:
+        self._state.now = max(self._state.now, now)
+        return self._settled
+
+    def _wake_queue(self, rules: QueueRules) -> None:
+        state, selector = self._state, rules.queue.namespace_selector
+        all_match = selector is not None and not selector.match_labels and not selector.match_expressions
+        state.roster.queue(rules.name).wake(
+            lambda request: backoff_ended(request.workload, state.now),
+            None if all_match else lambda r: state.setup.matches_namespace(rules.queue, r.workload.namespace),
+        )

@@ -1,0 +1,130 @@
+"""All that a session knows, and how it is forked and brought up to date after the configuration changed.
+
+`State` mutates; the modules beside it change it: `workloads` for workloads, `changes` for everything else.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.scheduling.kueue.accounts import Accounts
+from gpuconsole.scheduling.kueue.assignment import Resume
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.context import Context, Gates
+from gpuconsole.scheduling.kueue.roster import Roster
+from gpuconsole.scheduling.kueue.rules import Objects, Setup
+from gpuconsole.scheduling.kueue.tree import Column
+from gpuconsole.scheduling.kueue.usage import UsageTree
+
+
+class Progress(Struct, frozen=True):
+    """Where a workload's search for flavors goes on, and when that was recorded."""
+
+    resume: Resume
+    generation: int
+    """Of its ClusterQueue: grows with every change of who holds quota there, or of quotas in its tree."""
+    cycle: int
+    shape: bytes
+
+
+class State:
+    """The data of a session. Mutates; `fork` shares what neither side will change in place."""
+
+    __slots__ = (
+        "_objects_shared",
+        "accounts",
+        "backoffs",
+        "config",
+        "cycles",
+        "due",
+        "gates",
+        "generations",
+        "idle",
+        "now",
+        "objects",
+        "progress",
+        "requoted",
+        "roster",
+        "setup",
+        "stale",
+    )
+
+    def __init__(self, config: KueueConfig) -> None:
+        self.config = config
+        self.gates = Gates(config)
+        self.objects = Objects()
+        self._objects_shared = False
+        self.setup = Setup(Objects(), config)
+        self.stale = False
+        """The objects changed since the setup was compiled; `changes.settle` brings it up to date."""
+        self.accounts = Accounts(UsageTree(self.setup.tree))
+        self.roster = Roster()
+        self.progress: dict[int, Progress] = {}
+        """By workload id, only where flavors are left to try."""
+        self.generations: dict[str, int] = {}
+        """ClusterQueue → how often what it can give changed."""
+        self.due: dict[str, None] = {}
+        """ClusterQueues whose trees are to be woken."""
+        self.requoted: dict[str, None] = {}
+        """ClusterQueues in whose trees quotas changed since the setup was compiled."""
+        self.backoffs: dict[int, Time] = {}
+        """When parked workloads may be tried again, by id."""
+        self.cycles = 0
+        self.idle = 0
+        """How many cycles in a row decided nothing."""
+        self.now: Time = 0
+        """The latest time that was passed in."""
+
+    def fork(self) -> "State":
+        twin = State.__new__(State)
+        twin.config, twin.gates = self.config, self.gates
+        twin.objects = self.objects
+        twin._objects_shared = self._objects_shared = True
+        twin.setup, twin.stale = self.setup, self.stale
+        twin.accounts, twin.roster = self.accounts.copy(), self.roster.fork()
+        twin.progress, twin.generations = self.progress.copy(), self.generations.copy()
+        twin.due, twin.backoffs, twin.cycles = self.due.copy(), self.backoffs.copy(), self.cycles
+        twin.requoted = self.requoted.copy()
+        twin.idle, twin.now = self.idle, self.now
+        return twin
+
+    def own_objects(self) -> Objects:
+        """The configuration, to be changed."""
+        if self._objects_shared:
+            self.objects, self._objects_shared = self.objects.copy(), False
+        self.stale = True
+        return self.objects
+
+    def compile(self, extra: Iterable[Column] = ()) -> None:
+        """Build the setup and the accounts anew; columns keep their numbers."""
+        self.setup = Setup(self.objects, self.config, [*self.setup.tree.columns, *extra])
+        self.accounts = Accounts(UsageTree(self.setup.tree))
+        for holdings in self.roster.holdings.values():
+            for holding in holdings.values():
+                self.accounts.add(holding)
+        self.stale = False
+
+    def bump(self, cluster_queue: str) -> None:
+        """What the queue can give changed: searches for flavors that were recorded earlier start anew."""
+        self.generations[cluster_queue] = self.generations.get(cluster_queue, 0) + 1
+
+    def context(self) -> Context:
+        """What the next cycle works on; the accounts are a copy."""
+        return Context(
+            config=self.config,
+            gates=self.gates,
+            setup=self.setup,
+            accounts=self.accounts.copy(),
+            holdings=self.roster.holdings,
+            now=self.now,
+            number=self.cycles,
+        )
+
+    def tree_of(self, cluster_queue: str) -> Iterable[str]:
+        """All ClusterQueues in the tree of one, itself included."""
+        tree = self.setup.tree
+        node = tree.queues.get(cluster_queue)
+        if node is None:
+            return ()
+        return (tree.names[queue] for queue in tree.subtree_queues(tree.root(node)))

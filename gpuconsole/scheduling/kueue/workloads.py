@@ -1,0 +1,192 @@
+"""What a change of a workload means: it is queued, holds quota, gives it back, or is gone.
+
+Kueue 0.19 pkg/cache/queue/manager.go, pkg/cache/scheduler/cache.go and the workload controller's event handlers.
+"""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.workloads import Admission, Workload
+from gpuconsole.scheduling.kueue.conditions import EVICTED, QUOTA_RESERVED, REQUEUED
+from gpuconsole.scheduling.kueue.requests import (
+    Holding,
+    Request,
+    admitted_usage,
+    effective_priority,
+    queue_timestamp,
+    reserved_at,
+)
+from gpuconsole.scheduling.kueue.state import State
+
+ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+
+
+def place(state: State, workload: Workload) -> None:
+    """Put a workload where its conditions say that it belongs."""
+    if workload.finished or not workload.active:
+        leave(state, workload.key)
+        return
+    number = state.roster.id_of(workload.key)
+    if workload.reserved and workload.admission is not None:
+        _hold(state, number, workload)
+    else:
+        _wait(state, number, workload)
+
+
+def leave(state: State, key: str) -> None:
+    """The workload is gone: finished, stopped or deleted. Its tree is to be woken."""
+    if state.roster.find(key) is not None:
+        number = state.roster.id_of(key)
+        _detach(state, number)
+        state.roster.records[number] = None
+
+
+def assume(state: State, request: Request, admission: Admission) -> None:
+    """Count an admission that was decided just now; it is confirmed when the admitted workload is applied."""
+    _unqueue(state, request)
+    holding = _holding(state, request.id, replace(request.workload, admission=admission))
+    state.accounts.add(holding)
+    state.roster.hold(holding)
+
+
+def _hold(state: State, number: int, workload: Workload) -> None:
+    """Count the workload's admission as used; also takes in a change of one that holds quota already."""
+    old = state.roster.records[number]
+    if workload.admission is None or workload.admission.cluster_queue not in state.setup.queues:
+        _detach(state, number)
+        state.roster.records[number] = workload
+        return
+    new = _holding(state, number, workload)
+    if isinstance(old, Holding) and old.cluster_queue == new.cluster_queue:
+        state.bump(new.cluster_queue)
+        if _gave_back(old, new):
+            state.due[new.cluster_queue] = None
+        state.accounts.remove(old)
+    elif isinstance(old, Request):
+        _unqueue(state, old)
+    else:
+        _detach(state, number)
+    state.accounts.add(new)
+    state.roster.hold(new)
+
+
+def enqueue(state: State, request: Request) -> None:
+    """Queue a workload; before the end of its backoff it is parked."""
+    state.roster.records[request.id] = request
+    queue = state.roster.queue(request.cluster_queue)
+    if backoff_ended(request.workload, state.now):
+        state.backoffs.pop(request.id, None)
+        queue.push(request)
+    else:
+        if request.workload.requeue.at is not None:
+            state.backoffs[request.id] = request.workload.requeue.at
+        queue.park(request)
+
+
+def backoff_ended(workload: Workload, now: Time) -> bool:
+    """False while the workload waits to be requeued after an eviction."""
+    requeued = workload.condition(REQUEUED)
+    if requeued is not None and not requeued.status:
+        return False
+    return workload.requeue.at is None or now >= workload.requeue.at
+
+
+def route(state: State, workload: Workload) -> str:
+    """The ClusterQueue that takes a workload which holds no quota, or nothing."""
+    refused = workload.condition(QUOTA_RESERVED)
+    on_hold = refused is not None and not refused.status and refused.reason == "OnHold"
+    if on_hold or workload.annotations.get(ADMISSION_GATED_BY):
+        return ""
+    return state.setup.cluster_queue_of(workload.local_queue)
+
+
+def _wait(state: State, number: int, workload: Workload) -> None:
+    old = state.roster.records[number]
+    target = route(state, workload)
+    if isinstance(old, Request) and old.cluster_queue == target:
+        _update(state, old, workload)
+        return
+    if isinstance(old, Request):
+        _unqueue(state, old)
+    else:
+        _detach(state, number)
+    if target:
+        enqueue(state, Request(workload, number, target, state.config))
+    else:
+        state.roster.records[number] = workload
+
+
+def _update(state: State, old: Request, workload: Workload) -> None:
+    """A waiting workload changed; one that is parked comes back only for a change that could matter."""
+    queue = state.roster.queue(old.cluster_queue)
+    if _same(old.workload, workload):
+        state.roster.records[old.id] = new = old.updated(workload)
+        queue.refresh(new)
+        return
+    new = Request(workload, old.id, old.cluster_queue, state.config)
+    if queue.is_parked(old.id):
+        enqueue(state, new)
+    else:
+        state.roster.records[old.id] = new
+        queue.push(new)
+
+
+def _same(old: Workload, new: Workload) -> bool:
+    return (
+        (old.pod_sets is new.pod_sets or old.pod_sets == new.pod_sets)
+        and (old.priority, old.priority_class, old.queue, old.created, old.uid)
+        == (new.priority, new.priority_class, new.queue, new.created, new.uid)
+        and (old.annotations is new.annotations or old.annotations == new.annotations)
+        and old.max_execution_time == new.max_execution_time
+        and old.reclaimable == new.reclaimable
+        and old.condition(EVICTED) == new.condition(EVICTED)
+        and old.condition(REQUEUED) == new.condition(REQUEUED)
+    )
+
+
+def _holding(state: State, number: int, workload: Workload) -> Holding:
+    admission = workload.admission
+    assert admission is not None
+    used = list(admitted_usage(workload, state.config))
+    unknown = [(f, r) for f, r, _ in used if (f, r) not in state.setup.tree.numbers]
+    if unknown:
+        state.compile(dict.fromkeys(unknown))
+    uses: dict[int, int] = {}
+    for flavor, resource, amount in used:
+        column = state.setup.tree.numbers[flavor, resource]
+        uses[column] = uses.get(column, 0) + amount
+    return Holding(
+        workload=workload,
+        id=number,
+        cluster_queue=admission.cluster_queue,
+        priority=effective_priority(workload, state.config),
+        timestamp=queue_timestamp(workload, state.config),
+        reserved_at=reserved_at(workload, state.now),
+        evicted=workload.reserved and workload.is_true(EVICTED),
+        uses=tuple(uses.items()),
+        columns=frozenset(uses),
+    )
+
+
+def _gave_back(old: Holding, new: Holding) -> bool:
+    after = dict(new.uses)
+    return any(after.get(column, 0) < amount for column, amount in old.uses)
+
+
+def _unqueue(state: State, request: Request) -> None:
+    state.roster.queue(request.cluster_queue).remove(request.id)
+    state.progress.pop(request.id, None)
+    state.backoffs.pop(request.id, None)
+
+
+def _detach(state: State, number: int) -> None:
+    """Take a workload out of its queue or its quota, and note that its tree is to be woken."""
+    match state.roster.records[number]:
+        case Request() as old:
+            _unqueue(state, old)
+            state.due[old.cluster_queue] = None
+        case Holding() as old:
+            state.accounts.remove(old)
+            state.roster.drop_holding(old)
+            state.bump(old.cluster_queue)
+            state.due[old.cluster_queue] = None
