@@ -1,0 +1,79 @@
+"""The console in a bare pseudo-terminal: every byte that it paints, with the time at which it came."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+
+class PtyConsole:
+    """A console process whose terminal we are. Mutates: it writes keys and reads what is painted."""
+
+    def __init__(self, command: Sequence[str], columns: int, lines: int, environment: Mapping[str, str]) -> None:
+        self.pid, self._terminal = pty.fork()
+        if self.pid == 0:
+            os.environ.update(environment, TERM="xterm-256color", COLORTERM="truecolor")
+            os.execvp(command[0], list(command))
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def _read(self, seconds: float) -> bytes:
+        ready, _, _ = select.select([self._terminal], [], [], seconds)
+        return os.read(self._terminal, 1 << 16) if ready else b""
+
+    def settle(self, seconds: float) -> None:
+        """Read and forget whatever is painted for a while."""
+        deadline = time.perf_counter() + seconds
+        while (left := deadline - time.perf_counter()) > 0:
+            self._read(left)
+
+    def write(self, keys: str) -> None:
+        os.write(self._terminal, keys.encode())
+
+    def wait(self, text: str, seconds: float = 60) -> float:
+        """Seconds until this text has been painted. Raises TimeoutError."""
+        started, seen, wanted = time.perf_counter(), b"", text.encode()
+        while (passed := time.perf_counter() - started) < seconds:
+            seen = seen[-4 * len(wanted) :] + self._read(seconds - passed)
+            if wanted in seen:
+                return time.perf_counter() - started
+        raise TimeoutError(f"{text!r} was not painted within {seconds} s")
+
+    def latency(self, keys: str, text: str) -> float:
+        """Seconds from pressing keys to the moment at which this text, not painted before, is painted."""
+        self.write(keys)
+        return self.wait(text, 10)
+
+    def memory(self) -> int:
+        """Resident bytes of the console and its worker processes."""
+        pids, total = [self.pid], 0
+        for pid in pids:
+            try:
+                tasks = Path(f"/proc/{pid}/task")
+                pids += [int(c) for task in tasks.iterdir() for c in (task / "children").read_text().split()]
+                total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            except OSError:
+                continue
+        return total
+
+    def close(self) -> None:
+        try:
+            os.kill(self.pid, signal.SIGTERM)
+            self.settle(0.5)
+            os.kill(self.pid, signal.SIGKILL)
+        except OSError:
+            pass
+        os.waitpid(self.pid, 0)
+        os.close(self._terminal)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
