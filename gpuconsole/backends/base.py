@@ -6,14 +6,12 @@ computed is `Forkable`.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
-
-if TYPE_CHECKING:
-    from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.engine import Simulation
 
 MIN_SPEED = 1.0
 MAX_SPEED = 10_000.0
@@ -66,7 +64,7 @@ class Clocked(Protocol):
 class Forkable(Protocol):
     """What only a backend offers that can say what would happen."""
 
-    def fork(self) -> "Simulation":
+    def fork(self) -> Simulation:
         """An independent twin of the simulation as it is now. Waits for a running poll (≤ 20 ms)."""
 
 

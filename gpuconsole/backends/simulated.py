@@ -5,7 +5,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,9 +13,7 @@ from gpuconsole.backends.clockwork import Clockwork
 from gpuconsole.model.clock import MILLISECOND, SECOND, Span, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Event, Happened
-
-if TYPE_CHECKING:
-    from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.engine import Simulation
 
 BUDGET = 0.018
 """Seconds of work a poll, so that a tick (this, then applying and freezing) stays near 20 ms."""
@@ -34,7 +31,7 @@ class SimulatedBackend(Clockwork):
 
     def __init__(
         self,
-        simulation: "Simulation",
+        simulation: Simulation,
         *,
         speed: float = 60.0,
         paused: bool = False,
@@ -82,7 +79,7 @@ class SimulatedBackend(Clockwork):
             self.note(elapsed, self._simulation.now - before)
             return self._events()
 
-    def fork(self) -> "Simulation":
+    def fork(self) -> Simulation:
         with self._guard:
             return self._simulation.fork()
 

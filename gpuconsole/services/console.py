@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gpuconsole.backends.base import Backend, Clocked, Forkable
 from gpuconsole.backends.guard import Entry, Guard
 from gpuconsole.errors import NotSupportedError, WorkerError
+from gpuconsole.insight import positions
 from gpuconsole.model.clock import Span
 from gpuconsole.model.commands import Command
 from gpuconsole.model.decisions import Pending
@@ -144,9 +145,7 @@ class Console:
 
     def pending(self, cluster_queue: str) -> list[Pending]:
         """Who waits for a ClusterQueue, in the order in which it would be tried."""
-        from gpuconsole.insight.positions import pending
-
-        return pending(self.snapshot, cluster_queue)
+        return positions.pending(self.snapshot, cluster_queue)
 
     def what_if(self, commands: Sequence[Command], horizon: Span) -> "WhatIf":
         """Try commands in a fork and compare its future with what comes anyway.

@@ -1,0 +1,84 @@
+"""The commands: the only room that builds the object graph. A command is a module, imported when it is used."""
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from gpuconsole import __version__
+from gpuconsole.errors import ConsoleError
+from gpuconsole.model.text import clean
+
+COMMANDS = {
+    "run": "Open the console.",
+    "validate": "Check manifests.",
+    "simulate": "Run a cluster without a screen.",
+    "drill": "Run scenarios and check what they expect.",
+    "keys": "List all keys.",
+}
+"""Name (also of its module) → what it does, in a line; so that the help imports none of them."""
+INTERRUPTED = 130
+
+
+class Commands(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"gpuconsole.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from gpuconsole.config import load
+
+        config = load({}, os.environ)
+        with formatter.section("Files"):
+            formatter.write_dl([("log", str(config.log_file)), ("history", str(config.history_file))])
+
+
+@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="gpuconsole", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Watch and operate the queues of a GPU cluster, live or simulated.
+
+    Without a command, the console opens on the embedded simulator with the default fixture.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(cli.get_command(ctx, "run"))  # type: ignore[arg-type]
+
+
+def main() -> None:
+    """The process. Errors become a line on stderr; 1 = findings or a failure, 2 = usage, 130 = interrupted."""
+    sys.exit(_status())
+
+
+def _status() -> int:
+    try:
+        return int(cli.main(prog_name="gpuconsole", standalone_mode=False) or 0)
+    except click.ClickException as error:
+        _complain(error.format_message())
+        return error.exit_code
+    except ConsoleError as error:
+        _complain(str(error))
+        return error.status
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough. Python would complain when it flushes stdout at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _complain(text: str) -> None:
+    for line in text.splitlines():
+        click.echo(f"gpuconsole: {clean(line)}", err=True)

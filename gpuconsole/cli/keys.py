@@ -1,0 +1,21 @@
+"""`gpuconsole keys`: the registry of actions, for people and for programs."""
+
+import click
+import msgspec
+
+from gpuconsole.cli.tables import table
+from gpuconsole.ui.actions import ACTIONS
+from gpuconsole.ui.keymap import spell_all
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(output: str) -> int:
+    """List all keys: what each does, and where."""
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(ACTIONS), indent=2).decode())
+        return 0
+    rows = [(action.scope.value, spell_all(action), action.label, action.help) for action in ACTIONS]
+    for line in table(("where", "keys", "action", "what it does"), rows):
+        click.echo(line)
+    return 0

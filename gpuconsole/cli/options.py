@@ -1,0 +1,49 @@
+"""Sources, written alike by every command: `FILES… | --live | --snapshot FILE`, and what shapes the cluster."""
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from msgspec import Struct
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """What to open, as it was asked for. None = not said."""
+
+    files: tuple[str, ...] = ()
+    live: bool = False
+    snapshot: Path | None = None
+    seed: int | None = None
+    nodes: Path | None = None
+    gpus_per_node: int | None = None
+    admit_all_namespaces: bool = False
+
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def clustered(function: Function) -> Function:
+    """Give a command the options that say which cluster; it takes them as one `request`."""
+    decorators = (
+        click.argument("files", nargs=-1),
+        click.option("--live", is_flag=True, help="The cluster of the current kubeconfig context."),
+        click.option("--snapshot", type=_FILE, help="A Snapshot that was saved."),
+        click.option("--seed", type=int, help="What chance starts from."),
+        click.option("--nodes", type=_FILE, help="Manifests of nodes, instead of nodes made from the flavors."),
+        click.option("--gpus-per-node", type=click.IntRange(1, 64), help="Of nodes that are made from flavors."),
+        click.option("--admit-all-namespaces", is_flag=True, help="As if every namespaceSelector were {}."),
+    )
+
+    @wraps(function)
+    def gathered(**options: Any) -> Any:
+        request = Request(**{name: options.pop(name) for name in Request.__struct_fields__})
+        return function(request=request, **options)
+
+    command: Any = gathered
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command  # type: ignore[no-any-return]

@@ -1,0 +1,204 @@
+"""What a simulation came to: counts, a line a queue, a line a workload, and the events as plain records."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct, structs
+
+from gpuconsole.cli.tables import table
+from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
+from gpuconsole.model.events import Happened, What
+
+_STATES = {
+    What.SUBMITTED: "pending",
+    What.PENDING: "pending",
+    What.RESERVED: "reserved",
+    What.ADMITTED: "admitted",
+    What.STARTED: "running",
+    What.EVICTED: "evicted",
+    What.REQUEUED: "pending",
+    What.FINISHED: "finished",
+    What.FAILED: "failed",
+    What.DELETED: "deleted",
+}
+
+
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An event as a program reads it: what was not so is left out, `t` is RFC 3339."""
+
+    t: str
+    type: str
+    workload: str
+    queue: str
+    pod: str | None = None
+    by: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    gpus: int | None = None
+    node: str | None = None
+
+
+def record(line: Happened) -> Record:
+    """A line of history for `-o jsonl`; a pod that no workload stands for is its own workload."""
+    return Record(
+        t=format_time(line.time),
+        type=line.what.value,
+        workload=line.workload or line.pod,
+        queue=line.queue,
+        pod=line.pod if line.workload and line.pod else None,
+        by=line.by or None,
+        reason=line.reason or None,
+        message=line.message or None,
+        gpus=line.gpus or None,
+        node=line.node or None,
+    )
+
+
+class QueueRow(Struct):
+    """What happened in a ClusterQueue. Mutates while it is added up."""
+
+    queue: str
+    admitted: int = 0
+    preempted: int = 0
+    evicted: int = 0
+    finished: int = 0
+    waited: Span = 0
+    """Of all admissions together."""
+    lost_gpu_hours: float = 0.0
+    cost: float = 0.0
+    """USD of the lost work."""
+
+    @property
+    def mean_wait(self) -> Span:
+        return self.waited // self.admitted if self.admitted else 0
+
+
+class WorkloadRow(Struct):
+    """What became of a workload. Mutates while it is added up."""
+
+    workload: str
+    queue: str = ""
+    gpus: int = 0
+    state: str = "pending"
+    submitted: Time = 0
+    started: Time | None = None
+    ended: Time | None = None
+    evictions: int = 0
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """All that `simulate` prints."""
+
+    start: Time
+    end: Time
+    seed: int
+    counts: dict[str, int]
+    queues: list[QueueRow]
+    workloads: list[WorkloadRow]
+    events: list[Record]
+
+
+def report(lines: Sequence[Happened], *, start: Time, end: Time, seed: int) -> Report:
+    """Sum up what happened between two moments."""
+    return Report(
+        start=start,
+        end=end,
+        seed=seed,
+        counts=dict(sorted(Counter(line.what.value for line in lines).items())),
+        queues=_queues(lines),
+        workloads=_workloads(lines),
+        events=[record(line) for line in lines],
+    )
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """A report for programs: moments as RFC 3339, spans in seconds."""
+    return {
+        "start": format_time(report.start),
+        "end": format_time(report.end),
+        "seed": report.seed,
+        "counts": report.counts,
+        "queues": [
+            {**structs.asdict(row), "waited": row.waited / SECOND, "meanWait": row.mean_wait / SECOND}
+            for row in report.queues
+        ],
+        "workloads": [{**structs.asdict(row), **_moments(row)} for row in report.workloads],
+        "events": report.events,
+    }
+
+
+def _moments(row: WorkloadRow) -> dict[str, str | None]:
+    moments = {"submitted": row.submitted, "started": row.started, "ended": row.ended}
+    return {name: None if time is None else format_time(time) for name, time in moments.items()}
+
+
+def as_text(report: Report) -> list[str]:
+    """A report for people; moments are counted from the start."""
+    queues = [_cells(row) for row in report.queues]
+    workloads = [
+        (
+            *(w.workload, w.queue, w.gpus, w.state),
+            *(_since(report, time) for time in (w.submitted, w.started, w.ended)),
+            w.evictions,
+        )
+        for w in report.workloads
+    ]
+    return [
+        *table(
+            ("QUEUE", "ADMITTED", "PREEMPTED", "EVICTED", "FINISHED", "MEAN WAIT", "LOST GPU-H", "LOST USD"), queues
+        ),
+        "",
+        *table(("WORKLOAD", "QUEUE", "GPUS", "STATE", "SUBMITTED", "STARTED", "ENDED", "EVICTIONS"), workloads),
+        "",
+        f"{format_time(report.start)} to {format_time(report.end)}, seed {report.seed}: "
+        + (", ".join(f"{number:,} {name}" for name, number in report.counts.items()) or "nothing happened"),
+    ]
+
+
+def _cells(row: QueueRow) -> tuple[object, ...]:
+    lost, cost = f"{row.lost_gpu_hours:.1f}", f"{row.cost:.2f}"
+    return row.queue, row.admitted, row.preempted, row.evicted, row.finished, format_span(row.mean_wait), lost, cost
+
+
+def _since(report: Report, time: Time | None) -> str:
+    return "–" if time is None else f"+{format_span(time - report.start)}"
+
+
+def _queues(lines: Iterable[Happened]) -> list[QueueRow]:
+    rows: dict[str, QueueRow] = {}
+    for line in lines:
+        if not line.queue:
+            continue
+        row = rows.setdefault(line.queue, QueueRow(line.queue))
+        match line.what:
+            case What.ADMITTED:
+                row.admitted += 1
+                row.waited += line.waited
+            case What.PREEMPTED:
+                row.preempted += 1
+            case What.EVICTED:
+                row.evicted += 1
+                row.lost_gpu_hours += line.lost_gpu_seconds / 3600
+                row.cost += line.cost
+            case What.FINISHED:
+                row.finished += 1
+    return sorted(rows.values(), key=lambda row: row.queue)
+
+
+def _workloads(lines: Iterable[Happened]) -> list[WorkloadRow]:
+    rows: dict[str, WorkloadRow] = {}
+    for line in lines:
+        if line.what not in _STATES or not (line.workload or line.pod):
+            continue
+        name = line.workload or line.pod
+        row = rows.get(name)
+        if row is None:
+            row = rows[name] = WorkloadRow(name, submitted=line.time)
+        row.state = _STATES[line.what]
+        row.queue, row.gpus = line.queue or row.queue, line.gpus or row.gpus
+        row.evictions += line.what is What.EVICTED
+        if line.what is What.STARTED and row.started is None:
+            row.started = line.time
+        row.ended = line.time if line.what in (What.FINISHED, What.FAILED, What.DELETED) else None
+    return list(rows.values())

@@ -1,0 +1,102 @@
+"""`gpuconsole run`: the console on the terminal. Builds the whole object graph, and takes it down again."""
+
+import logging
+import os
+import sys
+import time
+from typing import Any
+
+import click
+from msgspec.structs import replace
+
+from gpuconsole import __version__, config
+from gpuconsole.backends.simulated import SimulatedBackend
+from gpuconsole.cli.logs import log_to
+from gpuconsole.cli.options import Request, clustered
+from gpuconsole.cli.sources import Opened, open_simulation
+from gpuconsole.config import Config
+from gpuconsole.errors import ConfigError, HistoryError, UsageError
+from gpuconsole.model.clock import Time
+from gpuconsole.services.console import Console
+from gpuconsole.services.status import Status
+from gpuconsole.store.recorder import Recorder
+from gpuconsole.store.sessions import Opening
+from gpuconsole.workers import Worker
+
+LOG = logging.getLogger(__name__)
+
+
+@click.command()
+@clustered
+@click.option("--speed", type=click.FloatRange(1, 10_000), help="Virtual seconds a second.")
+@click.option("--theme", help="Name of a theme.")
+@click.option("--read-only", is_flag=True, default=None, help="Only look.")
+@click.option("--worker/--no-worker", default=None, help="Compute what-ifs in a process of their own (the default).")
+def command(request: Request, speed: float | None, **options: Any) -> int:
+    """Open the console.
+
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture; none opens the default fixture.
+    """
+    simulation = {"seed": request.seed, "gpus_per_node": request.gpus_per_node, "speed": speed}
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the console needs a terminal; `gpuconsole simulate` runs without one")
+    settings = config.load({**options, "simulation": simulation}, os.environ)
+    log_to(settings.log_file)
+    opened = open_simulation(request, settings)
+    console = _console(opened, settings)
+    try:
+        return _show(console, settings)
+    finally:
+        console.stop()
+
+
+def _console(opened: Opened, settings: Config) -> Console:
+    """Wire backend, history and worker. The worker starts first: once the app runs, no process can be spawned."""
+    simulation, notices = opened.simulation, list(opened.notices)
+    worker = Worker(simulation.save(), settings.log_file) if settings.worker else None
+    about, recorder = opened.about, None
+    try:
+        recorder = _recorder(opened.about, simulation.seed, settings)
+        notices += (str(recovered) for recovered in recorder.recovered if recovered.lines)
+    except HistoryError as error:
+        LOG.exception("No history is kept")
+        about = replace(about, history=f"no history is kept: {error}")
+        notices.append(about.history)
+    for notice in notices:
+        LOG.info("%s", notice)
+    return Console(
+        SimulatedBackend(simulation, speed=settings.simulation.speed, follower=worker),
+        about=about,
+        read_only=settings.read_only,
+        recorder=recorder,
+        worker=worker,
+        notices=notices,
+    )
+
+
+def _recorder(about: Status, seed: int, settings: Config) -> Recorder:
+    opening = Opening(version=__version__, mode=about.mode.value, source=about.source, seed=seed)
+    return Recorder(settings.history_file, opening, wall=_wall)
+
+
+def _wall() -> Time:
+    return time.time_ns() // 1_000
+
+
+def _show(console: Console, settings: Config) -> int:
+    """Draw the console until the user leaves; what it cost to import is paid here only."""
+    from gpuconsole.ui.app import ConsoleApp
+    from gpuconsole.ui.theme import ThemeError
+
+    try:
+        app = ConsoleApp(console)
+    except ThemeError as error:
+        raise ConfigError("themes", str(error)) from error
+    if settings.theme:
+        if settings.theme not in app.available_themes:
+            named = ", ".join(theme.name for theme in app.themes)
+            raise ConfigError("theme", f"there is no theme {settings.theme!r}; there are {named}")
+        app.theme = settings.theme
+    console.start()
+    app.run()
+    return app.return_code or 0

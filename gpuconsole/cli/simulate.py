@@ -1,0 +1,95 @@
+"""`gpuconsole simulate`: the headless twin of the console."""
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import TextIO
+
+import click
+import msgspec
+
+from gpuconsole.cli.options import Request, clustered
+from gpuconsole.cli.report import as_json, as_text, record, report
+from gpuconsole.errors import UsageError
+from gpuconsole.model.clock import Span, parse_span
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.text import clean
+from gpuconsole.sim.bare import run as run_bare
+from gpuconsole.sim.engine import Simulation
+
+SLICES = 200
+"""Steps of the progress bar."""
+
+
+class Duration(click.ParamType[Span]):
+    """A span such as 90s, 30m or 24h."""
+
+    name = "duration"
+
+    def convert(self, value: str | Span, param: click.Parameter | None, ctx: click.Context | None) -> Span:
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse_span(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@clustered
+@click.option("--until", type=Duration(), default="24h", show_default=True, help="How much virtual time to run.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "jsonl"]), default="table", show_default=True)
+@click.option(
+    "--type", "types", multiple=True, type=click.Choice([what.value for what in What]), help="Only these events."
+)
+@click.option("--cycles", type=click.File("r"), help="Bare scenarios, one a line, results likewise; - is stdin.")
+def command(request: Request, until: Span, output: str, types: tuple[str, ...], cycles: TextIO | None) -> int:
+    """Run a cluster without a screen.
+
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin.
+    """
+    if cycles is not None:
+        _run_cycles(cycles)
+        return 0
+    from gpuconsole.cli.sources import open_simulation
+
+    simulation = open_simulation(request).simulation
+    start = simulation.now
+    lines = _run(simulation, until)
+    chosen = [line for line in lines if not types or line.what.value in types]
+    if output == "jsonl":
+        for line in chosen:
+            click.echo(msgspec.json.encode(record(line)))
+        return 0
+    summary = report(chosen, start=start, end=simulation.now, seed=simulation.seed)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(as_json(summary)), indent=2).decode())
+    else:
+        for text in as_text(summary):
+            click.echo(text)
+    return 0
+
+
+def _run(simulation: Simulation, until: Span) -> list[Happened]:
+    """Run, with a progress bar on stderr where that is a terminal."""
+    start, lines = simulation.now, list[Happened]()
+    with click.progressbar(
+        range(1, SLICES + 1), file=sys.stderr, label="simulating", hidden=not sys.stderr.isatty()
+    ) as bar:
+        for part in bar:
+            simulation.advance(start + until * part // SLICES)
+            lines += (event for event in simulation.drain() if isinstance(event, Happened))
+    return lines
+
+
+def _run_cycles(scenarios: Iterable[str]) -> None:
+    """The bare mode: Kueue's decisions cycle by cycle."""
+    for number, line in enumerate(scenarios, start=1):
+        if not line.strip():
+            continue
+        try:
+            scenario = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"--cycles: line {number} is no JSON: {clean(str(error))}") from error
+        click.echo(json.dumps(run_bare(scenario), ensure_ascii=False))
+        sys.stdout.flush()

@@ -1,0 +1,69 @@
+"""`gpuconsole validate`: what is wrong with manifests, all at once, with places and remedies."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import click
+import msgspec
+
+from gpuconsole.cli.tables import counted
+from gpuconsole.model.manifests import Finding, Loaded, Severity, load
+from gpuconsole.model.text import clean
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True)
+@click.option("--strict", is_flag=True, help="What the API server would refuse is an error.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(files: tuple[str, ...], strict: bool, output: str) -> int:
+    """Check manifests.
+
+    FILES are YAML, JSON, text with YAML blocks, or folders; - is stdin. The exit status is 1 if there are errors.
+    """
+    loaded = load(files, strict=strict, stdin=sys.stdin.read() if "-" in files else None)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(_as_json(loaded)), indent=2).decode())
+    else:
+        for line in [*map(as_line, loaded.findings), *_summary(loaded)]:
+            click.echo(line)
+    return 1 if _count(loaded.findings, Severity.ERROR) else 0
+
+
+def as_line(finding: Finding) -> str:
+    """A finding as compilers write it: place, severity, what is wrong, what would be right."""
+    subject = " ".join(part for part in (finding.object, finding.path) if part)
+    where = f"{finding.file}:{finding.line}: {finding.severity}:"
+    return clean(
+        " ".join([where, f"{subject}:" if subject else "", f"{finding.problem}; {finding.remedy}"]).replace("  ", " ")
+    )
+
+
+def _summary(loaded: Loaded) -> list[str]:
+    kinds = Counter(type(thing).__name__ for thing in loaded.objects)
+    lines = [_named("read", kinds) if kinds else "read nothing that is simulated"]
+    if loaded.known_unsimulated:
+        lines.append(_named("known, not simulated yet", loaded.known_unsimulated))
+    if loaded.unknown:
+        lines.append(_named("unknown", loaded.unknown))
+    found = [counted(_count(loaded.findings, severity), severity) for severity in Severity]
+    return [*lines, ", ".join(found)]
+
+
+def _named(word: str, kinds: Mapping[str, int]) -> str:
+    return clean(f"{word}: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())))
+
+
+def _count(findings: Iterable[Finding], severity: Severity) -> int:
+    return sum(finding.severity == severity for finding in findings)
+
+
+def _as_json(loaded: Loaded) -> dict[str, object]:
+    return {
+        "findings": loaded.findings,
+        "objects": dict(sorted(Counter(type(thing).__name__ for thing in loaded.objects).items())),
+        "known_unsimulated": dict(loaded.known_unsimulated),
+        "unknown": dict(loaded.unknown),
+        "errors": _count(loaded.findings, Severity.ERROR),
+        "warnings": _count(loaded.findings, Severity.WARNING),
+    }
