@@ -6,7 +6,7 @@ its lane is closed: all of it counts as parked, without a look at any of it, unt
 one by one. Entries are deleted lazily: what left the queue is dropped when it comes to the top of its lane.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from heapq import heappop, heappush
 
@@ -165,6 +165,19 @@ class PendingQueue:
         sticky = None if self._strict else self._sticky
         everything.sort(key=lambda request: (request.id != sticky, request.order))
         return [(request, self.is_parked(request.id)) for request in everything]
+
+    def memory(self) -> tuple[tuple[int, ...], tuple[bytes, ...], int | None]:
+        """What the workloads themselves do not say: who is parked, which shapes, and who is sticky."""
+        return tuple(self._parked), tuple(sorted(self._closed)), self._sticky
+
+    def recall(self, parked: Iterable[int], closed: Iterable[bytes], sticky: int | None) -> None:
+        """Take in what `memory` gave; the workloads must be there."""
+        self._closed, self._sticky = set(closed), sticky
+        wanted = set(parked)
+        for number in wanted & self._waiting.keys():
+            self.park(self._waiting[number])
+        for number in self._parked.keys() - wanted:
+            self.push(self._parked[number])
 
     def _shape(self, request: Request) -> bytes:
         return request.shape if self._hashing else _NO_SHAPE

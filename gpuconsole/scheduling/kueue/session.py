@@ -10,6 +10,7 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import changes, cycle
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
+from gpuconsole.scheduling.kueue.memory import SessionMemory, recall, remember
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
 from gpuconsole.scheduling.kueue.state import State
@@ -113,6 +114,14 @@ class Session:
         twin = Session.__new__(Session)
         twin._state = self._state.fork()
         return twin
+
+    def memory(self) -> SessionMemory:
+        """What applying all objects again would not bring back; `recall` takes it in."""
+        return remember(self._state)
+
+    def recall(self, memory: SessionMemory) -> None:
+        """Go on as the session did that gave this memory; its objects must have been applied before."""
+        recall(self._state, memory)
 
     @property
     def _settled(self) -> State:

@@ -1,0 +1,66 @@
+"""What a session knows beyond the objects that were applied to it, so that a saved one goes on as the original would."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.scheduling.kueue import changes
+from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.state import Progress, State
+
+
+class QueueMemory(Struct, frozen=True):
+    """One ClusterQueue's: workloads by key, shapes as they are."""
+
+    parked: tuple[str, ...] = ()
+    closed: tuple[bytes, ...] = ()
+    sticky: str = ""
+
+
+class SessionMemory(Struct, frozen=True, kw_only=True):
+    """A session's; encodes with msgspec."""
+
+    now: Time = 0
+    cycles: int = 0
+    idle: int = 0
+    due: tuple[str, ...] = ()
+    generations: Mapping[str, int] = {}
+    progress: Mapping[str, Progress] = {}
+    queues: Mapping[str, QueueMemory] = {}
+
+
+def remember(state: State) -> SessionMemory:
+    """Everything that applying the objects again would not bring back."""
+    changes.settle(state)
+    names = {record.id: record.workload.key for record in state.roster.all() if isinstance(record, Request)}
+    queues = {}
+    for name in state.setup.queues:
+        queue = state.roster.look_at(name)
+        if queue is not None:
+            parked, closed, sticky = queue.memory()
+            keys = tuple(names[number] for number in parked)
+            queues[name] = QueueMemory(keys, closed, names.get(sticky, "") if sticky is not None else "")
+    return SessionMemory(
+        now=state.now,
+        cycles=state.cycles,
+        idle=state.idle,
+        due=tuple(state.due),
+        generations=state.generations.copy(),
+        progress={names[number]: progress for number, progress in state.progress.items()},
+        queues=queues,
+    )
+
+
+def recall(state: State, memory: SessionMemory) -> None:
+    """Take in what was remembered; the objects must have been applied before, and nothing else done."""
+    state.now = max(state.now, memory.now)
+    changes.settle(state)
+    state.cycles, state.idle = memory.cycles, memory.idle
+    state.due = dict.fromkeys(memory.due)
+    state.generations = dict(memory.generations)
+    number = state.roster.id_of
+    state.progress = {number(key): progress for key, progress in memory.progress.items()}
+    for name, kept in memory.queues.items():
+        sticky = number(kept.sticky) if kept.sticky else None
+        state.roster.queue(name).recall(map(number, kept.parked), kept.closed, sticky)
