@@ -234,12 +234,26 @@ class Queue:
             self._owned(gang).seated.pop(pod, None)
             self._forget(gang)
 
+    def refused(self, freed: int) -> tuple[str, ...]:
+        """Pods that were refused, or wait for their victims to go, since the board last freed anything."""
+        return tuple(pod for unit in self._units() if unit.refused_at == freed for pod in unit.pods)
+
+    def recall(self, pods: frozenset[str], freed: int) -> None:
+        """These pods need not be tried before something frees."""
+        for unit in self._units():
+            if pods.issuperset(unit.pods):
+                unit.refused_at = freed
+
     def untried(self, freed: int) -> Iterator[Unit]:
         """Units that wait and were not refused since the board last freed anything."""
         yield from (line for line in self._lines.values() if line.refused_at != freed)
         if self.whole:
             names = [name for name, gang in self.gangs.items() if gang.waiters and gang.refused_at != freed]
             yield from (self._owned(name) for name in names)
+
+    def _units(self) -> list[Unit]:
+        gangs = [self._owned(name) for name, gang in self.gangs.items() if gang.waiters] if self.whole else []
+        return [*self._lines.values(), *gangs]
 
     def _gang(self, name: str, size: int, job: str) -> Gang:
         if name not in self.gangs:

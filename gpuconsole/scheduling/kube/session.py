@@ -79,6 +79,15 @@ class Placement:
         twin._freed, twin._stirred = self._freed, self._stirred
         return twin
 
+    def memory(self) -> tuple[str, ...]:
+        """What applying all objects to a new session would not bring back: keys of pods that need not be tried."""
+        return self._queue.refused(self._freed)
+
+    def recall(self, memory: tuple[str, ...]) -> None:
+        """Take back what `memory` gave, after all objects were applied."""
+        self._queue.recall(frozenset(memory), self._freed)
+        self._stirred = any(True for _ in self._queue.untried(self._freed))
+
     def apply(self, thing: Object, now: Time) -> None:
         """An object appeared or changed. Kinds that placement does not look at are ignored."""
         match thing:
