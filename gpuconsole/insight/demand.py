@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.clock import Span, Time, parse_span
 from gpuconsole.model.cluster import PodTemplate
 from gpuconsole.model.resources import GPU_RESOURCES, gpus
 from gpuconsole.model.workloads import Job, Workload
@@ -64,11 +64,40 @@ def admitted_since(workload: Workload) -> Time | None:
     return admitted.since if admitted is not None and admitted.status else None
 
 
+def work_since(workload: Workload, job: Job | None) -> Time | None:
+    """When the work that is under way began, as far as is known; None while it holds no quota."""
+    since = admitted_since(workload)
+    if since is None:
+        return None
+    ready = workload.condition("PodsReady")
+    if ready is not None and ready.status:
+        return max(since, ready.since)
+    return max(since, job.started) if job is not None and job.started else since
+
+
 def unsaved_work(workload: Workload, job: Job | None, now: Time) -> Span:
-    """How much work an eviction now would lose: since its start, or since its last checkpoint."""
-    since = job.started if job is not None and job.started else admitted_since(workload)
-    if since is None or not workload.reserved:
+    """How much work an eviction now would lose: since it began, or since its last checkpoint."""
+    since = work_since(workload, job)
+    if since is None:
         return 0
     ran = max(0, now - since)
-    interval = job.checkpoint_interval if job is not None else None
+    interval = job.checkpoint_interval if job is not None else annotated(workload, "gpuconsole.io/checkpoint-interval")
     return ran % interval if interval else ran
+
+
+def ends_at(workload: Workload, job: Job | None, now: Time) -> Time | None:
+    """When its work should be done, by its own word; None if it does not say, or should be done by now."""
+    since = work_since(workload, job)
+    duration = job.duration if job is not None else annotated(workload, "gpuconsole.io/duration")
+    if since is None or duration is None:
+        return None
+    end = since + max(0, duration - (job.done if job is not None else workload.done))
+    return end if end >= now else None
+
+
+def annotated(workload: Workload, name: str) -> Span | None:
+    """A span from an annotation of a bare Workload; None if there is none that can be read."""
+    try:
+        return parse_span(workload.annotations[name]) or None
+    except (KeyError, ValueError):
+        return None

@@ -175,7 +175,7 @@ def waiting(snapshot: Snapshot) -> Waiting:
     }
     codes[Code.GANG] += len(gangs)
     codes[Code.NODES] += len(alone)
-    return Waiting(workloads=count, gpus=gpus, oldest=oldest, oldest_since=since, codes=+codes)
+    return Waiting(workloads=count, gpus=gpus, oldest=oldest, oldest_since=since, codes=dict(+codes))
 
 
 def _untried(parked: bool) -> Code:

@@ -1,0 +1,214 @@
+"""The arithmetic behind a refusal: what is needed, what is left, who holds the rest, and what would unblock it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.borrowing import borrowed_gpus, victim_order
+from gpuconsole.insight.capacity import Capacity, capacity
+from gpuconsole.insight.demand import FlavorResource, ends_at, held, unsaved_work
+from gpuconsole.insight.reasons import Code, Reason
+from gpuconsole.model.clock import HOUR, Time, format_time
+from gpuconsole.model.quantity import format_quantity
+from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy, Quota
+from gpuconsole.model.resources import is_gpu
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+
+MOST_HOLDERS = 8
+MOST_TRIALS = 50
+
+
+class Shortage(Struct, frozen=True, kw_only=True):
+    """One (flavor, resource) that a workload could not get, in base units."""
+
+    flavor: str
+    resource: str
+    needed: int
+    own_left: int
+    """Unused own quota of its ClusterQueue."""
+    borrowable: int
+    """What it could get beyond that."""
+    borrowed: int
+    borrowing_limit: int | None
+    limited_by: str
+    """What stops it: `limit` (its borrowing limit), `cohort` (nothing left to borrow) or `queue` (it has no cohort)."""
+
+    @property
+    def available(self) -> int:
+        return self.own_left + self.borrowable
+
+    @property
+    def short(self) -> int:
+        """How much more is needed; 0 if it would fit by now."""
+        return max(0, self.needed - self.available)
+
+
+class Holder(Struct, frozen=True, kw_only=True):
+    """A workload that holds what another one wants."""
+
+    workload: str
+    queue: str
+    priority: int
+    gpus: int
+    borrowed: int
+    """Of these GPUs."""
+    ends: Time | None
+    """When its work should be done, where that is known (an estimate)."""
+
+
+class Remedy(Struct, frozen=True):
+    """Something that would unblock a workload (✓), or that one might think of and that would not (✗)."""
+
+    works: bool
+    text: str
+
+
+def show(resource: str, amount: int) -> str:
+    """An amount for people: `6 GPUs`, `512Gi memory`, `1500m cpu`."""
+    if is_gpu(resource):
+        return f"{amount} GPU" if amount == 1 else f"{amount} GPUs"
+    return f"{format_quantity(resource, amount)} {resource}"
+
+
+def shortages(
+    snapshot: Snapshot, workload: Workload, queue: ClusterQueue, reasons: Iterable[Reason]
+) -> tuple[Shortage, ...]:
+    """The quota reasons of a refusal with today's numbers, the smallest gap first."""
+    state = capacity(snapshot)
+    node = state.tree.queues.get(queue.name)
+    if node is None:
+        return ()
+    quotas = queue.quotas()
+    found = [
+        _shortage(state, node, queue, quotas[pair], pair, _needed(workload, reason))
+        for reason in reasons
+        if reason.code is Code.QUOTA and (pair := (reason.flavor, reason.resource)) in quotas
+    ]
+    return tuple(sorted(found, key=lambda one: (not is_gpu(one.resource), one.short, one.flavor)))
+
+
+def _needed(workload: Workload, reason: Reason) -> int:
+    """What its pod sets up to the one that was refused take of the resource."""
+    total = 0
+    for pod_set in workload.pod_sets:
+        total += pod_set.requests.get(reason.resource, 0)
+        if pod_set.name == reason.pod_set:
+            break
+    return total
+
+
+def _shortage(
+    state: Capacity, node: int, queue: ClusterQueue, quota: Quota, pair: FlavorResource, needed: int
+) -> Shortage:
+    column = state.tree.numbers[pair]
+    used = state.usage.used(node, column)
+    available = max(0, state.usage.available(node, column))
+    own_left = min(available, max(0, quota.nominal - used))
+    return Shortage(
+        flavor=pair[0],
+        resource=pair[1],
+        needed=needed,
+        own_left=own_left,
+        borrowable=available - own_left,
+        borrowed=max(0, used - quota.nominal),
+        borrowing_limit=quota.borrowing_limit,
+        limited_by=_limited_by(state, node, column, available, quota),
+    )
+
+
+def _limited_by(state: Capacity, node: int, column: int, available: int, quota: Quota) -> str:
+    parent = state.tree.parent[node]
+    if parent < 0:
+        return "queue"
+    reach = state.usage.unlent(node, column) + max(0, state.usage.available(parent, column))
+    return "limit" if quota.borrowing_limit is not None and reach > available else "cohort"
+
+
+def holders(snapshot: Snapshot, queue: str, pairs: Iterable[FlavorResource]) -> list[Workload]:
+    """Workloads anywhere in the queue's cohort tree that hold any of these, the largest first."""
+    wanted = set(pairs)
+    state = capacity(snapshot)
+    node = state.tree.queues.get(queue)
+    if node is None:
+        return []
+    names = {state.tree.names[member] for member in state.tree.subtree_queues(state.tree.root(node))}
+    found = [
+        workload
+        for workload in snapshot.workloads.all()
+        if workload.admission is not None
+        and workload.cluster_queue in names
+        and workload.reserved
+        and not workload.finished
+        and any(pair in wanted for pair, _ in held(workload))
+    ]
+    return sorted(found, key=lambda workload: (-workload.gpus, workload.key))
+
+
+def describe_holder(snapshot: Snapshot, workload: Workload) -> Holder:
+    return Holder(
+        workload=workload.key,
+        queue=workload.cluster_queue,
+        priority=workload.priority,
+        gpus=workload.gpus,
+        borrowed=borrowed_gpus(snapshot).get(workload.key, 0),
+        ends=ends_at(workload, snapshot.jobs.get(workload.owner), snapshot.time),
+    )
+
+
+def remedies(
+    snapshot: Snapshot, workload: Workload, queue: ClusterQueue, gap: Shortage, held_by: Sequence[Workload]
+) -> Iterator[Remedy]:
+    """What would make room for it, tried with the scheduler's own arithmetic where that is possible."""
+    if not gap.short:
+        yield Remedy(True, "there is room by now: it is tried again with the next wake-up of its tree")
+        return
+    yield from _endings(snapshot, queue, gap, held_by)
+    if gap.available:
+        yield Remedy(True, f"ask for {show(gap.resource, gap.available)}")
+    if gap.limited_by == "limit":
+        yield Remedy(True, f"raise the borrowingLimit of {queue.name} by {show(gap.resource, gap.short)}")
+    elif gap.limited_by == "cohort":
+        yield Remedy(False, "more borrowing: the cohort is empty, not the limit")
+    yield from _priority(snapshot, workload, queue, gap, held_by)
+
+
+def _endings(snapshot: Snapshot, queue: ClusterQueue, gap: Shortage, held_by: Sequence[Workload]) -> Iterator[Remedy]:
+    """Workloads whose end alone would be enough, the smallest first."""
+    state = capacity(snapshot)
+    node = state.tree.queues[queue.name]
+    column = state.tree.numbers[gap.flavor, gap.resource]
+    enough = []
+    for holder in held_by[:MOST_TRIALS]:
+        uses = [(state.tree.numbers[pair], amount) for pair, amount in held(holder) if pair in state.tree.numbers]
+        trial = state.usage.copy()
+        trial.remove(state.tree.queues[holder.cluster_queue], uses)
+        if trial.available(node, column) >= gap.needed:
+            enough.append(holder)
+    for holder in enough[:-4:-1]:
+        end = ends_at(holder, snapshot.jobs.get(holder.owner), snapshot.time)
+        when = f", ~{format_time(end)[11:16]}" if end is not None else ""
+        yield Remedy(True, f"{holder.key} ends ({show('nvidia.com/gpu', holder.gpus)}{when})")
+    if held_by and not enough:
+        yield Remedy(False, "one workload's end: none holds enough alone")
+
+
+def _priority(
+    snapshot: Snapshot, workload: Workload, queue: ClusterQueue, gap: Shortage, held_by: Sequence[Workload]
+) -> Iterator[Remedy]:
+    """The lowest priority at which victims in its own queue would be enough."""
+    if queue.preemption.within_cluster_queue is PreemptionPolicy.NEVER:
+        yield Remedy(False, f"more priority: {queue.name} preempts nobody of its own (withinClusterQueue: Never)")
+        return
+    freed, victims = 0, []
+    for candidate in sorted((w for w in held_by if w.cluster_queue == queue.name), key=victim_order):
+        freed += sum(amount for pair, amount in held(candidate) if pair == (gap.flavor, gap.resource))
+        victims.append(candidate)
+        if freed >= gap.short:
+            break
+    priority = max((victim.priority for victim in victims), default=0) + 1
+    if freed < gap.short or priority <= workload.priority:
+        return
+    lost = sum(unsaved_work(victim, snapshot.jobs.get(victim.owner), snapshot.time) * victim.gpus for victim in victims)
+    names = ", ".join(victim.key for victim in victims[:3]) + (" …" if len(victims) > 3 else "")
+    yield Remedy(True, f"priority ≥ {priority}: evicts {names} (lost {lost / HOUR:.1f} GPU-h)")

@@ -1,0 +1,138 @@
+"""The life of one workload as moments in order, from its own conditions and from history."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.preemptions import rule_in_words
+from gpuconsole.model.clock import Span, Time, format_span
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Condition, Workload
+
+_WORDS = {
+    What.SUBMITTED: "submitted",
+    What.PENDING: "waits",
+    What.RESERVED: "quota reserved",
+    What.ADMITTED: "admitted",
+    What.PREEMPTED: "chosen as victim",
+    What.EVICTED: "evicted",
+    What.REQUEUED: "queued again",
+    What.STARTED: "all pods run",
+    What.FINISHED: "finished",
+    What.FAILED: "failed",
+    What.DELETED: "deleted",
+    What.GANG_WAITING: "waits for nodes as a gang",
+    What.DEADLOCK: "deadlocked",
+    What.POD_FAILED: "a pod failed",
+    What.POD_EVICTED: "a pod was evicted",
+    What.COMMAND_REFUSED: "command refused",
+}
+_CONDITION_WORDS = {
+    ("QuotaReserved", True): "quota reserved",
+    ("QuotaReserved", False): "waits",
+    ("Admitted", True): "admitted",
+    ("PodsReady", True): "all pods run",
+    ("Evicted", True): "evicted",
+    ("Preempted", True): "chosen as victim",
+    ("Finished", True): "finished",
+}
+
+
+class Moment(Struct, frozen=True, kw_only=True):
+    """One step. `after` is the span since the step before it."""
+
+    time: Time
+    title: str
+    detail: str = ""
+    """What adds to the title: flavor, preemptor, reason."""
+    text: str = ""
+    """The scheduler's own words."""
+    what: What | None = None
+    """None for a step that is known from the object only."""
+    after: Span = 0
+    gpus: int = 0
+    cost: float = 0.0
+
+
+def timeline(snapshot: Snapshot, workload: str, history: Sequence[Happened] | None = None) -> tuple[Moment, ...]:
+    """The steps of a workload, oldest first.
+
+    `history` (oldest first; without it the Snapshot's newest lines) tells the steps; where it does not reach back, the
+    workload's creation and conditions fill in what they know. Steps that say the same thing twice in a row are merged.
+    """
+    lines = snapshot.recent if history is None else history
+    moments = [_moment(line, workload) for line in lines if line.what in _WORDS and _concerns(line, workload)]
+    subject = snapshot.workloads.get(workload)
+    if subject is not None:
+        moments += _from_object(subject, moments)
+    moments.sort(key=lambda moment: moment.time)
+    merged: list[Moment] = []
+    for moment in moments:
+        if merged and (merged[-1].title, merged[-1].detail) == (moment.title, moment.detail):
+            continue
+        merged.append(moment)
+    return tuple(_with_spans(merged))
+
+
+def _concerns(line: Happened, workload: str) -> bool:
+    return line.workload == workload or (line.what is What.PREEMPTED and line.by == workload)
+
+
+def _moment(line: Happened, workload: str) -> Moment:
+    title = "made room" if line.by == workload and line.workload != workload else _WORDS[line.what]
+    return Moment(
+        time=line.time,
+        title=title,
+        detail=_detail(line, workload),
+        text=line.message,
+        what=line.what,
+        gpus=line.gpus,
+        cost=line.cost,
+    )
+
+
+def _detail(line: Happened, workload: str) -> str:
+    match line.what:
+        case What.PREEMPTED if line.workload != workload:
+            return f"by {line.workload} leaving ({rule_in_words(line.reason)})"
+        case What.PREEMPTED:
+            return f"for {line.by} ({rule_in_words(line.reason)})"
+        case What.ADMITTED | What.RESERVED:
+            wait = f" after {format_span(line.waited)}" if line.waited else ""
+            return f"{line.queue}{f' on {line.flavor}' if line.flavor else ''}{wait}"
+        case What.EVICTED:
+            lost = f", {line.lost_gpu_seconds / 3600:.1f} GPU-h lost" if line.lost_gpu_seconds else ""
+            return f"{line.reason}{lost}"
+        case What.POD_EVICTED | What.POD_FAILED:
+            return line.pod
+        case _:
+            return line.reason
+
+
+def _from_object(workload: Workload, known: Sequence[Moment]) -> list[Moment]:
+    """Steps that only the object remembers: those of which history has none."""
+    titles = {moment.title for moment in known}
+    found = []
+    if "submitted" not in titles:
+        found.append(Moment(time=workload.created, title="submitted", detail=workload.queue))
+    for condition in workload.conditions:
+        title = _CONDITION_WORDS.get((condition.type, condition.status))
+        if title is not None and title not in titles and condition.since >= workload.created:
+            found.append(_from_condition(condition, title))
+    return found
+
+
+def _from_condition(condition: Condition, title: str) -> Moment:
+    detail = condition.reason if condition.type in ("Evicted", "Preempted", "Finished") else ""
+    return Moment(time=condition.since, title=title, detail=detail, text=condition.message)
+
+
+def _with_spans(moments: Sequence[Moment]) -> list[Moment]:
+    before = moments[0].time if moments else 0
+    spanned = []
+    for moment in moments:
+        spanned.append(replace(moment, after=moment.time - before))
+        before = moment.time
+    return spanned
