@@ -71,7 +71,7 @@ class Report:
         self.strict = strict
         self.object = ""
         self.findings: list[Finding] = []
-        self._line_of = line_of
+        self.line_of = line_of
 
     def add(self, severity: Severity, path: Path, problem: str, remedy: str, code: str) -> None:
         if len(self.findings) > MOST_FINDINGS:
@@ -82,7 +82,7 @@ class Report:
             Finding(
                 severity=severity,
                 file=self.file,
-                line=self._line_of(path),
+                line=self.line_of(path),
                 document=self.document,
                 path=path_text(path),
                 object=self.object,
@@ -91,6 +91,12 @@ class Report:
                 code=code,
             )
         )
+
+    def about(self, name: str) -> "Report":
+        """A report of its own for one object in the same document."""
+        report = Report(self.file, self.document, strict=self.strict, line_of=self.line_of)
+        report.object = name
+        return report
 
     def error(self, path: Path, problem: str, remedy: str, code: str) -> None:
         self.add(Severity.ERROR, path, problem, remedy, code)

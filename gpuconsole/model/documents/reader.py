@@ -43,6 +43,10 @@ class Reader:
         self._parent = parent
         self._key = key
 
+    def reporting(self, report: Report, value: Any) -> "Reader":
+        """The same place with a report of its own, and `value` there."""
+        return Reader(value, report, self._parent, self._key)
+
     @property
     def path(self) -> Path:
         keys: list[Key] = []

@@ -2,5 +2,7 @@
 
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.manifests.kinds import decode_object
+from gpuconsole.model.manifests.loaded import Loaded
+from gpuconsole.model.manifests.loading import load, load_text
 
-__all__ = ["Finding", "Severity", "decode_object"]
+__all__ = ["Finding", "Loaded", "Severity", "decode_object", "load", "load_text"]

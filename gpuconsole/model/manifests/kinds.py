@@ -1,4 +1,4 @@
-"""Which kinds are known, how each is read, and what is said of the others."""
+"""Which kinds are read, by which function, in which versions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -39,6 +39,21 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     ("scheduling.x-k8s.io", "PodGroup"): volcano.coscheduling_group,
     ("karpenter.sh", "NodePool"): karpenter.node_pool,
 }
+
+VERSIONS: Mapping[str, tuple[str, ...]] = {
+    "": ("v1",),
+    "scheduling.k8s.io": ("v1",),
+    KUEUE: ("v1beta1", "v1beta2"),
+    "batch": ("v1",),
+    "jobset.x-k8s.io": ("v1alpha2",),
+    "ray.io": ("v1", "v1alpha1"),
+    "kubeflow.org": ("v1",),
+    "batch.volcano.sh": ("v1alpha1",),
+    "scheduling.volcano.sh": ("v1beta1",),
+    "scheduling.x-k8s.io": ("v1alpha1",),
+    "karpenter.sh": ("v1",),
+}
+"""Versions that are served today; an older one is read all the same, and reported."""
 
 
 def kind_of_document(document: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -27,6 +27,8 @@ from gpuconsole.model.queues import (
 )
 
 TOP = ("apiVersion", "kind", "metadata", "spec", "status")
+NO_SELECTOR = "no-namespace-selector"
+"""Code of the finding that a ClusterQueue admits nobody."""
 MOST_CHECKS = 64
 MOST_LEVELS = 16
 OLD_SPELLINGS = {"Borrow": Fungibility.MAY_STOP_SEARCH, "Preempt": Fungibility.MAY_STOP_SEARCH}
@@ -74,7 +76,7 @@ def cluster_queue(reader: Reader, now: Time) -> ClusterQueue:
             spec.at("namespaceSelector"),
             f"ClusterQueue {meta.name} has no namespaceSelector: it selects no namespace and admits nobody",
             "write namespaceSelector: {} to admit from every namespace (gpuconsole run --admit-all-namespaces does it)",
-            "no-namespace-selector",
+            NO_SELECTOR,
         )
     parent = "cohortName" if "cohortName" in spec else "cohort"
     return ClusterQueue(

@@ -1,0 +1,87 @@
+"""JSON to plain values within bounds; lines are looked up only when a finding needs them."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.documents.yamlsafe import MOST_DEPTH, MOST_NODES, FormError, Place, Tree, read_yaml
+
+
+class LazyPlace(Place):
+    """Lines of a JSON document, found by reading it as YAML the first time that one is asked for. Mutates once."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, line: int, text: str) -> None:
+        super().__init__(line)
+        self._text: str | None = text
+
+    def find(self, path: Path) -> int:
+        if self._text is not None:
+            text, self._text = self._text, None
+            try:
+                self.children = read_yaml(text, self.line).place.children
+            except FormError:
+                # JSON that is no YAML (an escaped surrogate pair, say): its first line has to do.
+                self.children = None
+        return super().find(path)
+
+
+class _NotPlain(Exception):
+    """JSON that needs the slower reader: it repeats keys, or is too deep or too large."""
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _NotPlain
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=str)
+
+
+def looks_like_json(text: str) -> bool:
+    """True if the first thing in a text is a JSON object or list."""
+    return text.lstrip()[:1] in ("{", "[")
+
+
+def read_json(text: str) -> list[Tree] | None:
+    """Read one JSON value after another; None if this is no plain JSON, which the YAML reader then explains."""
+    if text.count(",") + text.count("{") + text.count("[") > MOST_NODES:
+        return None
+    try:
+        return list(_values(text))
+    except (ValueError, RecursionError, _NotPlain):
+        return None
+
+
+def _values(text: str) -> Iterator[Tree]:
+    position, line = 0, 1
+    while True:
+        start = position
+        while position < len(text) and text[position] in " \t\r\n":
+            position += 1
+        if position == len(text):
+            return
+        line += text.count("\n", start, position)
+        value, end = _DECODER.raw_decode(text, position)
+        if _depth(value) > MOST_DEPTH:
+            raise _NotPlain
+        yield Tree(value, LazyPlace(line, text[position:end]))
+        line += text.count("\n", position, end)
+        position = end
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        level = [
+            child
+            for parent in level
+            if isinstance(parent, (dict, list))
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+        ]
+    return depth

@@ -1,0 +1,99 @@
+"""YAML that stands among prose, code and tables: find the blocks, leave the rest alone."""
+
+import re
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+_HEAD = re.compile(r"([ \t]*)(apiVersion|kind):[ \t]+[\w./\"'-]+[ \t]*(#.*)?")
+_FRAGMENT = re.compile(
+    r"([ \t]*)(spec|metadata|status|template|containers|resources|tolerations|affinity|nodeSelector|taints|limits"
+    r"|requests|labels|annotations|tasks|plugins|resourceGroups|preemption|topologySpreadConstraints):[ \t]*(#.*)?"
+)
+_TOP = re.compile(r"[a-z][A-Za-z]*:([ \t].*)?")
+_NESTED = re.compile(r"""[ \t]+(-([ \t].*)?|["']?[\w./$*<-][^:{}\[\]]*["']?:([ \t].*)?|\#.*|[\]})].*)""")
+_SCALAR = re.compile(r".*(:|-)[ \t]+[|>][-+0-9]*[ \t]*(#.*)?")
+
+
+class Block(Struct, frozen=True):
+    """YAML found in a text: its lines without their common indentation, and the number of the first."""
+
+    text: str
+    line: int
+    is_fragment: bool
+    """A part of a manifest that says neither kind nor apiVersion."""
+
+
+def looks_like_prose(text: str) -> bool:
+    """True if a text is not all YAML: its first lines are none of what a manifest begins with."""
+    for line in text.split("\n"):
+        stripped = line.strip()
+        if stripped and not stripped.startswith(("#", "---", "%")):
+            return not (_TOP.fullmatch(line) or stripped.startswith(("{", "[", "- ")))
+    return False
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Find the YAML in a text.
+
+    A block begins where a line says `apiVersion:` or `kind:`, or (a fragment) where a well-known field holds nested
+    lines. It ends before the first line that does not continue the YAML; what follows after a blank line has to look
+    like YAML.
+    """
+    lines = text.split("\n")
+    position = 0
+    while position < len(lines):
+        head = _HEAD.fullmatch(lines[position])
+        fragment = None if head else _FRAGMENT.fullmatch(lines[position])
+        match = head or fragment
+        if match is None or (fragment and not _holds_yaml(lines, position, match[1])):
+            position += 1
+            continue
+        end = _end(lines, position, match[1])
+        body = [line[len(match[1]) :] for line in lines[position:end]]
+        yield Block("\n".join(body), position + 1, fragment is not None)
+        position = end
+
+
+def _holds_yaml(lines: list[str], position: int, indent: str) -> bool:
+    following = lines[position + 1] if position + 1 < len(lines) else ""
+    return following.startswith(indent) and bool(_NESTED.fullmatch(following[len(indent) :]))
+
+
+def _end(lines: list[str], start: int, indent: str) -> int:
+    """The line after the block's last one; blank lines and comments at its end do not belong to it."""
+    end, blank, scalar = start + 1, False, -1
+    heads = {lines[start].split(":")[0].strip()}
+    for number in range(start + 1, len(lines)):
+        line = lines[number]
+        if not line.strip():
+            blank = True
+            continue
+        if not line.startswith(indent):
+            break
+        line = line[len(indent) :]
+        depth = len(line) - len(line.lstrip())
+        if scalar >= 0 and depth > scalar:
+            end = number + 1
+            continue
+        if line.startswith("---"):
+            heads.clear()
+        head = _HEAD.fullmatch(line)
+        if not _continues(line, blank) or (head and not depth and head[2] in heads):
+            break
+        heads |= {head[2]} if head and not depth else set()
+        scalar = depth if _SCALAR.fullmatch(line) else -1
+        blank = False
+        if not line.startswith("#"):
+            end = number + 1
+    return end
+
+
+def _continues(line: str, after_blank: bool) -> bool:
+    if line[0] in " \t":
+        return not after_blank or bool(_NESTED.fullmatch(line))
+    if line.startswith("#"):
+        return True
+    if line.startswith("- ") or line in ("-", "}", "]"):
+        return not after_blank
+    return line == "---" or line.startswith("--- ") or bool(_TOP.fullmatch(line))

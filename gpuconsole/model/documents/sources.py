@@ -1,0 +1,115 @@
+"""Where text comes from: files, folders, standard input; bounded, and decoded whatever is in it."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from gpuconsole.model.documents.yamlsafe import Trouble
+from gpuconsole.model.text import REPLACEMENT
+
+MOST_BYTES = 32 * 1024 * 1024
+MOST_FILES = 10_000
+STDIN = "-"
+SUFFIXES = (".yaml", ".yml", ".json")
+PROSE = (".txt", ".md", ".markdown", ".rst", ".html")
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Source(Struct, frozen=True):
+    """A text and its name, with what was wrong with its bytes."""
+
+    name: str
+    text: str
+    troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def is_manifest(self) -> bool:
+        """True if its name says that it is all YAML or JSON."""
+        return self.name.lower().endswith(SUFFIXES)
+
+    @property
+    def is_prose(self) -> bool:
+        """True if its name says that manifests may stand among other text."""
+        return self.name.lower().endswith(PROSE)
+
+
+def read_sources(sources: Sequence[str | Path], stdin: str | None) -> Iterator[Source]:
+    """Read files, folders (recursively, in a stable order) and `-`, which stands for `stdin`."""
+    for source in sources:
+        if str(source) == STDIN:
+            yield from_text(stdin or "", "<stdin>")
+        elif os.path.isdir(source):
+            yield from _folder(source)
+        else:
+            yield _file(source)
+
+
+def from_text(text: str, name: str) -> Source:
+    """A source from a text that is at hand."""
+    if len(text) > MOST_BYTES:
+        return Source(name, "", (_too_large(f"{len(text)} characters"),))
+    return _cleaned(name, text.removeprefix("\ufeff"), ())
+
+
+def _too_large(size: str) -> Trouble:
+    limit = f"{MOST_BYTES // 1024 // 1024} MiB"
+    return Trouble(1, f"it has {size}; at most {limit} are read", f"split it into files of up to {limit}", "too-large")
+
+
+def _folder(folder: str | Path) -> Iterator[Source]:
+    found = 0
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if name.lower().endswith(SUFFIXES):
+                found += 1
+                if found > MOST_FILES:
+                    problem = f"it holds more than {MOST_FILES} manifests"
+                    yield Source(str(folder), "", (Trouble(1, problem, "name its folders", "too-many-files"),))
+                    return
+                yield _file(os.path.join(where, name))
+    if not found:
+        problem = "the folder holds no manifest"
+        yield Source(str(folder), "", (Trouble(1, problem, f"it needs {', '.join(SUFFIXES)} files", "empty-folder"),))
+
+
+def _file(path: str | Path) -> Source:
+    name = str(path)
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            # A device or a pipe says 0 and may never end, so the reading is bounded as well.
+            data = b"" if size > MOST_BYTES else file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        problem = f"it cannot be read: {reason}"
+        return Source(name, "", (Trouble(1, problem, "check the path and its permissions", "unreadable"),))
+    if size > MOST_BYTES or len(data) > MOST_BYTES:
+        return Source(name, "", (_too_large(f"{max(size, len(data))} bytes"),))
+    return _decoded(name, data)
+
+
+def _decoded(name: str, data: bytes) -> Source:
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        return _cleaned(name, data.decode(encoding), ())
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        problem = f"it is no UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
+        trouble = Trouble(line, problem, "save the file as UTF-8", "not-utf-8")
+        return _cleaned(name, data.decode(encoding, errors="replace"), (trouble,))
+
+
+def _cleaned(name: str, text: str, troubles: tuple[Trouble, ...]) -> Source:
+    """Replace what YAML forbids, such as a NUL byte, so that the rest of the file can still be read."""
+    text = text.replace("\r\n", "\n")
+    first = _UNPRINTABLE.search(text)
+    if first is None:
+        return Source(name, text, troubles)
+    line = text.count("\n", 0, first.start()) + 1
+    problem = f"it holds a control character (U+{ord(first[0]):04X})"
+    trouble = Trouble(line, problem, "remove it; is this a binary file?", "control-character")
+    return Source(name, _UNPRINTABLE.sub(REPLACEMENT, text), (*troubles, trouble))

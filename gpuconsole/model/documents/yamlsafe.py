@@ -1,0 +1,266 @@
+"""YAML to plain values within bounds: depth, size and aliases are limited, and every value knows its line.
+
+The tree is built from libyaml's events, so a document that is too large or too deep stops where it exceeds a limit.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+from msgspec import Struct
+
+from gpuconsole.model.documents.findings import Key, Path
+from gpuconsole.model.documents.scalars import key_text, resolve
+
+MOST_DEPTH = 100
+MOST_NODES = 2_000_000
+MOST_ALIASED = 100_000
+"""So many values may be repeated by aliases: they cost no memory, but each is looked at."""
+MERGE = "<<"
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_STRING = "tag:yaml.org,2002:str"
+_PLAIN_TAGS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null"))
+_CONTAINER_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!")
+
+
+class Place:
+    """Where a value stands, and where its parts do."""
+
+    __slots__ = ("children", "line")
+
+    def __init__(self, line: int, children: "dict[Key, Place] | None" = None) -> None:
+        self.line = line
+        self.children = children
+
+    def find(self, path: Path) -> int:
+        """The line of a path; of the nearest thing around it where the path leads nowhere."""
+        place = self
+        for key in path:
+            child = place.children.get(key) if place.children else None
+            if child is None:
+                break
+            place = child
+        return place.line
+
+
+class Trouble(Struct, frozen=True):
+    """Something wrong with a document's form."""
+
+    line: int
+    problem: str
+    remedy: str
+    code: str
+    path: Path = ()
+
+
+class Tree(Struct, frozen=True):
+    """One document: its value, its lines, and what is wrong with its form though it could be read."""
+
+    value: Any
+    place: Place
+    troubles: tuple[Trouble, ...] = ()
+
+
+class FormError(Exception):
+    """A document that cannot be read; `trouble` says where and why."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(trouble.problem)
+        self.trouble = trouble
+
+
+class _Frame:
+    """A mapping or list that is being read. Mutates."""
+
+    __slots__ = ("anchor", "is_map", "key", "key_line", "merges", "place", "places", "size", "value")
+
+    def __init__(self, line: int, anchor: str | None, is_map: bool) -> None:
+        self.value: Any = {} if is_map else []
+        self.places: dict[Key, Place] = {}
+        self.place = Place(line, self.places)
+        self.anchor = anchor
+        self.is_map = is_map
+        self.key: str | None = None
+        self.key_line = line
+        self.size = 1
+        self.merges: list[tuple[Any, Place]] = []
+
+
+class _Builder:
+    """Builds the tree of one document from events. Mutates; `build` is called once."""
+
+    def __init__(self, first_line: int) -> None:
+        self._offset = first_line
+        self._stack: list[_Frame] = []
+        self._anchors: dict[str, tuple[Any, Place, int]] = {}
+        self._troubles: list[Trouble] = []
+        self._aliased = 0
+        self._root: tuple[Any, Place] = (None, Place(first_line))
+
+    def build(self, text: str) -> Tree:
+        try:
+            for event in yaml.parse(text, Loader=_LOADER):
+                self._take(event)
+        except yaml.MarkedYAMLError as error:
+            raise FormError(self._syntax(error)) from None
+        except (yaml.YAMLError, RecursionError) as error:
+            raise self._stop(self._offset, f"this is no YAML: {error}", "repair the syntax", "syntax") from None
+        value, place = self._root
+        return Tree(value, place, tuple(self._troubles))
+
+    def _syntax(self, error: yaml.MarkedYAMLError) -> Trouble:
+        mark = error.problem_mark or error.context_mark
+        line = self._offset + (mark.line if mark is not None else 0)
+        problem = " ".join(part for part in (error.context, error.problem) if part)
+        tab = "'\\t'" in problem
+        remedy = "indent with spaces, not with tabs" if tab else "repair the syntax: indentation, quotes, colons"
+        return Trouble(line, f"this is no YAML: {problem}", remedy, "syntax")
+
+    def _stop(self, line: int, problem: str, remedy: str, code: str) -> FormError:
+        return FormError(Trouble(line, problem, remedy, code))
+
+    def _take(self, event: Any) -> None:
+        match event:
+            case yaml.ScalarEvent():
+                line = self._line(event)
+                self._add(self._scalar(event, line), Place(line), 1, event.anchor)
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                self._open(event, isinstance(event, yaml.MappingStartEvent))
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                self._close()
+            case yaml.AliasEvent():
+                self._alias(event)
+
+    def _line(self, event: Any) -> int:
+        return self._offset + int(event.start_mark.line)
+
+    def _scalar(self, event: yaml.ScalarEvent, line: int) -> Any:
+        tag, text = event.tag, event.value
+        if tag is None or tag == "!":
+            return resolve(text) if event.implicit[0] and tag is None else text
+        if tag in _PLAIN_TAGS:
+            return resolve(text)
+        if tag != _STRING:
+            self._trouble(line, f"the tag {tag} is not allowed", "drop the tag; Kubernetes takes plain values", "tag")
+        return text
+
+    def _trouble(self, line: int, problem: str, remedy: str, code: str) -> None:
+        if len(self._troubles) < 100:
+            self._troubles.append(Trouble(line, problem, remedy, code, self._path()))
+
+    def _path(self) -> Path:
+        keys: list[Key] = []
+        for frame in self._stack:
+            if frame.is_map and frame.key is not None:
+                keys.append(frame.key)
+            elif not frame.is_map:
+                keys.append(len(frame.value))
+        return tuple(keys)
+
+    def _open(self, event: Any, is_map: bool) -> None:
+        line = self._line(event)
+        if self._expects_key():
+            raise self._stop(line, "a mapping key must be a text", "write a plain key", "bad-key")
+        if event.tag is not None and event.tag not in _CONTAINER_TAGS:
+            self._trouble(line, f"the tag {event.tag} is not allowed", "drop the tag", "tag")
+        if len(self._stack) >= MOST_DEPTH:
+            problem = f"it is nested deeper than {MOST_DEPTH} levels"
+            raise self._stop(line, problem, "a manifest has some ten levels", "too-deep")
+        self._stack.append(_Frame(line, event.anchor, is_map))
+
+    def _expects_key(self) -> bool:
+        return bool(self._stack) and self._stack[-1].is_map and self._stack[-1].key is None
+
+    def _close(self) -> None:
+        frame = self._stack.pop()
+        for value, place in frame.merges:
+            _merge(frame, value, place)
+        self._add(frame.value, frame.place, frame.size, frame.anchor)
+
+    def _alias(self, event: yaml.AliasEvent) -> None:
+        line = self._line(event)
+        if any(frame.anchor == event.anchor for frame in self._stack):
+            raise self._stop(line, f"*{event.anchor} contains itself", "write the value out", "alias-cycle")
+        known = self._anchors.get(str(event.anchor))
+        if known is None:
+            raise self._stop(line, f"*{event.anchor} is not defined above", f"define &{event.anchor}", "bad-alias")
+        value, place, size = known
+        self._aliased += size
+        if self._aliased > MOST_ALIASED:
+            problem = f"its aliases repeat more than {MOST_ALIASED} values"
+            raise self._stop(line, problem, "write it without aliases of aliases", "too-many-aliases")
+        self._add(value, Place(line, place.children), size, None)
+
+    def _add(self, value: Any, place: Place, size: int, anchor: str | None) -> None:
+        if anchor is not None:
+            self._anchors[anchor] = (value, place, size)
+        if not self._stack:
+            self._root = (value, place)
+            return
+        frame = self._stack[-1]
+        frame.size += size
+        if frame.size > MOST_NODES:
+            raise self._stop(place.line, f"it has more than {MOST_NODES} values", "split the file", "too-large")
+        if not frame.is_map:
+            frame.places[len(frame.value)] = place
+            frame.value.append(value)
+        elif frame.key is None:
+            self._key(frame, value, place.line)
+        else:
+            self._entry(frame, frame.key, value, place)
+
+    def _key(self, frame: _Frame, value: Any, line: int) -> None:
+        if isinstance(value, (dict, list)):
+            raise self._stop(line, "a mapping key must be a text", "write a plain key", "bad-key")
+        frame.key, frame.key_line = key_text(value), line
+
+    def _entry(self, frame: _Frame, key: str, value: Any, place: Place) -> None:
+        if key == MERGE and isinstance(value, (dict, list)):
+            frame.merges.append((value, place))
+        else:
+            if key in frame.value:
+                first = frame.places[key].line
+                problem = f"the key {key!r:.100} stands twice, first in line {first}"
+                self._trouble(frame.key_line, problem, "remove one of them; the last one would win", "duplicate-key")
+            frame.value[key] = value
+            frame.places[key] = Place(frame.key_line, place.children)
+        frame.key = None
+
+
+def _merge(frame: _Frame, value: Any, place: Place) -> None:
+    """Fill in what `<<` brings, without replacing what stands there."""
+    sources = [(value, place)] if isinstance(value, dict) else []
+    if isinstance(value, list) and place.children is not None:
+        sources = [(item, place.children[n]) for n, item in enumerate(value) if isinstance(item, dict)]
+    for source, where in sources:
+        for key, item in source.items():
+            if key not in frame.value:
+                frame.value[key] = item
+                frame.places[key] = Place(place.line, (where.children or {})[key].children)
+
+
+def read_yaml(text: str, first_line: int = 1) -> Tree:
+    """Read one YAML document (JSON too). Raises FormError with line and reason."""
+    return _Builder(first_line).build(text)
+
+
+def sections(text: str) -> Iterator[tuple[str, int]]:
+    """Split a stream into documents at lines that begin with `---`, as kubectl does, with the first line of each.
+
+    A syntax error in one document then hides no other.
+    """
+    lines = text.split("\n")
+    start = 0
+    for number, line in enumerate(lines):
+        if line.startswith("---") and (len(line) == 3 or line[3] in " \t\r"):
+            yield from _section(lines, start, number)
+            # What stands behind the dashes belongs to the new document.
+            lines[number] = "   " + line[3:]
+            start = number
+    yield from _section(lines, start, len(lines))
+
+
+def _section(lines: list[str], start: int, end: int) -> Iterator[tuple[str, int]]:
+    part = lines[start:end]
+    if any(line.strip() and not line.lstrip().startswith(("#", "%")) and line.strip() != "..." for line in part):
+        yield "\n".join("" if line.startswith("%") else line for line in part), start + 1

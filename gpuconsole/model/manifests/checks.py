@@ -1,0 +1,230 @@
+"""What objects say about each other: names that nothing defines, cycles, namespaces that a queue does not admit."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from gpuconsole.model.cluster import Namespace, PriorityClass
+from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE, VOLCANO_QUEUE
+from gpuconsole.model.manifests.loaded import Entry
+from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from gpuconsole.model.volcano import PodGroup, VolcanoQueue
+from gpuconsole.model.workloads import Job, Workload
+
+BUILT_IN_PRIORITIES = ("system-cluster-critical", "system-node-critical")
+BUILT_IN_VOLCANO_QUEUES = ("default", "root")
+
+Names = Mapping[str, Mapping[str, Entry]]
+"""Table → key → entry."""
+
+
+def check(entries: Sequence[Entry]) -> None:
+    """Report what does not fit together, at the object that names the other."""
+    names: dict[str, dict[str, Entry]] = {}
+    for entry in entries:
+        names.setdefault(entry.table, {})[entry.thing.key] = entry
+    for entry in entries:
+        _check(entry, names)
+    _check_cycles(names.get("cohorts", {}), _cohort_parent, "parentName", "cohort")
+    _check_cycles(names.get("volcano_queues", {}), _volcano_parent, "parent", "queue")
+    _check_defaults(names.get("priority_classes", {}).values())
+
+
+def _check(entry: Entry, names: Names) -> None:
+    place = entry.place
+    match entry.thing:
+        case ClusterQueue() as queue:
+            _check_cluster_queue(queue, place, names)
+        case Cohort() as cohort:
+            _check_flavors(cohort, place, names)
+        case LocalQueue() as queue:
+            _check_local_queue(queue, place, names)
+        case ResourceFlavor(topology=name) if name:
+            _defined(name, "topologies", "Topology", names, place, ("spec", "topologyName"), "the flavor is unusable")
+        case Job() as job:
+            _check_job(job, place, names)
+        case Workload() as workload:
+            _check_workload(workload, place, names)
+        case VolcanoQueue(parent=parent) if parent not in ("", "root"):
+            _defined(parent, "volcano_queues", "Volcano Queue", names, place, ("spec", "parent"), "it has no parent")
+        case PodGroup(queue=name) if name:
+            _check_volcano_queue(name, place, names, ("spec", "queue"))
+
+
+def _defined(name: str, table: str, kind: str, names: Names, place: Reader, path: Path, effect: str) -> bool:
+    """Report a name that nothing in the input defines."""
+    if name in names.get(table, {}):
+        return True
+    short = name.rpartition("/")[2]
+    place.report.warning(
+        place.at(*path),
+        f"{kind} {short} is not defined: {effect}",
+        f"define it, or name one of: {_some(names.get(table, {}))}" if names.get(table) else f"define a {kind} {short}",
+        "undefined-" + kind.lower().replace(" ", "-"),
+    )
+    return False
+
+
+def _some(keys: Iterable[str]) -> str:
+    listed = sorted(keys)
+    return ", ".join(listed[:5]) + (", …" if len(listed) > 5 else "")
+
+
+def _check_flavors(thing: ClusterQueue | Cohort, place: Reader, names: Names) -> None:
+    effect = "Kueue keeps the queue inactive until it exists" if isinstance(thing, ClusterQueue) else "it gives nothing"
+    for g, group in enumerate(thing.resource_groups):
+        for f, flavor in enumerate(group.flavors):
+            path = ("spec", "resourceGroups", g, "flavors", f, "name")
+            if flavor.name:
+                _defined(flavor.name, "flavors", "ResourceFlavor", names, place, path, effect)
+
+
+def _check_cluster_queue(queue: ClusterQueue, place: Reader, names: Names) -> None:
+    _check_flavors(queue, place, names)
+    own = {flavor.name for group in queue.resource_groups for flavor in group.flavors}
+    older = "admissionChecksStrategy" not in place.mapping("spec")
+    for n, rule in enumerate(queue.checks):
+        path = ("spec", "admissionChecks", n) if older else ("spec", "admissionChecksStrategy", "admissionChecks", n)
+        effect = "Kueue keeps the queue inactive until it exists"
+        _defined(rule.name, "admission_checks", "AdmissionCheck", names, place, path, effect)
+        for f, flavor in enumerate(rule.on_flavors):
+            if flavor not in own:
+                problem = f"{flavor} is no flavor of this queue"
+                path = (*path, "onFlavors", f)
+                place.report.refused(place.at(*path), problem, f"it has {_some(own)}", "unknown-flavor")
+
+
+def _check_local_queue(queue: LocalQueue, place: Reader, names: Names) -> None:
+    path: Path = ("spec", "clusterQueue")
+    effect = "Can't submit new workloads to clusterQueue"
+    if not queue.cluster_queue or not _defined(
+        queue.cluster_queue, "cluster_queues", "ClusterQueue", names, place, path, effect
+    ):
+        return
+    target = names["cluster_queues"][queue.cluster_queue].thing
+    namespace = names.get("namespaces", {}).get(queue.namespace)
+    known = namespace.thing if namespace is not None else None
+    labels = known.labels if isinstance(known, Namespace) else {"kubernetes.io/metadata.name": queue.namespace}
+    selector = target.namespace_selector if isinstance(target, ClusterQueue) else None
+    if selector is not None and not selector.matches(labels):
+        place.report.warning(
+            place.at("metadata", "namespace"),
+            f"ClusterQueue {queue.cluster_queue} does not select namespace {queue.namespace}: it admits nobody here",
+            "label the namespace as its namespaceSelector says",
+            "namespace-not-selected",
+        )
+
+
+def _check_job(job: Job, place: Reader, names: Names) -> None:
+    if job.queue:
+        path: Path = ("metadata", "labels", QUEUE)
+        effect = "the job waits until it exists"
+        _defined(f"{job.namespace}/{job.queue}", "local_queues", "LocalQueue", names, place, path, effect)
+    elif job.kind != "VolcanoJob" and names.get("local_queues"):
+        problem = "it has no queue-name label: Kueue does not manage it, its pods start at once"
+        path = ("metadata", "labels")
+        place.report.note(place.at(*path), problem, f"add the label {QUEUE} to queue it", "no-queue")
+    if job.workload_priority_class:
+        _defined(
+            job.workload_priority_class,
+            "workload_priority_classes",
+            "WorkloadPriorityClass",
+            names,
+            place,
+            ("metadata", "labels", PRIORITY_CLASS),
+            "Kueue creates no Workload until it is; the simulator takes priority 0",
+        )
+    if job.kind == "VolcanoJob":
+        _check_volcano_queue(job.annotations.get(VOLCANO_QUEUE, ""), place, names, ("spec", "queue"))
+    for name in dict.fromkeys(pods.template.priority_class for pods in job.pod_sets):
+        _check_priority(name, place, names)
+
+
+def _check_priority(name: str, place: Reader, names: Names) -> None:
+    if name and name not in BUILT_IN_PRIORITIES:
+        effect = "its pods are refused until it is"
+        _defined(name, "priority_classes", "PriorityClass", names, place, _where(place.value, name), effect)
+
+
+def _where(value: object, name: str) -> Path:
+    """The path of the first priorityClassName (or priorityClass) with this name; depth is bounded by the reader."""
+    level: list[tuple[Path, object]] = [((), value)]
+    while level:
+        deeper: list[tuple[Path, object]] = []
+        for path, part in level:
+            if isinstance(part, dict):
+                for key in ("priorityClassName", "priorityClass"):
+                    if part.get(key) == name:
+                        return (*path, key)
+                deeper += [((*path, str(key)), child) for key, child in part.items()]
+            elif isinstance(part, list):
+                deeper += [((*path, n), child) for n, child in enumerate(part)]
+        level = deeper
+    return ("spec",)
+
+
+def _check_volcano_queue(name: str, place: Reader, names: Names, path: Path) -> None:
+    if name in ("", *BUILT_IN_VOLCANO_QUEUES) or name in names.get("volcano_queues", {}):
+        return
+    place.report.refused(
+        place.at(*path),
+        f"queue {name} is not defined: unable to find job queue",
+        f"define a Volcano Queue {name}, or use default",
+        "undefined-volcano-queue",
+    )
+
+
+def _check_workload(workload: Workload, place: Reader, names: Names) -> None:
+    if workload.queue:
+        effect = "the workload waits until it exists"
+        _defined(workload.local_queue, "local_queues", "LocalQueue", names, place, ("spec", "queueName"), effect)
+
+
+def _cohort_parent(entry: Entry) -> str:
+    return entry.thing.parent if isinstance(entry.thing, Cohort) else ""
+
+
+def _volcano_parent(entry: Entry) -> str:
+    return entry.thing.parent if isinstance(entry.thing, VolcanoQueue) else ""
+
+
+def _check_cycles(entries: Mapping[str, Entry], parent: Callable[[Entry], str], field: str, what: str) -> None:
+    """Name each cycle once, at the first of its members that the input gives."""
+    done: set[str] = set()
+    for name in entries:
+        trail: dict[str, None] = {}
+        while name in entries and name not in done:
+            if name in trail:
+                members = list(trail)[list(trail).index(name) :]
+                _say_cycle(members, entries, field, what)
+                break
+            trail[name] = None
+            name = parent(entries[name])
+        done.update(trail)
+
+
+def _say_cycle(members: list[str], entries: Mapping[str, Entry], field: str, what: str) -> None:
+    first = next(name for name in entries if name in members)
+    start = members.index(first)
+    shown = [*members[start:], *members[:start]]
+    cycle = " → ".join([*shown[:20], *(["…"] if len(shown) > 20 else []), first])
+    place = entries[first].place
+    place.report.error(
+        place.at("spec", field),
+        f"{what} {first} is its own ancestor: {cycle}; nothing below it can be admitted",
+        f"drop one {field} of the cycle",
+        f"{what}-cycle",
+    )
+
+
+def _check_defaults(entries: Iterable[Entry]) -> None:
+    default = ""
+    for entry in entries:
+        thing = entry.thing
+        if not isinstance(thing, PriorityClass) or not thing.global_default:
+            continue
+        if default:
+            path = entry.place.at("globalDefault")
+            problem = f"PriorityClass {default} is the global default already"
+            entry.place.report.refused(path, problem, "only one class may be", "two-defaults")
+        default = default or thing.name

@@ -1,0 +1,244 @@
+"""Many documents to objects: which are read, which are only counted, and what is said about each."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import LabelSelector
+from gpuconsole.model.documents.findings import Finding, Report, Severity
+from gpuconsole.model.documents.jsonsafe import looks_like_json, read_json
+from gpuconsole.model.documents.prose import blocks, looks_like_prose
+from gpuconsole.model.documents.reader import Reader, kind_of
+from gpuconsole.model.documents.sources import Source, from_text, read_sources
+from gpuconsole.model.documents.yamlsafe import FormError, Tree, Trouble, read_yaml, sections
+from gpuconsole.model.jobs import podgroup
+from gpuconsole.model.manifests.checks import check
+from gpuconsole.model.manifests.groups import fold_groups
+from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS, kind_of_document
+from gpuconsole.model.manifests.kueue import NO_SELECTOR
+from gpuconsole.model.manifests.loaded import Entry, Loaded
+from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated, likely_meant
+from gpuconsole.model.manifests.unfold import is_scenario, label, objects_in, scenario_objects
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.text import clean
+
+
+def load(
+    sources: Sequence[str | Path],
+    *,
+    strict: bool = False,
+    stdin: str | None = None,
+    now: Time = 0,
+    admit_all_namespaces: bool = False,
+) -> Loaded:
+    """Read files, folders and `-` (the text of `stdin`), and report what is wrong; nothing is raised.
+
+    `strict` makes what the API server would refuse an error. `admit_all_namespaces` gives ClusterQueues without a
+    namespaceSelector an empty one.
+    """
+    loading = _Loading(strict, now)
+    for source in read_sources(sources, stdin):
+        loading.read(source)
+    return loading.finish(admit_all_namespaces)
+
+
+def load_text(
+    text: str, name: str = "<text>", *, strict: bool = False, now: Time = 0, admit_all_namespaces: bool = False
+) -> Loaded:
+    """Read manifests from a text; see `load`."""
+    loading = _Loading(strict, now)
+    loading.read(from_text(text, name))
+    return loading.finish(admit_all_namespaces)
+
+
+class _Loading:
+    """Collects objects and findings over many sources. Mutates; `finish` is called once."""
+
+    def __init__(self, strict: bool, now: Time) -> None:
+        self._strict = strict
+        self._now = now
+        self._reports: list[Report] = []
+        self._entries: list[Entry] = []
+        self._unknown: Counter[str] = Counter()
+        self._unsimulated: Counter[str] = Counter()
+        self._scenarios: list[dict[str, Any]] = []
+
+    def _report(self, source: str, document: int, tree: Tree) -> Report:
+        report = Report(clean(source, 1000), document, strict=self._strict, line_of=tree.place.find)
+        self._reports.append(report)
+        return report
+
+    def _say(self, source: str, document: int, trouble: Trouble, severity: Severity = Severity.ERROR) -> None:
+        report = Report(clean(source, 1000), document, line_of=lambda path: trouble.line)
+        self._reports.append(report)
+        report.add(severity, trouble.path, trouble.problem, trouble.remedy, trouble.code)
+
+    def read(self, source: Source) -> None:
+        """Take in a source, document by document."""
+        for trouble in source.troubles:
+            self._say(source.name, 1, trouble)
+        trees = read_json(source.text) if looks_like_json(source.text) else None
+        if trees is not None:
+            for number, tree in enumerate(trees, start=1):
+                self._document(source.name, number, tree)
+        elif source.is_prose or (not source.is_manifest and looks_like_prose(source.text)):
+            self._prose(source)
+        else:
+            for number, (text, line) in enumerate(sections(source.text), start=1):
+                self._section(source.name, number, text, line)
+
+    def _prose(self, source: Source) -> None:
+        number = 0
+        for block in blocks(source.text):
+            for text, line in sections(block.text):
+                number += 1
+                self._section(source.name, number, text, block.line + line - 1, part=block.is_fragment)
+        if not number:
+            remedy = "a manifest begins with apiVersion: and kind:"
+            trouble = Trouble(1, "no manifest stands in this text", remedy, "no-manifest")
+            self._say(source.name, 1, trouble, Severity.NOTE)
+
+    def _section(self, source: str, number: int, text: str, line: int, *, part: bool | None = None) -> None:
+        """Read one YAML document. `part` says of one from prose whether it is a part of a manifest only."""
+        try:
+            tree = read_yaml(text, line)
+        except FormError as error:
+            if not part:
+                self._say(source, number, error.trouble)
+            return
+        for trouble in tree.troubles:
+            self._say(source, number, trouble)
+        self._document(source, number, tree, prose=part is not None)
+
+    def _document(self, source: str, number: int, tree: Tree, *, prose: bool = False) -> None:
+        value = tree.value
+        if value is None:
+            return
+        report = self._report(source, number, tree)
+        root = Reader(value, report)
+        if not isinstance(value, dict):
+            problem = f"{kind_of(value)} stands where an object belongs"
+            report.error((), problem, "an object begins with apiVersion: and kind:", "not-an-object")
+        elif is_scenario(value):
+            self._scenarios.append(value)
+            for place in scenario_objects(root):
+                self._object(place, keep=False)
+        elif "kind" in value and "apiVersion" in value:
+            for place in objects_in(root):
+                self._object(place)
+        else:
+            _say_fragment(report, value, prose)
+
+    def _object(self, place: Reader, *, keep: bool = True) -> None:
+        group, version, kind = kind_of_document(place.value)
+        report = place.report.about(label(place.value, kind))
+        self._reports.append(report)
+        place = place.reporting(report, place.value)
+        decoder = DECODERS.get((group, kind))
+        if decoder is None:
+            self._not_read(place, group, kind)
+            return
+        if version not in VERSIONS[group]:
+            _say_version(place, group, version, kind)
+        if kind == "Pod" and podgroup.is_managed(place):
+            decoder = podgroup.pod_job
+        thing = decoder(place, self._now)
+        if thing.name:
+            self._entries.append(Entry(thing=thing, place=place, keep=keep))
+
+    def _not_read(self, place: Reader, group: str, kind: str) -> None:
+        """Count a document that is not read, and say why."""
+        name = clean(f"{kind} ({group})" if group else kind, 200)
+        report, path = place.report, place.at("kind")
+        if not kind:
+            report.error(path, "it does not say its kind", "write kind: ClusterQueue, for example", "no-kind")
+        elif has_no_effect(group, kind):
+            report.note(path, f"{kind} is read; it has no effect on queues and GPUs here", "nothing to do", "no-effect")
+        elif is_unsimulated(group, kind):
+            self._unsimulated[name] += 1
+            problem = f"{kind} is known, but not simulated yet: it is left out"
+            report.warning(path, problem, "to see its pods here, write it as a Job or JobSet", "not-simulated")
+        else:
+            self._unknown[name] += 1
+            meant = likely_meant(group, kind, DECODERS)
+            severity = Severity.WARNING if meant else Severity.NOTE
+            remedy = f"did you mean {meant}?" if meant else "nothing to do, unless it places pods"
+            report.add(severity, path, f"{name} is an unknown kind: it is left out", remedy, "unknown-kind")
+
+    def finish(self, admit_all: bool) -> Loaded:
+        """Fold pod groups, drop what is given twice, and check what the objects say about each other."""
+        entries = _last_of_each(fold_groups(self._entries))
+        check(entries)
+        findings = [finding for report in self._reports for finding in report.findings]
+        objects = [entry.thing for entry in entries if entry.keep]
+        if admit_all:
+            objects = [_admit_all(thing) for thing in objects]
+            findings = [_admitting(finding) for finding in findings]
+        order = {kind: position for position, kind in enumerate(TABLES)}
+        files = {name: n for n, name in enumerate(dict.fromkeys(report.file for report in self._reports))}
+        return Loaded(
+            objects=tuple(sorted(objects, key=lambda thing: order[type(thing)])),
+            findings=tuple(sorted(findings, key=lambda f: (files[f.file], f.line, f.document))),
+            unknown=dict(sorted(self._unknown.items())),
+            known_unsimulated=dict(sorted(self._unsimulated.items())),
+            scenario=tuple(self._scenarios),
+        )
+
+
+def _say_fragment(report: Report, value: dict[str, Any], prose: bool) -> None:
+    top = clean(", ".join(str(key) for key in list(value)[:3]), 80)
+    missing = " and no ".join(key for key in ("apiVersion", "kind") if key not in value)
+    report.add(
+        Severity.NOTE if prose else Severity.ERROR,
+        (),
+        f"this is no manifest, but a part of one ({top}): it has no {missing}",
+        "put it into the object that it belongs to, or add apiVersion and kind",
+        "fragment",
+    )
+
+
+def _say_version(place: Reader, group: str, version: str, kind: str) -> None:
+    newest = VERSIONS[group][-1]
+    place.report.refused(
+        place.at("apiVersion"),
+        f"{kind} is not served in version {clean(version, 60)}; it is read as {newest}",
+        f"write apiVersion: {group}{'/' if group else ''}{newest}",
+        "old-version",
+    )
+
+
+def _last_of_each(entries: list[Entry]) -> list[Entry]:
+    """Of an object that is given twice the last one counts, as with kubectl apply."""
+    last: dict[tuple[str, str], Entry] = {}
+    for entry in entries:
+        key = entry.table, entry.thing.key
+        if key in last:
+            first = last[key].place
+            where = f"{first.report.file} line {first.report.line_of(first.path)}"
+            entry.place.report.warning(
+                entry.place.at("metadata", "name"),
+                f"it is given twice, first in {where}: the last one counts",
+                "remove one of them, or rename it",
+                "given-twice",
+            )
+        last[key] = entry
+    return list(last.values())
+
+
+def _admit_all(thing: Object) -> Object:
+    if isinstance(thing, ClusterQueue) and thing.namespace_selector is None:
+        return replace(thing, namespace_selector=LabelSelector())
+    return thing
+
+
+def _admitting(finding: Finding) -> Finding:
+    """With --admit-all-namespaces a missing selector is no trouble, but worth knowing."""
+    if finding.code != NO_SELECTOR:
+        return finding
+    problem = "it has no namespaceSelector; --admit-all-namespaces lets it admit from every namespace"
+    return replace(finding, severity=Severity.NOTE, problem=problem)

@@ -1,0 +1,62 @@
+"""Kinds that are not read: those that are known and say so, those that have no effect, and all the rest."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+_UNSIMULATED: Mapping[str, tuple[str, ...]] = {
+    "": ("ReplicationController", "ResourceQuota"),
+    "apps": ("Deployment", "ReplicaSet", "StatefulSet"),
+    "batch": ("CronJob",),
+    "leaderworkerset.x-k8s.io": ("LeaderWorkerSet",),
+    "kubeflow.org": ("JAXJob", "MPIJob", "PaddleJob", "TFJob", "XGBoostJob"),
+    "trainer.kubeflow.org": ("ClusterTrainingRuntime", "TrainJob", "TrainingRuntime"),
+    "ray.io": ("RayCluster", "RayCronJob", "RayService"),
+    "sparkoperator.k8s.io": ("ScheduledSparkApplication", "SparkApplication"),
+    "workload.codeflare.dev": ("AppWrapper",),
+    "argoproj.io": ("CronWorkflow", "Workflow"),
+    "batch.volcano.sh": ("CronJob",),
+    "flow.volcano.sh": ("JobFlow", "JobTemplate"),
+    "topology.volcano.sh": ("HyperNode",),
+    "kueue.x-k8s.io": ("MultiKueueCluster", "MultiKueueConfig", "ProvisioningRequestConfig"),
+    "config.kueue.x-k8s.io": ("Configuration",),
+    "autoscaling.x-k8s.io": ("ProvisioningRequest",),
+    "karpenter.sh": ("NodeClaim",),
+    "scheduling.run.ai": ("PodGroup", "Queue"),
+    "kai.scheduler": ("Topology",),
+    "resource.k8s.io": ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"),
+    "policy": ("PodDisruptionBudget",),
+}
+_NO_EFFECT: Mapping[str, tuple[str, ...]] = {
+    "": (
+        *("ConfigMap", "Endpoints", "Event", "PersistentVolume", "PersistentVolumeClaim", "Secret", "Service"),
+        "ServiceAccount",
+    ),
+    "apps": ("ControllerRevision", "DaemonSet"),
+    "rbac.authorization.k8s.io": ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+    "apiextensions.k8s.io": ("CustomResourceDefinition",),
+    "admissionregistration.k8s.io": ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
+    "networking.k8s.io": ("Ingress", "NetworkPolicy"),
+    "storage.k8s.io": ("StorageClass",),
+    "karpenter.k8s.aws": ("EC2NodeClass",),
+    "kustomize.config.k8s.io": ("Kustomization",),
+    "nvidia.com": ("ClusterPolicy",),
+}
+
+
+def is_unsimulated(group: str, kind: str) -> bool:
+    """True for kinds that place pods or change what is placed, and that the simulator does not know yet."""
+    return kind in _UNSIMULATED.get(group, ())
+
+
+def has_no_effect(group: str, kind: str) -> bool:
+    """True for kinds that change nothing about queues and placement."""
+    return kind in _NO_EFFECT.get(group, ())
+
+
+def likely_meant(group: str, kind: str, read: Mapping[tuple[str, str], object]) -> str:
+    """The kind, as `apiVersion group, kind`, that an unknown one was probably meant to be; else nothing."""
+    for known_group, known in read:
+        if known == kind:
+            return f"{known} of {known_group or 'v1'}"
+    near = get_close_matches(kind[:60], [known for known_group, known in read if known_group == group], 1, 0.7)
+    return near[0] if near else ""

@@ -1,0 +1,49 @@
+"""Documents that hold several objects: lists, and scenarios with the objects that they create."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.text import clean
+
+MOST_NESTED = 4
+MOST_ITEMS = 1_000_000
+_SCENARIO = ("steps", "objects", "arrivals")
+
+
+def is_scenario(document: dict[str, Any]) -> bool:
+    """True for a scenario file: no object of a cluster, but objects, steps or arrivals of them."""
+    return "kind" not in document and "apiVersion" not in document and any(key in document for key in _SCENARIO)
+
+
+def objects_in(place: Reader, depth: int = 0) -> Iterator[Reader]:
+    """The objects of a document: itself, or the items of a List kind, each at its own path."""
+    kind = place.value.get("kind")
+    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(place.value.get("items"), list)):
+        yield place
+    elif depth < MOST_NESTED:
+        for item in place.items("items", MOST_ITEMS):
+            yield from objects_in(_with_kind(item, place.value, kind.removesuffix("List")), depth + 1)
+
+
+def _with_kind(item: Reader, parent: dict[str, Any], kind: str) -> Reader:
+    """An item of a typed list (`PodList`) need not repeat its kind."""
+    if "kind" in item or not kind:
+        return item
+    return item.reporting(item.report, {"apiVersion": parent.get("apiVersion"), "kind": kind, **item.value})
+
+
+def scenario_objects(place: Reader) -> Iterator[Reader]:
+    """The objects that a scenario starts with, then those that its steps create."""
+    for item in place.items("objects", MOST_ITEMS):
+        yield from objects_in(item)
+    for step in place.items("steps", MOST_ITEMS):
+        for item in step.items("create", MOST_ITEMS):
+            yield from objects_in(item)
+
+
+def label(document: dict[str, Any], kind: str) -> str:
+    """`Kind/namespace/name` of a document, as far as it says."""
+    metadata = document.get("metadata")
+    names = [metadata.get(key) for key in ("namespace", "name")] if isinstance(metadata, dict) else []
+    return clean("/".join([kind, *(name for name in names if isinstance(name, str))]), 600)
