@@ -19,7 +19,10 @@ class Submit(Struct, frozen=True, tag="submit"):
 
 
 class Delete(Struct, frozen=True, tag="delete"):
-    """Delete an object; what it owns goes along. `table` as in `objects.TABLES`."""
+    """Delete an object; what it owns goes along.
+
+    `table` as in `objects.TABLES`; an empty one means the workload, the job or the pod of that `namespace/name`.
+    """
 
     table: str
     key: str

@@ -36,9 +36,7 @@ def _taken(world: World, thing: Job | Workload | Pod) -> Refusal:
     if world.state.get(type(thing), thing.key) is not None:
         return f"{kind} {thing.namespace}/{thing.name} exists already; delete it first, or choose another name"
     if (crew_key(thing) if isinstance(thing, Pod) else thing.key) in world.crews:
-        return (
-            f"pods of an earlier {kind} {thing.namespace}/{thing.name} are still leaving; try again when they are"
-        )
+        return f"pods of an earlier {kind} {thing.namespace}/{thing.name} are still leaving; try again when they are"
     return DONE
 
 

@@ -14,6 +14,8 @@ _KINDS: dict[str, type[Object]] = {table: kind for kind, table in TABLES.items()
 
 def delete(world: World, table: str, key: str) -> Refusal:
     """Delete an object by its table and key, or say why not."""
+    if not table:
+        table, key = _meant(world, key)
     kind = _KINDS.get(table)
     if kind is None:
         return f"there is no table {table}; the tables are {', '.join(_KINDS)}"
@@ -37,6 +39,17 @@ def delete(world: World, table: str, key: str) -> Refusal:
         case _:
             world.drop(kind, key)
     return DONE
+
+
+def _meant(world: World, name: str) -> tuple[str, str]:
+    """Table and key of the workload, else the job, else the pod that a `namespace/name` means."""
+    if world.workload(name) is None:
+        job = next((job for job in world.state.table("jobs").all() if f"{job.namespace}/{job.name}" == name), None)
+        if job is not None:
+            return TABLES[Job], job.key
+        if world.pod(name) is not None:
+            return TABLES[Pod], name
+    return TABLES[Workload], name
 
 
 def _delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> Refusal:

@@ -1,0 +1,123 @@
+"""Scenarios: a cluster, what happens in it and when, as one file; `build` makes the simulation of it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time, parse_time
+from gpuconsole.model.commands import Command
+from gpuconsole.model.manifests import Severity, load
+from gpuconsole.model.objects import Object
+from gpuconsole.model.text import clean
+from gpuconsole.sim.closed import convert
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.scenario_form import ScenarioForm
+from gpuconsole.sim.scenario_policy import policy_of
+from gpuconsole.sim.scenario_steps import Step, decode_all, read_steps
+from gpuconsole.sim.synthesis import GPUS_PER_NODE, complete
+
+START = "2026-01-05T08:00:00Z"
+
+
+class ScenarioError(ValueError):
+    """A scenario cannot be used; the text has one line for each thing that is wrong, with what would be right."""
+
+
+class Scenario(Struct, frozen=True, kw_only=True):
+    """A cluster, and what happens in it."""
+
+    name: str = ""
+    description: str = ""
+    start: Time = parse_time(START)
+    seed: int = 0
+    objects: tuple[Object, ...] = ()
+    steps: tuple[Step, ...] = ()
+    policy: SimPolicy = SimPolicy()
+    gpus_per_node: int = GPUS_PER_NODE
+
+
+def load_scenario(
+    documents: Sequence[Mapping[str, Any]],
+    source: str = "scenario",
+    *,
+    objects: Sequence[Object] = (),
+    folder: Path | None = None,
+) -> Scenario:
+    """Read a scenario from its document, with the objects of the manifests that stand beside it.
+
+    No document at all gives a cluster of those objects in which nothing is planned. `folder` is where its `files` are.
+    Raises ScenarioError that names every wrong key of `source`.
+    """
+    if len(documents) > 1:
+        raise ScenarioError(f"{source}: there are {len(documents)} scenarios; give one at a time")
+    problems: list[str] = []
+    scenario = _read(documents[0] if documents else {}, objects, folder, problems)
+    if problems or scenario is None:
+        raise ScenarioError("\n".join(f"{source}: {problem}" for problem in problems))
+    return scenario
+
+
+def build(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | None = None) -> Simulation:
+    """Make the simulation of a scenario: it stands at the scenario's start, its steps are scheduled.
+
+    Nodes are made from the flavors where the objects have none.
+    """
+    simulation = Simulation.from_objects(
+        complete(scenario.objects, gpus_per_node=gpus_per_node or scenario.gpus_per_node),
+        policy=scenario.policy,
+        seed=scenario.seed if seed is None else seed,
+        start=scenario.start,
+    )
+    for step in scenario.steps:
+        for command in step.commands:
+            simulation.schedule(step.at, command)
+    return simulation
+
+
+def commands_of(scenario: Scenario) -> list[tuple[Time, Command]]:
+    """Everything that the steps do, with its moment."""
+    return [(step.at, command) for step in scenario.steps for command in step.commands]
+
+
+def _read(
+    document: Mapping[str, Any], beside: Sequence[Object], folder: Path | None, problems: list[str]
+) -> Scenario | None:
+    form = convert(document, ScenarioForm, "", problems)
+    if form is None:
+        return None
+    try:
+        start = parse_time(form.start)
+    except ValueError:
+        problems.append(f"start: {clean(form.start, 60)!r} is no moment; write it as {START}")
+        return None
+    policy = policy_of(form, problems)
+    steps = read_steps(form.steps, start, problems)
+    objects = [*beside, *decode_all(form.objects, "objects", start, problems)]
+    for name in form.files:
+        objects.extend(_from_file(name, folder, start, problems))
+    return Scenario(
+        name=form.name,
+        description=form.description,
+        start=start,
+        seed=form.seed,
+        objects=tuple(objects),
+        steps=steps,
+        policy=policy,
+        gpus_per_node=form.engine.capacity.gpus_per_node,
+    )
+
+
+def _from_file(name: str, folder: Path | None, now: Time, problems: list[str]) -> tuple[Object, ...]:
+    if folder is None:
+        problems.append("files: they are relative to the scenario's own file, and this one has none; use objects")
+        return ()
+    loaded = load((folder / name,), now=now)
+    problems.extend(
+        f"files: {finding.file}:{finding.line}: {finding.problem}; {finding.remedy}"
+        for finding in loaded.findings
+        if finding.severity is Severity.ERROR
+    )
+    return loaded.objects

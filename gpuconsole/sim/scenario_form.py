@@ -1,0 +1,115 @@
+"""The scenario file as it is written: keys, defaults and what they mean. `scenario` turns it into what runs.
+
+Durations are texts such as `90s`, `40m` or `1h30m`; objects are Kubernetes objects.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+Document = dict[str, Any]
+
+
+class SpreadForm(Struct, frozen=True, rename="camel"):
+    """A log-normal distribution of durations; a plain text in its place is always that duration."""
+
+    median: str = "1h"
+    sigma: float = 0.0
+    least: str = "1s"
+    most: str = "1000h"
+
+
+class ShapeForm(Struct, frozen=True, rename="camel"):
+    """One size of job."""
+
+    pods: int = 1
+    gpus: int = 1
+    weight: float = 1.0
+    resources: dict[str, str | int | float] = field(default_factory=dict)
+    node_selector: dict[str, str] = field(default_factory=dict)
+    min_pods: int | None = None
+    kinds: dict[str, float] = field(default_factory=dict)
+    duration: SpreadForm | str | None = None
+
+
+class StreamForm(Struct, frozen=True, rename="camel"):
+    """Who submits what, how often; see `arrivals.Stream`."""
+
+    name: str
+    namespace: str
+    queue: str = ""
+    per_hour: float = 1.0
+    by_hour: tuple[float, ...] = ()
+    kinds: dict[str, float] = field(default_factory=lambda: {"Job": 1.0})
+    shapes: tuple[ShapeForm, ...] = (ShapeForm(),)
+    duration: SpreadForm | str = SpreadForm(sigma=0.8)
+    checkpoint: SpreadForm | str | None = None
+    checkpointed: float = 1.0
+    priorities: dict[str, float] = field(default_factory=dict)
+    pod_priority_class: str = ""
+    grace: str | None = None
+    at_start: int = 0
+    first: str = "0s"
+    image: str | None = None
+
+
+class PlacementForm(Struct, frozen=True, rename="camel"):
+    """How pods are placed."""
+
+    score: Literal["binpack", "spread"] = "binpack"
+    gangs: bool = True
+    preemption: bool = True
+
+
+class CapacityForm(Struct, frozen=True, rename="camel"):
+    """How nodes are made where the objects have none."""
+
+    gpus_per_node: int = 8
+
+
+class EngineForm(Struct, frozen=True, rename="camel"):
+    """Who admits, and how pods are placed."""
+
+    admission: Literal["Kueue", "none"] = "Kueue"
+    placement: PlacementForm = PlacementForm()
+    capacity: CapacityForm = CapacityForm()
+
+
+class StepForm(Struct, frozen=True, rename="camel"):
+    """Time passes, then things happen: finish, delete, commands, create, in this order; then `expect` is checked."""
+
+    advance_seconds: float = 0.0
+    finish: tuple[str, ...] = ()
+    """`namespace/name` of workloads, jobs or pods."""
+    delete: tuple[str, ...] = ()
+    """`namespace/name` of a workload, job or pod, or `Kind/name`, `Kind/namespace/name` of anything."""
+    commands: tuple[Document, ...] = ()
+    """Commands of `model.commands`, such as `{type: fail-node, node: a100-1}`."""
+    create: tuple[Document, ...] = ()
+    expect: tuple[Document, ...] = ()
+    max_cycles: int | None = None
+    """Bounds the bare mode; the full mode runs cycles until they change nothing."""
+
+
+class ScenarioForm(Struct, frozen=True, rename="camel"):
+    """A whole scenario."""
+
+    name: str = ""
+    description: str = ""
+    start: str = "2026-01-05T08:00:00Z"
+    seed: int = 0
+    objects: tuple[Document, ...] = ()
+    files: tuple[str, ...] = ()
+    """Manifests, relative to the scenario's own file."""
+    steps: tuple[StepForm, ...] = ()
+    arrivals: tuple[StreamForm, ...] = ()
+    durations: SpreadForm | str = SpreadForm()
+    """How long work takes that does not say so itself."""
+    prices: Document = field(default_factory=dict)
+    engine: EngineForm = EngineForm()
+    wake_up_batch: str = "1s"
+    fair_sharing_enabled: bool = False
+    fair_sharing: tuple[str, ...] = ()
+    feature_gates: dict[str, bool] = field(default_factory=dict)
+    keep_finished: str = ""
+    """Finished workloads are removed after this span; nothing keeps them."""

@@ -1,0 +1,124 @@
+"""The policy of a scenario: engine, prices, arrivals and spans, read from their texts."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from gpuconsole.model import prices as price_table
+from gpuconsole.model.clock import Span, parse_span
+from gpuconsole.model.prices import Prices
+from gpuconsole.model.quantity import amount
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kueue.config import GATES, KueueConfig, from_scenario
+from gpuconsole.sim.arrivals import ALWAYS, Shape, Stream
+from gpuconsole.sim.chance import Spread
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.scenario_form import ScenarioForm, ShapeForm, SpreadForm, StreamForm
+
+T = TypeVar("T")
+
+
+def policy_of(form: ScenarioForm, problems: list[str]) -> SimPolicy:
+    """Read everything but the objects and the steps; what is wrong is added to `problems`."""
+    read = _Reading(problems)
+    placement = form.engine.placement
+    if form.engine.capacity.gpus_per_node < 1:
+        problems.append(f"engine.capacity.gpusPerNode: {form.engine.capacity.gpus_per_node} is not 1 or more")
+    return SimPolicy(
+        kueue=read.kueue(form) if form.engine.admission == "Kueue" else None,
+        placement=PlacementPolicy(score=placement.score, gangs=placement.gangs, preemption=placement.preemption),
+        wake_up_batch=read.span(form.wake_up_batch, "wakeUpBatch"),
+        prices=read.prices(form.prices),
+        durations=read.spread(form.durations, "durations"),
+        keep_finished=read.span(form.keep_finished, "keepFinished") if form.keep_finished else None,
+        arrivals=tuple(read.stream(stream, f"arrivals[{n}]") for n, stream in enumerate(form.arrivals)),
+    )
+
+
+class _Reading:
+    """Reads texts into values, and collects what is wrong with them. Mutates its list of problems only."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+
+    def kueue(self, form: ScenarioForm) -> KueueConfig:
+        unknown = [gate for gate in form.feature_gates if gate not in GATES]
+        self.problems.extend(
+            f"featureGates.{gate}: no such gate decides anything here; those that do are {', '.join(GATES)}"
+            for gate in unknown
+        )
+        document = {"fairSharingEnabled": form.fair_sharing_enabled, "fairSharing": form.fair_sharing}
+        gates = {gate: on for gate, on in form.feature_gates.items() if gate in GATES}
+        return self._try(lambda: from_scenario({**document, "featureGates": gates}), "fairSharing", KueueConfig())
+
+    def span(self, text: str, path: str) -> Span:
+        return self._try(lambda: parse_span(text), path, 0)
+
+    def spread(self, form: SpreadForm | str, path: str) -> Spread:
+        if isinstance(form, str):
+            return Spread(median=self.span(form, path))
+        if form.sigma < 0:
+            self.problems.append(f"{path}.sigma: {form.sigma:g} is negative; 0 is no spread, 0.7 is a usual one")
+        return Spread(
+            median=max(1, self.span(form.median, f"{path}.median")),
+            sigma=form.sigma,
+            least=self.span(form.least, f"{path}.least"),
+            most=self.span(form.most, f"{path}.most"),
+        )
+
+    def prices(self, table: dict[str, Any]) -> Prices:
+        # JSON is YAML, so the reader of price files reads this one too.
+        return self._try(lambda: price_table.load(msgspec.json.encode(table).decode(), "prices"), "prices", Prices())
+
+    def stream(self, form: StreamForm, path: str) -> Stream:
+        if form.by_hour and len(form.by_hour) != 24:
+            self.problems.append(f"{path}.byHour: it has {len(form.by_hour)} factors; a day has 24 hours")
+        if not form.shapes or not form.kinds:
+            self.problems.append(f"{path}: a stream needs at least one of shapes and one of kinds")
+        numbers = (form.per_hour, form.at_start, *form.by_hour, *form.kinds.values(), *form.priorities.values())
+        if min(numbers) < 0:
+            self.problems.append(f"{path}: rates, weights and numbers are 0 or more")
+        usual = Stream(name="", namespace="")
+        return Stream(
+            name=form.name,
+            namespace=form.namespace,
+            queue=form.queue,
+            per_hour=form.per_hour,
+            by_hour=form.by_hour or ALWAYS,
+            kinds=form.kinds,
+            shapes=tuple(self.shape(shape, f"{path}.shapes[{n}]") for n, shape in enumerate(form.shapes)),
+            duration=self.spread(form.duration, f"{path}.duration"),
+            checkpoint=None if form.checkpoint is None else self.spread(form.checkpoint, f"{path}.checkpoint"),
+            checkpointed=form.checkpointed,
+            priorities=form.priorities,
+            pod_priority_class=form.pod_priority_class,
+            grace=None if form.grace is None else self.span(form.grace, f"{path}.grace"),
+            at_start=form.at_start,
+            first=self.span(form.first, f"{path}.first"),
+            image=form.image or usual.image,
+        )
+
+    def shape(self, form: ShapeForm, path: str) -> Shape:
+        if form.pods < 1 or form.gpus < 0 or form.weight < 0:
+            self.problems.append(f"{path}: a shape has 1 pod or more, 0 GPUs or more, and no negative weight")
+        return Shape(
+            pods=max(1, form.pods),
+            gpus=form.gpus,
+            weight=form.weight,
+            resources={
+                name: self._try(lambda n=name, v=value: amount(n, v), f"{path}.resources.{name}", 0)  # type: ignore[misc]
+                for name, value in form.resources.items()
+            },
+            node_selector=form.node_selector,
+            min_pods=form.min_pods,
+            kinds=form.kinds,
+            duration=None if form.duration is None else self.spread(form.duration, f"{path}.duration"),
+        )
+
+    def _try(self, read: Callable[[], T], path: str, default: T) -> T:
+        try:
+            return read()
+        except ValueError as error:
+            self.problems.append(f"{path}: {error}")
+            return default

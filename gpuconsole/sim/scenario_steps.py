@@ -1,0 +1,100 @@
+"""The steps of a scenario: at which moment which commands are given, and what is expected then."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model import commands
+from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.model.commands import Command, Delete, Finish, Submit
+from gpuconsole.model.manifests import decode_object
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.text import clean
+from gpuconsole.sim.closed import convert
+from gpuconsole.sim.scenario_form import Document, StepForm
+
+_FORMS: dict[str, type[Any]] = {
+    "delete": commands.Delete,
+    "set-active": commands.SetActive,
+    "requeue": commands.Requeue,
+    "set-priority": commands.SetPriority,
+    "move-to-queue": commands.MoveToQueue,
+    "set-stop-policy": commands.SetStopPolicy,
+    "set-quota": commands.SetQuota,
+    "cordon": commands.Cordon,
+    "drain": commands.Drain,
+    "fail-node": commands.FailNode,
+    "restore-node": commands.RestoreNode,
+    "fail-pod": commands.FailPod,
+    "finish": commands.Finish,
+}
+_KINDS = {kind.__name__: table for kind, table in TABLES.items()}
+_JOBS = ("Job", "JobSet", "RayJob", "PyTorchJob", "PodGroup")
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """What is done at one moment, and what is expected after it."""
+
+    at: Time
+    commands: tuple[Command, ...] = ()
+    expect: tuple[Mapping[str, Any], ...] = ()
+    """As written; the runner of drills reads it."""
+
+
+def read_steps(forms: Sequence[StepForm], start: Time, problems: list[str]) -> tuple[Step, ...]:
+    """Steps with their moments; what is wrong is added to `problems`."""
+    steps, at = [], start
+    for number, form in enumerate(forms):
+        path = f"steps[{number}]"
+        if form.advance_seconds < 0:
+            problems.append(f"{path}.advanceSeconds: {form.advance_seconds:g} is before the last step; time goes on")
+        at += round(max(0.0, form.advance_seconds) * SECOND)
+        steps.append(Step(at=at, commands=tuple(_commands(form, path, at, problems)), expect=form.expect))
+    return tuple(steps)
+
+
+def decode_all(documents: Sequence[Document], path: str, now: Time, problems: list[str]) -> list[Object]:
+    """API objects as structs."""
+    found = []
+    for number, document in enumerate(documents):
+        thing = decode_object(document, now=now)
+        if thing is None:
+            kind = clean(str(document.get("kind", "nothing")), 60)
+            problems.append(f"{path}[{number}]: {kind} is no object that can be simulated, or it has no name")
+        else:
+            found.append(thing)
+    return found
+
+
+def _commands(form: StepForm, path: str, at: Time, problems: list[str]) -> Iterator[Command]:
+    yield from (Finish(key) for key in form.finish)
+    for number, name in enumerate(form.delete):
+        yield from _deletion(name, f"{path}.delete[{number}]", problems)
+    for number, document in enumerate(form.commands):
+        yield from _command(document, f"{path}.commands[{number}]", problems)
+    created = decode_all(form.create, f"{path}.create", at, problems)
+    if created:
+        yield Submit(tuple(created))
+
+
+def _command(document: Document, path: str, problems: list[str]) -> Iterator[Command]:
+    form = _FORMS.get(str(document.get("type")))
+    if form is None:
+        problems.append(f"{path}.type: {clean(repr(document.get('type')), 60)} is no command; {', '.join(_FORMS)} are")
+        return
+    command: Command | None = convert({k: v for k, v in document.items() if k != "type"}, form, path, problems)
+    if command is not None:
+        yield command
+
+
+def _deletion(name: str, path: str, problems: list[str]) -> Iterator[Command]:
+    kind, _, key = name.partition("/")
+    if kind in _JOBS and "/" in key:
+        yield Delete("jobs", name)
+    elif kind in _KINDS and key:
+        yield Delete(_KINDS[kind], key)
+    elif key and "/" not in key:
+        yield Delete("", name)
+    else:
+        problems.append(f"{path}: {clean(repr(name), 80)} is no name; write namespace/name, or Kind/name")

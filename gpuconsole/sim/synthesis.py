@@ -1,0 +1,84 @@
+"""Nodes that the input does not declare, made from the quotas: queues alone can be simulated."""
+
+from collections.abc import Iterable
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+from gpuconsole.model.queues import ClusterQueue, Cohort, Quota, ResourceFlavor
+from gpuconsole.model.resources import is_gpu, is_mig
+
+GIB = 2**30
+GPUS_PER_NODE = 8
+_CPU_A_GPU, _MEMORY_A_GPU = 32_000, 256 * GIB
+_CPU_NODE, _MEMORY_NODE = 64_000, 512 * GIB
+_MOST_NODES = 10_000
+
+
+def complete(objects: Iterable[Object], *, gpus_per_node: int = GPUS_PER_NODE) -> tuple[Object, ...]:
+    """The objects, with nodes made from the flavors if there is no Node among them.
+
+    Namespaces that are only named are made when the simulation meets them.
+    """
+    given = tuple(objects)
+    if any(isinstance(thing, Node) for thing in given):
+        return given
+    return (*given, *nodes_for(given, gpus_per_node))
+
+
+def nodes_for(objects: Iterable[Object], gpus_per_node: int) -> list[Node]:
+    """Nodes that hold the nominal quota: ⌈Σ nominal GPUs of the flavor / GPUs a node⌉ of each flavor.
+
+    A flavor without GPUs gets nodes for its cpu and memory.
+    """
+    given = tuple(objects)
+    totals: dict[str, dict[str, int]] = {}
+    for thing in given:
+        if isinstance(thing, (ClusterQueue, Cohort)):
+            _add(totals, thing.quotas())
+    flavors = {thing.name: thing for thing in given if isinstance(thing, ResourceFlavor)}
+    return [
+        node
+        for name, total in totals.items()
+        for node in _nodes(flavors.get(name, ResourceFlavor(name=name)), total, gpus_per_node)
+    ]
+
+
+def _add(totals: dict[str, dict[str, int]], quotas: dict[tuple[str, str], Quota]) -> None:
+    for (flavor, resource), quota in quotas.items():
+        of_flavor = totals.setdefault(flavor, {})
+        of_flavor[resource] = of_flavor.get(resource, 0) + quota.nominal
+
+
+def _nodes(flavor: ResourceFlavor, total: dict[str, int], gpus_per_node: int) -> list[Node]:
+    devices = {name: amount for name, amount in total.items() if is_gpu(name) or is_mig(name)}
+    count = max((-(-amount // gpus_per_node) for amount in devices.values()), default=0)
+    capacity = {CPU: _CPU_NODE, MEMORY: _MEMORY_NODE}
+    if devices:
+        capacity = {CPU: _CPU_A_GPU * gpus_per_node, MEMORY: _MEMORY_A_GPU * gpus_per_node}
+        capacity.update(dict.fromkeys(devices, gpus_per_node))
+    # Quota of cpu and memory is never cut short by the nodes' size.
+    for resource in (CPU, MEMORY):
+        if not devices:
+            count = max(count, -(-total.get(resource, 0) // capacity[resource]))
+        elif count:
+            capacity[resource] = max(capacity[resource], -(-total.get(resource, 0) // count))
+    # Whatever else the quotas name is there too.
+    for resource, amount in total.items():
+        if count and resource not in capacity:
+            capacity[resource] = -(-amount // count)
+    capacity = {PODS: 250, EPHEMERAL_STORAGE: 1000 * GIB, **capacity}
+    return [_node(flavor, number, capacity) for number in range(1, min(count, _MOST_NODES) + 1)]
+
+
+def _node(flavor: ResourceFlavor, number: int, capacity: dict[str, int]) -> Node:
+    name = f"{flavor.name}-{number}"
+    return Node(
+        name=name,
+        uid=f"node-{name}",
+        labels={"kubernetes.io/hostname": name, **flavor.node_labels},
+        taints=flavor.node_taints,
+        capacity=capacity,
+        allocatable=capacity,
+        synthesised=True,
+    )
