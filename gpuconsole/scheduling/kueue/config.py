@@ -12,7 +12,6 @@ GATES: Mapping[str, bool] = {
     "FlavorFungibility": True,
     "FlavorFungibilityPreserveScanProgress": True,
     "PartialAdmission": True,
-    "PrioritizePreemptorWorkloads": False,
     "PriorityBoost": False,
     "PrioritySortingWithinCohort": True,
     "ReclaimablePods": True,

@@ -19,7 +19,6 @@ class Gates:
         "preempt_within_nominal",
         "preserve_scan_progress",
         "prioritize_non_borrowing",
-        "prioritize_preemptors",
         "priority_sorting",
         "timestamp_buffer",
         "topology",
@@ -34,7 +33,6 @@ class Gates:
         self.preempt_within_nominal = config.enabled("FairSharingPreemptWithinNominal")
         self.preserve_scan_progress = config.enabled("FlavorFungibilityPreserveScanProgress")
         self.prioritize_non_borrowing = config.enabled("FairSharingPrioritizeNonBorrowing")
-        self.prioritize_preemptors = config.enabled("PrioritizePreemptorWorkloads")
         self.priority_sorting = config.enabled("PrioritySortingWithinCohort")
         self.timestamp_buffer = config.enabled("SchedulerTimestampPreemptionBuffer")
         self.topology = config.enabled("TopologyAwareScheduling")

@@ -13,20 +13,22 @@ from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.preemption import Target
 from gpuconsole.scheduling.kueue.reservation import can_always_reclaim, capacity_to_reserve
+from gpuconsole.scheduling.kueue.tournament import in_fair_order
 
 
 def process(context: Context, entries: list[Entry]) -> Iterator[Entry]:
     """Decide on the nominated entries, in order; each ends up assumed, or with a message and a reason to requeue."""
     chosen: dict[int, Target] = {}
-    for entry in _in_order(context, entries):
+    ordered = in_fair_order(context, entries) if context.config.fair_sharing else _in_order(context, entries)
+    for entry in ordered:
         _process_entry(context, entry, chosen)
         yield entry
 
 
-def _in_order(context: Context, entries: list[Entry]) -> Iterator[Entry]:
+def _in_order(context: Context, entries: list[Entry]) -> list[Entry]:
     """Least borrowing first, then the highest priority, then the oldest; ties by the queue's name."""
     sorting = context.gates.priority_sorting
-    yield from sorted(
+    return sorted(
         entries,
         key=lambda entry: (
             entry.assignment.borrows,

@@ -25,7 +25,9 @@ class QuotaTree:
         "cohorts",
         "columns",
         "height",
+        "lendable",
         "local",
+        "named",
         "names",
         "nominal",
         "numbers",
@@ -70,6 +72,10 @@ class QuotaTree:
         self.numbers = {column: number for number, column in enumerate(self.columns)}
         self.width = len(self.columns)
         self._add_up(quotas)
+        self.named = self._name_columns(quotas)
+        """Columns that the quotas at and below each node speak of."""
+        self.lendable = [self._lendable(node) for node in range(len(names))]
+        """For each cohort: resource → what it could give at most, over all flavors."""
 
     def root(self, node: int) -> int:
         """The root of a node's tree; itself where it has no parent."""
@@ -90,6 +96,19 @@ class QuotaTree:
         while (node := self.parent[node]) >= 0:
             path.append(node)
         return tuple(path)
+
+    def _name_columns(self, quotas: list[dict[Column, Quota]]) -> list[list[int]]:
+        named: list[set[int]] = [{self.numbers[column] for column in quota} for quota in quotas]
+        for node in reversed(self._downward()):
+            for child in self.children[node] + self.queue_children[node]:
+                named[node] |= named[child]
+        return [sorted(columns) for columns in named]
+
+    def _lendable(self, cohort: int) -> dict[str, int]:
+        total: dict[str, int] = {}
+        for column, (_, resource) in enumerate(self.columns):
+            total[resource] = total.get(resource, 0) + self.potential[cohort * self.width + column]
+        return total
 
     def _add_up(self, quotas: list[dict[Column, Quota]]) -> None:
         size = len(self.names) * self.width

@@ -3,6 +3,7 @@
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.modes import Mode, Outcome
 from gpuconsole.scheduling.kueue.preemption.classical import classical_targets
+from gpuconsole.scheduling.kueue.preemption.fair import fair_targets
 from gpuconsole.scheduling.kueue.preemption.search import Search, Target
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
@@ -10,7 +11,7 @@ from gpuconsole.scheduling.kueue.rules import QueueRules
 
 def find_targets(search: Search) -> list[Target]:
     """The workloads to evict so that the preemptor fits, or nobody. The accounts are as before afterwards."""
-    return classical_targets(search)
+    return fair_targets(search) if search.context.config.fair_sharing else classical_targets(search)
 
 
 def possibility(context: Context, rules: QueueRules, request: Request, column: int, amount: int) -> Outcome:

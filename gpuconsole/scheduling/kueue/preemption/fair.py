@@ -1,0 +1,116 @@
+"""Preemption under fair sharing: take from the node with the highest share while that is fair by the strategy.
+
+Kueue 0.19 preemption.fairPreemptions. The incoming workload counts as used while shares are compared.
+"""
+
+from gpuconsole.model.decisions import Rule
+from gpuconsole.model.queues import PreemptionPolicy
+from gpuconsole.scheduling.kueue.config import Strategy
+from gpuconsole.scheduling.kueue.fairness import Share
+from gpuconsole.scheduling.kueue.preemption.policy import candidates_of, considered_in_order
+from gpuconsole.scheduling.kueue.preemption.search import Search, Target, fill_back
+from gpuconsole.scheduling.kueue.preemption.target_order import TargetOrder
+from gpuconsole.scheduling.kueue.requests import Holding
+
+
+def fair_targets(search: Search) -> list[Target]:
+    """The victims that make room fairly, as few as it takes, or nobody."""
+    candidates = _candidates(search)
+    if not candidates:
+        return []
+    accounts, node = search.context.accounts, search.rules.node
+    with accounts.trial():
+        accounts.usage.add(node, search.uses)
+        trade = _Trade(search)
+        if not (trade.first_strategy(candidates) or trade.second_strategy()):
+            return []
+        accounts.usage.remove(node, search.uses)
+        return fill_back(search, trade.targets, borrowing=True)
+
+
+def _candidates(search: Search) -> list[Holding]:
+    """The own queue's, and those of every queue of the tree that borrows something needed, in order."""
+    usage, own = search.usage, search.rules.node
+    preemption = search.rules.queue.preemption
+    found = list(candidates_of(search, search.rules.name, preemption.within_cluster_queue))
+    if search.rules.within_cohort and preemption.reclaim_within_cohort != PreemptionPolicy.NEVER:
+        for node in usage.tree.subtree_queues(usage.tree.root(own)):
+            if node != own and not usage.within(node, search.columns):
+                found.extend(candidates_of(search, usage.tree.names[node], preemption.reclaim_within_cohort))
+    return sorted(found, key=lambda holding: considered_in_order(search, holding))
+
+
+class _Trade:
+    """The search for victims by one strategy after the other. Mutates the accounts."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._strategies = search.context.config.strategies
+        self.targets: list[Target] = []
+        self._retry: list[Holding] = []
+        """Candidates that the first strategy spared."""
+
+    def first_strategy(self, candidates: list[Holding]) -> bool:
+        """Take victims until the preemptor fits; False if it does not."""
+        order = TargetOrder(self._search, candidates)
+        entitled = self._within_nominal()
+        for node in order.turns():
+            if node == self._search.rules.node:
+                rule = Rule.IN_CLUSTER_QUEUE
+            elif entitled:
+                rule = Rule.IN_COHORT_RECLAMATION
+            else:
+                if self._take_fair(order, node):
+                    return True
+                continue
+            if self._take(order.take(node), rule):
+                return True
+        return False
+
+    def second_strategy(self) -> bool:
+        """Give the spared a second look: at most one more victim of each queue."""
+        if len(self._strategies) < 2:
+            return False
+        order = TargetOrder(self._search, self._retry)
+        for node in order.turns():
+            mine, theirs = order.shares(node)
+            candidate = order.take(node)
+            if mine.key < theirs.key and self._take(candidate, Rule.IN_COHORT_FAIR_SHARING):
+                return True
+            order.drop(node)
+        return False
+
+    def _take_fair(self, order: TargetOrder, node: int) -> bool:
+        """Take the queue's first candidate that the strategy allows; the others are spared for now."""
+        mine, theirs = order.shares(node)
+        while order.has(node):
+            candidate = order.take(node)
+            if self._fair(order, node, candidate, mine, theirs):
+                return self._take(candidate, Rule.IN_COHORT_FAIR_SHARING)
+            self._retry.append(candidate)
+        return False
+
+    def _fair(self, order: TargetOrder, node: int, candidate: Holding, mine: Share, theirs: Share) -> bool:
+        if mine.infinite and not theirs.infinite:
+            return False
+        if self._strategies[0] is Strategy.LESS_THAN_INITIAL_SHARE:
+            return mine.key < theirs.key
+        return mine.key <= order.share_without(node, candidate).key
+
+    def _take(self, victim: Holding, rule: Rule) -> bool:
+        """Make it a victim; True if the preemptor fits now."""
+        self._search.context.accounts.remove(victim)
+        self.targets.append(Target(victim, rule))
+        return self._fits()
+
+    def _fits(self) -> bool:
+        usage, node, uses = self._search.usage, self._search.rules.node, self._search.uses
+        usage.remove(node, uses)
+        fits = self._search.fits(borrowing=True)
+        usage.add(node, uses)
+        return fits
+
+    def _within_nominal(self) -> bool:
+        """True if the preemptor stays within its nominal quota where it is short: then shares do not matter."""
+        search = self._search
+        return search.context.gates.preempt_within_nominal and search.usage.within(search.rules.node, search.columns)

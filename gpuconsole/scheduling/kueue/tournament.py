@@ -1,0 +1,68 @@
+"""The order of entries under fair sharing: a tournament in every cohort (Kueue 0.19 fair_sharing_iterator.go).
+
+It is held anew for every entry, because each one that is admitted changes the shares.
+"""
+
+from collections.abc import Iterator
+
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.fairness import Share, share
+
+_Shares = dict[tuple[int, int], Share]
+"""(parent cohort, workload) → share of the child that nominates it, the workload included."""
+
+
+def in_fair_order(context: Context, entries: list[Entry]) -> Iterator[Entry]:
+    """Yield entries one by one; trees follow one another by the name of their first ClusterQueue."""
+    waiting = {entry.rules.node: entry for entry in sorted(entries, key=lambda entry: entry.rules.name)}
+    tree = context.accounts.usage.tree
+    while waiting:
+        node = next(iter(waiting))
+        root = tree.root(node)
+        winner = waiting[node] if root == node else _tournament(context, root, waiting)
+        del waiting[winner.rules.node]
+        yield winner
+
+
+def _tournament(context: Context, root: int, waiting: dict[int, Entry]) -> Entry:
+    tree = context.accounts.usage.tree
+    shares: _Shares = {}
+    for node in tree.subtree_queues(root):
+        if node in waiting:
+            _weigh(context, waiting[node], shares)
+    winner = _best(context, root, waiting, shares)
+    assert winner is not None
+    return winner
+
+
+def _weigh(context: Context, entry: Entry, shares: _Shares) -> None:
+    """Note the share that each node on the entry's path would have with it."""
+    usage = context.accounts.usage
+    node, uses = entry.rules.node, entry.assignment.uses
+    usage.add(node, uses)
+    for parent in usage.tree.paths[node]:
+        shares[parent, entry.request.id] = share(usage, node)
+        node = parent
+    usage.remove(entry.rules.node, uses)
+
+
+def _best(context: Context, cohort: int, waiting: dict[int, Entry], shares: _Shares) -> Entry | None:
+    """The winner among a cohort's children; child cohorts send their own winners."""
+    tree = context.accounts.usage.tree
+    candidates = [_best(context, child, waiting, shares) for child in tree.children[cohort]]
+    candidates += [waiting.get(child) for child in tree.queue_children[cohort]]
+    found = [candidate for candidate in candidates if candidate is not None]
+    return min(found, key=lambda entry: _rank(context, entry, shares[cohort, entry.request.id]), default=None)
+
+
+def _rank(context: Context, entry: Entry, share: Share) -> tuple[bool, tuple[bool, float], int, int]:
+    """Not borrowing what it asks for, the smaller share, the higher priority, the older."""
+    requested = entry.assignment.usage
+    borrowing = any(requested.get(column, 0) > 0 for column in share.borrowed)
+    return (
+        borrowing and context.gates.prioritize_non_borrowing,
+        share.key,
+        -entry.request.priority if context.gates.priority_sorting else 0,
+        entry.request.timestamp,
+    )
