@@ -6,7 +6,11 @@ from gpuconsole.model.clock import Span, Time, parse_span
 from gpuconsole.model.cluster import PodTemplate
 from gpuconsole.model.resources import GPU_RESOURCES, gpus
 from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.requests import admitted_usage
 
+CONFIG = KueueConfig()
+"""Kueue's defaults: a Snapshot does not say with which configuration its cluster runs."""
 FlavorResource = tuple[str, str]
 """(flavor, resource)"""
 
@@ -31,18 +35,18 @@ def wanted_gpus(workload: Workload) -> int:
 def held(workload: Workload) -> Iterator[tuple[FlavorResource, int]]:
     """Quota that it holds by (flavor, resource); a pair may come more than once. Nothing without an admission.
 
-    Pods that are done (reclaimablePods) hold nothing any more: Kueue counts count − reclaimable pods of each pod set.
+    Pods that are done (reclaimablePods) hold nothing any more; how that is counted is the scheduler's rule.
     """
     if workload.admission is None:
         return
+    if workload.reclaimable:
+        for flavor, resource, amount in admitted_usage(workload, CONFIG):
+            yield (flavor, resource), amount
+        return
     for assignment in workload.admission.pod_sets:
-        done = workload.reclaimable.get(assignment.name, 0) if workload.reclaimable else 0
-        for resource, amount in assignment.usage.items():
-            if done and assignment.count:
-                amount = amount * max(0, assignment.count - done) // assignment.count
-            flavor = assignment.flavors.get(resource)
-            if flavor is not None:
-                yield (flavor, resource), amount
+        usage = assignment.usage
+        for resource, flavor in assignment.flavors.items():
+            yield (flavor, resource), usage.get(resource, 0)
 
 
 def held_gpus(workload: Workload) -> int:

@@ -196,14 +196,13 @@ def last_hour(history: Sequence[Happened], now: Time, span: Span = HOUR) -> Last
                 admitted[place] += 1
             case What.PREEMPTED:
                 preempted[place] += 1
-            case What.POD_EVICTED if line.by:
-                preempted[place] += 1
             case What.FINISHED:
                 finished += 1
             case _:
                 pass
-        lost += line.lost_gpu_seconds / 3600
-        cost += line.cost
+        if line.what is not What.PREEMPTED:  # It repeats the loss of its eviction.
+            lost += line.lost_gpu_seconds / 3600
+            cost += line.cost
     return LastHour(
         span=span,
         admitted=sum(admitted),

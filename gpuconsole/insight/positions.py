@@ -5,16 +5,13 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.insight.demand import CONFIG, wanted_gpus
 from gpuconsole.insight.once import once
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Pending
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.requests import effective_priority, queue_timestamp
-
-CONFIG = KueueConfig()
 
 
 class Position(Struct, frozen=True):

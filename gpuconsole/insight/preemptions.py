@@ -1,7 +1,7 @@
 """The history of preemptions: who had to go for whom, by which rule, at what cost, and whether it goes in circles."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -16,10 +16,11 @@ RULES = {
     Rule.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclaim while borrowing",
 }
 """The reasons of Kueue's Preempted condition, in words."""
-OTHER_REASONS = {
-    "Preempted": "preempted",
-    "NodePriority": "priority on the node",
-}
+_EVICTIONS = (What.EVICTED, What.POD_EVICTED)
+_GONE = (What.REQUEUED, What.FINISHED, What.FAILED, What.DELETED)
+_PLACED = (What.ADMITTED, What.STARTED, What.POD_BOUND)
+NEEDED = frozenset({What.PREEMPTED, *_EVICTIONS, *_GONE, *_PLACED})
+"""The lines of history that `rows` looks at."""
 THRASH_WITHIN: Span = HOUR
 THRASH_COUNT = 3
 
@@ -56,44 +57,48 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
 def rows(history: Sequence[Happened]) -> list[PreemptionRow]:
     """The preemptions in a piece of history (oldest line first), newest first.
 
-    `history` may hold any lines; PREEMPTED makes the rows (POD_EVICTED those of pods without a workload), EVICTED
-    and ADMITTED complete them.
+    PREEMPTED lines make the rows; of the others those in `NEEDED` complete them. The loss is that of the eviction,
+    which the PREEMPTED line may repeat. A victim is gone when it is queued again (its quota is free) or deleted.
     """
-    gone: dict[str, list[Happened]] = {}
-    placed: dict[str, list[Time]] = {}
-    for line in history:
-        if line.what == What.EVICTED:
-            gone.setdefault(line.workload, []).append(line)
-        elif line.what in (What.ADMITTED, What.STARTED):
-            placed.setdefault(line.workload, []).append(line.time)
-        elif line.what == What.POD_BOUND:
-            placed.setdefault(line.pod, []).append(line.time)
+    evicted, gone, placed = (_by_subject(history, kinds) for kinds in (_EVICTIONS, _GONE, _PLACED))
     times: dict[str, list[Time]] = {}
     found = []
     for line in history:
-        if not _is_preemption(line):
-            continue
-        victim = line.workload or line.pod
-        earlier = times.setdefault(victim, [])
-        earlier.append(line.time)
-        found.append(_row(line, victim, earlier, gone.get(line.workload, ()), placed.get(line.by, ())))
+        if line.what is What.PREEMPTED:
+            victim = subject(line)
+            times.setdefault(victim, []).append(line.time)
+            found.append(
+                _row(line, times[victim], evicted.get(victim, ()), gone.get(victim, ()), placed.get(line.by, ()))
+            )
     found.reverse()
     return found
 
 
-def _is_preemption(line: Happened) -> bool:
-    return line.what == What.PREEMPTED or (line.what == What.POD_EVICTED and bool(line.by))
+def subject(line: Happened) -> str:
+    """Whom a line is about: the workload, or the pod where no workload stands for it."""
+    return line.workload or line.pod
+
+
+def _by_subject(history: Sequence[Happened], kinds: Collection[What]) -> dict[str, list[Happened]]:
+    found: dict[str, list[Happened]] = {}
+    for line in history:
+        if line.what in kinds:
+            found.setdefault(subject(line), []).append(line)
+    return found
 
 
 def _row(
-    line: Happened, victim: str, times: Sequence[Time], gone: Sequence[Happened], placed: Sequence[Time]
+    line: Happened,
+    times: Sequence[Time],
+    evicted: Sequence[Happened],
+    gone: Sequence[Happened],
+    placed: Sequence[Happened],
 ) -> PreemptionRow:
-    end = next((after for after in gone if after.time >= line.time), None)
-    lost = line.lost_gpu_seconds or (end.lost_gpu_seconds if end is not None else 0.0)
-    recent = sum(1 for time in times if time > line.time - THRASH_WITHIN)
+    paid = next((one for one in evicted if one.time >= line.time and one.pod == line.pod), line)
+    end = next((one.time for one in gone if one.time >= line.time), None)
     return PreemptionRow(
         time=line.time,
-        victim=victim,
+        victim=subject(line),
         victim_queue=line.queue,
         gpus=line.gpus,
         by=line.by,
@@ -102,12 +107,12 @@ def _row(
         reason=line.reason,
         priority=line.priority,
         by_priority=line.by_priority,
-        lost_gpu_hours=lost / 3600,
-        cost=line.cost or (end.cost if end is not None else 0.0),
-        latency=end.time - line.time if end is not None else None,
+        lost_gpu_hours=paid.lost_gpu_seconds / 3600,
+        cost=paid.cost,
+        latency=end - line.time if end is not None else None,
         nth=len(times),
-        thrash=recent >= THRASH_COUNT,
-        admitted_at=next((time for time in placed if time >= line.time), None),
+        thrash=sum(1 for time in times if time > line.time - THRASH_WITHIN) >= THRASH_COUNT,
+        admitted_at=next((one.time for one in placed if one.time >= line.time), None),
         message=line.message,
     )
 
@@ -117,7 +122,7 @@ def rule_in_words(reason: str) -> str:
     try:
         return RULES[Rule(reason)]
     except ValueError:
-        return OTHER_REASONS.get(reason, reason)
+        return reason
 
 
 class VictimCount(Struct, frozen=True):

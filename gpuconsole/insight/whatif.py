@@ -5,26 +5,19 @@ from statistics import median
 
 from msgspec import Struct
 
+from gpuconsole.insight.futures import Future, Victim, more_evictions, subjects_of
 from gpuconsole.insight.overview import gpu_totals
 from gpuconsole.insight.pending import explain
-from gpuconsole.insight.preemptions import rule_in_words
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.reasons import Code
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time
-from gpuconsole.model.cluster import Pod
-from gpuconsole.model.commands import (
-    Command,
-    MoveToQueue,
-    Requeue,
-    SetActive,
-    SetPriority,
-    Submit,
-)
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.commands import Command
+from gpuconsole.model.events import What
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.sim.engine import Simulation
+
+__all__ = ["FEASIBLE", "Outcome", "QueueChange", "Shift", "Victim", "WhatIf", "what_if"]
 
 FEASIBLE = "feasible, not a reservation"
 """What every promise of a what-if has to say: the real cluster may move on before the work is submitted."""
@@ -51,24 +44,6 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """The same as a plain sentence; `FEASIBLE` if it was admitted."""
     text: str
     """The scheduler's own words."""
-
-
-class Victim(Struct, frozen=True, kw_only=True):
-    """An eviction that happens in one future and not in the other."""
-
-    time: Time
-    workload: str
-    queue: str
-    gpus: int
-    priority: int
-    by: str
-    by_priority: int
-    rule: str
-    """In words."""
-    lost_gpu_hours: float
-    cost: float
-    returns: Time | None
-    """When it is admitted again before the horizon, if it is."""
 
 
 class Shift(Struct, frozen=True, kw_only=True):
@@ -142,42 +117,6 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         )
 
 
-class _Future:
-    """One fork on its way to the horizon, with the history that it makes."""
-
-    def __init__(self, base: Simulation) -> None:
-        self.simulation = base.fork()
-        self.simulation.drain()
-        self.lines: list[Happened] = []
-        self.evicted: list[Happened] = []
-        self.admitted: dict[str, list[Happened]] = {}
-        self.started: dict[str, Time] = {}
-
-    def advance(self, until: Time) -> None:
-        self.simulation.advance(until)
-        new = [event for event in self.simulation.drain() if isinstance(event, Happened)]
-        self.lines += new
-        for line in new:
-            match line.what:
-                case What.ADMITTED:
-                    self.admitted.setdefault(line.workload, []).append(line)
-                case What.STARTED:
-                    self.started.setdefault(line.workload, line.time)
-                case _:
-                    pass
-
-    def first_admission(self, key: str) -> Time | None:
-        lines = self.admitted.get(key)
-        return lines[0].time if lines else None
-
-    def waits(self) -> list[Span]:
-        return [line.waited for lines in self.admitted.values() for line in lines]
-
-    def lost(self) -> tuple[float, float]:
-        """GPU-hours and USD."""
-        return sum(line.lost_gpu_seconds for line in self.lines) / 3600, sum(line.cost for line in self.lines)
-
-
 def what_if(base: Simulation, commands: Sequence[Command], horizon: Span) -> WhatIf:
     """Fork `base` twice, give the commands to one fork, let both run for `horizon`, and compare.
 
@@ -186,18 +125,18 @@ def what_if(base: Simulation, commands: Sequence[Command], horizon: Span) -> Wha
     """
     start = base.now
     end = start + horizon
-    without, tried = _Future(base), _Future(base)
+    without, tried = Future(base), Future(base)
     now = without.simulation.snapshot()
     for command in commands:
         tried.simulation.submit(command)
     tried.advance(start)
     compared = _run_until_placed(without, tried, commands, start, end)
     pair = without.simulation.snapshot(), tried.simulation.snapshot()
-    subjects = _subjects(commands, pair[1])
+    subjects = subjects_of(commands, pair[1])
     without.advance(end)
     tried.advance(end)
     final = tried.simulation.snapshot()
-    subjects |= _subjects(commands, final)
+    subjects |= subjects_of(commands, final)
     lost_without, cost_without = without.lost()
     lost, cost = tried.lost()
     return WhatIf(
@@ -206,8 +145,8 @@ def what_if(base: Simulation, commands: Sequence[Command], horizon: Span) -> Wha
         horizon=end,
         refused=tuple(line.message for line in tried.lines if line.what is What.COMMAND_REFUSED),
         outcomes=tuple(_outcome(key, tried, (pair[1], final)) for key in sorted(subjects)),
-        victims=_victims(tried, without),
-        spared=_victims(without, tried),
+        victims=more_evictions(tried, without),
+        spared=more_evictions(without, tried),
         shifts=_shifts(without, tried, subjects),
         queues=_queue_changes(now, *pair),
         gpus_total=gpu_totals(now).total,
@@ -223,14 +162,14 @@ def what_if(base: Simulation, commands: Sequence[Command], horizon: Span) -> Wha
     )
 
 
-def _run_until_placed(without: _Future, tried: _Future, commands: Sequence[Command], start: Time, end: Time) -> Time:
+def _run_until_placed(without: Future, tried: Future, commands: Sequence[Command], start: Time, end: Time) -> Time:
     """Advance both until everything that the commands ask for runs, at most to `end`; return that moment."""
     for look in _LOOKS:
         if start + look >= end:
             break
         without.advance(start + look)
         tried.advance(start + look)
-        subjects = _subjects(commands, tried.simulation.snapshot())
+        subjects = subjects_of(commands, tried.simulation.snapshot())
         if subjects and all(key in tried.started for key in subjects):
             return start + look
     without.advance(end)
@@ -238,34 +177,7 @@ def _run_until_placed(without: _Future, tried: _Future, commands: Sequence[Comma
     return end
 
 
-def _subjects(commands: Iterable[Command], snapshot: Snapshot) -> set[str]:
-    """Keys of the workloads (or of jobs without one) that the commands are about, as far as they exist by now."""
-    found: set[str] = set()
-    jobs: set[str] = set()
-    for command in commands:
-        match command:
-            case Submit(objects):
-                for thing in objects:
-                    match thing:
-                        case Workload():
-                            found.add(thing.key)
-                        case Job():
-                            jobs.add(thing.key)
-                        case Pod():
-                            found.add(thing.workload or thing.job or thing.key)
-                        case _:
-                            pass
-            case SetActive(key, True) | Requeue(key) | SetPriority(key, _) | MoveToQueue(key, _):
-                found.add(key)
-            case _:
-                pass
-    if jobs:
-        owned = {workload.owner: workload.key for workload in snapshot.workloads.all() if workload.owner in jobs}
-        found |= {owned.get(job, job) for job in jobs}
-    return found
-
-
-def _outcome(key: str, tried: _Future, snapshots: Sequence[Snapshot]) -> Outcome:
+def _outcome(key: str, tried: Future, snapshots: Sequence[Snapshot]) -> Outcome:
     workload = next((s.workloads[key] for s in reversed(snapshots) if key in s.workloads), None)
     admitted = tried.first_admission(key)
     started = tried.started.get(key)
@@ -289,55 +201,7 @@ def _outcome(key: str, tried: _Future, snapshots: Sequence[Snapshot]) -> Outcome
     )
 
 
-def _evictions(future: _Future) -> list[Happened]:
-    """One line an eviction: the choice of a victim where there was one, else the eviction itself."""
-    chosen = {line.workload for line in future.lines if line.what is What.PREEMPTED}
-    return [
-        line
-        for line in future.lines
-        if line.what is What.PREEMPTED
-        or (line.what is What.EVICTED and not (line.reason == "Preempted" and line.workload in chosen))
-        or (line.what is What.POD_EVICTED and line.by)
-    ]
-
-
-def _victims(future: _Future, other: _Future) -> tuple[Victim, ...]:
-    """Evictions of `future` beyond as many of the same workload as `other` has."""
-    known: dict[str, int] = {}
-    for line in _evictions(other):
-        known[line.workload or line.pod] = known.get(line.workload or line.pod, 0) + 1
-    victims = []
-    for line in _evictions(future):
-        key = line.workload or line.pod
-        if known.get(key, 0) > 0:
-            known[key] -= 1
-            continue
-        victims.append(_victim(line, key, future))
-    return tuple(victims)
-
-
-def _victim(line: Happened, key: str, future: _Future) -> Victim:
-    gone = next(
-        (e for e in future.lines if e.what is What.EVICTED and e.workload == line.workload and e.time >= line.time),
-        line,
-    )
-    paid = line if line.lost_gpu_seconds else gone
-    return Victim(
-        time=line.time,
-        workload=key,
-        queue=line.queue,
-        gpus=line.gpus,
-        priority=line.priority,
-        by=line.by,
-        by_priority=line.by_priority,
-        rule=rule_in_words(line.reason),
-        lost_gpu_hours=paid.lost_gpu_seconds / 3600,
-        cost=paid.cost,
-        returns=next((back.time for back in future.admitted.get(key, ()) if back.time > line.time), None),
-    )
-
-
-def _shifts(without: _Future, tried: _Future, subjects: set[str]) -> tuple[Shift, ...]:
+def _shifts(without: Future, tried: Future, subjects: set[str]) -> tuple[Shift, ...]:
     """Workloads besides the subjects whose first admission moved, the largest first."""
     shifts = []
     for key in sorted((without.admitted.keys() | tried.admitted.keys()) - subjects):

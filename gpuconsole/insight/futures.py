@@ -1,0 +1,134 @@
+"""The two futures of a what-if: forks on their way to the horizon, and the history that each of them makes."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.preemptions import rule_in_words, subject
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.commands import Command, MoveToQueue, Requeue, SetActive, SetPriority, Submit
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.sim.engine import Simulation
+
+
+class Victim(Struct, frozen=True, kw_only=True):
+    """An eviction that happens in one future and not in the other."""
+
+    time: Time
+    workload: str
+    queue: str
+    gpus: int
+    priority: int
+    by: str
+    by_priority: int
+    rule: str
+    """In words."""
+    lost_gpu_hours: float
+    cost: float
+    returns: Time | None
+    """When it is admitted again before the horizon, if it is."""
+
+
+class Future:
+    """One fork on its way to the horizon, with the history that it makes."""
+
+    def __init__(self, base: Simulation) -> None:
+        self.simulation = base.fork()
+        self.simulation.drain()
+        self.lines: list[Happened] = []
+        self.admitted: dict[str, list[Happened]] = {}
+        self.started: dict[str, Time] = {}
+
+    def advance(self, until: Time) -> None:
+        self.simulation.advance(until)
+        new = [event for event in self.simulation.drain() if isinstance(event, Happened)]
+        self.lines += new
+        for line in new:
+            match line.what:
+                case What.ADMITTED:
+                    self.admitted.setdefault(line.workload, []).append(line)
+                case What.STARTED:
+                    self.started.setdefault(line.workload, line.time)
+                case _:
+                    pass
+
+    def first_admission(self, key: str) -> Time | None:
+        lines = self.admitted.get(key)
+        return lines[0].time if lines else None
+
+    def waits(self) -> list[Span]:
+        return [line.waited for lines in self.admitted.values() for line in lines]
+
+    def lost(self) -> tuple[float, float]:
+        """GPU-hours and USD. A PREEMPTED line repeats the loss of its eviction."""
+        paid = [line for line in self.lines if line.what is not What.PREEMPTED]
+        return sum(line.lost_gpu_seconds for line in paid) / 3600, sum(line.cost for line in paid)
+
+    def evictions(self) -> list[Victim]:
+        """One for each time that a workload (or a pod without one) lost its place."""
+        rules = {(line.time, subject(line)): line.reason for line in self.lines if line.what is What.PREEMPTED}
+        pods: dict[tuple[Time, str], list[Happened]] = {}
+        for line in self.lines:
+            if line.what in (What.EVICTED, What.POD_EVICTED):
+                pods.setdefault((line.time, subject(line)), []).append(line)
+        return [self._victim(rules.get(moment, ""), lines) for moment, lines in pods.items()]
+
+    def _victim(self, rule: str, lines: Sequence[Happened]) -> Victim:
+        first, key = lines[0], subject(lines[0])
+        back = (line.time for line in self.admitted.get(key, ()) if line.time > first.time)
+        return Victim(
+            time=first.time,
+            workload=key,
+            queue=first.queue,
+            gpus=sum(line.gpus for line in lines),
+            priority=first.priority,
+            by=first.by,
+            by_priority=first.by_priority,
+            rule=rule_in_words(rule or first.reason),
+            lost_gpu_hours=sum(line.lost_gpu_seconds for line in lines) / 3600,
+            cost=sum(line.cost for line in lines),
+            returns=next(back, None),
+        )
+
+
+def more_evictions(future: Future, other: Future) -> tuple[Victim, ...]:
+    """Evictions in `future` beyond as many of the same workload as `other` has."""
+    known = Counter(victim.workload for victim in other.evictions())
+    more = []
+    for victim in future.evictions():
+        if known[victim.workload]:
+            known[victim.workload] -= 1
+        else:
+            more.append(victim)
+    return tuple(more)
+
+
+def subjects_of(commands: Iterable[Command], snapshot: Snapshot) -> set[str]:
+    """Keys of the workloads (or of jobs without one) that the commands are about, as far as they exist by now."""
+    found: set[str] = set()
+    jobs: set[str] = set()
+    for command in commands:
+        match command:
+            case Submit(objects):
+                for thing in objects:
+                    match thing:
+                        case Workload():
+                            found.add(thing.key)
+                        case Job():
+                            jobs.add(thing.key)
+                        case Pod():
+                            found.add(thing.workload or thing.job or thing.key)
+                        case _:
+                            pass
+            case SetActive(key, True) | Requeue(key) | SetPriority(key, _) | MoveToQueue(key, _):
+                found.add(key)
+            case _:
+                pass
+    if jobs:
+        owned = {workload.owner: workload.key for workload in snapshot.workloads.all() if workload.owner in jobs}
+        found |= {owned.get(job, job) for job in jobs}
+    return found
