@@ -19,11 +19,12 @@ PREFIX = "GPUCONSOLE_"
 class Simulation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a simulation starts."""
 
-    seed: int = 0
+    seed: int | None = None
+    """None = what the scenario says."""
     speed: float = 60.0
     """Virtual seconds a second, 1 to 10,000."""
-    gpus_per_node: int = 8
-    """GPUs of a node that is made because the input has none."""
+    gpus_per_node: int | None = None
+    """GPUs of a node that is made because the input has none; None = what the scenario says, else 8."""
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,5 +1,6 @@
 """Sources, written alike by every command: `FILES… | --live | --snapshot FILE`, and what shapes the cluster."""
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -7,6 +8,9 @@ from typing import Any, TypeVar
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.config import Config, load
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -24,6 +28,14 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def configured(request: Request, **options: Any) -> tuple[Request, Config]:
+    """Fill in what the environment and the configuration file say. Raises ConfigError."""
+    simulation = {"seed": request.seed, "gpus_per_node": request.gpus_per_node, "speed": options.pop("speed", None)}
+    settings = load({**options, "simulation": simulation}, os.environ)
+    chosen = settings.simulation
+    return replace(request, seed=chosen.seed, gpus_per_node=chosen.gpus_per_node), settings
 
 
 def clustered(function: Function) -> Function:

@@ -1,7 +1,6 @@
 """`gpuconsole run`: the console on the terminal. Builds the whole object graph, and takes it down again."""
 
 import logging
-import os
 import sys
 import time
 from typing import Any
@@ -9,10 +8,10 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from gpuconsole import __version__, config
+from gpuconsole import __version__
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.cli.logs import log_to
-from gpuconsole.cli.options import Request, clustered
+from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.sources import Opened, open_simulation
 from gpuconsole.config import Config
 from gpuconsole.errors import ConfigError, HistoryError, UsageError
@@ -37,13 +36,11 @@ def command(request: Request, speed: float | None, **options: Any) -> int:
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; none opens the default fixture.
     """
-    simulation = {"seed": request.seed, "gpus_per_node": request.gpus_per_node, "speed": speed}
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the console needs a terminal; `gpuconsole simulate` runs without one")
-    settings = config.load({**options, "simulation": simulation}, os.environ)
+    request, settings = configured(request, speed=speed, **options)
     log_to(settings.log_file)
-    opened = open_simulation(request, settings)
-    console = _console(opened, settings)
+    console = _console(open_simulation(request), settings)
     try:
         return _show(console, settings)
     finally:

@@ -8,8 +8,9 @@ from typing import TextIO
 import click
 import msgspec
 
-from gpuconsole.cli.options import Request, clustered
+from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.report import as_json, as_text, record, report
+from gpuconsole.cli.sources import open_simulation
 from gpuconsole.errors import UsageError
 from gpuconsole.model.clock import Span, parse_span
 from gpuconsole.model.events import Happened, What
@@ -51,8 +52,7 @@ def command(request: Request, until: Span, output: str, types: tuple[str, ...], 
     if cycles is not None:
         _run_cycles(cycles)
         return 0
-    from gpuconsole.cli.sources import open_simulation
-
+    request, _ = configured(request)
     simulation = open_simulation(request).simulation
     start = simulation.now
     lines = _run(simulation, until)

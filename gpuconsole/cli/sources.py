@@ -1,12 +1,12 @@
 """From files to a simulation: manifests, a scenario, a saved Snapshot, or a bundled fixture by name."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import click
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole import assets
 from gpuconsole.cli.options import Request
@@ -14,21 +14,23 @@ from gpuconsole.cli.tables import counted
 from gpuconsole.cli.validate import as_line
 from gpuconsole.errors import ConsoleError, NotSupportedError, SourceError, UsageError
 from gpuconsole.model.clock import Time, parse_time
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.manifests import Loaded, Severity, load
-from gpuconsole.model.objects import Object
-from gpuconsole.model.queues import ClusterQueue, LocalQueue
 from gpuconsole.model.snapshot import decode
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.text import clean
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.scenario import START as SCENARIO_START
+from gpuconsole.sim.scenario import Scenario, ScenarioError, build, load_scenario
 
 DEFAULT = "default"
 """The fixture of a bare `gpuconsole`."""
 FOLDERS = ("scenarios", "drills", "clusters")
-START: Time = parse_time("2026-01-05T08:00:00Z")
+START: Time = parse_time(SCENARIO_START)
 """When a simulation of plain manifests begins: a Monday morning, the same each time."""
+ENGINE = "Kueue 0.19"
 
 
 class FindingsError(ConsoleError):
@@ -43,7 +45,7 @@ class Opened(Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
 
 
-def open_simulation(request: Request, *, seed: int, gpus_per_node: int) -> Opened:
+def open_simulation(request: Request) -> Opened:
     """Open what was asked for. Raises UsageError, or FindingsError where the input cannot be used as it stands."""
     asked = [bool(request.files), request.live, request.snapshot is not None]
     if sum(asked) > 1:
@@ -51,8 +53,9 @@ def open_simulation(request: Request, *, seed: int, gpus_per_node: int) -> Opene
     if request.live:
         raise NotSupportedError("--live: this version simulates only; open manifests or a saved Snapshot instead")
     if request.snapshot is not None:
-        return _from_snapshot(request.snapshot, seed)
-    return _from_files(request, resolve(request.files or (DEFAULT,)), seed, gpus_per_node)
+        return _from_snapshot(request.snapshot, request.seed or 0)
+    scenario, loaded = read(request)
+    return _opened(build(scenario, seed=request.seed, gpus_per_node=request.gpus_per_node), scenario, loaded, request)
 
 
 def resolve(files: Sequence[str]) -> list[str]:
@@ -74,11 +77,61 @@ def fixtures() -> dict[str, Path]:
     return {path.stem: path for folder in FOLDERS for path in sorted((root / folder).glob("*.yaml"))}
 
 
-def read(files: Sequence[str], *, admit_all_namespaces: bool = False) -> Loaded:
-    """Read files. Raises FindingsError if there are errors in them."""
+def read(request: Request) -> tuple[Scenario, Loaded]:
+    """Read the files; manifests alone are a scenario without steps. Raises FindingsError for errors in them."""
+    files = resolve(request.files or (DEFAULT,))
+    loaded = _loaded(files, admit_all_namespaces=request.admit_all_namespaces)
+    folder = next((Path(file).parent for file in files if file != "-"), None)
+    try:
+        scenario = load_scenario(loaded.scenario, ", ".join(files), objects=loaded.objects, folder=folder)
+    except ScenarioError as error:
+        raise FindingsError(str(error)) from error
+    if request.nodes is not None:
+        nodes = [thing for thing in _loaded([str(request.nodes)]).objects if isinstance(thing, Node)]
+        if not nodes:
+            raise SourceError(str(request.nodes), "it has no Node")
+        others = (thing for thing in scenario.objects if not isinstance(thing, Node))
+        scenario = replace(scenario, objects=(*others, *nodes))
+    return scenario, loaded
+
+
+def _loaded(files: Sequence[str], *, admit_all_namespaces: bool = False) -> Loaded:
     stdin = sys.stdin.read() if "-" in files else None
     loaded = load(files, stdin=stdin, now=START, admit_all_namespaces=admit_all_namespaces)
-    errors = [finding for finding in loaded.findings if finding.severity == Severity.ERROR]
+    errors = [finding for finding in loaded.findings if finding.severity is Severity.ERROR]
     if errors:
         raise FindingsError("\n".join(map(as_line, errors)))
     return loaded
+
+
+def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request: Request) -> Opened:
+    warnings = sum(finding.severity is Severity.WARNING for finding in loaded.findings)
+    names = " ".join(request.files)
+    notices = (f"{counted(warnings, 'warning')}; gpuconsole validate {names} shows them",) if warnings else ()
+    source = scenario.name or ", ".join(Path(file).name for file in request.files) or DEFAULT
+    return Opened(simulation=simulation, about=_about(simulation, source), notices=notices)
+
+
+def _from_snapshot(file: Path, seed: int) -> Opened:
+    """Go on from a saved Snapshot. Raises SourceError."""
+    try:
+        saved = decode(file.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise SourceError(str(file), str(error)) from error
+    snapshot = ClusterState.from_file(saved).freeze()
+    simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(), seed=seed)
+    return Opened(simulation=simulation, about=_about(simulation, file.name))
+
+
+def _about(simulation: Simulation, source: str) -> Status:
+    policy = simulation.policy
+    texts = [f"gangs {'on' if policy.placement.gangs else 'off'}", policy.placement.score]
+    if policy.kueue is not None:
+        texts.append(f"fair sharing {'on' if policy.kueue.fair_sharing else 'off'}")
+    return Status(
+        mode=Mode.SIM,
+        source=clean(source),
+        engine="" if policy.kueue is None else ENGINE,
+        policy=" · ".join(reversed(texts)),
+        nodes_synthesised=any(node.synthesised for node in simulation.snapshot().nodes.all()),
+    )

@@ -12,10 +12,12 @@ from gpuconsole.backends.base import Backend, Clocked, Forkable
 from gpuconsole.backends.guard import Entry, Guard
 from gpuconsole.errors import NotSupportedError, WorkerError
 from gpuconsole.insight import positions
+from gpuconsole.insight.whatif import WhatIf, what_if
 from gpuconsole.model.clock import Span
 from gpuconsole.model.commands import Command
 from gpuconsole.model.decisions import Pending
 from gpuconsole.model.events import Happened
+from gpuconsole.model.manifests import Loaded, load_text
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.loop import Loop
 from gpuconsole.services.status import Status
@@ -23,8 +25,6 @@ from gpuconsole.store import history
 from gpuconsole.store.recorder import Recorder
 
 if TYPE_CHECKING:
-    from gpuconsole.insight.whatif import WhatIf
-    from gpuconsole.model.manifests import Loaded
     from gpuconsole.workers import Worker
 
 LOG = logging.getLogger(__name__)
@@ -147,14 +147,12 @@ class Console:
         """Who waits for a ClusterQueue, in the order in which it would be tried."""
         return positions.pending(self.snapshot, cluster_queue)
 
-    def what_if(self, commands: Sequence[Command], horizon: Span) -> "WhatIf":
+    def what_if(self, commands: Sequence[Command], horizon: Span) -> WhatIf:
         """Try commands in a fork and compare its future with what comes anyway.
 
         Blocks while it computes, in the worker process where there is one: call it in a thread. Raises
         NotSupportedError where no future can be computed.
         """
-        from gpuconsole.insight.whatif import what_if
-
         if not isinstance(self._backend, Forkable):
             raise NotSupportedError("A recording has no other future; open its snapshot with --snapshot FILE")
         if self._worker is not None and not self._worker.lost:
@@ -164,10 +162,8 @@ class Console:
                 LOG.warning("The worker did not answer, so this process does", exc_info=True)
         return what_if(self._backend.fork(), commands, horizon)
 
-    def check(self, text: str) -> "Loaded":
+    def check(self, text: str) -> Loaded:
         """Read manifests from a text and say what is wrong with them; changes nothing."""
-        from gpuconsole.model.manifests import load_text
-
         return load_text(text, now=self.snapshot.time)
 
     def _clockwork(self) -> Clocked:
