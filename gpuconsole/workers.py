@@ -92,18 +92,19 @@ class Worker:
         """Start the process; `state` is a simulation that was just saved, before anything else happens in it."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, log_file), name="gpuconsole-worker", daemon=True)
-        self._process.start()
+        self.process = context.Process(target=serve, args=(theirs, log_file), name="gpuconsole-worker", daemon=True)
+        self.process.start()
         theirs.close()
         self._talking = threading.Lock()
         """Held by who uses the pipe; `_telling` guards what waits to be told."""
         self._telling = threading.Lock()
         self._owed = False
+        self.begun = 1
+        """How often the replica started; more than once means that it went its own way."""
         self._steps: list[Carried] = []
         self._stands: tuple[Time, int] | None = None
         self._anew: Begin | None = Begin(state, 0)
         self._differs = False
-        self._chances = SECOND_CHANCES
         self.lost = ""
         """What became of the process, if it is gone."""
         # The process needs half a second to start; nobody has to wait for that but this thread.
@@ -131,6 +132,7 @@ class Worker:
         return self._wants_anew()
 
     def begin(self, state: bytes, digest: int) -> None:
+        self.begun += 1
         with self._telling:
             self._anew, self._steps, self._stands, self._differs = Begin(state, digest), [], None, False
 
@@ -157,18 +159,18 @@ class Worker:
     def close(self) -> None:
         """End the process; whoever waits for an answer gets a WorkerError."""
         self.lost = self.lost or "the worker process was closed"
-        self._process.terminate()
-        self._process.join()
+        self.process.terminate()
+        self.process.join()
         with self._talking:
             self._pipe.close()
-        self._process.close()
+        self.process.close()
 
     def _introduce(self) -> None:
         try:
             self._tell()
             self._settle()
         except (EOFError, OSError):
-            self._give_up("the worker process did not start")
+            self._give_up("the worker process died")
         finally:
             self._talking.release()
 
@@ -222,10 +224,9 @@ class Worker:
     def _wants_anew(self) -> bool:
         if not self._differs or self.lost:
             return False
-        if self._chances == 0:
+        if self.begun > SECOND_CHANCES:
             self._give_up("the replica did not stay equal to the simulation")
             return False
-        self._chances -= 1
         LOG.warning("The replica differs from the simulation and starts anew")
         return True
 
@@ -233,7 +234,7 @@ class Worker:
         if not self.lost:
             LOG.warning("What-ifs are computed here from now on: %s", reason)
             self.lost = reason
-        self._process.terminate()
+        self.process.terminate()
 
 
 class Replica:

@@ -1,8 +1,6 @@
 """`gpuconsole simulate`: the headless twin of the console."""
 
-import json
 import sys
-from collections.abc import Iterable
 from typing import TextIO
 
 import click
@@ -11,11 +9,9 @@ import msgspec
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.report import as_json, as_text, record, report
 from gpuconsole.cli.sources import open_simulation
-from gpuconsole.errors import UsageError
 from gpuconsole.model.clock import Span, parse_span
 from gpuconsole.model.events import Happened, What
-from gpuconsole.model.text import clean
-from gpuconsole.sim.bare import run as run_bare
+from gpuconsole.sim.bare import run_lines
 from gpuconsole.sim.engine import Simulation
 
 SLICES = 200
@@ -50,7 +46,8 @@ def command(request: Request, until: Span, output: str, types: tuple[str, ...], 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin.
     """
     if cycles is not None:
-        _run_cycles(cycles)
+        for result in run_lines(cycles):
+            click.echo(result)
         return 0
     request, _ = configured(request)
     simulation = open_simulation(request).simulation
@@ -80,16 +77,3 @@ def _run(simulation: Simulation, until: Span) -> list[Happened]:
             simulation.advance(start + until * part // SLICES)
             lines += (event for event in simulation.drain() if isinstance(event, Happened))
     return lines
-
-
-def _run_cycles(scenarios: Iterable[str]) -> None:
-    """The bare mode: Kueue's decisions cycle by cycle."""
-    for number, line in enumerate(scenarios, start=1):
-        if not line.strip():
-            continue
-        try:
-            scenario = json.loads(line)
-        except ValueError as error:
-            raise UsageError(f"--cycles: line {number} is no JSON: {clean(str(error))}") from error
-        click.echo(json.dumps(run_bare(scenario), ensure_ascii=False))
-        sys.stdout.flush()

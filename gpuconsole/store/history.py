@@ -3,22 +3,18 @@
 from collections.abc import Iterable
 from contextlib import closing
 
+from gpuconsole.insight.preemptions import NEEDED
 from gpuconsole.model.events import Happened, What
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import open_for_reading
-
-TOLD = frozenset(
-    {What.PREEMPTED, What.POD_EVICTED, What.EVICTED, What.ADMITTED, What.STARTED, What.POD_BOUND},
-)
-"""What a preemption is told by: the choice, the victim's end, the preemptor's start."""
 
 # What waits is read before what is stored: a line that is written meanwhile is then in both, and never in none.
 
 
 def preemptions(recorder: Recorder, limit: int) -> tuple[Happened, ...]:
     """The newest preemptions and what became of them, oldest line first. Raises HistoryError."""
-    fresh = {n: line for n, line in recorder.unflushed().items() if line.what in TOLD}
+    fresh = {n: line for n, line in recorder.unflushed().items() if line.what in NEEDED}
     with closing(open_for_reading(recorder.path)) as db:
         stored = queries.preemptions(db, recorder.session, limit)
     return newest_preemptions((stored | fresh).values(), limit)
@@ -26,14 +22,9 @@ def preemptions(recorder: Recorder, limit: int) -> tuple[Happened, ...]:
 
 def newest_preemptions(lines: Iterable[Happened], limit: int) -> tuple[Happened, ...]:
     """The lines from the `limit`-th last preemption on, as far as they tell of preemptions."""
-    told = [line for line in lines if line.what in TOLD]
-    chosen = [place for place, line in enumerate(told) if is_preemption(line)]
+    told = [line for line in lines if line.what in NEEDED]
+    chosen = [place for place, line in enumerate(told) if line.what is What.PREEMPTED]
     return tuple(told[chosen[-limit:][0] :]) if chosen else ()
-
-
-def is_preemption(line: Happened) -> bool:
-    """True where a victim was chosen: a workload, or a pod that no workload stands for."""
-    return line.what is What.PREEMPTED or (line.what is What.POD_EVICTED and line.by != "")
 
 
 def of_workload(recorder: Recorder, workload: str) -> tuple[Happened, ...]:

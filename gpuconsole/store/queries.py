@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from gpuconsole.errors import HistoryError
-from gpuconsole.model.events import Happened
+from gpuconsole.insight.preemptions import NEEDED
+from gpuconsole.model.events import Happened, What
 from gpuconsole.model.text import clean
 
 COLUMNS = Happened.__struct_fields__
@@ -22,25 +23,25 @@ Lines = dict[int, Happened]
 
 # The planner prefers to walk all of a session by number, so each part names the index that leads straight to its lines.
 _FIELDS = ", ".join(f"events.{column}" for column in ("n", *COLUMNS))
+_AFTERWARDS = ", ".join(f"'{what.value}'" for what in sorted(NEEDED - {What.PREEMPTED}))
 _PREEMPTIONS = f"""
 with chosen as materialized (
-    select session, n, workload, pod, by from events indexed by events_chosen
-    where session = :session and what in ('preempted', 'pod-evicted') and (what = 'preempted' or by != '')
-    order by n desc limit :limit
+    select session, n, workload, pod, by from events indexed by events_preempted
+    where session = :session and what = 'preempted' order by n desc limit :limit
 ),
 first as materialized (select min(n) as n from chosen),
 subject as materialized (
-    select workload as name from chosen where workload != '' union select by from chosen where by != ''
+    select iif(workload != '', workload, pod) as name from chosen union select by from chosen
 )
 select {_FIELDS} from chosen join events using (session, n)
 union all
 select {_FIELDS} from first cross join subject cross join events indexed by events_workload
     on session = :session and workload = name and workload != '' and events.n > first.n
-    where what in ('evicted', 'admitted', 'started')
+    where what in ({_AFTERWARDS})
 union all
 select {_FIELDS} from first cross join subject cross join events indexed by events_pod
     on session = :session and pod = name and pod != '' and workload = '' and events.n > first.n
-    where what = 'pod-bound'
+    where what in ({_AFTERWARDS})
 """
 _OF_WORKLOAD = f"""
 select {_FIELDS} from events indexed by events_workload

@@ -35,7 +35,7 @@ def migrations() -> "Migrations":
         db.execute("create index events_workload on events (session, workload, n) where workload != ''")
         db.execute("create index events_by on events (session, by, n) where by != ''")
         db.execute("create index events_pod on events (session, pod, n) where pod != '' and workload = ''")
-        db.execute("create index events_chosen on events (session, n) where what in ('preempted', 'pod-evicted')")
+        db.execute("create index events_preempted on events (session, n) where what = 'preempted'")
         db.execute(
             "create table audit (session integer not null references sessions(id), n integer not null,"
             " wall integer not null, time integer not null, command text not null, outcome text not null,"

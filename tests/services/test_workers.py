@@ -1,0 +1,124 @@
+"""The worker process: its replica stays equal, its answers are those of the simulation, and its end is said."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from gpuconsole.backends.simulated import SimulatedBackend
+from gpuconsole.errors import WorkerError
+from gpuconsole.insight.whatif import what_if
+from gpuconsole.model.clock import HOUR
+from gpuconsole.model.commands import Cordon, Submit
+from gpuconsole.model.events import Event
+from gpuconsole.services.console import Console
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.workers import Answer, Ask, Begin, Carried, Done, Follow, Replica, Worker
+from tests.backends.cluster import job, simulation
+from tests.backends.events import START
+
+QUESTION = (Submit((job("asked", 8, 30),)),)
+
+
+class Beside:
+    """A console with a worker beside it; its clock stands, so that no budget is ever spent."""
+
+    def __init__(self) -> None:
+        original = simulation()
+        self.worker = Worker(original.save())
+        self.backend = SimulatedBackend(original, speed=1000, follower=self.worker, clock=lambda: 0.0)
+        self.console = Console(self.backend, worker=self.worker)
+
+    def tick_until_the_worker(self, ends: bool) -> None:
+        """Let time pass until the worker's end, or a new beginning, is known."""
+        patience = time.monotonic() + 30
+        while not (self.worker.lost if ends else self.worker.begun > 1):
+            assert time.monotonic() < patience
+            self.console.tick(0.01)
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def beside() -> Iterator[Beside]:
+    made = Beside()
+    yield made
+    made.console.stop()
+
+
+def test_it_answers_as_the_simulation_itself_would_after_commands_at_odd_times(beside: Beside) -> None:
+    for number in range(5):
+        beside.console.submit(Submit((job(f"late-{number}", 1 + number, 7),)))
+        beside.console.tick(0.137 * number)
+        expected = what_if(beside.backend.fork(), QUESTION, HOUR)
+        assert beside.console.what_if(QUESTION, HOUR) == expected
+        assert expected.time == beside.console.snapshot.time
+    assert beside.console.status.worker == "on"
+
+
+def test_a_killed_worker_is_said_and_the_answers_come_from_here(beside: Beside) -> None:
+    beside.console.tick(1)
+    beside.worker.process.kill()
+    beside.tick_until_the_worker(ends=True)
+    assert beside.console.status.worker == "the worker process died"
+    assert beside.console.what_if(QUESTION, HOUR) == what_if(beside.backend.fork(), QUESTION, HOUR)
+
+
+def test_a_worker_that_dies_over_a_question_is_no_loss(beside: Beside) -> None:
+    beside.console.tick(1)
+    beside.worker.process.kill()
+    assert beside.console.what_if(QUESTION, HOUR) == what_if(beside.backend.fork(), QUESTION, HOUR)
+    with pytest.raises(WorkerError, match="the worker process died"):
+        beside.worker.what_if(QUESTION, HOUR)
+
+
+def test_a_replica_that_went_its_own_way_starts_anew(beside: Beside) -> None:
+    beside.console.tick(1)
+    beside.worker.carried(beside.backend.now, Cordon("node-0", True))
+    beside.console.tick(1)
+    beside.tick_until_the_worker(ends=False)
+    assert beside.console.what_if(QUESTION, HOUR) == what_if(beside.backend.fork(), QUESTION, HOUR)
+    assert beside.console.status.worker == "on"
+
+
+def test_closing_ends_the_process() -> None:
+    made = Beside()
+    process = made.worker.process
+    pid = process.pid
+    made.console.stop()
+    assert pid is not None
+    with pytest.raises(ValueError, match="process object is closed"):
+        process.is_alive()
+
+
+class TestReplica:
+    """The worker's side, without a process."""
+
+    def followed(self) -> tuple[Simulation, Replica, SimulatedBackend]:
+        original = simulation()
+        replica = Replica(Begin(original.save(), 0))
+        backend = SimulatedBackend(original, speed=1000, clock=lambda: 0.0)
+        backend.open()
+        return original, replica, backend
+
+    def poll(self, backend: SimulatedBackend, elapsed: float) -> list[Event]:
+        return list(backend.poll(elapsed))
+
+    def test_it_says_whether_the_same_came_of_the_same(self) -> None:
+        _, replica, backend = self.followed()
+        self.poll(backend, 0.5)
+        assert replica.follow(Follow((), backend.now, backend.digest))
+        command = Submit((job("late", 2, 5),))
+        backend.submit(command)
+        at = backend.now
+        self.poll(backend, 0.5)
+        assert replica.follow(Follow((Carried(at, command),), backend.now, backend.digest))
+        self.poll(backend, 0.5)
+        assert not replica.follow(Follow((Carried(backend.now, command),), backend.now, backend.digest))
+
+    def test_it_does_not_answer_from_a_replica_that_differs(self) -> None:
+        _, replica, _ = self.followed()
+        assert replica.answer(Ask(Follow((), START, 1), QUESTION, HOUR)) == Done(same=False)
+
+    def test_it_answers_from_where_it_stands_if_there_is_no_news(self) -> None:
+        original, replica, _ = self.followed()
+        assert replica.answer(Ask(None, QUESTION, HOUR)) == Answer(what_if(original.fork(), QUESTION, HOUR))
