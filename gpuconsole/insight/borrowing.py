@@ -1,10 +1,8 @@
 """Which workloads stand on borrowed quota: those that would have to go first if it were wanted back."""
 
-from collections import defaultdict
-
+from gpuconsole.insight.books import books
 from gpuconsole.insight.demand import FlavorResource, held
 from gpuconsole.insight.once import once
-from gpuconsole.insight.tally import tally
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -13,7 +11,8 @@ from gpuconsole.model.workloads import Workload
 def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
     """ClusterQueue → GPUs that it uses beyond its nominal quota, by (flavor, resource); others are left out."""
     over: dict[str, dict[FlavorResource, int]] = {}
-    for name, usage in tally(snapshot).usage.items():
+    for name, book in books(snapshot).cluster_queues.items():
+        usage = book.sums.usage
         queue = snapshot.cluster_queues.get(name)
         quotas = queue.quotas() if queue is not None else {}
         beyond = {
@@ -33,17 +32,10 @@ def borrowed_gpus(snapshot: Snapshot) -> dict[str, int]:
     Quota has no owner inside a ClusterQueue, so this is an attribution: the borrowed part is charged in the order in
     which Kueue would choose victims there, lowest priority first, then the newest reservation.
     """
-    over = over_nominal(snapshot)
-    if not over:
-        return {}
-    holders: dict[str, list[Workload]] = defaultdict(list)
-    for workload in snapshot.workloads.all():
-        if workload.admission is not None and workload.cluster_queue in over and workload.reserved:
-            holders[workload.cluster_queue].append(workload)
     charged: dict[str, int] = {}
-    for queue, workloads in holders.items():
-        for workload in sorted(workloads, key=victim_order):
-            borrows = _charge(workload, over[queue])
+    for queue, beyond in over_nominal(snapshot).items():
+        for workload in sorted(books(snapshot).book(queue).holding.values(), key=victim_order):
+            borrows = _charge(workload, beyond)
             if borrows:
                 charged[workload.key] = borrows
     return charged

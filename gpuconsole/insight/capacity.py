@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from gpuconsole.insight.books import books
 from gpuconsole.insight.demand import FlavorResource
 from gpuconsole.insight.lending import lent
 from gpuconsole.insight.once import once
-from gpuconsole.insight.tally import tally
 from gpuconsole.model.quantity import MAX
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.tree import QuotaTree
@@ -100,12 +100,17 @@ class Capacity:
 @once("workloads", "local_queues", "cluster_queues", "cohorts")
 def capacity(snapshot: Snapshot) -> Capacity:
     """The tree of all sound cohorts and ClusterQueues (those in a cohort cycle are left out), with their usage."""
-    usage = tally(snapshot).usage
-    queues, cohorts = snapshot.cluster_queues, snapshot.cohorts
-    columns = sorted({pair for name, held in usage.items() if name in queues for pair in held})
-    tree = QuotaTree(queues, cohorts, columns)
+    tree = _tree(snapshot)
+    held = {name: book.sums.usage for name, book in books(snapshot).cluster_queues.items() if name in tree.queues}
+    unknown = {pair for usage in held.values() for pair in usage if pair not in tree.numbers}
+    if unknown:  # Quota that was taken away under running workloads.
+        tree = QuotaTree(snapshot.cluster_queues, snapshot.cohorts, (*tree.columns, *sorted(unknown)))
     filled = UsageTree(tree)
-    for name, held in usage.items():
-        if name in tree.queues:
-            filled.add(tree.queues[name], [(tree.numbers[pair], amount) for pair, amount in held.items()])
+    for name, usage in held.items():
+        filled.add(tree.queues[name], [(tree.numbers[pair], amount) for pair, amount in usage.items()])
     return Capacity(tree, filled)
+
+
+@once("cluster_queues", "cohorts")
+def _tree(snapshot: Snapshot) -> QuotaTree:
+    return QuotaTree(snapshot.cluster_queues, snapshot.cohorts)
