@@ -28,7 +28,176 @@ class Mutant(NamedTuple):
     tests: tuple[str, ...]
 
 
-MUTANTS: tuple[Mutant, ...] = ()
+KUEUE = "gpuconsole/scheduling/kueue"
+KUBE = "gpuconsole/scheduling/kube"
+CONTROLLERS = "gpuconsole/sim/controllers"
+KUEUE_TESTS = ("tests/scheduling/kueue",)
+KUBE_TESTS = ("tests/scheduling/kube",)
+SIM_TESTS = ("tests/sim",)
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "no fill-back: victims that are not needed stay victims",
+        f"{KUEUE}/preemption/search.py",
+        "for index in range(len(targets) - 2, -1, -1):",
+        "for index in range(0):",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "borrowingLimit ignored",
+        f"{KUEUE}/tree.py",
+        "self.ceiling[at] = self.subtree[at] - self.local[at] + limit",
+        "self.ceiling[at] = None",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "lendingLimit ignored",
+        f"{KUEUE}/tree.py",
+        "self.local[at] = max(0, self.subtree[at] - quota.lending_limit)",
+        "self.local[at] = 0",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "maximum capacity ignored: what can never fit waits like the rest",
+        f"{KUEUE}/flavors.py",
+        "if total > tree.potential[at]:",
+        "if total > 2**62:",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "oldest victim instead of newest",
+        f"{KUEUE}/requests.py",
+        "return self.priority, -self.reserved_at, self.workload.uid",
+        "return self.priority, self.reserved_at, self.workload.uid",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "victims of the own queue before those of others",
+        f"{KUEUE}/preemption/policy.py",
+        "return not holding.evicted, holding.cluster_queue == search.rules.name, holding.order",
+        "return not holding.evicted, holding.cluster_queue != search.rules.name, holding.order",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "LowerPriority takes equals too",
+        f"{KUEUE}/preemption/policy.py",
+        "return candidate.priority < mine\n",
+        "return candidate.priority <= mine\n",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "reclaim from queues within their nominal quota",
+        f"{KUEUE}/preemption/candidates.py",
+        "if child != search.rules.node and not usage.within(child, search.columns):",
+        "if child != search.rules.node:",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "the borrowing threshold of priorities ignored",
+        f"{KUEUE}/preemption/candidates.py",
+        "if threshold is not None and holding.priority > threshold:",
+        "if threshold is not None and holding.priority > 2**31:",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "no capacity kept for a head that finds nobody to preempt",
+        f"{KUEUE}/processing.py",
+        "if not can_always_reclaim(entry.rules):",
+        "if False:",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "two heads take the same victim",
+        f"{KUEUE}/processing.py",
+        "if any(target.holding.id in chosen for target in entry.targets):",
+        "if False:",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "priority ignored in the queue",
+        f"{KUEUE}/requests.py",
+        "self.order: Order = (-self.priority, self.timestamp, workload.uid)",
+        "self.order: Order = (0, self.timestamp, workload.uid)",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "StrictFIFO lets later workloads pass",
+        f"{KUEUE}/pending.py",
+        "at_once = reason is not Requeue.NAMESPACE_MISMATCH if self._strict else reason in _AT_ONCE",
+        "at_once = reason in _AT_ONCE",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "a wake-up reaches only the queue in which something happened",
+        f"{KUEUE}/session.py",
+        "for name in state.tree_of(due))",
+        "for name in (due,))",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "taints of flavors ignored",
+        f"{KUEUE}/matching.py",
+        '_KEEPS_AWAY = ("NoSchedule", "NoExecute")',
+        "_KEEPS_AWAY = ()",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "gang ignored: half a gang is placed",
+        f"{KUBE}/placing.py",
+        "return steps if steps and len(steps) >= gang.needed else None",
+        "return steps or None",
+        KUBE_TESTS,
+    ),
+    Mutant(
+        "bin-packing spreads",
+        f"{KUBE}/scores.py",
+        'FORMULAS = {"binpack": most_allocated, "spread": least_allocated}',
+        'FORMULAS = {"binpack": least_allocated, "spread": most_allocated}',
+        KUBE_TESTS,
+    ),
+    Mutant(
+        "preemptionPolicy Never preempts",
+        f"{KUBE}/placing.py",
+        "if waiter.never or not board.policy.preemption:",
+        "if not board.policy.preemption:",
+        KUBE_TESTS,
+    ),
+    Mutant(
+        "no victim is taken back on a node",
+        f"{KUBE}/preemption.py",
+        "    if slots(left, shape):\n        return True\n    _give(left, seat, 1)",
+        "    _give(left, seat, 1)",
+        KUBE_TESTS,
+    ),
+    Mutant(
+        "taints of nodes ignored",
+        f"{KUBE}/filters.py",
+        'if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, shape.tolerations):',
+        "if False:",
+        KUBE_TESTS,
+    ),
+    Mutant(
+        "checkpoints ignored: an eviction loses everything",
+        f"{CONTROLLERS}/work.py",
+        "safe = ran - ran % todo.checkpoint if todo.checkpoint else 0",
+        "safe = 0",
+        SIM_TESTS,
+    ),
+    Mutant(
+        "lost work is not counted",
+        f"{CONTROLLERS}/work.py",
+        "return _price(world, crew, ran - safe)",
+        "return NOTHING",
+        SIM_TESTS,
+    ),
+    Mutant(
+        "quota is free before the victim's pods are gone",
+        f"{CONTROLLERS}/workloads.py",
+        '    world.dirty[crew.key] = None\n    pods.remove(world, pods.pods_of(world, crew), "Evicted", message)',
+        '    release(world, workload.key)\n    pods.remove(world, pods.pods_of(world, crew), "Evicted", message)',
+        SIM_TESTS,
+    ),
+)
 
 
 def run_tests(folder: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
