@@ -5,13 +5,13 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.gangs import deadlock, waiting_gangs
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.preemptions import by_victim, rows
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
-from gpuconsole.insight.tally import tally
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.events import Happened
 from gpuconsole.model.queues import PreemptionPolicy, StopPolicy
@@ -91,7 +91,7 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
 
 
 def _nodes(snapshot: Snapshot) -> Iterator[Attention]:
-    waiting = sum(count.pending_gpus for count in tally(snapshot).cluster_queues.values())
+    waiting = sum(book.sums.count.pending_gpus for book in books(snapshot).cluster_queues.values())
     idle = []
     for row in gpu_rows(snapshot):
         if not row.ready:

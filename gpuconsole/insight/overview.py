@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from gpuconsole.insight.attention import Attention, attention
-from gpuconsole.insight.demand import waiting_since, wanted_gpus
+from gpuconsole.insight.books import Count, books
 from gpuconsole.insight.gangs import waiting_gangs
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.once import once
-from gpuconsole.insight.positions import is_waiting
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import QuotaNode
-from gpuconsole.insight.reasons import Code, code_of
+from gpuconsole.insight.reasons import Code
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
@@ -152,21 +151,18 @@ def _largest_gang(rows: Sequence[GpuRow]) -> tuple[int, int, str]:
     return gpus[kind], nodes[kind], kind
 
 
-@once("workloads", "pods")
+@once("workloads", "local_queues", "pods")
 def waiting(snapshot: Snapshot) -> Waiting:
     """Count everything that waits: for quota by Kueue's text, for nodes by its pods."""
     codes: Counter[Code] = Counter()
-    gpus, count, oldest, since = 0, 0, "", 0
-    for workload in snapshot.workloads.all():
-        if not is_waiting(workload):
-            continue
-        count += 1
-        gpus += wanted_gpus(workload)
-        began = waiting_since(workload)
-        if not oldest or began < since:
-            oldest, since = workload.key, began
-        refused = workload.condition("QuotaReserved")
-        codes[code_of(refused.message) if refused is not None and refused.message else _untried(workload.parked)] += 1
+    total, oldest = Count(), ""
+    known = books(snapshot)
+    for book in (*known.cluster_queues.values(), *known.homeless.values()):
+        sums = book.sums
+        if sums.count.oldest is not None and (total.oldest is None or sums.count.oldest < total.oldest):
+            oldest = sums.longest
+        total.add(sums.count)
+        codes.update(sums.codes)
     gangs = {gang.name for gang in waiting_gangs(snapshot)}
     alone = {
         pod.workload or pod.job or pod.key
@@ -175,11 +171,13 @@ def waiting(snapshot: Snapshot) -> Waiting:
     }
     codes[Code.GANG] += len(gangs)
     codes[Code.NODES] += len(alone)
-    return Waiting(workloads=count, gpus=gpus, oldest=oldest, oldest_since=since, codes=dict(+codes))
-
-
-def _untried(parked: bool) -> Code:
-    return Code.PARKED if parked else Code.QUEUED
+    return Waiting(
+        workloads=total.pending,
+        gpus=total.pending_gpus,
+        oldest=oldest,
+        oldest_since=total.oldest or 0,
+        codes=dict(+codes),
+    )
 
 
 def last_hour(history: Sequence[Happened], now: Time, span: Span = HOUR) -> LastHour:

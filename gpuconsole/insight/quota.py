@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
+from gpuconsole.insight.books import Book, Books, Count, books
 from gpuconsole.insight.capacity import Capacity, capacity
 from gpuconsole.insight.once import once
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
-from gpuconsole.insight.tally import Count, Tally, tally
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, PreemptionPolicy, Quota
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
@@ -36,7 +36,7 @@ class _Builder:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.capacity: Capacity = capacity(snapshot)
-        self.tally: Tally = tally(snapshot)
+        self.books: Books = books(snapshot)
         self.doors: dict[str, list[LocalQueue]] = defaultdict(list)
         for door in snapshot.local_queues.all():
             self.doors[door.cluster_queue].append(door)
@@ -68,9 +68,7 @@ class _Builder:
         """LocalQueues whose ClusterQueue does not exist."""
         lost = sorted(name for name in self.doors if name not in self.snapshot.cluster_queues)
         return [
-            self.local_queue(
-                door, QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name=name), f"ClusterQueue {name} doesn't exist"
-            )
+            self.local_queue(door, NOWHERE, self.books.book(name), f"ClusterQueue {name} doesn't exist")
             for name in lost
             for door in sorted(self.doors[name], key=lambda door: door.key)
         ]
@@ -105,9 +103,10 @@ class _Builder:
         )
 
     def cluster_queue(self, queue: ClusterQueue, node: int | None) -> QuotaNode:
-        usage = self.tally.usage.get(queue.name, {})
+        book = self.books.book(queue.name)
+        usage = book.sums.usage
         quotas = queue.quotas()
-        pairs = dict.fromkeys([*quotas, *usage])
+        pairs = dict.fromkeys([*quotas, *sorted(usage)])
         flavors = tuple(self._use(node, pair, quotas.get(pair, NO_QUOTA), usage.get(pair, 0)) for pair in pairs)
         gpus = sum_up((use for use in flavors if is_gpu(use.resource)), "gpu")
         bare = QuotaNode(
@@ -120,10 +119,10 @@ class _Builder:
             policy=policy_text(queue),
             stop=queue.stop_policy,
             problem=_queue_problem(queue, self.snapshot),
-            **_counts(self.tally.cluster_queues.get(queue.name)),
+            **_counts(book.sums.count),
         )
         doors = sorted(self.doors.get(queue.name, ()), key=lambda door: door.key)
-        return replace(bare, children=tuple(self.local_queue(door, bare) for door in doors))
+        return replace(bare, children=tuple(self.local_queue(door, bare, book) for door in doors))
 
     def _use(self, node: int | None, pair: tuple[str, str], quota: Quota, used: int) -> QuotaUse:
         reach = self.capacity.reach(node, pair)
@@ -140,12 +139,12 @@ class _Builder:
             potential=reach.potential,
         )
 
-    def local_queue(self, door: LocalQueue, above: QuotaNode, problem: str = "") -> QuotaNode:
+    def local_queue(self, door: LocalQueue, above: QuotaNode, book: Book, problem: str = "") -> QuotaNode:
         """A LocalQueue owns nothing: it shows its own usage against what its ClusterQueue could have."""
-        usage = self.tally.local_usage.get(door.key, {})
+        usage = book.sums.local_usage.get(door.key, {})
         flavors = tuple(
             QuotaUse(flavor=pair[0], resource=pair[1], used=used, available=use.available, potential=use.potential)
-            for pair, used in usage.items()
+            for pair, used in sorted(usage.items())
             for use in [_find(above.flavors, pair)]
         )
         gpus = QuotaUse(
@@ -162,7 +161,7 @@ class _Builder:
             share_percent=_share(gpus, flavors),
             stop=door.stop_policy,
             problem=problem or above.problem,
-            **_counts(self.tally.local_queues.get(door.key)),
+            **_counts(book.sums.local_counts.get(door.key)),
         )
 
 

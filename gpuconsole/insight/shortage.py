@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import borrowed_gpus, victim_order
 from gpuconsole.insight.capacity import Capacity, capacity
 from gpuconsole.insight.demand import FlavorResource, ends_at, held, unsaved_work
@@ -132,15 +133,12 @@ def holders(snapshot: Snapshot, queue: str, pairs: Iterable[FlavorResource]) -> 
     node = state.tree.queues.get(queue)
     if node is None:
         return []
-    names = {state.tree.names[member] for member in state.tree.subtree_queues(state.tree.root(node))}
+    known = books(snapshot)
     found = [
         workload
-        for workload in snapshot.workloads.all()
-        if workload.admission is not None
-        and workload.cluster_queue in names
-        and workload.reserved
-        and not workload.finished
-        and any(pair in wanted for pair, _ in held(workload))
+        for member in state.tree.subtree_queues(state.tree.root(node))
+        for workload in known.book(state.tree.names[member]).holding.values()
+        if any(pair in wanted for pair, _ in held(workload))
     ]
     return sorted(found, key=lambda workload: (-workload.gpus, workload.key))
 
