@@ -58,7 +58,7 @@ def test_a_wrong_file_is_named_with_what_is_wrong_in_it(tmp_path: Path, text: st
 
 def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"^GPUCONSOLE_SIMULATION__SEED: simulation\.seed: Expected `int`, got `str`$"
+        ConfigError, match=r"^GPUCONSOLE_SIMULATION__SEED: simulation\.seed: Expected `int \| null`, got `str`$"
     ):
         loaded(tmp_path, environ={"GPUCONSOLE_SIMULATION__SEED": "many"})
 

@@ -1,0 +1,259 @@
+"""The commands as a process's main function sees them: output, messages, exit statuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuconsole import __version__
+from gpuconsole.cli import _status
+from gpuconsole.cli.sources import fixtures
+
+QUEUES = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: a100}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  preemption: {withinClusterQueue: LowerPriority}
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors: [{name: a100, resources: [{name: nvidia.com/gpu, nominalQuota: 8}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: team}
+spec: {clusterQueue: cq}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: high}
+value: 1000
+"""
+JOB = """---
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {name}
+  namespace: team
+  labels: {{kueue.x-k8s.io/queue-name: lq{priority}}}
+  annotations: {{gpuconsole.io/duration: 90m}}
+spec:
+  suspend: true
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - {{name: main, image: x, resources: {{requests: {{nvidia.com/gpu: 8}}, limits: {{nvidia.com/gpu: 8}}}}}}
+"""
+LOW = JOB.format(name="low", priority="")
+
+
+class Result:
+    """What a run of the command line came to."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+class Line:
+    """The command line, with a state folder of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *arguments: str | Path) -> Result:
+        self._monkeypatch.setattr("sys.argv", ["gpuconsole", *map(str, arguments)])
+        status = _status()
+        out, err = self._capsys.readouterr()
+        return Result(status, out, err)
+
+
+@pytest.fixture
+def gpuconsole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Line:
+    monkeypatch.setenv("GPUCONSOLE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return Line(monkeypatch, capsys)
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> Path:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(QUEUES + LOW)
+    return file
+
+
+def test_the_version(gpuconsole: Line) -> None:
+    assert gpuconsole("--version").out == f"gpuconsole {__version__}\n"
+
+
+def test_the_help_names_every_command_and_the_log(gpuconsole: Line, tmp_path: Path) -> None:
+    said = gpuconsole("--help").out
+    assert all(name in said for name in ("run", "validate", "simulate", "drill", "keys"))
+    assert str(tmp_path / "state" / "gpuconsole.log") in said.replace("\n", "").replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        pytest.param(["fly"], "No such command 'fly'.", id="an unknown command"),
+        pytest.param(["simulate", "--until", "soon"], "'soon' is no duration; write it as 90s", id="a wrong duration"),
+        pytest.param(["simulate", "nowhere.yaml"], "nowhere.yaml: there is no such file, folder or", id="no file"),
+        pytest.param(["simulate", "--live"], "--live: this version simulates only", id="a live cluster"),
+        pytest.param(["simulate", "--live", "x"], "name FILES, --live or --snapshot, not several", id="two sources"),
+        pytest.param(["run"], "the console needs a terminal", id="a console without a terminal"),
+        pytest.param([], "the console needs a terminal", id="nothing, without a terminal"),
+        pytest.param(["validate"], "Missing argument 'FILES...'.", id="nothing to validate"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(gpuconsole: Line, arguments: list[str], complaint: str) -> None:
+    result = gpuconsole(*arguments)
+    assert (result.status, result.out) == (2, "")
+    [line] = result.err.splitlines()
+    assert line.startswith("gpuconsole: ")
+    assert complaint in line
+
+
+def test_a_wrong_setting_is_status_2_and_names_the_variable(
+    gpuconsole: Line, manifests: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUCONSOLE_SIMULATION__SEED", "x")
+    result = gpuconsole("simulate", manifests)
+    assert (result.status, result.err) == (
+        2,
+        "gpuconsole: GPUCONSOLE_SIMULATION__SEED: simulation.seed: Expected `int | null`, got `str`\n",
+    )
+
+
+def test_an_error_in_the_input_has_its_place_and_status_1(gpuconsole: Line, manifests: Path) -> None:
+    manifests.write_text(manifests.read_text().replace("nvidia.com/gpu: 8", "nvidia.com/gpu: 0.5"))
+    for command in ("simulate", "validate"):
+        result = gpuconsole(command, manifests)
+        assert result.status == 1
+        assert f"{manifests}:" in result.out + result.err
+        assert "MIG" in result.out + result.err
+
+
+def test_validate_counts_what_it_read(gpuconsole: Line, manifests: Path) -> None:
+    result = gpuconsole("validate", manifests)
+    assert result.status == 0
+    assert result.lines == [
+        "read: 1 ClusterQueue, 1 Job, 1 LocalQueue, 1 ResourceFlavor, 1 WorkloadPriorityClass",
+        "0 errors, 0 warnings, 0 notes",
+    ]
+
+
+def test_validate_gives_programs_all_findings(gpuconsole: Line, manifests: Path) -> None:
+    manifests.write_text(manifests.read_text().replace("cluster_queue", "x").replace("value: 1000", "value: many"))
+    result = gpuconsole("validate", manifests, "-o", "json")
+    report = json.loads(result.out)
+    assert result.status == (1 if report["errors"] else 0)
+    [finding] = [finding for finding in report["findings"] if finding["path"] == "value"]
+    assert finding["file"] == str(manifests)
+    assert manifests.read_text().splitlines()[finding["line"] - 1] == "value: many"
+
+
+def test_simulate_prints_one_event_a_line(gpuconsole: Line, manifests: Path) -> None:
+    events = [json.loads(line) for line in gpuconsole("simulate", manifests, "-o", "jsonl").lines]
+    told = [(event["t"], event["type"], event["queue"]) for event in events if event["type"] != "pod-bound"]
+    assert told == [
+        ("2026-01-05T08:00:00Z", "submitted", "cq"),
+        ("2026-01-05T08:00:00Z", "admitted", "cq"),
+        ("2026-01-05T08:00:00Z", "started", "cq"),
+        ("2026-01-05T09:30:00Z", "finished", "cq"),
+    ]
+    assert {event["workload"].rsplit("-", 1)[0] for event in events} == {"team/job-low"}
+
+
+def test_simulate_filters_by_type(gpuconsole: Line, manifests: Path) -> None:
+    result = gpuconsole("simulate", manifests, "-o", "jsonl", "--type", "finished", "--type", "started")
+    assert [json.loads(line)["type"] for line in result.lines] == ["started", "finished"]
+
+
+def test_simulate_stops_when_it_is_told_to(gpuconsole: Line, manifests: Path) -> None:
+    report = json.loads(gpuconsole("simulate", manifests, "--until", "30m", "-o", "json").out)
+    assert (report["start"], report["end"]) == ("2026-01-05T08:00:00Z", "2026-01-05T08:30:00Z")
+    assert [(row["gpus"], row["state"], row["ended"]) for row in report["workloads"]] == [(8, "running", None)]
+
+
+def test_a_preemption_names_the_preemptor_and_the_reason(gpuconsole: Line, tmp_path: Path) -> None:
+    high = JOB.format(name="high", priority=", kueue.x-k8s.io/priority-class: high")
+    scenario = tmp_path / "scenario.yaml"
+    documents = [f"- {text.strip()}" for text in (QUEUES + LOW).split("---")]
+    indented = "\n".join(document.replace("\n", "\n  ") for document in documents)
+    late = high.strip("- \n").replace("\n", "\n      ")
+    scenario.write_text(f"name: late\nobjects:\n{indented}\nsteps:\n- advanceSeconds: 600\n  create:\n    - {late}\n")
+    result = gpuconsole("simulate", scenario, "-o", "jsonl", "--type", "preempted")
+    [event] = [json.loads(line) for line in result.lines]
+    assert event["workload"].startswith("team/job-low-")
+    assert event["by"].startswith("team/job-high-")
+    assert (event["reason"], event["gpus"], event["queue"]) == ("InClusterQueue", 8, "cq")
+
+
+def test_the_table_sums_up_queues_and_workloads(gpuconsole: Line, manifests: Path) -> None:
+    lines = gpuconsole("simulate", manifests).lines
+    cells = [line.split() for line in lines if line]
+    assert cells[1] == ["cq", "1", "0", "0", "1", "0s", "0.0", "0.00"]
+    assert cells[3][1:] == ["cq", "8", "finished", "+0s", "+0s", "+1h30m", "0"]
+    assert lines[-1].startswith("2026-01-05T08:00:00Z to 2026-01-06T08:00:00Z, seed 0: 1 admitted, 1 finished")
+
+
+def test_the_same_seed_gives_the_same_events_and_another_one_others(gpuconsole: Line) -> None:
+    def events(seed: int) -> str:
+        return gpuconsole("simulate", "default", "--until", "1h", "--seed", str(seed), "-o", "jsonl").out
+
+    assert events(5) == events(5) != events(6)
+
+
+def test_nodes_can_be_given_apart(gpuconsole: Line, manifests: Path, tmp_path: Path) -> None:
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: big-one}\n"
+        "status: {allocatable: {nvidia.com/gpu: 8, cpu: 64, memory: 512Gi, pods: 110}}\n"
+    )
+    result = gpuconsole("simulate", manifests, "--nodes", nodes, "-o", "jsonl", "--type", "pod-bound")
+    assert [json.loads(line)["node"] for line in result.lines] == ["big-one"]
+    assert gpuconsole("simulate", manifests, "--nodes", manifests).err == f"gpuconsole: {manifests}: it has no Node\n"
+
+
+def test_made_nodes_have_the_gpus_that_were_asked_for(gpuconsole: Line, manifests: Path) -> None:
+    result = gpuconsole("simulate", manifests, "--gpus-per-node", "4", "-o", "jsonl", "--type", "pod-bound")
+    assert result.lines == [], "a pod of 8 GPUs fits no node of 4"
+
+
+def test_control_characters_in_names_do_not_reach_the_terminal(gpuconsole: Line, manifests: Path) -> None:
+    manifests.write_text(manifests.read_text().replace("name: low", r'name: "lo\e[31mw"'))
+    for command in (["validate"], ["simulate"], ["simulate", "-o", "jsonl"]):
+        result = gpuconsole(command[0], manifests, *command[1:])
+        assert "\x1b" not in result.out + result.err
+
+
+def test_the_bare_mode_answers_each_line_with_a_line(gpuconsole: Line, tmp_path: Path) -> None:
+    file = tmp_path / "scenarios.jsonl"
+    empty = {"name": "empty", "start": "2026-01-05T08:00:00Z", "objects": [], "steps": []}
+    file.write_text(f"{json.dumps(empty)}\n\n{json.dumps({**empty, 'name': 'again'})}\n")
+    result = gpuconsole("simulate", "--cycles", file)
+    assert [json.loads(line) for line in result.lines] == [
+        {"name": "empty", "cycles": []},
+        {"name": "again", "cycles": []},
+    ]
+
+
+def test_keys_for_programs_is_the_whole_registry(gpuconsole: Line) -> None:
+    keys = json.loads(gpuconsole("keys", "-o", "json").out)
+    assert {"id", "keys", "label", "help", "scope"} <= set(keys[0])
+    assert len(gpuconsole("keys").lines) == len(keys) + 1
+
+
+@pytest.mark.parametrize("name", fixtures())
+def test_every_bundled_fixture_is_valid(gpuconsole: Line, name: str) -> None:
+    result = gpuconsole("validate", fixtures()[name])
+    assert result.status == 0, result.out
