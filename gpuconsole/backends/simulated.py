@@ -10,17 +10,13 @@ import msgspec
 
 from gpuconsole.backends.base import Follower
 from gpuconsole.backends.clockwork import Clockwork
-from gpuconsole.model.clock import MILLISECOND, SECOND, Span, Time
+from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Event, Happened
 from gpuconsole.sim.engine import Simulation
 
 BUDGET = 0.018
-"""Seconds of work a poll, so that a tick (this, then applying and freezing) stays near 20 ms."""
-SLICE = 0.002
-"""Seconds of work after which the poll looks at its budget and at the pause."""
-FIRST_SLICE = SECOND
-LEAST_SLICE = MILLISECOND
+"""Seconds of work a poll, so that a tick (this, then applying and freezing) stays near 20 ms; a moment is never cut."""
 
 
 class SimulatedBackend(Clockwork):
@@ -44,7 +40,6 @@ class SimulatedBackend(Clockwork):
         self._clock = clock
         self._inbox: SimpleQueue[Command] = SimpleQueue()
         self._guard = threading.Lock()
-        self._slice: Span = FIRST_SLICE
         self._opening: list[Event] = []
         self._digest = 0
 
@@ -97,16 +92,13 @@ class SimulatedBackend(Clockwork):
                 self._follower.carried(self._simulation.now, command)
 
     def _advance(self, until: Time) -> None:
-        """Run up to `until` in slices, until the budget is spent or somebody pauses."""
-        simulation, clock = self._simulation, self._clock
-        started = mark = clock()
-        while simulation.now < until and not self.paused and mark - started < BUDGET:
-            simulation.advance(min(until, simulation.now + self._slice))
-            mark, last = clock(), mark
-            if mark - last > SLICE:
-                self._slice = max(LEAST_SLICE, self._slice // 2)
-            elif simulation.now < until:
-                self._slice *= 2
+        """Run up to `until`, moment by moment, until the budget is spent or somebody pauses."""
+        simulation, deadline = self._simulation, self._clock() + BUDGET
+        while (moment := simulation.next_time) is not None and moment <= until:
+            if self.paused or self._clock() > deadline:
+                return
+            simulation.advance(moment)
+        simulation.advance(until)
 
     def _events(self) -> list[Event]:
         events = list(self._simulation.drain())

@@ -23,5 +23,3 @@ def log_to(file: Path) -> None:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    # A tick that comes too late is left out, and its time counts in the next: no reason to say it 25 times a second.
-    logging.getLogger("apscheduler").setLevel(logging.ERROR)

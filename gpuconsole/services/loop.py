@@ -63,6 +63,8 @@ class Loop:
         """Tick by a timer, in a thread of its own, until `stop`."""
         from apscheduler.schedulers.background import BackgroundScheduler
 
+        # A tick that comes too late is left out, and its time counts in the next: no reason to warn of each.
+        logging.getLogger("apscheduler").setLevel(logging.ERROR)
         self._scheduler = BackgroundScheduler(timezone="UTC")
         self._last = self._clock()
         self._scheduler.add_job(self._timed, "interval", seconds=INTERVAL, max_instances=1, coalesce=True)

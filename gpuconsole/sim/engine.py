@@ -61,6 +61,11 @@ class Simulation:
         return self._world.now
 
     @property
+    def next_time(self) -> Time | None:
+        """The next moment at which something may happen; None if nothing will."""
+        return self._world.kernel.next_time
+
+    @property
     def policy(self) -> SimPolicy:
         return self._world.policy
 

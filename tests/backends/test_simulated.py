@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from itertools import count
 
-from gpuconsole.backends import simulated
 from gpuconsole.backends.base import Forkable
 from gpuconsole.backends.simulated import BUDGET, SimulatedBackend, digest
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
@@ -73,18 +72,6 @@ def test_a_poll_ends_when_its_work_took_too_long_and_the_reached_speed_says_so()
     assert tried.reached < 1000
     tried.poll(0)
     assert tried.now == behind, "what was not reached is not caught up on"
-
-
-def test_slices_grow_while_there_is_little_to_do_and_shrink_where_there_is_much() -> None:
-    def slices(seconds: float) -> int:
-        ticking = count()
-        tried = backend(clock=lambda: next(ticking) * seconds)
-        tried.open()
-        tried.poll(HOUR / SECOND)
-        return next(ticking)
-
-    assert slices(simulated.SLICE / 100) < 100, "an hour × 1000 in few slices"
-    assert slices(simulated.SLICE * 1.5) <= BUDGET / simulated.SLICE + 2
 
 
 def test_a_pause_stops_a_running_poll() -> None:
