@@ -7,37 +7,48 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from gpuconsole.scheduling.kueue.requests import Holding
+from gpuconsole.scheduling.kueue.topology.sites import Sites
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
 class Accounts:
     """Quota usage and topology occupancy together."""
 
-    __slots__ = ("usage",)
+    __slots__ = ("sites", "usage")
 
-    def __init__(self, usage: UsageTree) -> None:
+    def __init__(self, usage: UsageTree, sites: Sites) -> None:
         self.usage = usage
+        self.sites = sites
 
     def copy(self) -> "Accounts":
-        return Accounts(self.usage.copy())
+        return Accounts(self.usage.copy(), self.sites.copy())
+
+    def for_cycle(self) -> "Accounts":
+        """A copy in which flavors that share nodes see each other's pods."""
+        return Accounts(self.usage.copy(), self.sites.shared())
 
     @contextmanager
     def trial(self) -> Iterator[None]:
         """Changes inside the block are undone at its end."""
+        saved = self.sites.copy() if self.sites.topologies else None
         with self.usage.trial():
             yield
+        if saved is not None:
+            self.sites.restore(saved)
 
     def add(self, holding: Holding) -> None:
         """Count what a workload holds; quota in a queue that is not in the tree counts nowhere."""
         node = self.usage.tree.queues.get(holding.cluster_queue)
         if node is not None:
             self.usage.add(node, holding.uses)
+            self.sites.add(holding.places)
 
     def remove(self, holding: Holding) -> None:
         """The inverse of `add`."""
         node = self.usage.tree.queues.get(holding.cluster_queue)
         if node is not None:
             self.usage.remove(node, holding.uses)
+            self.sites.add(holding.places, -1)
 
     def remove_all(self, holdings: Iterable[Holding]) -> None:
         for holding in holdings:

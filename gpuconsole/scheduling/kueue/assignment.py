@@ -8,6 +8,7 @@ from gpuconsole.model.workloads import Admission, PodSet, PodSetAssignment, Topo
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.requests import Place
+from gpuconsole.scheduling.kueue.topology.domains import Domains
 
 Resume = tuple[Mapping[str, int], ...]
 """For each pod set: resource → index of the last flavor tried; the search goes on after it. -1 = from the start."""
@@ -30,7 +31,7 @@ class Choice:
 class PodSetResult:
     """What one pod set would get. The topology is filled in after the quota."""
 
-    __slots__ = ("choices", "count", "failure", "levels", "pod_set", "reasons", "requests", "topology")
+    __slots__ = ("choices", "count", "failure", "pod_set", "reasons", "requests", "topology")
 
     def __init__(self, pod_set: PodSet, count: int, requests: Resources) -> None:
         self.pod_set = pod_set
@@ -40,7 +41,6 @@ class PodSetResult:
         self.reasons: list[str] = []
         self.failure = ""
         """An error that ends the assignment whatever the quota."""
-        self.levels: tuple[str, ...] = ()
         self.topology: tuple[TopologyDomain, ...] = ()
 
     @property
@@ -56,7 +56,7 @@ class PodSetResult:
 class Assignment:
     """Flavors for a whole workload, as far as they were found. Mutated while it is being made."""
 
-    __slots__ = ("_mode", "borrows", "places", "pod_sets", "usage")
+    __slots__ = ("_mode", "borrows", "pod_sets", "usage")
 
     def __init__(self) -> None:
         self.pod_sets: list[PodSetResult] = []
@@ -64,7 +64,6 @@ class Assignment:
         """Column → amount, over all pod sets."""
         self.borrows = 0
         """The greatest height that any of its flavors borrows from."""
-        self.places: tuple[Place, ...] = ()
         self._mode: Mode | None = None
 
     def append(self, result: PodSetResult) -> None:
@@ -87,6 +86,28 @@ class Assignment:
         for choice in result.choices.values():
             choice.mode = mode
         self._mode = mode
+
+    def fail(self, result: PodSetResult, error: str) -> None:
+        """A pod set cannot be assigned at all."""
+        result.failure = error
+        self._mode = None
+
+    def result(self, pod_set: str) -> PodSetResult:
+        return next(result for result in self.pod_sets if result.pod_set.name == pod_set)
+
+    def settle(self, places: Mapping[str, tuple[TopologyDomain, ...]]) -> None:
+        """Note where the pods go; pod sets for which nothing was found get no place."""
+        for name, domains in places.items():
+            self.result(name).topology = domains
+
+    def places(self, topologies: Mapping[str, Domains]) -> tuple[Place, ...]:
+        """What the pods will use of the topologies."""
+        return tuple(
+            Place(flavor, domain.values, domain.count, result.pod_set.template.requests)
+            for result in self.pod_sets
+            for flavor in sorted({choice.flavor for choice in result.choices.values()} & topologies.keys())[:1]
+            for domain in result.topology
+        )
 
     @property
     def uses(self) -> list[tuple[int, int]]:
@@ -133,18 +154,20 @@ class Assignment:
             for result in self.pod_sets
         }
 
-    def admission(self, cluster_queue: str) -> Admission:
+    def admission(self, cluster_queue: str, topologies: Mapping[str, Domains]) -> Admission:
         """What the workload is given if it is admitted; resources without a flavor are left out."""
-        return Admission(cluster_queue=cluster_queue, pod_sets=tuple(map(_granted, self.pod_sets)))
+        granted = tuple(_granted(result, topologies) for result in self.pod_sets)
+        return Admission(cluster_queue=cluster_queue, pod_sets=granted)
 
 
-def _granted(result: PodSetResult) -> PodSetAssignment:
+def _granted(result: PodSetResult, topologies: Mapping[str, Domains]) -> PodSetAssignment:
     names = sorted(result.choices)
+    placed = [c.flavor for c in result.choices.values() if c.flavor in topologies] if result.topology else []
     return PodSetAssignment(
         name=result.pod_set.name,
         flavors={name: result.choices[name].flavor for name in names},
         usage={name: result.requests[name] for name in names},
         count=result.count,
-        levels=result.levels,
+        levels=topologies[placed[0]].assignment_levels if placed else (),
         topology=result.topology,
     )

@@ -90,7 +90,7 @@ def _preemptions(context: Context, entry: Entry) -> Iterator[Preempt]:
 
 
 def _admit(state: State, entry: Entry) -> Admit:
-    admission = entry.assignment.admission(entry.rules.name)
+    admission = entry.assignment.admission(entry.rules.name, state.setup.topologies)
     assume(state, entry.request, admission)
     return Admit(entry.request.workload.key, admission, entry.assignment.borrows > 0)
 

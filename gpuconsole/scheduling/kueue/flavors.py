@@ -6,8 +6,9 @@ last attempt stopped. A flavor may fit, fit after preemption, or not fit; `modes
 
 from collections.abc import Mapping, Sequence
 
-from gpuconsole.model.queues import PreemptionPolicy
+from gpuconsole.model.queues import PreemptionPolicy, ResourceFlavor
 from gpuconsole.model.resources import add
+from gpuconsole.model.workloads import PodSet
 from gpuconsole.scheduling.kueue import messages, modes
 from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult, Resume
 from gpuconsole.scheduling.kueue.context import Context
@@ -16,6 +17,8 @@ from gpuconsole.scheduling.kueue.modes import Mode, Outcome
 from gpuconsole.scheduling.kueue.preemption import possibility
 from gpuconsole.scheduling.kueue.requests import Request, ordered
 from gpuconsole.scheduling.kueue.rules import Group, QueueRules
+from gpuconsole.scheduling.kueue.topology import demand
+from gpuconsole.scheduling.kueue.topology.passes import place
 
 Nominated = Mapping[str, Mapping[str, str]]
 _Found = tuple[dict[str, Choice], list[str]]
@@ -55,7 +58,8 @@ class Assigner:
                 assignment.append(result)
                 failed = failed or bool(result.requests and not result.choices)
             if failed:
-                break
+                return assignment
+        place(self._context, self._rules, self._request, assignment)
         return assignment
 
     def _results(self, counts: Sequence[int] | None) -> list[PodSetResult]:
@@ -111,7 +115,7 @@ class Assigner:
         tried = -1
         for index in range(self._start(indices[0], resource), len(group.flavors)):
             tried = index
-            why = self._excluded(group.flavors[index], indices, resource)
+            why = self._excluded(group.flavors[index], indices, resource, group)
             if why:
                 reasons.append(why)
                 continue
@@ -133,17 +137,24 @@ class Assigner:
             return 0
         return self._resume[index].get(resource, -1) + 1
 
-    def _excluded(self, flavor: str, indices: list[int], resource: str) -> str:
+    def _excluded(self, flavor: str, indices: list[int], resource: str, group: Group) -> str:
         """Why the flavor is out of the question for these pod sets, or nothing."""
         pod_sets = [self._request.pod_sets[index].pod_set for index in indices]
         if self._nominated is not None and all(
-            self._nominated[pod_set.name].get(resource) != flavor for pod_set in pod_sets
+            self._nominated.get(pod_set.name, {}).get(resource) != flavor for pod_set in pod_sets
         ):
             return messages.not_nominated(flavor, resource)
         known = self._context.setup.flavors.get(flavor)
         if known is None:
             return f"flavor {flavor} not found"
-        return next((why for pod_set in pod_sets if (why := mismatch(pod_set.template, known))), "")
+        return next((why for pod_set in pod_sets if (why := self._mismatch(pod_set, known, group))), "")
+
+    def _mismatch(self, pod_set: PodSet, flavor: ResourceFlavor, group: Group) -> str:
+        if self._context.gates.topology:
+            why = demand.mismatch(pod_set, flavor, group, self._rules, self._context.setup.topologies)
+            if why:
+                return why
+        return mismatch(pod_set.template, flavor)
 
     def _try_flavor(
         self,

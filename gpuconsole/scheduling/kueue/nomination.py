@@ -15,6 +15,7 @@ from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.topology.passes import demands, place_after_preemption
 
 Proposal = tuple[Assignment, list[Target]]
 
@@ -45,9 +46,9 @@ def propose(
     assignment = assigner.assign()
     targets = _targets(context, rules, request, assignment)
     if not _viable(assignment, targets) and context.gates.partial_admission:
-        reduced = _reduce(context, rules, request, assigner)
-        if reduced is not None:
-            return reduced
+        assignment, targets = _reduce(context, rules, request, assigner) or (assignment, targets)
+    victims = [target.holding for target in targets]
+    place_after_preemption(context, rules, request, assignment, victims)
     return assignment, targets
 
 
@@ -58,7 +59,9 @@ def _viable(assignment: Assignment, targets: list[Target]) -> bool:
 def _targets(context: Context, rules: QueueRules, request: Request, assignment: Assignment) -> list[Target]:
     if assignment.mode != Mode.PREEMPT:
         return []
-    return find_targets(Search(context, rules, request, assignment.needing_preemption, assignment.preemption_uses))
+    wanted = demands(context, rules, request, assignment)
+    needing = assignment.needing_preemption
+    return find_targets(Search(context, rules, request, needing, assignment.preemption_uses, wanted))
 
 
 def _reduce(context: Context, rules: QueueRules, request: Request, assigner: Assigner) -> Proposal | None:

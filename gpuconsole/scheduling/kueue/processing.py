@@ -5,11 +5,13 @@ admitted as long as they still fit.
 """
 
 from collections.abc import Iterable, Iterator
+from enum import Enum, auto
 
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry, Status
 from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.nomination import propose
 from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.preemption import Target
 from gpuconsole.scheduling.kueue.reservation import can_always_reclaim, capacity_to_reserve
@@ -41,24 +43,26 @@ def _in_order(context: Context, entries: list[Entry]) -> list[Entry]:
 
 def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) -> None:
     """The numbered steps of the specification (§4.4), as far as they concern admission itself."""
-    accounts, assignment, node = context.accounts, entry.assignment, entry.rules.node
-    fits = _fits(context, entry, chosen.values())
+    room = _room(context, entry, chosen.values())
+    if room is Room.NO_PLACES and context.gates.topology_recompute:
+        room = _nominate_again(context, entry, chosen.values())
+    assignment = entry.assignment
     if assignment.mode == Mode.NO_FIT:
         entry.requeue = Requeue.NO_FIT
         return
     if assignment.mode == Mode.PREEMPT and not entry.targets:
         entry.requeue = Requeue.PREEMPTION_NO_CANDIDATES
         if not can_always_reclaim(entry.rules):
-            accounts.usage.add(node, capacity_to_reserve(accounts.usage, entry.rules, assignment))
+            _count(context, entry, capacity_to_reserve(context.accounts.usage, entry.rules, assignment))
         return
     if any(target.holding.id in chosen for target in entry.targets):
         entry.skip(messages.OVERLAPPING_TARGETS)
         return
-    if not fits:
+    if room is not Room.ENOUGH:
         entry.skip(messages.NO_LONGER_FITS)
         return
     chosen.update({target.holding.id: target for target in entry.targets})
-    accounts.usage.add(node, assignment.uses)
+    _count(context, entry, assignment.uses)
     if assignment.mode == Mode.PREEMPT:
         entry.message = messages.pending_preemption(entry.message, len(entry.targets))
         entry.requeue = Requeue.PENDING_PREEMPTION
@@ -67,9 +71,35 @@ def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) ->
     entry.status = Status.ASSUMED
 
 
-def _fits(context: Context, entry: Entry, chosen: Iterable[Target]) -> bool:
-    """True if the entry fits once all victims chosen so far, and its own, are gone."""
+class Room(Enum):
+    """Whether an entry still fits after those before it."""
+
+    ENOUGH = auto()
+    NO_QUOTA = auto()
+    NO_PLACES = auto()
+    """There is quota, but its places in the topology are taken."""
+
+
+def _room(context: Context, entry: Entry, chosen: Iterable[Target]) -> Room:
+    """Look whether the entry fits once all victims chosen so far, and its own, are gone."""
+    accounts = context.accounts
     victims = {target.holding.id: target.holding for target in (*chosen, *entry.targets)}
-    with context.accounts.trial():
-        context.accounts.remove_all(victims.values())
-        return context.accounts.usage.fits(entry.rules.node, entry.assignment.uses)
+    with accounts.trial():
+        accounts.remove_all(victims.values())
+        if not accounts.usage.fits(entry.rules.node, entry.assignment.uses):
+            return Room.NO_QUOTA
+        places = entry.assignment.places(context.setup.topologies)
+        return Room.ENOUGH if accounts.sites.fits(places) else Room.NO_PLACES
+
+
+def _nominate_again(context: Context, entry: Entry, chosen: Iterable[Target]) -> Room:
+    """Look for other places with the flavors of the nomination: heads of other queues may have chosen the same."""
+    nominated = entry.assignment.nominated()
+    entry.record(*propose(context, entry.rules, entry.request, nominated=nominated))
+    return _room(context, entry, chosen)
+
+
+def _count(context: Context, entry: Entry, uses: Iterable[tuple[int, int]]) -> None:
+    """Count as used what the entry takes, or what is kept for it."""
+    context.accounts.usage.add(entry.rules.node, uses)
+    context.accounts.sites.add(entry.assignment.places(context.setup.topologies))

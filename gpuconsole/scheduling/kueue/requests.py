@@ -48,7 +48,17 @@ class PodSetRequest(Struct, frozen=True):
 class Request:
     """A waiting workload as the scheduler sees it. Frozen by convention; the shape is computed on first use."""
 
-    __slots__ = ("_shape", "cluster_queue", "id", "order", "pod_sets", "priority", "timestamp", "workload")
+    __slots__ = (
+        "_shape",
+        "asks_for_topology",
+        "cluster_queue",
+        "id",
+        "order",
+        "pod_sets",
+        "priority",
+        "timestamp",
+        "workload",
+    )
 
     def __init__(self, workload: Workload, id: int, cluster_queue: str, config: KueueConfig) -> None:
         self.workload = workload
@@ -57,6 +67,7 @@ class Request:
         self.priority = effective_priority(workload, config)
         self.timestamp = queue_timestamp(workload, config)
         self.pod_sets = tuple(_pod_set_request(workload, pod_set, config) for pod_set in workload.pod_sets)
+        self.asks_for_topology = any(pod_set.topology is not None for pod_set in workload.pod_sets)
         self.order: Order = (-self.priority, self.timestamp, workload.uid)
         self._shape: bytes | None = None
 
@@ -67,6 +78,7 @@ class Request:
         twin.id, twin.cluster_queue = self.id, self.cluster_queue
         twin.priority, twin.timestamp, twin.order = self.priority, self.timestamp, self.order
         twin.pod_sets, twin._shape = self.pod_sets, self._shape
+        twin.asks_for_topology = self.asks_for_topology
         return twin
 
     @property

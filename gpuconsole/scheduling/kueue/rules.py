@@ -20,6 +20,7 @@ from gpuconsole.model.queues import (
     Topology,
 )
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.topology.domains import build_domains
 from gpuconsole.scheduling.kueue.tree import Column, QuotaTree
 
 
@@ -84,7 +85,7 @@ class QueueRules:
 class Setup:
     """The compiled configuration. Frozen after construction."""
 
-    __slots__ = ("flavors", "most_flavors", "objects", "queues", "tree")
+    __slots__ = ("flavors", "most_flavors", "objects", "queues", "topologies", "tree")
 
     def __init__(self, objects: Objects, config: KueueConfig, columns: Iterable[Column] = ()) -> None:
         self.objects = objects
@@ -101,6 +102,12 @@ class Setup:
             name: QueueRules(queue, self._active(queue), self._tas_only(queue), self.tree)
             for name, queue in objects.cluster_queues.items()
         }
+        self.topologies = {
+            flavor.name: build_domains(objects.topologies[flavor.topology], flavor, objects.nodes.values())
+            for flavor in objects.flavors.values()
+            if flavor.topology in objects.topologies
+        }
+        """Flavor → its domains, where it has a topology."""
         self.most_flavors = max((len(g.flavors) for r in self.queues.values() for g in r.groups), default=0)
         """Length of the longest list of flavors that one resource may be given."""
 

@@ -14,6 +14,7 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context, Gates
 from gpuconsole.scheduling.kueue.roster import Roster
 from gpuconsole.scheduling.kueue.rules import Objects, Setup
+from gpuconsole.scheduling.kueue.topology.sites import Sites
 from gpuconsole.scheduling.kueue.tree import Column
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
@@ -58,7 +59,7 @@ class State:
         self.setup = Setup(Objects(), config)
         self.stale = False
         """The objects changed since the setup was compiled; `changes.settle` brings it up to date."""
-        self.accounts = Accounts(UsageTree(self.setup.tree))
+        self.accounts = self._empty_accounts()
         self.roster = Roster()
         self.progress: dict[int, Progress] = {}
         """By workload id, only where flavors are left to try."""
@@ -99,11 +100,14 @@ class State:
     def compile(self, extra: Iterable[Column] = ()) -> None:
         """Build the setup and the accounts anew; columns keep their numbers."""
         self.setup = Setup(self.objects, self.config, [*self.setup.tree.columns, *extra])
-        self.accounts = Accounts(UsageTree(self.setup.tree))
+        self.accounts = self._empty_accounts()
         for holdings in self.roster.holdings.values():
             for holding in holdings.values():
                 self.accounts.add(holding)
         self.stale = False
+
+    def _empty_accounts(self) -> Accounts:
+        return Accounts(UsageTree(self.setup.tree), Sites(self.setup.topologies))
 
     def bump(self, cluster_queue: str) -> None:
         """What the queue can give changed: searches for flavors that were recorded earlier start anew."""
@@ -115,7 +119,7 @@ class State:
             config=self.config,
             gates=self.gates,
             setup=self.setup,
-            accounts=self.accounts.copy(),
+            accounts=self.accounts.for_cycle(),
             holdings=self.roster.holdings,
             now=self.now,
             number=self.cycles,

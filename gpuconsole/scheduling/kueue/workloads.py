@@ -3,13 +3,17 @@
 Kueue 0.19 pkg/cache/queue/manager.go, pkg/cache/scheduler/cache.go and the workload controller's event handlers.
 """
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.resources import EMPTY
 from gpuconsole.model.workloads import Admission, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED, QUOTA_RESERVED, REQUEUED
 from gpuconsole.scheduling.kueue.requests import (
     Holding,
+    Place,
     Request,
     admitted_usage,
     effective_priority,
@@ -165,7 +169,18 @@ def _holding(state: State, number: int, workload: Workload) -> Holding:
         evicted=workload.reserved and workload.is_true(EVICTED),
         uses=tuple(uses.items()),
         columns=frozenset(uses),
+        places=tuple(_places(state, workload, admission)) if state.setup.topologies else (),
     )
+
+
+def _places(state: State, workload: Workload, admission: Admission) -> Iterator[Place]:
+    """Where the admitted pods stand in the topologies."""
+    templates = {pod_set.name: pod_set.template for pod_set in workload.pod_sets}
+    for assignment in admission.pod_sets:
+        for flavor in set(assignment.flavors.values()) & state.setup.topologies.keys():
+            for domain in assignment.topology:
+                per_pod = templates[assignment.name].requests if assignment.name in templates else EMPTY
+                yield Place(flavor, domain.values, domain.count, per_pod)
 
 
 def _gave_back(old: Holding, new: Holding) -> bool:

@@ -8,6 +8,7 @@ from gpuconsole.model.decisions import Rule
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.requests import Holding, Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.topology.passes import Demands, find
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
@@ -21,7 +22,7 @@ class Target(Struct, frozen=True):
 class Search:
     """What a preemptor needs, and in which columns somebody has to make room for it."""
 
-    __slots__ = ("columns", "context", "request", "rules", "uses")
+    __slots__ = ("columns", "context", "demands", "request", "rules", "uses")
 
     def __init__(
         self,
@@ -30,23 +31,28 @@ class Search:
         request: Request,
         columns: frozenset[int],
         uses: Sequence[tuple[int, int]],
+        demands: Demands | None = None,
     ) -> None:
         self.context = context
         self.rules = rules
         self.request = request
         self.columns = columns
         self.uses = uses
+        self.demands = demands or {}
+        """What has to have room in the topologies."""
 
     @property
     def usage(self) -> UsageTree:
         return self.context.accounts.usage
 
     def fits(self, *, borrowing: bool) -> bool:
-        """True if the preemptor fits now; without `borrowing` also within its own queue's nominal quota."""
+        """True if the preemptor fits now and finds places; without `borrowing` also within its own nominal quota."""
         node, usage = self.rules.node, self.usage
         if not borrowing and any(usage.over(node, column, amount) for column, amount in self.uses):
             return False
-        return usage.fits(node, self.uses)
+        if not usage.fits(node, self.uses):
+            return False
+        return not self.demands or not find(self.context, self.demands).failed
 
 
 def fill_back(search: Search, targets: list[Target], *, borrowing: bool) -> list[Target]:

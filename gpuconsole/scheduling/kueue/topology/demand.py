@@ -1,0 +1,113 @@
+"""What a pod set asks of a topology, and whether a flavor could give that (Kueue 0.19 tas_flavorassigner.go)."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.queues import ResourceFlavor
+from gpuconsole.model.resources import Resources
+from gpuconsole.model.workloads import PodSet, TopologyRequest
+from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
+from gpuconsole.scheduling.kueue.requests import ordered
+from gpuconsole.scheduling.kueue.rules import Group, QueueRules
+from gpuconsole.scheduling.kueue.topology.domains import Domains
+
+Slices = tuple[tuple[str, int], ...]
+"""(level, size) of the slices that must not straddle domains of that level, outermost first."""
+
+
+class Demand(Struct, frozen=True):
+    """Pods of one pod set that are to be placed in a flavor's topology."""
+
+    pod_set: PodSet
+    count: int
+    per_pod: Resources
+    implied: bool
+    """Nobody asked, but the queue has only flavors with a topology."""
+
+    @property
+    def request(self) -> TopologyRequest:
+        return self.pod_set.topology if self.pod_set.topology is not None else NO_REQUEST
+
+
+NO_REQUEST = TopologyRequest()
+
+
+def slices_of(request: TopologyRequest) -> Slices:
+    """The slice constraints, in whichever of its two forms the request has them."""
+    if request.slice_constraints:
+        return request.slice_constraints
+    return ((request.slice_required, request.slice_size or 0),) if request.slice_required else ()
+
+
+def is_explicit(pod_set: PodSet) -> bool:
+    """True if the pod set itself asks for a place in the topology."""
+    request = pod_set.topology
+    return request is not None and bool(
+        request.unconstrained or request.required or request.preferred or request.slice_size or slices_of(request)
+    )
+
+
+def is_requested(pod_set: PodSet, rules: QueueRules) -> bool:
+    return rules.tas_only or is_explicit(pod_set)
+
+
+def requested_level(demand: Demand, domains: Domains) -> str:
+    """The level whose domains are to hold the pods together, or nothing."""
+    return level_of(demand.request, domains) or (domains.levels[-1] if demand.implied else "")
+
+
+def level_of(request: TopologyRequest, domains: Domains) -> str:
+    if request.required or request.preferred:
+        return request.required or request.preferred
+    if slices_of(request):
+        return domains.levels[0]
+    return domains.levels[-1] if request.unconstrained else ""
+
+
+def mismatch(
+    pod_set: PodSet, flavor: ResourceFlavor, group: Group, rules: QueueRules, topologies: Mapping[str, Domains]
+) -> str:
+    """Why the flavor's topology, or its lack of one, does not suit the pod set, or nothing."""
+    if not is_requested(pod_set, rules):
+        return f'Flavor "{flavor.name}" supports only TopologyAwareScheduling' if flavor.topology else ""
+    if not is_explicit(pod_set):
+        return ""
+    if not flavor.topology:
+        overlap = group.resources & pod_set.template.requests.keys()
+        return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling' if overlap else ""
+    domains = topologies.get(flavor.name)
+    if domains is None:
+        return f'Flavor "{flavor.name}" information missing in TAS cache'
+    request = pod_set.topology or NO_REQUEST
+    wanted = [level_of(request, domains), *(level for level, _ in slices_of(request))]
+    if all(level in domains.levels for level in wanted):
+        return ""
+    return f'Flavor "{flavor.name}" does not contain the requested level'
+
+
+def demands_of(assignment: Assignment, rules: QueueRules, topologies: Mapping[str, Domains]) -> dict[str, list[Demand]]:
+    """Flavor → what its topology is asked for. A pod set without exactly one such flavor fails the assignment."""
+    demands: dict[str, list[Demand]] = {}
+    for result in assignment.pod_sets:
+        if not is_requested(result.pod_set, rules) or not result.count or result.failure:
+            continue
+        flavor = _only_flavor(assignment, result, topologies)
+        if flavor:
+            per_pod = ordered(result.pod_set.template.requests)
+            demand = Demand(result.pod_set, result.count, per_pod, not is_explicit(result.pod_set))
+            demands.setdefault(flavor, []).append(demand)
+    return demands
+
+
+def _only_flavor(assignment: Assignment, result: PodSetResult, topologies: Mapping[str, Domains]) -> str:
+    flavors = sorted({choice.flavor for choice in result.choices.values()} & topologies.keys())
+    if len(flavors) == 1:
+        return flavors[0]
+    if flavors:
+        assignment.fail(result, f"more than one TAS flavor assigned: {', '.join(flavors)}")
+    elif not topologies:
+        assignment.fail(result, "workload requires Topology, but there is no TAS cache information")
+    else:
+        assignment.fail(result, "no TAS flavor assigned")
+    return ""

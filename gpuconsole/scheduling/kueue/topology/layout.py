@@ -1,0 +1,176 @@
+"""Phase 2 of placing: choose a level and its domains, then lay the pods out downwards with as few domains as possible.
+
+Kueue 0.19 TASFlavorSnapshot.findLevelWithFitDomains and updateCountsToMinimumGeneric. BestFit takes the fullest
+domains that suffice and the smallest sufficient one last; LeastFreeCapacity (unconstrained requests) starts with the
+smallest. Domain numbers stand for their values, so they break ties.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from gpuconsole.scheduling.kueue.topology.counts import Counts, Shape
+from gpuconsole.scheduling.kueue.topology.domains import Domains
+
+
+class NoRoom(Exception):
+    """The pods cannot be placed; `fitting` slices of those asked for could (None: there is no domain at all)."""
+
+    def __init__(self, level: int, fitting: int | None) -> None:
+        super().__init__(level, fitting)
+        self.level = level
+        self.fitting = fitting
+
+
+class Layout:
+    """Lays out one group of pods. Mutates its counts, from what could be taken to what is given."""
+
+    def __init__(
+        self, domains: Domains, counts: Counts, shape: Shape, *, required: bool, unconstrained: bool, mixed: bool
+    ) -> None:
+        self._domains = domains
+        self._counts = counts
+        self._shape = shape
+        self._required = required
+        self._unconstrained = unconstrained
+        self._best_fit = not (unconstrained and mixed)
+        self._wanted = shape.count // shape.slice_size
+
+    def run(self) -> list[int]:
+        """Domains of the lowest level, with pods and leaders in the counts. Raises NoRoom."""
+        level, current = self._find(self._shape.level)
+        shape, lowest = self._shape, len(self._domains.levels) - 1
+        current = self._spread(current, shape.count, shape.leaders, shape.slice_size, slices=True)
+        while level < min(lowest, shape.slice_level):
+            below = self._sorted(child for number in current for child in self._domains.children[number])
+            current = self._spread(below, shape.count, shape.leaders, shape.slice_size, slices=True)
+            level += 1
+        while level < lowest:
+            level += 1
+            size = shape.inner_sizes.get(level, 1)
+            current = [child for number in current for child in self._descend(number, size)]
+        return current
+
+    def _descend(self, number: int, size: int) -> list[int]:
+        """Lay out what a domain was given over its children."""
+        counts = self._counts
+        children = self._domains.children[number]
+        if size > 1:
+            for child in children:
+                counts.slices[child] = counts.pods[child] // size
+                counts.slices_with_leader[child] = counts.pods_with_leader[child] // size
+        children = self._sorted(children)
+        return self._spread(children, counts.pods[number], counts.leaders[number], size, slices=size > 1)
+
+    def _find(self, level: int) -> tuple[int, list[int]]:
+        """The level and the domains that take everything together."""
+        counts, leaders = self._counts, self._shape.leaders
+        everything = self._domains.by_level[level]
+        if not everything:
+            raise NoRoom(level, None)
+        order = self._sorted_with_leader(everything)
+        top = order[0]
+        if self._takes_all(top) and self._best_fit:
+            needed = counts.slices_with_leader if leaders else counts.slices
+            return level, [self._smallest(order, self._wanted, needed, leaders)]
+        if not self._best_fit:
+            for number in order:
+                if self._takes_all(number):
+                    return level, [number]
+        if self._required:
+            raise NoRoom(level, counts.slices[top])
+        if level > 0 and not self._unconstrained:
+            return self._find(level - 1)
+        return level, self._several(level, order)
+
+    def _takes_all(self, number: int) -> bool:
+        counts = self._counts
+        return counts.slices_with_leader[number] >= self._wanted and counts.leaders[number] >= self._shape.leaders
+
+    def _several(self, level: int, order: list[int]) -> list[int]:
+        """Take domains greedily until everything has room; the one for the leader comes first."""
+        counts = self._counts
+        chosen: list[int] = []
+        wanted, leaders = self._wanted, self._shape.leaders
+        order = self._leader_first(order, self._shape.count, leaders, self._shape.slice_size, slices=True)
+        used = 0
+        while leaders > 0 and used < len(order) and counts.leaders[order[used]] > 0:
+            number = order[used]
+            if self._best_fit and counts.slices_with_leader[number] >= wanted:
+                number = self._smallest(order[used:], wanted, counts.slices_with_leader, leaders)
+            chosen.append(number)
+            leaders -= counts.leaders[number]
+            wanted -= counts.slices_with_leader[number]
+            used += 1
+        if leaders > 0:
+            raise NoRoom(level, self._shape.leaders - leaders)
+        rest = self._sorted(order[used:])
+        for at, candidate in enumerate(rest):
+            if wanted <= 0:
+                break
+            number = candidate
+            if self._best_fit and counts.slices[number] >= wanted:
+                number = self._smallest(rest[at:], wanted, counts.slices, 0)
+            chosen.append(number)
+            wanted -= counts.slices[number]
+        if wanted > 0:
+            raise NoRoom(level, self._wanted - wanted)
+        return chosen
+
+    def _spread(self, order: Sequence[int], count: int, leaders: int, size: int, *, slices: bool) -> list[int]:
+        """Give `count` pods, in whole slices of `size` or one by one, to as few of the domains as possible."""
+        counts = self._counts
+        order = self._leader_first(order, count, leaders, size, slices=slices)
+        capacity = counts.slices if slices else counts.pods
+        with_leader = counts.slices_with_leader if slices else counts.pods_with_leader
+        unit = size if slices else 1
+        left = count // unit
+        chosen: list[int] = []
+        for at, candidate in enumerate(order):
+            number = candidate
+            room = with_leader if leaders else capacity
+            if self._best_fit and room[number] >= left and counts.leaders[number] >= leaders:
+                number = self._smallest(order[at:], left, room, leaders)
+            given = min(room[number], left)
+            last = room[number] >= left and counts.leaders[number] >= leaders
+            counts.leaders[number] = min(counts.leaders[number], leaders)
+            with_leader[number] = min(with_leader[number], left) if leaders else with_leader[number]
+            capacity[number], counts.pods[number] = given, given * unit
+            chosen.append(number)
+            leaders -= counts.leaders[number]
+            left -= given
+            if last:
+                return chosen
+        return []
+
+    def _smallest(self, order: Sequence[int], needed: int, room: Sequence[int], leaders: int) -> int:
+        """The first of the smallest domains with enough room; the first of all if none has."""
+        enough = [n for n in order if self._counts.leaders[n] >= leaders and room[n] >= needed]
+        return min(enough, key=lambda number: room[number]) if enough else order[0]
+
+    def _leader_first(self, order: Sequence[int], count: int, leaders: int, size: int, *, slices: bool) -> list[int]:
+        """Put first the first domain that can host the leader and leaves room for all workers."""
+        counts = self._counts
+        capacity = counts.slices if slices else counts.pods
+        with_leader = counts.slices_with_leader if slices else counts.pods_with_leader
+        if not leaders or len(order) < 2:
+            return list(order)
+        spare = sum(capacity[number] for number in order) - (count // size if slices else count)
+        for number in order:
+            if counts.leaders[number] >= leaders and capacity[number] - with_leader[number] <= spare:
+                return [number, *(other for other in order if other != number)]
+        return list(order)
+
+    def _sorted_with_leader(self, numbers: Iterable[int]) -> list[int]:
+        counts, sign = self._counts, -1 if self._best_fit else 1
+        return sorted(
+            numbers,
+            key=lambda n: (
+                -counts.leaders[n],
+                sign * counts.slices_with_leader[n],
+                counts.pods_with_leader[n],
+                n,
+            ),
+        )
+
+    def _sorted(self, numbers: Iterable[int]) -> list[int]:
+        counts, sign = self._counts, -1 if self._best_fit else 1
+        return sorted(numbers, key=lambda n: (sign * counts.slices[n], counts.pods[n], n))

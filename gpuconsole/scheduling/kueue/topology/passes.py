@@ -1,0 +1,70 @@
+"""The places of an assignment: looked for once its flavors are known, and again once its victims are.
+
+Kueue 0.19 flavorassigner.assignFlavors and scheduler.updateAssignmentForTAS.
+"""
+
+from collections.abc import Sequence
+
+from gpuconsole.scheduling.kueue.assignment import Assignment
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.requests import Holding, Request
+from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.topology.demand import Demand, demands_of
+from gpuconsole.scheduling.kueue.topology.placement import Placed, find_places
+
+Demands = dict[str, list[Demand]]
+
+
+def demands(context: Context, rules: QueueRules, request: Request, assignment: Assignment) -> Demands:
+    """What the assignment asks of the topologies; nothing where the gate is off."""
+    if not context.gates.topology or not (rules.tas_only or request.asks_for_topology):
+        return {}
+    return demands_of(assignment, rules, context.setup.topologies)
+
+
+def find(context: Context, wanted: Demands, *, empty: bool = False) -> Placed:
+    """Places on what is left now, or with `empty` on topologies without pods."""
+    return find_places(wanted, context.accounts.sites, empty=empty, mixed=context.gates.topology_mixed)
+
+
+def place(context: Context, rules: QueueRules, request: Request, assignment: Assignment) -> None:
+    """Give an assignment that fits its places. Without room it has to preempt; without room at all it does not fit.
+
+    If one pod set needs preemption, the quota of all that are placed may be too scattered, so all need it.
+    """
+    wanted = demands(context, rules, request, assignment) if assignment.mode != Mode.NO_FIT else {}
+    if not wanted:
+        return
+    if assignment.mode == Mode.FIT:
+        placed = find(context, wanted)
+        if not placed.failed:
+            assignment.settle(placed.places)
+            return
+        failed = assignment.result(placed.failed)
+        failed.reasons.append(placed.reason)
+        assignment.downgrade(failed, Mode.PREEMPT)
+    if assignment.mode == Mode.PREEMPT and not request.workload.unhealthy_nodes:
+        placed = find(context, wanted, empty=True)
+        if placed.failed:
+            assignment.downgrade(assignment.result(placed.failed), Mode.NO_FIT)
+            return
+        for demand in (demand for group in wanted.values() for demand in group):
+            assignment.downgrade(assignment.result(demand.pod_set.name), Mode.PREEMPT)
+
+
+def place_after_preemption(
+    context: Context, rules: QueueRules, request: Request, assignment: Assignment, victims: Sequence[Holding]
+) -> None:
+    """Note where the pods will go once the victims are gone; without victims, where they would on empty topologies.
+
+    The latter is kept for the workload, so that those after it in the cycle do not take it.
+    """
+    if assignment.mode != Mode.PREEMPT:
+        return
+    wanted = demands(context, rules, request, assignment)
+    if wanted:
+        with context.accounts.trial():
+            context.accounts.remove_all(victims)
+            placed = find(context, wanted, empty=not victims)
+        assignment.settle(placed.places)

@@ -1,0 +1,90 @@
+"""What is placed in the topologies: usage of every leaf, by flavor.
+
+`Sites` mutates by replacing whole entries, never by changing one, so that copies are shallow.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from gpuconsole.model.quantity import PODS
+from gpuconsole.model.resources import EMPTY, Resources, add
+from gpuconsole.scheduling.kueue.requests import Place
+from gpuconsole.scheduling.kueue.topology.domains import Domains
+
+
+class Sites:
+    """Usage per flavor and leaf. Places in domains that do not exist any more count nowhere."""
+
+    __slots__ = ("topologies", "used")
+
+    def __init__(self, topologies: Mapping[str, Domains], used: dict[str, list[Resources]] | None = None) -> None:
+        self.topologies = topologies
+        self.used = used if used is not None else {name: [EMPTY] * len(d.free) for name, d in topologies.items()}
+
+    def copy(self) -> "Sites":
+        return Sites(self.topologies, {flavor: used[:] for flavor, used in self.used.items()})
+
+    def restore(self, saved: "Sites") -> None:
+        """Go back to what `copy` gave."""
+        self.used = saved.used
+
+    def shared(self) -> "Sites":
+        """A copy in which flavors of the same nodes see each other's pods (TASHandleOverlappingFlavors)."""
+        result = self.copy()
+        by_host = [name for name, domains in self.topologies.items() if domains.hostnames]
+        for flavor in by_host if len(by_host) > 1 else ():
+            domains = self.topologies[flavor]
+            for other in by_host:
+                if other != flavor:
+                    self._add_other(result.used[flavor], domains, other)
+        return result
+
+    def _add_other(self, used: list[Resources], domains: Domains, other: str) -> None:
+        for values, leaf in self.topologies[other].leaves.items():
+            amount = self.used[other][leaf]
+            if amount and values in domains.leaves:
+                at = domains.leaves[values]
+                used[at] = add(used[at], amount)
+
+    def add(self, places: Iterable[Place], sign: int = 1) -> None:
+        """Count pods at their places, or with `sign` -1 take them away."""
+        for place in places:
+            domains = self.topologies.get(place.flavor)
+            leaf = domains.leaves.get(place.values) if domains is not None else None
+            if leaf is None:
+                continue
+            used = self.used[place.flavor]
+            total = dict(used[leaf])
+            for name, amount in place.per_pod.items():
+                total[name] = total.get(name, 0) + sign * amount * place.count
+            total[PODS] = total.get(PODS, 0) + sign * place.count
+            used[leaf] = total
+
+    def fits(self, places: Iterable[Place]) -> bool:
+        """True if every place has room; pod sets are looked at one by one, not summed, as in Kueue."""
+        for place in places:
+            domains = self.topologies[place.flavor]
+            leaf = domains.leaves.get(place.values)
+            if leaf is None or count_in(place.per_pod, self.left(place.flavor, leaf))[0] < place.count:
+                return False
+        return True
+
+    def left(self, flavor: str, leaf: int) -> dict[str, int]:
+        """What a leaf has left."""
+        left = dict(self.topologies[flavor].free[leaf])
+        for name, amount in self.used[flavor][leaf].items():
+            left[name] = left.get(name, 0) - amount
+        return left
+
+
+def count_in(requests: Resources, capacity: Resources) -> tuple[int, str]:
+    """How many times the requests fit, and which resource is the scarcest; requests of nothing fit not at all."""
+    least, scarcest = 0, ""
+    for name, amount in requests.items():
+        count = max(0, capacity.get(name, 0) // amount) if amount else MANY
+        if not scarcest or count < least or (count == least and name < scarcest):
+            least, scarcest = count, name
+    return least, scarcest
+
+
+MANY = 2**31 - 1
+"""As often as it is counted."""
