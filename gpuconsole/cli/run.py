@@ -20,7 +20,7 @@ from gpuconsole.services.console import Console
 from gpuconsole.services.status import Status
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.sessions import Opening
-from gpuconsole.workers import Worker
+from gpuconsole.workers.worker import Worker
 
 LOG = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from gpuconsole.store import history
 from gpuconsole.store.recorder import Recorder
 
 if TYPE_CHECKING:
-    from gpuconsole.workers import Worker
+    from gpuconsole.workers.worker import Worker
 
 LOG = logging.getLogger(__name__)
 UNKNOWN = Status()

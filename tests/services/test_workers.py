@@ -13,7 +13,9 @@ from gpuconsole.model.commands import Cordon, Submit
 from gpuconsole.model.events import Event
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.workers import Answer, Ask, Begin, Carried, Done, Follow, Replica, Worker
+from gpuconsole.workers.protocol import Answer, Ask, Begin, Carried, Done, Follow
+from gpuconsole.workers.replica import Replica
+from gpuconsole.workers.worker import Worker
 from tests.backends.cluster import job, simulation
 from tests.backends.events import START
 

@@ -1,85 +1,39 @@
-"""The worker process: it keeps a replica of the simulation and computes there what the screens ask.
+"""The parent's side: starts the worker process, keeps its replica fed, and asks it.
 
-The replica is fed by the same commands at the same virtual times, so it is the same simulation; a digest of all that
-happened, sent along, proves it. Parent and worker talk in turns: one request, one reply, msgspec bytes over a pipe.
 Start it before the app runs: Textual replaces stderr, and a process cannot be spawned after that.
 """
 
 import logging
 import multiprocessing
-import os
-import signal
 import threading
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Union, assert_never
+from typing import assert_never
 
-import msgspec
-from msgspec import Struct
-
-from gpuconsole.backends.simulated import digest
 from gpuconsole.errors import WorkerError
-from gpuconsole.insight.whatif import WhatIf, what_if
+from gpuconsole.insight.whatif import WhatIf
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.commands import Command
-from gpuconsole.sim.engine import Simulation
+from gpuconsole.workers.protocol import (
+    ENCODER,
+    REPLIES,
+    Answer,
+    Ask,
+    Begin,
+    Carried,
+    Done,
+    Failed,
+    Follow,
+    Reply,
+    Request,
+)
+from gpuconsole.workers.replica import serve
 
 LOG = logging.getLogger(__name__)
 PATIENCE = 120.0
 """Seconds after which a worker that does not answer is given up."""
 SECOND_CHANCES = 3
 """How often a replica that went its own way may start anew."""
-
-
-class Carried(Struct, frozen=True):
-    at: Time
-    command: Command
-
-
-class Begin(Struct, frozen=True, tag=True):
-    """Start from a saved simulation."""
-
-    state: bytes
-    digest: int
-
-
-class Follow(Struct, frozen=True, tag=True):
-    """Do what the simulation did, and come to where it stands."""
-
-    steps: tuple[Carried, ...]
-    now: Time
-    digest: int
-
-
-class Ask(Struct, frozen=True, tag=True):
-    """Follow (if there is news), and then say what would happen."""
-
-    follow: Follow | None
-    commands: tuple[Command, ...]
-    horizon: Span
-
-
-class Done(Struct, frozen=True, tag=True):
-    """The replica is where it should be; `same` is False if it is not what it should be."""
-
-    same: bool = True
-
-
-class Answer(Struct, frozen=True, tag=True):
-    what_if: WhatIf
-
-
-class Failed(Struct, frozen=True, tag=True):
-    problem: str
-
-
-Request = Union[Begin, Follow, Ask]
-Reply = Union[Done, Answer, Failed]
-
-_ENCODER = msgspec.msgpack.Encoder()
-_REQUESTS = msgspec.msgpack.Decoder(Request)
-_REPLIES = msgspec.msgpack.Decoder(Reply)
 
 
 class Worker:
@@ -205,7 +159,7 @@ class Worker:
             return follow
 
     def _send(self, request: Request) -> None:
-        self._pipe.send_bytes(_ENCODER.encode(request))
+        self._pipe.send_bytes(ENCODER.encode(request))
         self._owed = True
 
     def _settle(self) -> Reply:
@@ -214,7 +168,7 @@ class Worker:
             return Done()
         if not self._pipe.poll(PATIENCE):
             raise EOFError
-        reply: Reply = _REPLIES.decode(self._pipe.recv_bytes())
+        reply: Reply = REPLIES.decode(self._pipe.recv_bytes())
         self._owed = False
         if isinstance(reply, Done) and not reply.same:
             with self._telling:
@@ -235,64 +189,3 @@ class Worker:
             LOG.warning("What-ifs are computed here from now on: %s", reason)
             self.lost = reason
         self.process.terminate()
-
-
-class Replica:
-    """The worker's side: a simulation that does what it is told. Mutates."""
-
-    def __init__(self, begin: Begin) -> None:
-        self._simulation = Simulation.load(begin.state)
-        self._simulation.drain()
-        self._digest = begin.digest
-
-    def follow(self, follow: Follow) -> bool:
-        """Do what the simulation did; True if the same came of it."""
-        for step in follow.steps:
-            self._simulation.advance(step.at)
-            self._simulation.submit(step.command)
-        self._simulation.advance(follow.now)
-        self._digest = digest(self._simulation.drain(), self._digest)
-        return self._digest == follow.digest
-
-    def answer(self, ask: Ask) -> Reply:
-        if ask.follow is not None and not self.follow(ask.follow):
-            return Done(same=False)
-        return Answer(what_if(self._simulation, ask.commands, ask.horizon))
-
-
-def serve(pipe: Connection, log_file: Path | None) -> None:
-    """The worker process: answer until the parent is gone."""
-    # Ctrl-C goes to the whole group; the parent decides when this process ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _write_to(log_file)
-    replica: Replica | None = None
-    while True:
-        try:
-            request: Request = _REQUESTS.decode(pipe.recv_bytes())
-        except EOFError:
-            return
-        try:
-            replica, reply = _replied(replica, request)
-        except Exception as error:
-            LOG.exception("The worker could not answer")
-            reply = Failed(f"{type(error).__name__}: {error}") if isinstance(request, Ask) else Done(same=False)
-        pipe.send_bytes(_ENCODER.encode(reply))
-
-
-def _replied(replica: Replica | None, request: Request) -> tuple[Replica | None, Reply]:
-    if isinstance(request, Begin):
-        return Replica(request), Done()
-    if replica is None:
-        return None, Done(same=False)
-    if isinstance(request, Follow):
-        return replica, Done(same=replica.follow(request))
-    return replica, replica.answer(request)
-
-
-def _write_to(log_file: Path | None) -> None:
-    """Send what this process prints to the log, for the terminal belongs to the console."""
-    target = os.open(log_file or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(target, 1)
-    os.dup2(target, 2)
-    os.close(target)
-    logging.basicConfig(stream=None, level=logging.WARNING)

@@ -1,0 +1,60 @@
+"""What parent and worker say to each other, in turns: one request, one reply, as msgpack over a pipe."""
+
+from typing import Union
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.insight.whatif import WhatIf
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.commands import Command
+
+
+class Carried(Struct, frozen=True):
+    at: Time
+    command: Command
+
+
+class Begin(Struct, frozen=True, tag=True):
+    """Start from a saved simulation."""
+
+    state: bytes
+    digest: int
+
+
+class Follow(Struct, frozen=True, tag=True):
+    """Do what the simulation did, and come to where it stands."""
+
+    steps: tuple[Carried, ...]
+    now: Time
+    digest: int
+
+
+class Ask(Struct, frozen=True, tag=True):
+    """Follow (if there is news), and then say what would happen."""
+
+    follow: Follow | None
+    commands: tuple[Command, ...]
+    horizon: Span
+
+
+class Done(Struct, frozen=True, tag=True):
+    """The replica is where it should be; `same` is False if it is not what it should be."""
+
+    same: bool = True
+
+
+class Answer(Struct, frozen=True, tag=True):
+    what_if: WhatIf
+
+
+class Failed(Struct, frozen=True, tag=True):
+    problem: str
+
+
+Request = Union[Begin, Follow, Ask]
+Reply = Union[Done, Answer, Failed]
+
+ENCODER = msgspec.msgpack.Encoder()
+REQUESTS = msgspec.msgpack.Decoder(Request)
+REPLIES = msgspec.msgpack.Decoder(Reply)

@@ -1,0 +1,75 @@
+"""The worker's side: a process that keeps a replica of the simulation and answers from it."""
+
+import logging
+import os
+import signal
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from gpuconsole.backends.simulated import digest
+from gpuconsole.insight.whatif import what_if
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.workers.protocol import ENCODER, REQUESTS, Answer, Ask, Begin, Done, Failed, Follow, Reply, Request
+
+LOG = logging.getLogger(__name__)
+
+
+class Replica:
+    """A simulation that does what another one did. Mutates."""
+
+    def __init__(self, begin: Begin) -> None:
+        self._simulation = Simulation.load(begin.state)
+        self._simulation.drain()
+        self._digest = begin.digest
+
+    def follow(self, follow: Follow) -> bool:
+        """Do what the simulation did; True if the same came of it."""
+        for step in follow.steps:
+            self._simulation.advance(step.at)
+            self._simulation.submit(step.command)
+        self._simulation.advance(follow.now)
+        self._digest = digest(self._simulation.drain(), self._digest)
+        return self._digest == follow.digest
+
+    def answer(self, ask: Ask) -> Reply:
+        if ask.follow is not None and not self.follow(ask.follow):
+            return Done(same=False)
+        return Answer(what_if(self._simulation, ask.commands, ask.horizon))
+
+
+def serve(pipe: Connection, log_file: Path | None) -> None:
+    """The worker process: answer until the parent is gone."""
+    # Ctrl-C goes to the whole group; the parent decides when this process ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _write_to(log_file)
+    replica: Replica | None = None
+    while True:
+        try:
+            request: Request = REQUESTS.decode(pipe.recv_bytes())
+        except EOFError:
+            return
+        try:
+            replica, reply = _replied(replica, request)
+        except Exception as error:
+            LOG.exception("The worker could not answer")
+            reply = Failed(f"{type(error).__name__}: {error}") if isinstance(request, Ask) else Done(same=False)
+        pipe.send_bytes(ENCODER.encode(reply))
+
+
+def _replied(replica: Replica | None, request: Request) -> tuple[Replica | None, Reply]:
+    if isinstance(request, Begin):
+        return Replica(request), Done()
+    if replica is None:
+        return None, Done(same=False)
+    if isinstance(request, Follow):
+        return replica, Done(same=replica.follow(request))
+    return replica, replica.answer(request)
+
+
+def _write_to(log_file: Path | None) -> None:
+    """Send what this process prints to the log, for the terminal belongs to the console."""
+    target = os.open(log_file or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    os.close(target)
+    logging.basicConfig(stream=None, level=logging.WARNING)
