@@ -1,6 +1,7 @@
 """`gpuconsole simulate`: the headless twin of the console."""
 
 import sys
+from pathlib import Path
 from typing import TextIO
 
 import click
@@ -9,8 +10,10 @@ import msgspec
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.report import as_json, as_text, record, report
 from gpuconsole.cli.sources import open_simulation
+from gpuconsole.errors import SourceError
 from gpuconsole.model.clock import Span, parse_span
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.snapshot import encode
 from gpuconsole.sim.bare import run_lines
 from gpuconsole.sim.engine import Simulation
 
@@ -39,8 +42,11 @@ class Duration(click.ParamType[Span]):
 @click.option(
     "--type", "types", multiple=True, type=click.Choice([what.value for what in What]), help="Only these events."
 )
+@click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the Snapshot at the end here.")
 @click.option("--cycles", type=click.File("r"), help="Bare scenarios, one a line, results likewise; - is stdin.")
-def command(request: Request, until: Span, output: str, types: tuple[str, ...], cycles: TextIO | None) -> int:
+def command(
+    request: Request, until: Span, output: str, types: tuple[str, ...], save: Path | None, cycles: TextIO | None
+) -> int:
     """Run a cluster without a screen.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin.
@@ -52,13 +58,14 @@ def command(request: Request, until: Span, output: str, types: tuple[str, ...], 
     request, _ = configured(request)
     simulation = open_simulation(request).simulation
     start = simulation.now
-    lines = _run(simulation, until)
-    chosen = [line for line in lines if not types or line.what.value in types]
+    lines = [line for line in _run(simulation, until) if not types or line.what.value in types]
+    if save is not None:
+        _save(simulation, save)
     if output == "jsonl":
-        for line in chosen:
+        for line in lines:
             click.echo(msgspec.json.encode(record(line)))
         return 0
-    summary = report(chosen, start=start, end=simulation.now, seed=simulation.seed)
+    summary = report(lines, start=start, end=simulation.now, seed=simulation.seed)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(as_json(summary)), indent=2).decode())
     else:
@@ -77,3 +84,10 @@ def _run(simulation: Simulation, until: Span) -> list[Happened]:
             simulation.advance(start + until * part // SLICES)
             lines += (event for event in simulation.drain() if isinstance(event, Happened))
     return lines
+
+
+def _save(simulation: Simulation, file: Path) -> None:
+    try:
+        file.write_bytes(encode(simulation.snapshot()))
+    except OSError as error:
+        raise SourceError(str(file), error.strerror or str(error)) from error

@@ -229,6 +229,22 @@ def test_made_nodes_have_the_gpus_that_were_asked_for(gpuconsole: Line, manifest
     assert result.lines == [], "a pod of 8 GPUs fits no node of 4"
 
 
+def test_a_saved_snapshot_goes_on_where_it_was_left(gpuconsole: Line, manifests: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "snapshot.json"
+    gpuconsole("simulate", manifests, "--until", "30m", "--save", saved)
+    events = [json.loads(line) for line in gpuconsole("simulate", "--snapshot", saved, "-o", "jsonl").lines]
+    assert [(event["t"], event["type"]) for event in events] == [("2026-01-05T09:30:00Z", "finished")]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"time": "now"}', "[]"])
+def test_a_file_that_is_no_snapshot_says_what_is_wrong(gpuconsole: Line, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "snapshot.json"
+    file.write_text(text)
+    result = gpuconsole("simulate", "--snapshot", file)
+    assert result.status == 2
+    assert result.err.startswith(f"gpuconsole: {file}: ")
+
+
 def test_control_characters_in_names_do_not_reach_the_terminal(gpuconsole: Line, manifests: Path) -> None:
     manifests.write_text(manifests.read_text().replace("name: low", r'name: "lo\e[31mw"'))
     for command in (["validate"], ["simulate"], ["simulate", "-o", "jsonl"]):

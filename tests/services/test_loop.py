@@ -3,11 +3,13 @@
 import threading
 from collections.abc import Iterable, Sequence
 
+import pytest
+
 from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.events import Event, Happened
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.services.loop import Loop
+from gpuconsole.services.loop import LONGEST, Loop
 from tests.backends.events import ADMITTED, NODE_1, NODE_2, PAST, PREEMPTED, RLHF, START, SUBMITTED
 
 
@@ -91,3 +93,13 @@ def test_the_timer_ticks_in_its_own_thread_until_it_is_stopped() -> None:
     assert names - {threading.current_thread().name}
     loop.stop()
     assert loop.snapshot is stopped
+
+
+def test_a_machine_that_slept_does_not_jump_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuconsole.services.loop.REST", 0)
+    hours = iter([0.0, 0.1, 0.1, 3600.0, 3600.0])
+    backend = RecordedBackend(PAST, speed=1)
+    loop = Loop(backend, publish=lambda snapshot: None, record=lambda lines: None, clock=lambda: next(hours))
+    loop._timed()
+    loop._timed()
+    assert backend.now - START == SECOND // 10 + round(LONGEST * SECOND)
