@@ -72,10 +72,12 @@ class Report:
         self.object = ""
         self.findings: list[Finding] = []
         self.line_of = line_of
+        self._said: set[tuple[Path, str]] = set()
 
     def add(self, severity: Severity, path: Path, problem: str, remedy: str, code: str) -> None:
-        if len(self.findings) > MOST_FINDINGS:
+        if len(self.findings) > MOST_FINDINGS or (path, problem) in self._said:
             return
+        self._said.add((path, problem))
         if len(self.findings) == MOST_FINDINGS:
             problem, remedy, code = "it has more findings than can be listed", "repair these first", "too-many-findings"
         self.findings.append(

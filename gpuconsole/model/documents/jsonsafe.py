@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuconsole.model.documents.findings import Path
-from gpuconsole.model.documents.yamlsafe import MOST_DEPTH, MOST_NODES, FormError, Place, Tree, read_yaml
+from gpuconsole.model.documents.yamlsafe import MOST_DEPTH, FormError, Place, Tree, Trouble, read_yaml
+
+MOST_VALUES = 4_000_000
 
 
 class LazyPlace(Place):
@@ -48,9 +50,13 @@ def looks_like_json(text: str) -> bool:
 
 
 def read_json(text: str) -> list[Tree] | None:
-    """Read one JSON value after another; None if this is no plain JSON, which the YAML reader then explains."""
-    if text.count(",") + text.count("{") + text.count("[") > MOST_NODES:
-        return None
+    """Read one JSON value after another; None if this is no plain JSON, which the YAML reader then explains.
+
+    Raises FormError if it is too large.
+    """
+    if text.count(",") + text.count("{") + text.count("[") > MOST_VALUES:
+        problem = f"it has more than {MOST_VALUES} values"
+        raise FormError(Trouble(1, problem, "split the file", "too-large"))
     try:
         return list(_values(text))
     except (ValueError, RecursionError, _NotPlain):

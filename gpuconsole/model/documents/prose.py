@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+LONGEST_HEAD = 1000
 _HEAD = re.compile(r"([ \t]*)(apiVersion|kind):[ \t]+[\w./\"'-]+[ \t]*(#.*)?")
 _FRAGMENT = re.compile(
     r"([ \t]*)(spec|metadata|status|template|containers|resources|tolerations|affinity|nodeSelector|taints|limits"
@@ -43,8 +44,12 @@ def blocks(text: str) -> Iterator[Block]:
     lines = text.split("\n")
     position = 0
     while position < len(lines):
-        head = _HEAD.fullmatch(lines[position])
-        fragment = None if head else _FRAGMENT.fullmatch(lines[position])
+        line = lines[position]
+        if ":" not in line or len(line) > LONGEST_HEAD:
+            position += 1
+            continue
+        head = _HEAD.fullmatch(line)
+        fragment = None if head else _FRAGMENT.fullmatch(line)
         match = head or fragment
         if match is None or (fragment and not _holds_yaml(lines, position, match[1])):
             position += 1

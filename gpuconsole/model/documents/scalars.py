@@ -33,8 +33,9 @@ def _number(text: str) -> Scalar:
     based = _BASED.fullmatch(text)
     if based is not None:
         return _in_base(based) if any(g and g.strip("_") for g in based.groups()[1:]) else text
-    if _FLOAT.fullmatch(text):
-        number = float(text)
+    plain = text if text[0] == "." else text.replace("_", "")
+    if _FLOAT.fullmatch(plain):
+        number = float(plain)
         # JSON knows no infinity; such a number cannot reach an API server, so it stays what was written.
         return number if abs(number) < float("inf") else text
     return text

@@ -4,6 +4,7 @@ The tree is built from libyaml's events, so a document that is too large or too 
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -13,7 +14,7 @@ from gpuconsole.model.documents.findings import Key, Path
 from gpuconsole.model.documents.scalars import key_text, resolve
 
 MOST_DEPTH = 100
-MOST_NODES = 2_000_000
+MOST_NODES = 1_000_000
 MOST_ALIASED = 100_000
 """So many values may be repeated by aliases: they cost no memory, but each is looked at."""
 MERGE = "<<"
@@ -102,19 +103,20 @@ class _Builder:
             for event in yaml.parse(text, Loader=_LOADER):
                 self._take(event)
         except yaml.MarkedYAMLError as error:
-            raise FormError(self._syntax(error)) from None
+            raise FormError(self._syntax(error, text)) from None
         except (yaml.YAMLError, RecursionError) as error:
             raise self._stop(self._offset, f"this is no YAML: {error}", "repair the syntax", "syntax") from None
         value, place = self._root
         return Tree(value, place, tuple(self._troubles))
 
-    def _syntax(self, error: yaml.MarkedYAMLError) -> Trouble:
+    def _syntax(self, error: yaml.MarkedYAMLError, text: str) -> Trouble:
         mark = error.problem_mark or error.context_mark
-        line = self._offset + (mark.line if mark is not None else 0)
+        number = mark.line if mark is not None else 0
         problem = " ".join(part for part in (error.context, error.problem) if part)
-        tab = "'\\t'" in problem
+        line = next(islice(text.split("\n"), number, None), "")
+        tab = "\t" in line[: len(line) - len(line.lstrip())]
         remedy = "indent with spaces, not with tabs" if tab else "repair the syntax: indentation, quotes, colons"
-        return Trouble(line, f"this is no YAML: {problem}", remedy, "syntax")
+        return Trouble(self._offset + number, f"this is no YAML: {problem}", remedy, "syntax")
 
     def _stop(self, line: int, problem: str, remedy: str, code: str) -> FormError:
         return FormError(Trouble(line, problem, remedy, code))

@@ -82,6 +82,16 @@ class _Loading:
         """Take in a source, document by document."""
         for trouble in source.troubles:
             self._say(source.name, 1, trouble)
+        before = len(self._reports)
+        try:
+            self._read(source)
+        except FormError as error:
+            self._say(source.name, 1, error.trouble)
+        if len(self._reports) == before and not source.troubles:
+            trouble = Trouble(1, "it holds no manifest", "a manifest begins with apiVersion: and kind:", "no-manifest")
+            self._say(source.name, 1, trouble, Severity.NOTE)
+
+    def _read(self, source: Source) -> None:
         trees = read_json(source.text) if looks_like_json(source.text) else None
         if trees is not None:
             for number, tree in enumerate(trees, start=1):
@@ -98,10 +108,6 @@ class _Loading:
             for text, line in sections(block.text):
                 number += 1
                 self._section(source.name, number, text, block.line + line - 1, part=block.is_fragment)
-        if not number:
-            remedy = "a manifest begins with apiVersion: and kind:"
-            trouble = Trouble(1, "no manifest stands in this text", remedy, "no-manifest")
-            self._say(source.name, 1, trouble, Severity.NOTE)
 
     def _section(self, source: str, number: int, text: str, line: int, *, part: bool | None = None) -> None:
         """Read one YAML document. `part` says of one from prose whether it is a part of a manifest only."""
@@ -111,7 +117,7 @@ class _Loading:
             if not part:
                 self._say(source, number, error.trouble)
             return
-        for trouble in tree.troubles:
+        for trouble in () if part else tree.troubles:
             self._say(source, number, trouble)
         self._document(source, number, tree, prose=part is not None)
 
