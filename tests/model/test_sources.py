@@ -22,6 +22,16 @@ def test_folders_are_read_in_a_stable_order_without_hidden_ones(tmp_path: Path) 
     assert loaded.findings == ()
 
 
+def test_a_folder_of_texts_gives_the_manifests_that_stand_in_them(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text(f"# Queues\n\n```yaml\n{namespace('a')}```\n")
+    (tmp_path / "b.txt").write_text("nothing here")
+    loaded = load([tmp_path])
+    assert ([thing.key for thing in loaded.objects], loaded.findings) == (["a"], ())
+    # Beside manifests, texts are documentation: their examples are not meant.
+    (tmp_path / "c.yaml").write_text(namespace("c"))
+    assert [thing.key for thing in load([tmp_path]).objects] == ["c"]
+
+
 def test_a_folder_without_manifests_says_so(tmp_path: Path) -> None:
     assert [f.code for f in load([tmp_path]).findings] == ["empty-folder"]
 

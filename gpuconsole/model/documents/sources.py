@@ -3,10 +3,12 @@
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
 
+from gpuconsole.model.documents.prose import blocks
 from gpuconsole.model.documents.yamlsafe import Trouble
 from gpuconsole.model.text import REPLACEMENT
 
@@ -60,20 +62,26 @@ def _too_large(size: str) -> Trouble:
 
 
 def _folder(folder: str | Path) -> Iterator[Source]:
-    found = 0
-    for where, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if name.lower().endswith(SUFFIXES):
-                found += 1
-                if found > MOST_FILES:
-                    problem = f"it holds more than {MOST_FILES} manifests"
-                    yield Source(str(folder), "", (Trouble(1, problem, "name its folders", "too-many-files"),))
-                    return
-                yield _file(os.path.join(where, name))
-    if not found:
+    """Manifests below a folder; where there are none, the texts in which manifests stand."""
+    files = list(islice(_below(folder, SUFFIXES), MOST_FILES + 1))
+    texts = [] if files else list(islice(_below(folder, PROSE), MOST_FILES + 1))
+    if not files and not texts:
         problem = "the folder holds no manifest"
         yield Source(str(folder), "", (Trouble(1, problem, f"it needs {', '.join(SUFFIXES)} files", "empty-folder"),))
+    if len(files) + len(texts) > MOST_FILES:
+        problem = f"it holds more than {MOST_FILES} files"
+        yield Source(str(folder), "", (Trouble(1, problem, "name its folders one by one", "too-many-files"),))
+        return
+    yield from map(_file, files)
+    for source in map(_file, texts):
+        if source.troubles or any(True for _ in blocks(source.text)):
+            yield source
+
+
+def _below(folder: str | Path, suffixes: tuple[str, ...]) -> Iterator[str]:
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (os.path.join(where, name) for name in sorted(files) if name.lower().endswith(suffixes))
 
 
 def _file(path: str | Path) -> Source:

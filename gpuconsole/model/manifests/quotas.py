@@ -26,7 +26,7 @@ def resource_groups(spec: Reader, *, parent: str, above: str, lends_own: bool) -
     groups = tuple(_group(place, listed) for place in spec.items("resourceGroups", MOST_GROUPS))
     _check_twice(spec, groups)
     _check_totals(spec, groups)
-    if parent not in spec:
+    if not spec.raw(parent):
         _check_no_parent(spec, listed, above)
     if lends_own:
         _check_lending(listed)
