@@ -40,7 +40,9 @@ def command(request: Request, speed: float | None, **options: Any) -> int:
         raise UsageError("the console needs a terminal; `gpuconsole simulate` runs without one")
     request, settings = configured(request, speed=speed, **options)
     log_to(settings.log_file)
-    console = _console(open_simulation(request), settings)
+    opened = open_simulation(request)
+    LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
+    console = _console(opened, settings)
     try:
         return _show(console, settings)
     finally:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole import assets
+from gpuconsole.cli.bundled import DEFAULT, resolve
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.tables import counted
 from gpuconsole.cli.validate import as_line
@@ -25,9 +25,6 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import START as SCENARIO_START
 from gpuconsole.sim.scenario import Scenario, ScenarioError, build, load_scenario
 
-DEFAULT = "default"
-"""The fixture of a bare `gpuconsole`."""
-FOLDERS = ("scenarios", "drills", "clusters")
 START: Time = parse_time(SCENARIO_START)
 """When a simulation of plain manifests begins: a Monday morning, the same each time."""
 ENGINE = "Kueue 0.19"
@@ -54,45 +51,34 @@ def open_simulation(request: Request) -> Opened:
         raise NotSupportedError("--live: this version simulates only; open manifests or a saved Snapshot instead")
     if request.snapshot is not None:
         return _from_snapshot(request.snapshot, request.seed or 0)
-    scenario, loaded = read(request)
+    scenario, loaded = _read(resolve(request.files or (DEFAULT,)), request.admit_all_namespaces)
+    if request.nodes is not None:
+        scenario = _with_nodes(scenario, request.nodes)
     return _opened(build(scenario, seed=request.seed, gpus_per_node=request.gpus_per_node), scenario, loaded, request)
 
 
-def resolve(files: Sequence[str]) -> list[str]:
-    """Replace names of bundled fixtures by their paths; what exists as a path is that. Raises UsageError."""
-    resolved = []
-    for file in files:
-        bundled = None if file == "-" or Path(file).exists() else fixtures().get(file)
-        if bundled is None and file != "-" and not Path(file).exists():
-            raise UsageError(
-                f"{file}: there is no such file, folder or bundled fixture ({', '.join(sorted(fixtures()))})"
-            )
-        resolved.append(file if bundled is None else str(bundled))
-    return resolved
+def read_scenario(files: Sequence[str], *, admit_all_namespaces: bool = False) -> Scenario:
+    """Read files as one scenario; manifests alone are one without steps. Raises FindingsError."""
+    scenario, _ = _read(files, admit_all_namespaces)
+    return scenario
 
 
-def fixtures() -> dict[str, Path]:
-    """Name → path of every bundled fixture."""
-    root = assets.folder("fixtures")
-    return {path.stem: path for folder in FOLDERS for path in sorted((root / folder).glob("*.yaml"))}
-
-
-def read(request: Request) -> tuple[Scenario, Loaded]:
-    """Read the files; manifests alone are a scenario without steps. Raises FindingsError for errors in them."""
-    files = resolve(request.files or (DEFAULT,))
-    loaded = _loaded(files, admit_all_namespaces=request.admit_all_namespaces)
+def _read(files: Sequence[str], admit_all_namespaces: bool) -> tuple[Scenario, Loaded]:
+    loaded = _loaded(files, admit_all_namespaces=admit_all_namespaces)
     folder = next((Path(file).parent for file in files if file != "-"), None)
     try:
-        scenario = load_scenario(loaded.scenario, ", ".join(files), objects=loaded.objects, folder=folder)
+        return load_scenario(loaded.scenario, ", ".join(files), objects=loaded.objects, folder=folder), loaded
     except ScenarioError as error:
         raise FindingsError(str(error)) from error
-    if request.nodes is not None:
-        nodes = [thing for thing in _loaded([str(request.nodes)]).objects if isinstance(thing, Node)]
-        if not nodes:
-            raise SourceError(str(request.nodes), "it has no Node")
-        others = (thing for thing in scenario.objects if not isinstance(thing, Node))
-        scenario = replace(scenario, objects=(*others, *nodes))
-    return scenario, loaded
+
+
+def _with_nodes(scenario: Scenario, file: Path) -> Scenario:
+    """The scenario on the nodes of a file, instead of its own."""
+    nodes = [thing for thing in _loaded([str(file)]).objects if isinstance(thing, Node)]
+    if not nodes:
+        raise SourceError(str(file), "it has no Node")
+    others = (thing for thing in scenario.objects if not isinstance(thing, Node))
+    return replace(scenario, objects=(*others, *nodes))
 
 
 def _loaded(files: Sequence[str], *, admit_all_namespaces: bool = False) -> Loaded:
@@ -106,7 +92,7 @@ def _loaded(files: Sequence[str], *, admit_all_namespaces: bool = False) -> Load
 
 def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request: Request) -> Opened:
     warnings = sum(finding.severity is Severity.WARNING for finding in loaded.findings)
-    names = " ".join(request.files)
+    names = " ".join(request.files) or DEFAULT
     notices = (f"{counted(warnings, 'warning')}; gpuconsole validate {names} shows them",) if warnings else ()
     source = scenario.name or ", ".join(Path(file).name for file in request.files) or DEFAULT
     return Opened(simulation=simulation, about=_about(simulation, source), notices=notices)

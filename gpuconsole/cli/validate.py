@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import click
 import msgspec
 
+from gpuconsole.cli.bundled import resolve
 from gpuconsole.cli.tables import counted
 from gpuconsole.model.manifests import Finding, Loaded, Severity, load
 from gpuconsole.model.text import clean
@@ -19,9 +20,10 @@ from gpuconsole.model.text import clean
 def command(files: tuple[str, ...], strict: bool, output: str) -> int:
     """Check manifests.
 
-    FILES are YAML, JSON, text with YAML blocks, or folders; - is stdin. The exit status is 1 if there are errors.
+    FILES are YAML, JSON, text with YAML blocks, folders, or names of bundled fixtures; - is stdin. The exit status is 1
+    if there are errors.
     """
-    loaded = load(files, strict=strict, stdin=sys.stdin.read() if "-" in files else None)
+    loaded = load(resolve(files), strict=strict, stdin=sys.stdin.read() if "-" in files else None)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(_as_json(loaded)), indent=2).decode())
     else:

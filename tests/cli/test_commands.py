@@ -7,7 +7,7 @@ import pytest
 
 from gpuconsole import __version__
 from gpuconsole.cli import _status
-from gpuconsole.cli.sources import fixtures
+from gpuconsole.cli.bundled import fixtures
 
 QUEUES = """
 apiVersion: kueue.x-k8s.io/v1beta2
@@ -107,6 +107,7 @@ def test_the_help_names_every_command_and_the_log(gpuconsole: Line, tmp_path: Pa
         pytest.param(["fly"], "No such command 'fly'.", id="an unknown command"),
         pytest.param(["simulate", "--until", "soon"], "'soon' is no duration; write it as 90s", id="a wrong duration"),
         pytest.param(["simulate", "nowhere.yaml"], "nowhere.yaml: there is no such file, folder or", id="no file"),
+        pytest.param(["validate", "nowhere.yaml"], "nowhere.yaml: there is no such file, folder or", id="no manifest"),
         pytest.param(["simulate", "--live"], "--live: this version simulates only", id="a live cluster"),
         pytest.param(["simulate", "--live", "x"], "name FILES, --live or --snapshot, not several", id="two sources"),
         pytest.param(["run"], "the console needs a terminal", id="a console without a terminal"),
@@ -271,5 +272,5 @@ def test_keys_for_programs_is_the_whole_registry(gpuconsole: Line) -> None:
 
 @pytest.mark.parametrize("name", fixtures())
 def test_every_bundled_fixture_is_valid(gpuconsole: Line, name: str) -> None:
-    result = gpuconsole("validate", fixtures()[name])
+    result = gpuconsole("validate", name)
     assert result.status == 0, result.out

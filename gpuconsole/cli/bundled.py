@@ -1,0 +1,30 @@
+"""Bundled fixtures by name: `simulate three-nodes` needs no path."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuconsole import assets
+from gpuconsole.errors import UsageError
+
+DEFAULT = "default"
+"""The fixture of a bare `gpuconsole`."""
+FOLDERS = ("scenarios", "drills", "clusters")
+
+
+def resolve(files: Sequence[str]) -> list[str]:
+    """Replace names of bundled fixtures by their paths; what exists as a path is that. Raises UsageError."""
+    resolved = []
+    for file in files:
+        bundled = None if file == "-" or Path(file).exists() else fixtures().get(file)
+        if bundled is None and file != "-" and not Path(file).exists():
+            raise UsageError(
+                f"{file}: there is no such file, folder or bundled fixture ({', '.join(sorted(fixtures()))})"
+            )
+        resolved.append(file if bundled is None else str(bundled))
+    return resolved
+
+
+def fixtures() -> dict[str, Path]:
+    """Name → path of every bundled fixture."""
+    root = assets.folder("fixtures")
+    return {path.stem: path for folder in FOLDERS for path in sorted((root / folder).glob("*.yaml"))}
