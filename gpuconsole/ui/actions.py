@@ -197,7 +197,7 @@ ACTIONS: tuple[Action, ...] = (
     _view("whatif", "7", "what-if", "Try changes in a fork of this cluster.", "sim", "whatif", "what-if"),
     Action(
         id="view.submit",
-        keys=("8", "n"),
+        keys=("n", "8"),
         label="submit",
         help="Submit a job from a template.",
         scope=Scope.VIEWS,
@@ -493,13 +493,6 @@ ACTIONS: tuple[Action, ...] = (
         help="Choose the resource that the bars show.",
         scope=Scope.QUEUE,
     ),
-    Action(
-        id="queue.ledger",
-        keys=("b",),
-        label="ledger",
-        help="Show who borrows from whom.",
-        scope=Scope.QUEUE,
-    ),
     # Nodes
     Action(id="node.cordon", keys=("c",), label="cordon", help="Cordon the node.", scope=Scope.NODE, changes=True),
     Action(
@@ -532,6 +525,20 @@ ACTIONS: tuple[Action, ...] = (
         changes=True,
     ),
     Action(
+        id="node.left",
+        keys=("left", "h"),
+        label="left",
+        help="Move to the node on the left in the map.",
+        scope=Scope.NODE,
+    ),
+    Action(
+        id="node.right",
+        keys=("right", "l"),
+        label="right",
+        help="Move to the node on the right in the map.",
+        scope=Scope.NODE,
+    ),
+    Action(
         id="node.layout",
         keys=("M",),
         label="map or list",
@@ -562,6 +569,14 @@ ACTIONS: tuple[Action, ...] = (
         keys=("enter",),
         label="run",
         help="Run the fork and the original to the horizon, and compare.",
+        scope=Scope.WHAT_IF,
+        footer=True,
+    ),
+    Action(
+        id="whatif.horizon",
+        keys=("H",),
+        label="horizon",
+        help="Set how far the fork looks ahead.",
         scope=Scope.WHAT_IF,
         footer=True,
     ),

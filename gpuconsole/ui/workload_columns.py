@@ -1,11 +1,13 @@
 """The columns of the workloads table."""
 
+from collections.abc import Callable
+
 from gpuconsole.model.clock import Time
 from gpuconsole.model.workloads import Phase
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import GLYPHS, Cell
-from gpuconsole.ui.workload_rows import LAST, ORDER, WorkloadRow, WorkloadRows
+from gpuconsole.ui.workload_rows import LAST, ORDER, Listing, WorkloadRow
 
 PHASES: dict[Phase, tuple[str, str]] = {
     Phase.PENDING: (GLYPHS["pending"], "pending"),
@@ -24,19 +26,19 @@ def phase_cell(phase: Phase) -> Cell:
     return ((f"{glyph} {phase}", role),)
 
 
-def columns(table: WorkloadRows) -> tuple[Column[WorkloadRow], ...]:
-    """The columns; what depends on the other workloads and on the time is read from `table` while drawing."""
+def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
+    """The columns; what depends on other workloads and on the time is read from the newest listing while drawing."""
 
     def place(row: WorkloadRow) -> Cell:
-        found = table.place(row)
+        found = newest().place(row)
         return str(found) if found != LAST else ""
 
     def borrowed(row: WorkloadRow) -> Cell:
-        count = table.borrowed.get(row.key, 0)
+        count = newest().borrowed.get(row.key, 0)
         return ((f"{GLYPHS['borrowed']}{count}", "borrowed"),) if count else ""
 
     def now() -> Time:
-        return table.snapshot.time
+        return newest().time
 
     def waited(row: WorkloadRow) -> int:
         return now() - row.since if row.phase is Phase.PENDING else 0
@@ -48,7 +50,7 @@ def columns(table: WorkloadRows) -> tuple[Column[WorkloadRow], ...]:
             lambda row: phase_cell(row.phase),
             id="status",
             width=10,
-            sort=lambda row: (ORDER.index(row.phase), table.place(row)),
+            sort=lambda row: (ORDER.index(row.phase), newest().place(row)),
         ),
         Column(
             "REASON", lambda row: ((row.reason, "dim"),), id="reason", width=12, flex=1, sort=lambda row: row.reason
@@ -59,7 +61,7 @@ def columns(table: WorkloadRows) -> tuple[Column[WorkloadRow], ...]:
             id="position",
             width=4,
             align="right",
-            sort=table.place,
+            sort=lambda row: newest().place(row),
         ),
         Column(
             "PRIO",
@@ -87,7 +89,7 @@ def columns(table: WorkloadRows) -> tuple[Column[WorkloadRow], ...]:
             id="borrowed",
             width=4,
             align="right",
-            sort=lambda row: table.borrowed.get(row.key, 0),
+            sort=lambda row: newest().borrowed.get(row.key, 0),
             down=True,
             rank=2,
         ),

@@ -10,7 +10,7 @@ from gpuconsole.insight.demand import held_gpus, waiting_since, wanted_gpus
 from gpuconsole.insight.positions import positions
 from gpuconsole.insight.reasons import Code, code_of
 from gpuconsole.model.clock import Time
-from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.snapshot import Snapshot, View
 from gpuconsole.model.workloads import Phase, Workload, phase
 
 ORDER = (
@@ -107,39 +107,45 @@ def _reason(workload: Workload, word: Phase) -> str:
             assert_never(word)
 
 
-class WorkloadRows:
-    """The rows of the newest Snapshot in the useful order. Mutates; only workloads that changed are summed up anew."""
+class Listing(Struct, frozen=True):
+    """All rows in the useful order, and what changes with the others: places and borrowed GPUs."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, WorkloadRow] = {}
-        self.snapshot: Snapshot = EMPTY
-        self.positions: Mapping[str, int] = {}
-        self.borrowed: Mapping[str, int] = {}
-
-    def update(self, snapshot: Snapshot, namespaces: frozenset[str] = frozenset()) -> Sequence[WorkloadRow]:
-        """All workloads (of these namespaces, if any are named): pending ones first, by their position."""
-        if snapshot.workloads is not self.snapshot.workloads:
-            known = self._known
-            self._known = {}
-            for workload in snapshot.workloads.all():
-                row = known.get(workload.key)
-                self._known[workload.key] = row if row is not None and row.workload is workload else make_row(workload)
-        self.snapshot = snapshot
-        self.positions = positions(snapshot)
-        self.borrowed = borrowed_gpus(snapshot)
-        rows: Iterable[WorkloadRow] = self._known.values()
-        if namespaces:
-            rows = (row for row in rows if row.workload.namespace in namespaces)
-        return sorted(rows, key=self._place)
+    rows: Sequence[WorkloadRow] = ()
+    positions: Mapping[str, int] = {}
+    borrowed: Mapping[str, int] = {}
+    time: Time = 0
 
     def place(self, row: WorkloadRow) -> int:
         """Its place in its ClusterQueue, from 1; LAST where it has none."""
         return self.positions.get(row.key, LAST)
 
-    def _place(self, row: WorkloadRow) -> tuple[int, int, int]:
-        if row.phase is Phase.PENDING:
-            return 0, self.place(row), row.since
-        return _RANK[row.phase], -row.since, 0
+
+class WorkloadRows:
+    """Makes listings of Snapshots. Mutates; sums up only workloads that changed. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, WorkloadRow] = {}
+        self._view: View[Workload] | None = None
+
+    def update(self, snapshot: Snapshot, namespaces: frozenset[str] = frozenset()) -> Listing:
+        """All workloads (of these namespaces, if any are named): pending ones first, by their position."""
+        if snapshot.workloads is not self._view:
+            known, self._known = self._known, {}
+            for workload in snapshot.workloads.all():
+                row = known.get(workload.key)
+                self._known[workload.key] = row if row is not None and row.workload is workload else make_row(workload)
+            self._view = snapshot.workloads
+        places = positions(snapshot)
+
+        def order(row: WorkloadRow) -> tuple[int, int, int]:
+            if row.phase is Phase.PENDING:
+                return 0, places.get(row.key, LAST), row.since
+            return _RANK[row.phase], -row.since, 0
+
+        rows: Iterable[WorkloadRow] = self._known.values()
+        if namespaces:
+            rows = (row for row in rows if row.workload.namespace in namespaces)
+        return Listing(sorted(rows, key=order), places, borrowed_gpus(snapshot), snapshot.time)
 
 
 LAST = 1 << 60

@@ -76,7 +76,7 @@ async def test_only_visible_lines_are_drawn_and_the_cursor_walks_by_nodes_and_li
         gpu_map.focus()
         gpu_map.show(rows)
         await pilot.pause()
-        assert lines(app)[0].rstrip() == "   ".join(f"node-{number:04} ○○○○○○○○" for number in range(3))
+        assert lines(app)[0].rstrip() == "▌node-0000 ○○○○○○○○   node-0001 ○○○○○○○○   node-0002 ○○○○○○○○"
         assert len(gpu_map._strips) <= 26
         gpu_map.move(1, 0)
         gpu_map.move(0, 1)

@@ -235,12 +235,10 @@ def snapshot_of(objects: Iterable[Object], lines: Sequence[Happened] = ()) -> Sn
 
 
 def recorded(objects: Iterable[Object], lines: Sequence[Happened] = ()) -> Console:
-    """A console that plays a recording of these objects; one tick shows them all."""
-    events: list[Event] = [Applied(NOW, thing) for thing in objects]
+    """A console that plays a recording of these objects up to NOW, and stays there until it is ticked."""
+    events: list[Event] = [*sorted(lines, key=lambda row: row.time), *(Applied(NOW, thing) for thing in objects)]
     console = Console(
-        RecordedBackend([*sorted(lines, key=lambda row: row.time), *events], paused=False, speed=10_000),
-        about=Status(mode=Mode.REPLAY, source="test", engine="Kueue 0.19"),
+        RecordedBackend(events, speed=60.0), about=Status(mode=Mode.REPLAY, source="test", engine="Kueue 0.19")
     )
-    for _ in range(8):
-        console.tick(1.0)
+    console.tick((NOW - events[0].time) / 60e6)
     return console

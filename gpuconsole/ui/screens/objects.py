@@ -51,9 +51,13 @@ class ObjectScreen(ConsoleScreen):
         lines = (f"{name_all(names)} and what it owns will be gone.", "This cannot be taken back.")
         return Question(f"Delete {name_all(names)}?", lines, yes="Delete", word="delete")
 
+    def describe(self, subject: Subject) -> None:
+        """Describe an object in plain lines, on a screen of its own."""
+        self.app.push_screen(describe_screen(*subject))
+
     def _describe(self) -> None:
         if (subject := self.subject()) is not None:
-            self.app.push_screen(describe_screen(*subject))
+            self.describe(subject)
 
     def _yaml(self) -> None:
         if (subject := self.subject()) is not None:

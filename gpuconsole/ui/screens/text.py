@@ -20,7 +20,7 @@ class TextScreen(ConsoleScreen):
     AUTO_FOCUS = "TextPane"
 
     def __init__(self, name: str, source: Source, *, wrap: bool = True, copied: str = "") -> None:
-        """`name` stands in the trail, `copied` is what `y` copies."""
+        """`name` stands in the trail, `copied` is what `y y` copies."""
         super().__init__()
         self._trail = name
         self._source = source
@@ -54,7 +54,7 @@ class TextScreen(ConsoleScreen):
             "table.page-down": pane.scroll_page_down,
             "table.page-up": pane.scroll_page_up,
         }
-        return {**offered, "object.yaml": self._copy} if self._copied else offered
+        return {**offered, "object.copy-name": self._copy} if self._copied else offered
 
     def _copy(self) -> None:
         self.app.copy_to_clipboard(self._copied)

@@ -6,16 +6,20 @@ from textual.screen import Screen
 
 from gpuconsole.ui.screens.dashboard import DashboardScreen
 from gpuconsole.ui.screens.later import later
+from gpuconsole.ui.screens.nodes import NodesScreen
+from gpuconsole.ui.screens.preemptions import PreemptionsScreen
 from gpuconsole.ui.screens.queues import QueuesScreen
+from gpuconsole.ui.screens.whatif import WhatIfScreen
+from gpuconsole.ui.screens.workloads import WorkloadsScreen
 
 VIEWS: dict[str, Callable[[], Screen[None]]] = {
     "dashboard": DashboardScreen,
     "queues": QueuesScreen,
-    "workloads": later("workloads", "Workloads"),
-    "nodes": later("nodes", "Nodes"),
+    "workloads": WorkloadsScreen,
+    "nodes": NodesScreen,
     "topology": later("topology", "Topology"),
-    "preemptions": later("preemptions", "Preemptions"),
-    "whatif": later("whatif", "What-if"),
+    "preemptions": PreemptionsScreen,
+    "whatif": WhatIfScreen,
     "submit": later("submit", "Submit"),
     "cost": later("cost", "Cost"),
     "history": later("history", "History"),

@@ -31,7 +31,7 @@ from gpuconsole.ui.widgets.painter import RoleStyles, StatusLine
 
 SERIES = 8
 MAX_NAME = 24
-GAP = 3
+GAP = 2
 GLYPHS = {
     GpuState.OWN: "▣",
     GpuState.BORROWED: paint.GLYPHS["borrowed"],
@@ -182,7 +182,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
     def _arrange(self) -> None:
         cells = max((len(row.cells) for row in self._rows), default=0)
         self._name_width = min(MAX_NAME, max((cell_len(clean(row.node)) for row in self._rows), default=8))
-        self._block = self._name_width + 1 + cells + GAP
+        self._block = self._name_width + 2 + cells + GAP
         width = self.scrollable_content_region.width
         self._columns = max(1, (width + GAP) // self._block)
         lines = -(-len(self._rows) // self._columns)
@@ -214,12 +214,14 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
 
     def _node(self, row: GpuRow, base: Style, at_cursor: bool) -> list[Segment]:
         role = "cursor" if at_cursor else self._name_role(row)
-        name = set_cell_size(clean(row.node), self._name_width)
+        # Cursor and mark have a sign of their own, for terminals without colours.
+        sign = "▌" if at_cursor else "*" if row.node in self._marked else " "
+        name = sign + set_cell_size(clean(row.node), self._name_width)
         segments = [Segment(name, self._style(role, base)), Segment(" ", base)]
         looks = [self._look.cell(cell) for cell in row.cells]
         for cell_role, run in groupby(looks, key=lambda look: look[1]):
             segments.append(Segment("".join(glyph for glyph, _ in run), self._style(cell_role, base)))
-        blank = self._block - self._name_width - 1 - len(looks)
+        blank = self._block - self._name_width - 2 - len(looks)
         segments.append(Segment(" " * blank, base))
         return segments
 

@@ -1,0 +1,131 @@
+"""The changes that a what-if tries, each in words and as Commands; made from what is under a cursor."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.model.commands import (
+    Command,
+    Cordon,
+    Drain,
+    FailNode,
+    Requeue,
+    SetActive,
+    SetPriority,
+    SetQuota,
+    SetStopPolicy,
+    Submit,
+)
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import ClusterQueue, Quota, StopPolicy
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Job, JobPhase, RequeueState, Workload
+from gpuconsole.ui import format as fmt
+
+
+class Change(Struct, frozen=True):
+    """One thing to try."""
+
+    words: str
+    commands: tuple[Command, ...]
+
+
+def submit(objects: Sequence[Object], what: str) -> Change:
+    """Submit these objects into the fork."""
+    return Change(f"submit {what}", (Submit(tuple(objects)),))
+
+
+def copy(snapshot: Snapshot, workload: Workload) -> Change:
+    """Submit the same once more, under another name."""
+    name = free_name(snapshot, workload)
+    job = snapshot.jobs.get(workload.owner)
+    what = f"{workload.namespace}/{name}, {wanted_gpus(workload)} GPUs, prio {workload.priority}"
+    if job is not None:
+        return submit([again(job, name)], what)
+    twin = replace(
+        workload,
+        name=name,
+        uid="",
+        created=snapshot.time,
+        owner="",
+        job_uid="",
+        active=True,
+        conditions=(),
+        admission=None,
+        requeue=RequeueState(),
+        reclaimable={},
+        checks=(),
+        evictions=0,
+        parked=False,
+        past_execution=0,
+        unhealthy_nodes=(),
+    )
+    return submit([twin], what)
+
+
+def again(job: Job, name: str) -> Job:
+    """A job like this one that has not begun."""
+    return replace(
+        job,
+        name=name,
+        uid="",
+        created=0,
+        suspended=bool(job.queue),
+        phase=JobPhase.SUSPENDED if job.queue else JobPhase.PENDING,
+        started=0,
+        finished=0,
+        done=0,
+        failures=0,
+    )
+
+
+def free_name(snapshot: Snapshot, workload: Workload) -> str:
+    """A name beside that of the workload's job (or its own) that nothing has yet."""
+    kind, _, rest = workload.owner.partition("/")
+    base = (rest.rpartition("/")[2] or workload.name)[:50]
+    number = 2
+    while _is_taken(snapshot, kind, workload.namespace, f"{base}-copy{number}"):
+        number += 1
+    return f"{base}-copy{number}"
+
+
+def _is_taken(snapshot: Snapshot, kind: str, namespace: str, name: str) -> bool:
+    return f"{namespace}/{name}" in snapshot.workloads or f"{kind}/{namespace}/{name}" in snapshot.jobs
+
+
+def stop(workload: Workload) -> Change:
+    return Change(f"stop {workload.key}", (SetActive(workload.key, False),))
+
+
+def requeue(workload: Workload) -> Change:
+    return Change(f"requeue {workload.key}", (Requeue(workload.key),))
+
+
+def priority(workload: Workload, value: int) -> Change:
+    return Change(f"{workload.key} priority {workload.priority} → {value}", (SetPriority(workload.key, value),))
+
+
+def lose(node: str) -> Change:
+    return Change(f"lose node {node}", (FailNode(node),))
+
+
+def drain(node: str) -> Change:
+    return Change(f"drain node {node}", (Drain(node),))
+
+
+def cordon(node: str) -> Change:
+    return Change(f"cordon node {node}", (Cordon(node, True),))
+
+
+def hold(queue: str) -> Change:
+    return Change(f"hold queue {queue}", (SetStopPolicy(queue, StopPolicy.HOLD),))
+
+
+def quota(queue: ClusterQueue, flavor: str, resource: str, nominal: int) -> Change:
+    """Another nominal quota; the limits stay."""
+    old = queue.quotas().get((flavor, resource), Quota())
+    words = f"{queue.name} {flavor} {fmt.resource(resource)} {fmt.amount(resource, old.nominal)}"
+    command = SetQuota(queue.name, flavor, resource, nominal, old.borrowing_limit, old.lending_limit)
+    return Change(f"{words} → {fmt.amount(resource, nominal)}", (command,))

@@ -1,0 +1,90 @@
+"""The columns of the history of preemptions: victim ← preemptor, the rule in words, what it lost."""
+
+from collections.abc import Sequence
+
+from gpuconsole.insight.preemptions import PreemptionRow
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.paint import GLYPHS, Cell
+
+LONGEST = 6
+"""Links of a chain that are followed."""
+
+
+def key_of(row: PreemptionRow) -> str:
+    """What tells preemptions apart."""
+    return f"{row.time} {row.victim} {row.by}"
+
+
+def chain(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> list[str]:
+    """The victim, its preemptor, who preempted that one later, and so on; a name comes twice only where it closes."""
+    names = [row.victim, row.by]
+    after = row.time
+    while names[-1] and len(names) <= LONGEST and names[-1] not in names[:-1]:
+        later = [other for other in rows if other.victim == names[-1] and other.time >= after]
+        if not later:
+            break
+        next_one = min(later, key=lambda other: other.time)
+        names.append(next_one.by)
+        after = next_one.time
+    return [name for name in names if name]
+
+
+def _priorities(row: PreemptionRow) -> str:
+    return f"{_short(row.priority)} ← {_short(row.by_priority)}"
+
+
+def _short(priority: int) -> str:
+    return f"{priority / 1000:g}k" if abs(priority) >= 10_000 and priority % 100 == 0 else str(priority)
+
+
+def _nth(row: PreemptionRow) -> Cell:
+    return ((f"⟲{row.nth}", "fault" if row.thrash else "dim"),) if row.nth > 1 else ""
+
+
+PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
+    Column("WHEN", lambda row: fmt.clock(row.time), id="age", width=8, sort=lambda row: row.time, down=True),
+    Column(
+        "VICTIM",
+        lambda row: ((f"{GLYPHS['victim']} ", "victim"), (row.victim, "")),
+        id="name",
+        width=17,
+        flex=2,
+        sort=lambda row: row.victim,
+    ),
+    Column("GPU", lambda row: str(row.gpus), id="usage", width=4, align="right", sort=lambda row: row.gpus, down=True),
+    Column("← BY", lambda row: f"← {row.by}", id="by", width=16, flex=2, sort=lambda row: row.by),
+    Column("RULE", lambda row: row.rule, id="status", width=13, flex=1, sort=lambda row: row.rule),
+    Column("PRIO", _priorities, id="priority", width=11, sort=lambda row: row.priority, rank=1),
+    Column(
+        "LOST",
+        lambda row: f"{row.lost_gpu_hours:.1f}h",
+        id="lost",
+        width=6,
+        align="right",
+        sort=lambda row: row.lost_gpu_hours,
+        down=True,
+    ),
+    Column(
+        "COST",
+        lambda row: fmt.money(row.cost),
+        id="cost",
+        width=9,
+        align="right",
+        sort=lambda row: row.cost,
+        down=True,
+        rank=2,
+    ),
+    Column(
+        "TOOK",
+        lambda row: fmt.age(row.latency) if row.latency is not None else "…",
+        id="took",
+        width=5,
+        align="right",
+        sort=lambda row: row.latency or 0,
+        down=True,
+        rank=2,
+    ),
+    Column("", _nth, id="times", width=3, sort=lambda row: row.nth, down=True),
+)
+"""LOST is in GPU-hours, TOOK is from the choice of the victim until it was gone."""

@@ -1,0 +1,110 @@
+"""What can be done with nodes, wherever they are shown: cordon, uncordon, drain, fail, restore."""
+
+from collections.abc import Sequence
+
+from gpuconsole.insight.demand import unsaved_work
+from gpuconsole.model.commands import Cordon, Drain, FailNode, RestoreNode
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.actions import Action
+from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.screens.base import Handlers
+from gpuconsole.ui.screens.objects import ObjectScreen, name_all
+from gpuconsole.ui.widgets.confirm import Question
+
+MOST_VICTIMS = 8
+"""So many victims of a drain are named."""
+
+
+class NodeScreen(ObjectScreen):
+    """A screen with nodes under its cursor, and what can be done with them."""
+
+    def targets(self) -> list[str]:
+        """Names of the nodes that an action is meant for."""
+        return [subject.key for subject in self.subjects() if subject.key in self.snapshot.nodes]
+
+    def handlers(self) -> Handlers:
+        if not self.targets():
+            return super().handlers()
+        return {
+            **super().handlers(),
+            "node.cordon": lambda: self._cordon(True),
+            "node.uncordon": lambda: self._cordon(False),
+            "node.drain": self._drain,
+            "node.fail": self._fail,
+            "node.restore": self._restore,
+        }
+
+    def refusal(self, action: Action) -> str:
+        return super().refusal(action) or self._senseless(action)
+
+    def _senseless(self, action: Action) -> str:
+        nodes = [self.snapshot.nodes[name] for name in self.targets()]
+        if not nodes:
+            return ""
+        match action.id:
+            case "node.cordon" if all(node.unschedulable for node in nodes):
+                return "it is cordoned already"
+            case "node.uncordon" if not any(node.unschedulable for node in nodes):
+                return "it is not cordoned"
+            case "node.restore" if all(node.ready for node in nodes):
+                return "it did not fail"
+            case "node.fail" if not any(node.ready for node in nodes):
+                return "it has failed already"
+        return ""
+
+    def question(self, action: Action) -> Question | None:
+        names = name_all(self.targets())
+        match action.id:
+            case "node.drain":
+                lines = ("No new pod starts there, and these are evicted:", *self._victims())
+                return Question(f"Drain {names}?", lines, yes="Drain")
+            case "node.fail":
+                lines = ("It stops answering: its pods fail, and their unsaved work is lost.", *self._victims())
+                return Question(f"Let {names} fail?", lines, yes="Fail it")
+            case _:
+                return super().question(action)
+
+    def _victims(self) -> tuple[Cell, ...]:
+        lines = victims(self.snapshot, self.targets())
+        if not lines:
+            return ((("○ ", "idle"), ("nobody: no pod runs there", "")),)
+        more = len(lines) - MOST_VICTIMS
+        return (*lines[:MOST_VICTIMS], *((f"… and {more} more",) if more > 0 else ()))
+
+    def _cordon(self, cordoned: bool) -> None:
+        names = self.targets()
+        said = f"{'Cordoning' if cordoned else 'Uncordoning'} {name_all(names)}"
+        self.send([Cordon(name, cordoned) for name in names], said)
+
+    def _drain(self) -> None:
+        names = self.targets()
+        self.send([Drain(name) for name in names], f"Draining {name_all(names)}")
+
+    def _fail(self) -> None:
+        names = [name for name in self.targets() if self.snapshot.nodes[name].ready]
+        self.send([FailNode(name) for name in names], f"{name_all(names)} fails")
+
+    def _restore(self) -> None:
+        names = [name for name in self.targets() if not self.snapshot.nodes[name].ready]
+        self.send([RestoreNode(name) for name in names], f"{name_all(names)} comes back")
+
+
+def victims(snapshot: Snapshot, nodes: Sequence[str]) -> list[Cell]:
+    """Who runs on these nodes, with the GPUs and the unsaved work that each would lose."""
+    names = frozenset(nodes)
+    held: dict[str, int] = {}
+    for pod in snapshot.pods.all():
+        if pod.node in names and not pod.done:
+            owner = pod.workload or pod.job or pod.key
+            held[owner] = held.get(owner, 0) + len(pod.gpus)
+    return [_victim(snapshot, owner, count) for owner, count in held.items()]
+
+
+def _victim(snapshot: Snapshot, owner: str, gpus: int) -> Cell:
+    workload = snapshot.workloads.get(owner)
+    loss = ""
+    if workload is not None:
+        lost = unsaved_work(workload, snapshot.jobs.get(workload.owner), snapshot.time)
+        loss = f"; ~{fmt.gpu_hours(lost / 1_000_000 * workload.gpus)} not saved"
+    return (("✖ ", "victim"), (owner, "strong"), (f"  {gpus} GPUs here{loss}", ""))

@@ -1,0 +1,211 @@
+"""The nodes with their GPUs: a map for the eye, a list for numbers, both with the same cursor, filter and marks."""
+
+from collections.abc import Sequence
+
+from textual import on
+from textual.app import ComposeResult
+
+from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.messages import FilterChanged
+from gpuconsole.ui.node_columns import NODES, health, mig
+from gpuconsole.ui.paint import GLYPHS, Cell, join
+from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.screens.base import Handler, Handlers
+from gpuconsole.ui.screens.node_actions import NodeScreen
+from gpuconsole.ui.screens.node_detail import NodeDetailScreen
+from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.widgets.gpumap import GpuMap, Legend
+from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.painter import StatusLine
+
+
+class NodesScreen(NodeScreen):
+    """All nodes, as a map or as a list."""
+
+    view = "nodes"
+    AUTO_FOCUS = "GpuMap"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: dict[str, GpuRow] = {}
+        self._background = Background(self, gpu_rows, self._show_rows)
+
+    def body(self) -> ComposeResult:
+        yield StatusLine(id="totals")
+        yield GpuMap()
+        yield Grid(NODES, key=lambda row: row.node, labels=self._labels, fault=_faulty, empty="No nodes.", id="list")
+        yield StatusLine(id="owners")
+        yield Legend()
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._list.display = False
+
+    @property
+    def _map(self) -> GpuMap:
+        return self.query_one(GpuMap)
+
+    @property
+    def _list(self) -> Grid[GpuRow]:
+        return self.query_one("#list", Grid)
+
+    @property
+    def grid(self) -> Grid[GpuRow]:
+        """The list, also while the map is shown: it keeps the order, the filter and the marks of both."""
+        return self._list
+
+    @property
+    def mapped(self) -> bool:
+        """True while the map is shown."""
+        return bool(self._map.display)
+
+    def _labels(self, row: GpuRow) -> dict[str, str]:
+        node = self.snapshot.nodes.get(row.node)
+        return dict(node.labels) if node is not None else {}
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._background.ask(snapshot)
+
+    def _show_rows(self, rows: tuple[GpuRow, ...]) -> None:
+        self._rows = {row.node: row for row in rows}
+        self._list.show(rows)
+        self.query_one("#totals", StatusLine).left = totals(rows)
+        self._follow_list()
+
+    def _follow_list(self) -> None:
+        """Let the map show what the list would: its rows in its order, with its marks."""
+        self._map.show(self._list.rows, frozenset(row.node for row in self._list.marked))
+        if self.mapped and not self._list.rows and self._rows:
+            self.query_one("#owners", StatusLine).left = f" No node passes the filter ({len(self._rows)} nodes)."
+        else:
+            self._show_owners()
+        self.query_one(Legend).show(self._map.look)
+
+    def _show_owners(self) -> None:
+        row = self._rows.get(self._key)
+        self.query_one("#owners", StatusLine).left = owners(row) if row is not None else ""
+
+    @property
+    def _key(self) -> str:
+        """The node under the cursor."""
+        if self.mapped:
+            return self._map.cursor_key
+        return self._list.current.node if self._list.current is not None else ""
+
+    def subject(self) -> Subject | None:
+        return Subject("nodes", self._key) if self._key else None
+
+    def subjects(self) -> list[Subject]:
+        marked = [row.node for row in self._list.marked]
+        return [Subject("nodes", name) for name in marked or [self._key] if name]
+
+    def handlers(self) -> Handlers:
+        offered = {
+            **super().handlers(),
+            "node.layout": self._change_layout,
+            "node.colour": self._change_colour,
+        }
+        if self._key:
+            offered["object.open"] = lambda: self.app.push_screen(NodeDetailScreen(self._key))
+        return offered
+
+    def _table_handlers(self) -> dict[str, Handler]:
+        offered = super()._table_handlers()
+        if not self.mapped:
+            return offered
+        # The list does the work, and the map follows it; only moving is the map's own.
+        return {id: self._then_follow(handler) for id, handler in offered.items() if id not in LIST_ONLY} | {
+            "node.left": lambda: self._map.move(-1, 0),
+            "node.right": lambda: self._map.move(1, 0),
+            "table.up": lambda: self._map.move(0, -1),
+            "table.down": lambda: self._map.move(0, 1),
+            "table.top": lambda: self._map.edge(-1),
+            "table.bottom": lambda: self._map.edge(1),
+            "table.page-up": lambda: self._map.page(-1),
+            "table.page-down": lambda: self._map.page(1),
+        }
+
+    def _then_follow(self, handler: Handler) -> Handler:
+        def run() -> None:
+            handler()
+            if self._list.current is not None:
+                self._map.select(self._list.current.node)
+            self._follow_list()
+
+        return run
+
+    def focus_body(self) -> None:
+        self.set_focus(self._map if self.mapped else self._list)
+
+    def _change_layout(self) -> None:
+        key = self._key
+        self._map.display = not self._map.display
+        self._list.display = not self._map.display
+        if self.mapped:
+            self._map.select(key)
+            self._follow_list()
+        else:
+            self._list.move_to_key(key)
+        self.focus_body()
+        self.refresh_frame()
+
+    def _change_colour(self) -> None:
+        self._map.colour = self._map.colour.next
+        self.query_one(Legend).show(self._map.look)
+        self.flash(f"Coloured by {self._map.colour}")
+
+    @on(GpuMap.Moved)
+    def _moved(self, message: GpuMap.Moved) -> None:
+        message.stop()
+        self._list.move_to_key(message.node)
+        self._show_owners()
+
+    @on(FilterChanged)
+    def _filtered(self) -> None:
+        # The base filters the list after this.
+        self.call_later(self._follow_list)
+
+    def picked(self, row: GpuRow | None) -> None:
+        if not self.mapped:
+            self._show_owners()
+
+
+LIST_ONLY = ("table.column-left", "table.column-right", "table.sort", "table.wide")
+"""Of the table's actions, those that need to see its columns."""
+
+
+def totals(rows: Sequence[GpuRow]) -> Cell:
+    """How many nodes and GPUs there are, and what is wrong with them."""
+    gpus = sum(row.gpus for row in rows)
+    used = sum(row.used for row in rows)
+    words: list[Cell] = [f" {fmt.number(len(rows))} nodes", f"{fmt.number(used)} of {fmt.number(gpus)} GPUs in use"]
+    slices: dict[str, list[int]] = {}
+    for row in rows:
+        for count in row.mig:
+            pair = slices.setdefault(count.profile, [0, 0])
+            pair[0] += count.used
+            pair[1] += count.total
+    words += [f"mig-{profile} {used}/{total}" for profile, (used, total) in sorted(slices.items())]
+    for role, word in ((GpuState.FAULT, "not ready"), (GpuState.HELD, "cordoned")):
+        nodes = sum(1 for row in rows if (not row.ready if role is GpuState.FAULT else row.ready and row.cordoned))
+        if nodes:
+            words.append(((f"{GLYPHS[role]} {nodes} {word}", str(role)),))
+    return join(words, " · ")
+
+
+def owners(row: GpuRow) -> Cell:
+    """Who owns the GPUs of a node, in one line."""
+    counts: dict[str, int] = {}
+    for cell in row.cells:
+        name = cell.workload or cell.pod
+        if name:
+            counts[name] = counts.get(name, 0) + 1
+    held = join([((name, "strong"), (f" {count}", "")) for name, count in counts.items()], "  ")
+    words = [((f" {row.node} ", "title"), (f"{row.gpu_type} ×{row.gpus}", "dim")), health(row), mig(row)]
+    return join([*words, held or "○ nobody"], "  ")
+
+
+def _faulty(row: GpuRow) -> bool:
+    return not row.ready or row.cordoned

@@ -1,0 +1,128 @@
+"""Asking for a change to try: which kind of change, then of what, then how far."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from textual import work
+
+from gpuconsole.model.manifests import Severity
+from gpuconsole.model.workloads import Workload
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui import plan
+from gpuconsole.ui.plan import Change
+from gpuconsole.ui.screens.base import ConsoleScreen
+from gpuconsole.ui.widgets.confirm import Field, Option, whole_number
+
+LARGEST = 1_000_000
+"""Bytes of a manifest that can be added."""
+
+
+class ChangeScreen(ConsoleScreen):
+    """A screen that gathers changes."""
+
+    def add(self, change: Change) -> None:
+        """Try this too."""
+        raise NotImplementedError
+
+    def ask_change(self) -> None:
+        options = (
+            Option("form", "submit a job from the form", "f", (("opens the submit form", "dim"),)),
+            Option("file", "submit a manifest", "y", (("a YAML file", "dim"),)),
+            Option("copy", "submit a workload once more", "c"),
+            Option("stop", "stop a workload", "s"),
+            Option("priority", "change a priority", "p"),
+            Option("quota", "change a quota", "q", refused="" if self.snapshot.cluster_queues else "no queues"),
+            Option("hold", "hold a queue", "h", refused="" if self.snapshot.cluster_queues else "no queues"),
+            Option("lose", "lose a node", "k", refused="" if self.snapshot.nodes else "no nodes"),
+            Option("drain", "drain a node", "d", refused="" if self.snapshot.nodes else "no nodes"),
+        )
+        self.choose("What to try", options, self._ask_more)
+
+    def _ask_more(self, kind: str) -> None:
+        match kind:
+            case "form":
+                self.console_app.go("submit")
+            case "file":
+                self.prompt(
+                    Field("YAML file to submit", lines=("Its objects are submitted into the fork.",)), self._read
+                )
+            case "copy":
+                self._ask_workload("Submit once more", lambda found: self.add(plan.copy(self.snapshot, found)))
+            case "stop":
+                self._ask_workload("Stop", lambda found: self.add(plan.stop(found)))
+            case "priority":
+                self._ask_workload("Change the priority of", self.ask_priority)
+            case "quota":
+                self._ask_name("Change the quota of", list(self.snapshot.cluster_queues), self.ask_quota)
+            case "hold":
+                self._ask_name("Hold", list(self.snapshot.cluster_queues), lambda name: self.add(plan.hold(name)))
+            case "lose":
+                self._ask_name("Lose", list(self.snapshot.nodes), lambda name: self.add(plan.lose(name)))
+            case "drain":
+                self._ask_name("Drain", list(self.snapshot.nodes), lambda name: self.add(plan.drain(name)))
+
+    def _ask_name(self, title: str, names: list[str], then: Callable[[str], object]) -> None:
+        self.choose(title, [Option(name, name) for name in names], then)
+
+    def _ask_workload(self, title: str, then: Callable[[Workload], object]) -> None:
+        def check(text: str) -> str:
+            return "" if self._find(text) is not None else "no workload has this name, or several have"
+
+        wanted = Field(title, lines=("Its name, with its namespace where several have it.",), check=check)
+        self.prompt(wanted, lambda text: self._found(text, then))
+
+    def _found(self, text: str, then: Callable[[Workload], object]) -> None:
+        workload = self._find(text)
+        if workload is not None:
+            then(workload)
+
+    def _find(self, text: str) -> Workload | None:
+        exact = self.snapshot.workloads.get(text)
+        if exact is not None:
+            return exact
+        same = [
+            workload
+            for workload in self.snapshot.workloads.all()
+            if text and text in (workload.name, workload.owner.rpartition("/")[2])
+        ]
+        return same[0] if len(same) == 1 else None
+
+    def ask_priority(self, workload: Workload) -> None:
+        """Ask for a priority to try."""
+        wanted = Field(f"Priority of {workload.key}", str(workload.priority), check=whole_number(-(2**31), 2**31 - 1))
+        self.prompt(wanted, lambda text: self.add(plan.priority(workload, int(text.replace(",", "")))))
+
+    def ask_quota(self, name: str) -> None:
+        """Ask for a nominal quota to try."""
+        queue = self.snapshot.cluster_queues.get(name)
+        if queue is None:
+            return
+        options = [
+            Option(f"{flavor} {resource}", f"{flavor} {fmt.resource(resource)}", detail=fmt.amount(resource, q.nominal))
+            for (flavor, resource), q in queue.quotas().items()
+        ]
+
+        def ask_amount(pair: str) -> None:
+            flavor, _, resource = pair.partition(" ")
+            nominal = queue.quotas()[flavor, resource].nominal
+            wanted = Field(f"Nominal quota of {name}, {pair}", str(nominal), check=whole_number(0, 2**62))
+            self.prompt(wanted, lambda text: self.add(plan.quota(queue, flavor, resource, int(text.replace(",", "")))))
+
+        self.choose(f"Quota of {name}", options, ask_amount)
+
+    @work(thread=True, group="manifest")
+    def _read(self, path: str) -> None:
+        try:
+            with Path(path).expanduser().open(encoding="utf-8") as file:
+                loaded = self.console.check(file.read(LARGEST))
+        except (OSError, UnicodeDecodeError) as error:
+            self.app.call_from_thread(self.flash, f"{path}: {error}", "error")
+            return
+        errors = [finding for finding in loaded.findings if finding.severity is Severity.ERROR]
+        if errors or not loaded.objects:
+            problem = f"line {errors[0].line}: {errors[0].problem}" if errors else "no objects in it"
+            self.app.call_from_thread(self.flash, f"{path}: {problem}", "error")
+        else:
+            self.app.call_from_thread(
+                self.add, plan.submit(loaded.objects, f"{Path(path).name}, {len(loaded.objects)}")
+            )

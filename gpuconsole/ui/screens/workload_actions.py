@@ -1,0 +1,142 @@
+"""What can be done with workloads, wherever they are listed: stop, resume, requeue, priority, move, what-if, copy."""
+
+from collections.abc import Iterable
+
+from gpuconsole.insight.demand import unsaved_work
+from gpuconsole.model.commands import MoveToQueue, Requeue, SetActive, SetPriority
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Phase, Workload, phase
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.actions import Action
+from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.screens.base import Handlers
+from gpuconsole.ui.screens.objects import ObjectScreen, Subject, name_all
+from gpuconsole.ui.widgets.confirm import Field, Option, Question, whole_number
+
+PRIORITIES = whole_number(-(2**31), 2**31 - 1)
+ENDED = (Phase.FINISHED, Phase.FAILED)
+
+
+class WorkloadScreen(ObjectScreen):
+    """A screen with workloads under its cursor."""
+
+    def targets(self) -> list[Workload]:
+        """The workloads that an action is meant for, as the newest Snapshot has them."""
+        found = (self.snapshot.workloads.get(subject.key) for subject in self.subjects())
+        return [workload for workload in found if workload is not None]
+
+    def workload_under_cursor(self) -> Workload | None:
+        subject = self.subject()
+        return self.snapshot.workloads.get(subject.key) if subject is not None else None
+
+    def handlers(self) -> Handlers:
+        if not self.targets():
+            return super().handlers()
+        return {
+            **super().handlers(),
+            "workload.stop": self._stop_or_resume,
+            "workload.resume": lambda: self._set_active(True),
+            "workload.requeue": self._requeue,
+            "workload.priority": self._ask_priority,
+            "workload.move": self._ask_queue,
+            "object.owner": self._describe_owner,
+        }
+
+    def refusal(self, action: Action) -> str:
+        return super().refusal(action) or refusal(action, self.targets())
+
+    def question(self, action: Action) -> Question | None:
+        names = name_all([workload.key for workload in self.targets()])
+        match action.id:
+            case "workload.stop":
+                if not self._any_active():
+                    return None
+                lines = ("It gives its quota back and waits until it is resumed.", *self._losses())
+                return Question(f"Stop {names}?", lines, yes="Stop")
+            case "workload.requeue":
+                lines = ("It is evicted and goes back to its queue.", *self._losses())
+                return Question(f"Requeue {names}?", lines, yes="Requeue")
+            case _:
+                return super().question(action)
+
+    def _losses(self) -> tuple[Cell, ...]:
+        return tuple(loss_line(self.snapshot, workload) for workload in self.targets() if workload.reserved)[:8]
+
+    def _any_active(self) -> bool:
+        return any(workload.active for workload in self.targets())
+
+    def _stop_or_resume(self) -> None:
+        self._set_active(not self._any_active())
+
+    def _set_active(self, active: bool) -> None:
+        targets = [workload for workload in self.targets() if workload.active != active]
+        said = f"{'Resuming' if active else 'Stopping'} {name_all([workload.key for workload in targets])}"
+        self.send([SetActive(workload.key, active) for workload in targets], said)
+
+    def _requeue(self) -> None:
+        targets = [workload for workload in self.targets() if workload.reserved]
+        self.send([Requeue(w.key) for w in targets], f"Requeueing {name_all([w.key for w in targets])}")
+
+    def _ask_priority(self) -> None:
+        targets = self.targets()
+        classes = [f"{c.name} {c.value}" for c in self.snapshot.workload_priority_classes.all()]
+        lines = (f"Classes: {', '.join(classes)}",) if classes else ()
+        title = f"Priority of {name_all([workload.key for workload in targets])}"
+        wanted = Field(title, str(targets[0].priority), lines, PRIORITIES)
+        self.prompt(wanted, lambda text: self._set_priority(targets, int(text.replace(",", "").replace("_", ""))))
+
+    def _set_priority(self, targets: Iterable[Workload], priority: int) -> None:
+        commands = [SetPriority(workload.key, priority) for workload in targets]
+        self.send(commands, f"Priority {priority} for {name_all([command.workload for command in commands])}")
+
+    def _ask_queue(self) -> None:
+        targets = self.targets()
+        first = targets[0]
+        options = [
+            Option(queue.name, queue.name, detail=((queue.cluster_queue, "dim"),), refused=_same(first, queue.name))
+            for queue in self.snapshot.local_queues.all()
+            if queue.namespace == first.namespace
+        ]
+        title = f"Move {name_all([workload.key for workload in targets])} to"
+        self.choose(title, options, lambda queue: self._move(targets, queue), chosen=first.queue)
+
+    def _move(self, targets: Iterable[Workload], queue: str) -> None:
+        commands = [MoveToQueue(workload.key, queue) for workload in targets]
+        self.send(commands, f"Moving {name_all([command.workload for command in commands])} to {queue}")
+
+    def _describe_owner(self) -> None:
+        workload = self.workload_under_cursor()
+        if workload is not None and workload.owner in self.snapshot.jobs:
+            self.describe(Subject("jobs", workload.owner))
+        else:
+            self.flash("It stands for itself: no job owns it", "warning")
+
+
+def _same(workload: Workload, queue: str) -> str:
+    return "it is there already" if workload.queue == queue else ""
+
+
+def loss_line(snapshot: Snapshot, workload: Workload) -> Cell:
+    """What an eviction of a running workload would lose now."""
+    lost = unsaved_work(workload, snapshot.jobs.get(workload.owner), snapshot.time)
+    hours = fmt.gpu_hours(lost / 1_000_000 * workload.gpus)
+    return (("✖ ", "victim"), (f"{workload.key} ", "strong"), (f"runs on {workload.gpus} GPUs; ~{hours} not saved", ""))
+
+
+def refusal(action: Action, targets: list[Workload]) -> str:
+    """Why an action on workloads makes no sense now."""
+    words = {phase(workload) for workload in targets}
+    match action.id:
+        case "workload.stop" | "workload.priority" if words and words <= set(ENDED):
+            return "it has ended"
+        case "workload.resume" if targets and all(workload.active for workload in targets):
+            return "it is not stopped"
+        case "workload.requeue" if targets and not any(workload.reserved for workload in targets):
+            return "it holds no quota"
+        case "workload.move" if any(workload.reserved for workload in targets):
+            return "only a pending workload can move; stop it first"
+        case "workload.move" if words and words <= set(ENDED):
+            return "it has ended"
+        case "workload.move" if len({workload.namespace for workload in targets}) > 1:
+            return "they are in several namespaces"
+    return ""

@@ -1,0 +1,194 @@
+"""One workload: why it waits or where it runs, what would help, its life, its pods and its events."""
+
+from typing import NamedTuple
+
+from textual.app import ComposeResult
+
+from gpuconsole.errors import ConsoleError
+from gpuconsole.insight.pending import Explanation, explain
+from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.timeline import Moment, timeline
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.events import Happened
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Phase, Workload
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.describing import events
+from gpuconsole.ui.paint import GLYPHS, Painted, painted
+from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.screens.base import Handlers
+from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.workload_actions import WorkloadScreen
+from gpuconsole.ui.widgets.notice import State, notice
+from gpuconsole.ui.widgets.painter import StatusLine
+from gpuconsole.ui.widgets.panes import Panes
+from gpuconsole.ui.widgets.textpane import BLANK, TextPane, field, heading, line
+from gpuconsole.ui.widgets.timeline import timeline_lines
+from gpuconsole.ui.workload_columns import phase_cell
+from gpuconsole.ui.workload_rows import make_row
+
+
+class Facts(NamedTuple):
+    """What the screen shows of a workload."""
+
+    workload: Workload
+    explanation: Explanation
+    pods: tuple[Pod, ...]
+    history: tuple[Happened, ...]
+    life: tuple[Moment, ...]
+    now: Time
+
+
+class WorkloadDetailScreen(WorkloadScreen):
+    """Everything about one workload; on a narrow screen `tab` turns the page."""
+
+    AUTO_FOCUS = "TextPane"
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self._key = key
+        self._background = Background(self, self._gather, self._tell, reads=True)
+
+    def crumb(self) -> str:
+        return self._key
+
+    def body(self) -> ComposeResult:
+        yield StatusLine(id="summary")
+        yield Panes(TextPane(id="why"), TextPane(id="pods"))
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._background.ask(snapshot)
+
+    def _gather(self, snapshot: Snapshot) -> Facts | None:
+        workload = snapshot.workloads.get(self._key)
+        if workload is None:
+            return None
+        pods = tuple(pod for pod in snapshot.pods.all() if pod.workload == self._key)
+        try:
+            history = self.console.history(self._key)
+        except ConsoleError:
+            # The header says why the history is not kept; the newest lines are here all the same.
+            history = tuple(row for row in snapshot.recent if self._key in (row.workload, row.by))
+        life = timeline(snapshot, self._key, history)
+        return Facts(workload, explain(snapshot, self._key), pods, history, life, snapshot.time)
+
+    def _tell(self, facts: Facts | None) -> None:
+        summary = self.query_one("#summary", StatusLine)
+        if facts is None:
+            summary.left = notice(State.EMPTY, f"{self._key} is gone. What was last known of it stays below.")
+            summary.right = ""
+            return
+        summary.left, summary.right = _title(facts), _state(facts)
+        self.query_one("#why", TextPane).show(why_lines(facts))
+        self.query_one("#pods", TextPane).show(pod_lines(facts))
+
+    def subject(self) -> Subject | None:
+        return Subject("workloads", self._key) if self._key in self.snapshot.workloads else None
+
+    def handlers(self) -> Handlers:
+        panes = self.query_one(Panes)
+        pane = panes.current
+        return {
+            **super().handlers(),
+            "app.next-pane": lambda: panes.step(1),
+            "app.previous-pane": lambda: panes.step(-1),
+            "table.down": pane.scroll_down,
+            "table.up": pane.scroll_up,
+            "table.top": pane.scroll_home,
+            "table.bottom": pane.scroll_end,
+            "table.page-down": pane.scroll_page_down,
+            "table.page-up": pane.scroll_page_up,
+        }
+
+
+def _title(facts: Facts) -> Painted:
+    workload = facts.workload
+    row = make_row(workload)
+    size = f"{row.gpus} GPUs in {row.pods} pod{'s' if row.pods != 1 else ''}"
+    rank = f"priority {workload.priority} {workload.priority_class}".rstrip()
+    return ((f" {workload.key} ", "title"), (f" {row.kind} · {size} · {rank}", ""))
+
+
+def _state(facts: Facts) -> Painted:
+    row = make_row(facts.workload)
+    since = f" {fmt.since(facts.now, row.since)}"
+    place = facts.explanation.position
+    words = ""
+    if row.phase is Phase.PENDING and place is not None:
+        words = f" · {place.in_cluster_queue} of {place.of_cluster_queue} in {place.cluster_queue}"
+    elif facts.workload.cluster_queue:
+        words = f" · {facts.workload.cluster_queue}"
+    return (*painted(phase_cell(row.phase)), (f"{since}{words} ", ""))
+
+
+def why_lines(facts: Facts) -> list[Painted]:
+    """Why it waits or that it runs, in plain words beside the scheduler's own, then its life."""
+    found = facts.explanation
+    lines = [heading("WHY"), line("  ", (found.headline, "strong"))]
+    if found.text:
+        age = f" {fmt.since(facts.now, found.since)} ago" if found.since else ""
+        lines.append(line((f"  {found.source} wrote{age}: ", "dim"), found.text))
+    lines += [line(f"    {text}") for text in found.lines]
+    if found.parked:
+        lines.append(line(("    parked: it is tried again when something in its cohort changes", "dim")))
+    if found.position is not None and found.position.gpus_ahead:
+        lines.append(line(f"    {found.position.gpus_ahead} GPUs are asked for by those before it"))
+    lines += _holders(found, facts.now)
+    if found.remedies:
+        lines += [BLANK, heading("WOULD UNBLOCK IT")]
+        lines += [line("  ", ("✓ ", "good") if r.works else ("✗ ", "fault"), r.text) for r in found.remedies]
+    if facts.workload.admission is not None and found.code is Code.NOT_WAITING:
+        lines += _admission(facts.workload)
+    return [*lines, BLANK, heading("TIMELINE"), *timeline_lines(facts.life)]
+
+
+def _holders(found: Explanation, now: Time) -> list[Painted]:
+    if not found.holders:
+        return []
+    lines = [BLANK, heading("WHO HOLDS IT")]
+    for holder in found.holders:
+        borrowed = f" {GLYPHS['borrowed']}{holder.borrowed}" if holder.borrowed else ""
+        ends = f", ends in ~{fmt.age(holder.ends - now)}" if holder.ends is not None and holder.ends > now else ""
+        about = f"({holder.queue}, priority {holder.priority}{ends})"
+        lines.append(
+            line(
+                "  ", (holder.workload, "strong"), f" {holder.gpus} GPUs", (borrowed, "borrowed"), (f"  {about}", "dim")
+            )
+        )
+    return lines
+
+
+def _admission(workload: Workload) -> list[Painted]:
+    lines = [BLANK, heading("ADMITTED")]
+    if workload.admission is not None:
+        for assignment in workload.admission.pod_sets:
+            amounts = [
+                f"{fmt.amount(resource, amount)} {fmt.resource(resource)} from {assignment.flavors.get(resource, '?')}"
+                for resource, amount in assignment.usage.items()
+            ]
+            lines.append(field(f"  {assignment.name} ×{assignment.count}", ", ".join(amounts), width=14))
+    return lines
+
+
+def pod_lines(facts: Facts) -> list[Painted]:
+    """Its pods and where they run, its conditions, its events."""
+    lines = [heading(f"PODS {len(facts.pods)}")]
+    if not facts.pods:
+        lines.append(line(("  none: pods are made when it is admitted", "dim")))
+    lines += [_pod(pod) for pod in sorted(facts.pods, key=lambda pod: (pod.pod_set, pod.index, pod.name))]
+    lines += [BLANK, heading("CONDITIONS")]
+    for condition in facts.workload.conditions:
+        mark = ("✓", "good") if condition.status else ("✗", "dim")
+        since = fmt.since(facts.now, condition.since)
+        reason = condition.reason if condition.reason != condition.type else ""
+        lines.append(line("  ", mark, f" {condition.type} {reason}", (f" {since} ago", "dim")))
+    return [*lines, *events(facts.history, facts.now)]
+
+
+def _pod(pod: Pod) -> Painted:
+    looks = {"Running": ("●", "running"), "Pending": ("◐", "pending"), "Failed": ("⚠", "fault")}
+    glyph, role = looks.get(pod.phase, ("✓", "dim"))
+    gpus = f"  GPU {','.join(map(str, pod.gpus))}" if pod.gpus else ""
+    where = pod.node or (pod.reason or "no node yet")
+    return line("  ", (f"{glyph} {pod.phase}", role), f"  {pod.name}  {where}", (gpus, "own"))

@@ -1,0 +1,63 @@
+"""The workloads: what waits and where in its queue, what runs and on whose quota."""
+
+from textual.app import ComposeResult
+
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Phase
+from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.screens.base import Handlers
+from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.workload_actions import WorkloadScreen
+from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.workload_columns import columns
+from gpuconsole.ui.workload_rows import Listing, WorkloadRow, WorkloadRows
+
+
+class WorkloadsScreen(WorkloadScreen):
+    """All workloads in one table: pending ones first, by their position."""
+
+    view = "workloads"
+
+    def __init__(self) -> None:
+        super().__init__()
+        rows = WorkloadRows()
+        self._listing = Listing()
+        self._listings = Background(self, lambda snapshot: rows.update(snapshot, self.namespaces), self._list)
+
+    def body(self) -> ComposeResult:
+        yield Grid(
+            columns(lambda: self._listing),
+            key=lambda row: row.key,
+            labels=lambda row: row.workload.labels,
+            fault=lambda row: row.phase in (Phase.FAILED, Phase.EVICTING) or row.workload.evictions > 0,
+            empty="No workloads. n submits a job; 0 shows all namespaces.",
+        )
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._listings.ask(snapshot)
+
+    def _list(self, listing: Listing) -> None:
+        self._listing = listing
+        self.query_one(Grid).show(listing.rows)
+
+    def subject(self) -> Subject | None:
+        row = self._row
+        return Subject("workloads", row.key) if row is not None else None
+
+    def subjects(self) -> list[Subject]:
+        grid = self.grid
+        return [Subject("workloads", row.key) for row in grid.targets] if grid is not None else []
+
+    @property
+    def _row(self) -> WorkloadRow | None:
+        return self.grid.current if self.grid is not None else None
+
+    def handlers(self) -> Handlers:
+        row = self._row
+        if row is None:
+            return super().handlers()
+        return {
+            **super().handlers(),
+            "object.open": lambda: self.app.push_screen(WorkloadDetailScreen(row.key)),
+        }

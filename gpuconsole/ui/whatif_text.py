@@ -1,0 +1,151 @@
+"""What a what-if found, as lines: what becomes of what was asked for, who pays for it, and the numbers side by side."""
+
+from rich.cells import set_cell_size
+
+from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.paint import GLYPHS, Painted
+from gpuconsole.ui.widgets.textpane import BLANK, heading, line
+
+LABEL, CELL = 22, 13
+MOST = 12
+"""So many victims and shifted workloads are listed."""
+
+
+def result_lines(result: WhatIf) -> list[Painted]:
+    """The whole answer, the most important first."""
+    lines = [line((f"{GLYPHS['fault']} refused: {text}", "fault")) for text in result.refused]
+    for outcome in result.outcomes:
+        lines += _outcome(outcome, result.time)
+    if result.empty:
+        lines.append(line("These changes make no difference before the horizon."))
+    if result.victims:
+        lines += [BLANK, heading(f"Evicted because of it: {len(result.victims)}")]
+        lines += [_victim(victim, result.time) for victim in result.victims[:MOST]]
+        lines += _more(len(result.victims))
+    if result.spared:
+        lines += [BLANK, heading(f"Spared: evicted only without it: {len(result.spared)}")]
+        lines += [_victim(victim, result.time, "good") for victim in result.spared[:MOST]]
+        lines += _more(len(result.spared))
+    lines += [BLANK, *_table(result)]
+    if result.shifts:
+        lines += [BLANK, heading(f"Others whose admission moves: {len(result.shifts)}")]
+        lines += [_shift(shift, result.time) for shift in result.shifts[:MOST]]
+        lines += _more(len(result.shifts))
+    return lines
+
+
+def _more(count: int) -> list[Painted]:
+    return [line((f"  … and {count - MOST} more", "dim"))] if count > MOST else []
+
+
+def _outcome(outcome: Outcome, start: Time) -> list[Painted]:
+    name = (outcome.workload, "strong")
+    gpus = f", {outcome.gpus} GPUs"
+    if outcome.admitted is None:
+        first = line((f"{GLYPHS['pending']} ", "pending"), name, f"{gpus}: not admitted before the horizon")
+        own = [line(("  ", ""), (outcome.text, "dim"))] if outcome.text and outcome.text != outcome.why else []
+        return [first, line(f"  {outcome.why}"), *own]
+    where = f" from {', '.join(outcome.flavors)}" if outcome.flavors else ""
+    nodes = f" on {', '.join(outcome.nodes[:4])}{' …' if len(outcome.nodes) > 4 else ''}" if outcome.nodes else ""
+    when = f"{gpus}: admitted at {_at(outcome.admitted, start)}{where}{nodes}"
+    return [line((f"{GLYPHS['good']} ", "good"), name, when), line((f"  {FEASIBLE}", "dim"))]
+
+
+def _victim(victim: Victim, start: Time, role: str = "victim") -> Painted:
+    cost = f"{victim.gpus} GPUs, {victim.lost_gpu_hours:.1f} GPU-h lost ({fmt.money(victim.cost)})"
+    by = f", {victim.rule} by {victim.by}" if victim.by else f", {victim.rule}"
+    back = f"; back at {_at(victim.returns, start)}" if victim.returns is not None else "; not back before the horizon"
+    at = f" at {_at(victim.time, start)}"
+    return line((f"{GLYPHS['victim']} ", role), (victim.workload, "strong"), f"  {cost}{at}{by}{back}")
+
+
+def _shift(shift: Shift, start: Time) -> Painted:
+    before = _at(shift.without, start) if shift.without is not None else "not before the horizon"
+    after = _at(shift.changed, start) if shift.changed is not None else "not before the horizon"
+    return line(f"  {shift.workload}, {shift.gpus} GPUs: {before} → {after}")
+
+
+def _at(moment: Time, start: Time) -> str:
+    return f"+{fmt.age(moment - start)}"
+
+
+def _table(result: WhatIf) -> list[Painted]:
+    at = _at(result.compared, result.time)
+    rows = [
+        _row("", "now", f"without, {at}", f"with, {at}", "difference", role="dim"),
+        _row(
+            "GPUs in use",
+            f"{result.gpus_now}/{result.gpus_total}",
+            str(result.gpus_without),
+            str(result.gpus),
+            _signed(result.gpus - result.gpus_without),
+        ),
+    ]
+    rows += [row for queue in result.queues for row in _queue(queue)]
+    end = _at(result.horizon, result.time)
+    rows += [
+        BLANK,
+        _row("", "", f"without, {end}", f"with, {end}", "difference", role="dim"),
+        _row("median wait", "", _span(result.median_wait_without), _span(result.median_wait), _longer(result)),
+        _row(
+            "work lost",
+            "",
+            f"{result.lost_gpu_hours_without:.1f} GPU-h",
+            f"{result.lost_gpu_hours:.1f} GPU-h",
+            f"{result.lost_gpu_hours - result.lost_gpu_hours_without:+.1f} GPU-h",
+        ),
+        _row(
+            "its cost",
+            "",
+            fmt.money(result.cost_without),
+            fmt.money(result.cost),
+            ("+" if result.cost >= result.cost_without else "") + fmt.money(result.cost - result.cost_without),
+        ),
+    ]
+    return rows
+
+
+def _queue(queue: QueueChange) -> list[Painted]:
+    used = _row(
+        f"{queue.queue} GPUs",
+        f"{queue.used_now}/{queue.nominal}",
+        str(queue.used_without),
+        str(queue.used),
+        _signed(queue.used - queue.used_without),
+    )
+    if queue.borrowed_without == queue.borrowed == queue.borrowed_now:
+        borrowed = []
+    else:
+        change = _signed(queue.borrowed - queue.borrowed_without)
+        amounts = (str(queue.borrowed_now), str(queue.borrowed_without), str(queue.borrowed))
+        borrowed = [_row(f"  {GLYPHS['borrowed']} borrowed", *amounts, change)]
+    share = _row(
+        "  share of potential",
+        f"{queue.share_now:.0f} %",
+        f"{queue.share_without:.0f} %",
+        f"{queue.share:.0f} %",
+        f"{queue.share - queue.share_without:+.0f} %",
+    )
+    return [used, *borrowed, share]
+
+
+def _row(label: str, now: str, without: str, fork: str, difference: str, role: str = "") -> Painted:
+    cells = "".join(set_cell_size(cell, CELL) + " " for cell in (now, without, fork))
+    return line((set_cell_size(label, LABEL) + " ", "dim"), (cells, role), (difference, role or "strong"))
+
+
+def _signed(amount: int) -> str:
+    return f"{amount:+d}" if amount else "same"
+
+
+def _span(span: Span | None) -> str:
+    return f"~{fmt.age(span)}" if span is not None else fmt.NOTHING
+
+
+def _longer(result: WhatIf) -> str:
+    if result.median_wait is None or result.median_wait_without is None:
+        return fmt.NOTHING
+    change = result.median_wait - result.median_wait_without
+    return f"{'+' if change >= 0 else '-'}{fmt.age(abs(change))}"

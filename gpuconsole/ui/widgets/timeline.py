@@ -1,0 +1,38 @@
+"""The life of a workload as lines: when each thing happened, how long after the one before, and why."""
+
+from collections.abc import Iterable
+
+from gpuconsole.insight.timeline import Moment
+from gpuconsole.model.events import What
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.paint import GLYPHS, Painted
+
+LOOKS: dict[What, tuple[str, str]] = {
+    What.SUBMITTED: ("+", "key"),
+    What.PENDING: (GLYPHS["pending"], "pending"),
+    What.RESERVED: ("◒", "held"),
+    What.ADMITTED: (GLYPHS["good"], "good"),
+    What.STARTED: (GLYPHS["running"], "running"),
+    What.PREEMPTED: (GLYPHS["victim"], "victim"),
+    What.EVICTED: (GLYPHS["victim"], "victim"),
+    What.REQUEUED: ("↻", "pending"),
+    What.FINISHED: (GLYPHS["good"], "dim"),
+    What.FAILED: (GLYPHS["fault"], "fault"),
+    What.GANG_WAITING: (GLYPHS["pending"], "pending"),
+    What.DEADLOCK: (GLYPHS["fault"], "fault"),
+    What.COMMAND_REFUSED: (GLYPHS["fault"], "fault"),
+}
+"""Glyph and role of what happened; anything else is a dim dot."""
+
+
+def timeline_lines(moments: Iterable[Moment]) -> list[Painted]:
+    """Lines for each step, oldest first; the scheduler's own words stand under it where they add to it."""
+    lines: list[Painted] = []
+    for moment in moments:
+        glyph, role = LOOKS.get(moment.what, ("·", "dim")) if moment.what is not None else ("·", "dim")
+        step = f"+{fmt.age(moment.after)}" if moment.after else ""
+        head = (f" {fmt.clock(moment.time)} {step:>8} ", "dim")
+        cost = f" · {fmt.money(moment.cost)}" if moment.cost else ""
+        detail = f" {moment.detail}{cost}" if moment.detail or cost else ""
+        lines.append((head, (f"{glyph} {moment.title}", role), (detail, "")))
+    return lines

@@ -1,0 +1,68 @@
+"""Every template of the submit form makes a manifest that the console itself accepts."""
+
+import pytest
+
+from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.manifests import load_text
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import gpus
+from gpuconsole.model.workloads import Job
+from gpuconsole.ui.templates import BY_ID, TEMPLATES, Request, Template
+
+
+def request(template: Template, **changes: object) -> Request:
+    values: dict[str, object] = {
+        "namespace": "research",
+        "name": "try-1",
+        "queue": "lq-research",
+        "priority_class": "research-default",
+        "gpus": template.gpus,
+        "pods": template.pods,
+        "duration": template.duration,
+        "checkpoint": template.checkpoint,
+    }
+    return Request(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def submitted(template: Template, **changes: object) -> Job:
+    loaded = load_text(template.text(request(template, **changes)))
+    assert [f.problem for f in loaded.findings if f.severity == "error"] == []
+    (job,) = (thing for thing in loaded.objects if isinstance(thing, Job))
+    return job
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.id)
+def test_a_template_becomes_a_job_with_the_gpus_and_times_that_were_asked_for(template: Template) -> None:
+    job = submitted(template)
+    assert job.namespace == "research"
+    assert job.name == "try-1"
+    assert job.queue == "lq-research"
+    assert job.workload_priority_class == "research-default"
+    assert sum(gpus(pod_set.requests) for pod_set in job.pod_sets) == template.gpus * template.pods
+    assert (job.duration, job.checkpoint_interval) == (template.duration, template.checkpoint)
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.id)
+def test_a_template_without_a_queue_uses_the_pods_priority_class(template: Template) -> None:
+    job = submitted(template, queue="", priority_class="high")
+    assert (job.queue, job.workload_priority_class) == ("", "")
+    assert {pod_set.template.priority_class for pod_set in job.pod_sets if gpus(pod_set.requests)} == {"high"}
+
+
+def test_cpu_and_memory_are_asked_for_only_where_the_queue_has_quota_for_them() -> None:
+    training = BY_ID["training"]
+    covered = frozenset({"cpu", "memory", GPU})
+    (bare,) = submitted(training).pod_sets
+    (full,) = submitted(training, covered=covered).pod_sets
+    assert bare.requests == {GPU: 8}
+    assert full.requests == {GPU: 8, "cpu": 64_000, "memory": 512 * 2**30}
+
+
+def test_a_distributed_job_counts_its_master_among_the_pods() -> None:
+    job = submitted(BY_ID["pytorch"], pods=4)
+    assert sorted((pod_set.name.lower(), pod_set.count) for pod_set in job.pod_sets) == [("master", 1), ("worker", 3)]
+
+
+def test_durations_are_written_as_people_write_them() -> None:
+    text = BY_ID["notebook"].text(request(BY_ID["notebook"], duration=HOUR + 30 * MINUTE))
+    assert "gpuconsole.io/duration: 1h30m" in text
