@@ -83,11 +83,16 @@ def _namespace(place: Reader) -> str:
     return namespace
 
 
+def is_label_key(text: str) -> bool:
+    """True for a text that may be the key of a label."""
+    return _KEY.fullmatch(text) is not None
+
+
 def labels(place: Reader, key: str = "labels") -> Mapping[str, str]:
     """Read labels and report keys and values that the API server refuses."""
     found = place.labels(key, limit=400)
     for name, value in found.items():
-        if not _KEY.fullmatch(name):
+        if not is_label_key(name):
             place.report.refused(
                 place.at(key, name),
                 f"{name!r} is no valid label key",

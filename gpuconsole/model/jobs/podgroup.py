@@ -75,7 +75,7 @@ def pod_group(name: str, pods: Sequence[Job], total: int) -> Job:
         seen = roles.get(role)
         roles[role] = replace(own, name=role, count=1) if seen is None else replace(seen, count=seen.count + 1)
     pod_sets = tuple(roles[role] for role in sorted(roles))[:MOST_POD_SETS]
-    return replace(first, kind=POD_GROUP, name=name, pod_sets=pod_sets, gang=True, min_available=total)
+    return replace(first, kind=POD_GROUP, name=name, pod_sets=pod_sets)
 
 
 def role_hash(template: PodTemplate) -> str:

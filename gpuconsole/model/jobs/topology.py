@@ -1,9 +1,9 @@
 """Topology annotations of a pod template, read and validated by the rules of Kueue 0.19's jobframework."""
 
 import json
-import re
 from typing import Any
 
+from gpuconsole.model.documents.metadata import is_label_key
 from gpuconsole.model.documents.reader import INT32, Reader, shown
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import TopologyRequest
@@ -20,7 +20,6 @@ GROUP = PREFIX + "podset-group-name"
 MOST_LAYERS = 3
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE = ("0", "f", "F", "FALSE", "false", "False")
-_LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def topology_request(
@@ -65,7 +64,7 @@ def _check_modes(place: Reader) -> None:
 
 def _level(place: Reader, key: str) -> str:
     level = place.text(key, limit=400)
-    if level and not _LABEL.fullmatch(level):
+    if level and not is_label_key(level):
         place.report.refused(
             place.at(key), f"{level!r} is no node label", "name a level of the flavor's topology", "bad-topology"
         )

@@ -1,5 +1,7 @@
 """Kubernetes' own objects: Node, Namespace, Pod, LimitRange, PriorityClass."""
 
+from collections.abc import Mapping
+
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import LimitRange, LimitRangeItem, Namespace, Node, Pod, PodPhase, PriorityClass
 from gpuconsole.model.documents.amounts import resources
@@ -9,7 +11,8 @@ from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import taints
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
-_GANG_LABELS = ("kueue.x-k8s.io/pod-group-name", "scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
+# Kueue's own pod groups are admitted together, but no scheduler places them together.
+_GANG_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _GANG_ANNOTATION = "scheduling.k8s.io/group-name"
 
 
@@ -73,12 +76,9 @@ def pod(reader: Reader, now: Time) -> Pod:
     )
 
 
-def _gang(labels: object, annotations: object) -> str:
-    if isinstance(labels, dict):
-        for label in _GANG_LABELS:
-            if labels.get(label):
-                return str(labels[label])
-    return str(annotations.get(_GANG_ANNOTATION, "")) if isinstance(annotations, dict) else ""
+def _gang(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    named = (labels[label] for label in _GANG_LABELS if labels.get(label))
+    return next(named, "") or annotations.get(_GANG_ANNOTATION, "")
 
 
 def owner(reader: Reader, namespace: str) -> str:
