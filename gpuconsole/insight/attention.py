@@ -91,7 +91,7 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
 
 
 def _nodes(snapshot: Snapshot) -> Iterator[Attention]:
-    waiting = sum(book.sums.count.pending_gpus for book in books(snapshot).cluster_queues.values())
+    waiting = sum(book.count.pending_gpus for book in books(snapshot).by_queue.values())
     idle = []
     for row in gpu_rows(snapshot):
         if not row.ready:

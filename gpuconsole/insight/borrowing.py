@@ -11,8 +11,8 @@ from gpuconsole.model.workloads import Workload
 def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
     """ClusterQueue → GPUs that it uses beyond its nominal quota, by (flavor, resource); others are left out."""
     over: dict[str, dict[FlavorResource, int]] = {}
-    for name, book in books(snapshot).cluster_queues.items():
-        usage = book.sums.usage
+    for name, book in books(snapshot).by_queue.items():
+        usage = book.usage
         queue = snapshot.cluster_queues.get(name)
         quotas = queue.quotas() if queue is not None else {}
         beyond = {
@@ -34,7 +34,7 @@ def borrowed_gpus(snapshot: Snapshot) -> dict[str, int]:
     """
     charged: dict[str, int] = {}
     for queue, beyond in over_nominal(snapshot).items():
-        for workload in sorted(books(snapshot).book(queue).holding.values(), key=victim_order):
+        for workload in sorted(books(snapshot).book(queue).holding, key=victim_order):
             borrows = _charge(workload, beyond)
             if borrows:
                 charged[workload.key] = borrows

@@ -101,7 +101,7 @@ class Capacity:
 def capacity(snapshot: Snapshot) -> Capacity:
     """The tree of all sound cohorts and ClusterQueues (those in a cohort cycle are left out), with their usage."""
     tree = _tree(snapshot)
-    held = {name: book.sums.usage for name, book in books(snapshot).cluster_queues.items() if name in tree.queues}
+    held = {name: book.usage for name, book in books(snapshot).by_queue.items() if name in tree.queues}
     unknown = {pair for usage in held.values() for pair in usage if pair not in tree.numbers}
     if unknown:  # Quota that was taken away under running workloads.
         tree = QuotaTree(snapshot.cluster_queues, snapshot.cohorts, (*tree.columns, *sorted(unknown)))

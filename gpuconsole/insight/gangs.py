@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.demand import pod_gpus
 from gpuconsole.insight.once import once
+from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.snapshot import Snapshot
@@ -42,16 +43,15 @@ class Deadlock(Struct, frozen=True):
 @once("pods")
 def waiting_gangs(snapshot: Snapshot) -> tuple[Gang, ...]:
     """Gangs some of whose pods have no node, the one that waits longest first."""
-    members: dict[str, list[Pod]] = {}
-    for pod in snapshot.pods.all():
-        if pod.gang and not pod.node and not pod.done:
-            members[pod.gang] = []
+    where = whereabouts(snapshot)
+    members: dict[str, list[Pod]] = {pod.gang: [] for pod in where.waiting.values() if pod.gang and not pod.deleted}
     if not members:
         return ()
-    for pod in snapshot.pods.all():
-        if pod.gang in members and not pod.done and not pod.deleted:
-            members[pod.gang].append(pod)
-    gangs = (_gang(name, pods) for name, pods in members.items() if any(not pod.node for pod in pods))
+    for pods in where.by_node.values():
+        for pod in pods.values():
+            if pod.gang in members and not pod.deleted:
+                members[pod.gang].append(pod)
+    gangs = (_gang(name, pods) for name, pods in members.items())
     return tuple(sorted(gangs, key=lambda gang: (gang.since, gang.name)))
 
 

@@ -1,7 +1,7 @@
 """The GPU map: one cell a GPU, with the pod, the workload and the queue that own it, and what state it is in."""
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -9,6 +9,8 @@ from msgspec import Struct
 from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.demand import held_gpus, pod_gpus
 from gpuconsole.insight.once import once
+from gpuconsole.insight.scan import changes
+from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.prices import gpu_type, is_spot
 from gpuconsole.model.resources import is_mig
@@ -81,44 +83,68 @@ class GpuRow(Struct, frozen=True, kw_only=True):
         return self.counts[GpuState.OWN] + self.counts[GpuState.BORROWED]
 
 
-@once("nodes", "pods", "workloads", "local_queues", "cluster_queues")
 def gpu_rows(snapshot: Snapshot) -> tuple[GpuRow, ...]:
     """Map every node, in the order in which they joined; nodes without GPUs have no cells.
 
     Pods that do not name their GPUs (a live cluster does not tell) are given the lowest free indices, and such cells
-    say `assumed`. A workload that borrows only some of its GPUs is drawn as own first, then as borrowed.
+    say `assumed`. Of a workload that borrows some of its GPUs, the first pods' are drawn as own, the last as borrowed.
+    Rows of nodes where nothing changed since the last call are the same objects.
     """
-    drawing = _Drawing(snapshot)
-    return tuple(drawing.row(node) for node in snapshot.nodes.all())
+    return gpu_map(snapshot).rows
 
 
-class _Drawing:
-    """What is known of all nodes while one after the other is drawn."""
+class GpuMap:
+    """The map of one Snapshot, with what it was drawn from."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        self.nodes = snapshot.nodes
         self.workloads = snapshot.workloads
-        self.own = {key: held_gpus(self.workloads[key]) - part for key, part in borrowed_gpus(snapshot).items()}
-        """Borrowing workload → how many of its GPUs are its queue's own; counted down while cells are drawn."""
-        self.pods: dict[str, list[Pod]] = defaultdict(list)
-        self.nominated: Counter[str] = Counter()
-        self.incomplete: set[str] = set()
+        self.where = whereabouts(snapshot)
+        self.own = _own_parts(snapshot)
+        self.incomplete = frozenset(pod.gang for pod in self.where.waiting.values() if pod.gang)
         """Gangs some of whose pods have no node."""
-        for pod in snapshot.pods.all():
-            if pod.done:
-                continue
-            if pod.node:
-                self.pods[pod.node].append(pod)
-                continue
-            self.incomplete.add(pod.gang)
+        self.nominated: Counter[str] = Counter()
+        for pod in self.where.waiting.values():
             if pod.nominated_node:
                 self.nominated[pod.nominated_node] += pod_gpus(pod.template)
-        self.incomplete.discard("")
+        self.by_node: dict[str, GpuRow] = {}
+        self.rows: tuple[GpuRow, ...] = ()
 
-    def row(self, node: Node) -> GpuRow:
-        pods = self.pods.get(node.name, [])
+    def draw(self, old: "GpuMap | None") -> None:
+        """Draw all rows; those that look as in an older map are taken from there."""
+        kept = old.by_node if old is not None else {}
+        stale = self._stale(old) if old is not None else set()
+        for node in self.nodes.all():
+            row = kept.get(node.name)
+            if row is None or node.name in stale:
+                row = self._row(node)
+            self.by_node[node.name] = row
+        self.rows = tuple(self.by_node.values())
+
+    def _stale(self, old: "GpuMap") -> set[str]:
+        """Nodes that look different: they changed, their pods did, or what their pods' cells are drawn from."""
+        before, after = old.where.by_node, self.where.by_node
+        stale = {name for name, pods in after.items() if before.get(name) is not pods}
+        stale |= {node.name for node in changes(old.nodes.rows, self.nodes.rows)[1]}
+        stale |= {name for name in old.nominated | self.nominated if old.nominated[name] != self.nominated[name]}
+        gangs = old.incomplete ^ self.incomplete
+        gone, come = changes(old.workloads.rows, self.workloads.rows)
+        owners = {workload.key for workload in gone} | {workload.key for workload in come}
+        charged = {key for key, _ in old.own.items() ^ self.own.items()}
+        if gangs or owners or charged:
+            for name, pods in after.items():
+                if name not in stale and any(
+                    pod.workload in owners or pod.gang in gangs or pod.key in charged for pod in pods.values()
+                ):
+                    stale.add(name)
+        return stale
+
+    def _row(self, node: Node) -> GpuRow:
+        pods = self.where.on(node.name).values()
         cells: list[GpuCell | None] = [None] * min(node.gpus, MOST_CELLS)
-        for pod in pods:
-            self.place(pod, node, cells)
+        # Pods that name their GPUs come first; guesses take what is left, always in the same order.
+        for pod in sorted(pods, key=lambda pod: (not pod.gpus, pod.bound, pod.key)):
+            self._place(pod, node, cells)
         nominated = self.nominated[node.name]
         drawn = []
         for index, cell in enumerate(cells):
@@ -139,7 +165,7 @@ class _Drawing:
             pods=len(pods),
         )
 
-    def place(self, pod: Pod, node: Node, cells: list[GpuCell | None]) -> None:
+    def _place(self, pod: Pod, node: Node, cells: list[GpuCell | None]) -> None:
         indices, assumed = pod.gpus, False
         if not indices:
             wanted = pod_gpus(pod.template)
@@ -149,19 +175,59 @@ class _Drawing:
         workload = self.workloads.get(pod.workload)
         queue = workload.cluster_queue if workload is not None else ""
         owner = pod.workload or pod.job
-        for index in indices:
+        own = self.own.get(pod.key, len(indices))
+        for nth, index in enumerate(indices):
             if 0 <= index < len(cells):
-                cells[index] = GpuCell(index, self.state(pod, node), pod.key, owner, queue, pod.bound, assumed)
+                state = self._state(pod, node, nth < own)
+                cells[index] = GpuCell(index, state, pod.key, owner, queue, pod.bound, assumed)
 
-    def state(self, pod: Pod, node: Node) -> GpuState:
-        own = self.own.get(pod.workload)
-        if own is not None:
-            self.own[pod.workload] = own - 1
+    def _state(self, pod: Pod, node: Node, own: bool) -> GpuState:
         if not node.ready:
             return GpuState.FAULT
         if pod.gang in self.incomplete or pod.phase == PodPhase.PENDING:
             return GpuState.HELD
-        return GpuState.BORROWED if own is not None and own <= 0 else GpuState.OWN
+        return GpuState.OWN if own else GpuState.BORROWED
+
+
+_kept: list[GpuMap] = []
+
+
+def gpu_map(snapshot: Snapshot) -> GpuMap:
+    """The map of a Snapshot, drawn on top of the last one."""
+    old = _kept[0] if _kept else None
+    new = GpuMap(snapshot)
+    if (
+        old is not None
+        and old.nodes is new.nodes
+        and old.workloads is new.workloads
+        and old.where is new.where
+        and old.own is new.own
+    ):
+        return old
+    new.draw(old)
+    _kept[:] = [new]
+    return new
+
+
+@once("pods", "workloads", "local_queues", "cluster_queues")
+def _own_parts(snapshot: Snapshot) -> dict[str, int]:
+    """Pod of a borrowing workload → how many of its GPUs are its queue's own; the first pods come first."""
+    borrowed = borrowed_gpus(snapshot)
+    if not borrowed:
+        return {}
+    pods: dict[str, list[Pod]] = {key: [] for key in borrowed}
+    for here in whereabouts(snapshot).by_node.values():
+        for pod in here.values():
+            if pod.workload in pods and pod.node:
+                pods[pod.workload].append(pod)
+    parts: dict[str, int] = {}
+    for key, members in pods.items():
+        left = held_gpus(snapshot.workloads[key]) - borrowed[key]
+        for pod in sorted(members, key=lambda pod: (pod.pod_set, pod.index, pod.key)):
+            wanted = len(pod.gpus) or pod_gpus(pod.template)
+            parts[pod.key] = max(0, min(left, wanted))
+            left -= wanted
+    return parts
 
 
 def _free(node: Node, nominated: bool) -> GpuState:
@@ -170,7 +236,7 @@ def _free(node: Node, nominated: bool) -> GpuState:
     return GpuState.HELD if node.unschedulable or nominated else GpuState.IDLE
 
 
-def _mig(node: Node, pods: list[Pod]) -> tuple[MigCount, ...]:
+def _mig(node: Node, pods: Iterable[Pod]) -> tuple[MigCount, ...]:
     totals = {name: amount for name, amount in node.allocatable.items() if is_mig(name)}
     if not totals:
         return ()

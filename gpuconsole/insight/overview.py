@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from gpuconsole.insight.attention import Attention, attention
-from gpuconsole.insight.books import Count, books
+from gpuconsole.insight.books import books
 from gpuconsole.insight.gangs import waiting_gangs
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.once import once
+from gpuconsole.insight.pages import Count
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import QuotaNode
 from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
@@ -156,18 +158,17 @@ def waiting(snapshot: Snapshot) -> Waiting:
     """Count everything that waits: for quota by Kueue's text, for nodes by its pods."""
     codes: Counter[Code] = Counter()
     total, oldest = Count(), ""
-    known = books(snapshot)
-    for book in (*known.cluster_queues.values(), *known.homeless.values()):
-        sums = book.sums
-        if sums.count.oldest is not None and (total.oldest is None or sums.count.oldest < total.oldest):
-            oldest = sums.longest
-        total.add(sums.count)
-        codes.update(sums.codes)
+    for book in books(snapshot).by_queue.values():
+        began = book.count.oldest
+        if began is not None and (total.oldest is None or (began, book.longest) < (total.oldest, oldest)):
+            oldest = book.longest
+        total.add(book.count)
+        codes.update(book.codes)
     gangs = {gang.name for gang in waiting_gangs(snapshot)}
     alone = {
         pod.workload or pod.job or pod.key
-        for pod in snapshot.pods.all()
-        if not pod.node and not pod.done and not pod.gates and pod.gang not in gangs
+        for pod in whereabouts(snapshot).waiting.values()
+        if not pod.gates and pod.gang not in gangs
     }
     codes[Code.GANG] += len(gangs)
     codes[Code.NODES] += len(alone)

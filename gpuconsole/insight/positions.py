@@ -35,7 +35,8 @@ def positions(snapshot: Snapshot) -> Mapping[str, int]:
     """Waiting workload → its place in its ClusterQueue, from 1."""
     return {
         workload.key: place
-        for book in books(snapshot).cluster_queues.values()
+        for name, book in books(snapshot).by_queue.items()
+        if name
         for place, workload in enumerate(book.queue, start=1)
     }
 

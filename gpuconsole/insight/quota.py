@@ -6,9 +6,10 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from gpuconsole.insight.books import Book, Books, Count, books
+from gpuconsole.insight.books import Book, Books, books
 from gpuconsole.insight.capacity import Capacity, capacity
 from gpuconsole.insight.once import once
+from gpuconsole.insight.pages import Count
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, PreemptionPolicy, Quota
 from gpuconsole.model.resources import is_gpu
@@ -104,7 +105,7 @@ class _Builder:
 
     def cluster_queue(self, queue: ClusterQueue, node: int | None) -> QuotaNode:
         book = self.books.book(queue.name)
-        usage = book.sums.usage
+        usage = book.usage
         quotas = queue.quotas()
         pairs = dict.fromkeys([*quotas, *sorted(usage)])
         flavors = tuple(self._use(node, pair, quotas.get(pair, NO_QUOTA), usage.get(pair, 0)) for pair in pairs)
@@ -119,7 +120,7 @@ class _Builder:
             policy=policy_text(queue),
             stop=queue.stop_policy,
             problem=_queue_problem(queue, self.snapshot),
-            **_counts(book.sums.count),
+            **_counts(book.count),
         )
         doors = sorted(self.doors.get(queue.name, ()), key=lambda door: door.key)
         return replace(bare, children=tuple(self.local_queue(door, bare, book) for door in doors))
@@ -141,7 +142,7 @@ class _Builder:
 
     def local_queue(self, door: LocalQueue, above: QuotaNode, book: Book, problem: str = "") -> QuotaNode:
         """A LocalQueue owns nothing: it shows its own usage against what its ClusterQueue could have."""
-        usage = book.sums.local_usage.get(door.key, {})
+        usage = book.page(door.key).usage
         flavors = tuple(
             QuotaUse(flavor=pair[0], resource=pair[1], used=used, available=use.available, potential=use.potential)
             for pair, used in sorted(usage.items())
@@ -161,7 +162,7 @@ class _Builder:
             share_percent=_share(gpus, flavors),
             stop=door.stop_policy,
             problem=problem or above.problem,
-            **_counts(book.sums.local_counts.get(door.key)),
+            **_counts(book.local_count(door.key)),
         )
 
 
@@ -224,9 +225,9 @@ def _cohort_node(
     )
 
 
-def _counts(count: Count | None) -> Mapping[str, Any]:
+def _counts(count: Count) -> Mapping[str, Any]:
     """The counts as fields of a QuotaNode."""
-    return asdict(count) if count is not None else {}
+    return asdict(count)
 
 
 def _count_of(node: QuotaNode) -> Count:

@@ -137,7 +137,7 @@ def holders(snapshot: Snapshot, queue: str, pairs: Iterable[FlavorResource]) -> 
     found = [
         workload
         for member in state.tree.subtree_queues(state.tree.root(node))
-        for workload in known.book(state.tree.names[member]).holding.values()
+        for workload in known.book(state.tree.names[member]).holding
         if any(pair in wanted for pair, _ in held(workload))
     ]
     return sorted(found, key=lambda workload: (-workload.gpus, workload.key))

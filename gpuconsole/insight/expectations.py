@@ -1,0 +1,329 @@
+"""What a scenario expects after a step: the keys of `expect`, how they are read, and whether they came true.
+
+The form is fixed beside the project (conformance, "modes and expect"). Lists are exact unless the key ends in
+`Includes`; so is `pending`, which is a list of workloads with their codes. `usage`, `borrowed`, `lent`, `share` and
+`nodes` say something about the queues and nodes that they name, and nothing about others. What happens (`evicted`,
+`noEvictions`, `lostGpuHours`, `cost`) counts from the check of the step before.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.insight.names import Names, UnknownName
+from gpuconsole.insight.pending import explain
+from gpuconsole.insight.quota import quota_tree
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.reasons import Code
+from gpuconsole.model.clock import Span, parse_span
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.quantity import amount, format_quantity
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.text import clean
+
+INCLUDES = "Includes"
+WITHIN = "within"
+NOTHING = "nothing"
+_ENTRY = ("workload", "by", "reason")
+
+
+class ExpectError(ValueError):
+    """An expectation cannot be checked; the text says what is wrong with it."""
+
+
+class Finding(Struct, frozen=True):
+    """Whether one key came true, in words."""
+
+    ok: bool
+    wanted: str
+    got: str
+
+
+class Look:
+    """The cluster at one moment, and what happened since the last check."""
+
+    def __init__(self, snapshot: Snapshot, lines: Sequence[Happened], names: Names, queued: bool) -> None:
+        self.snapshot = snapshot
+        self.lines = lines
+        self.names = names
+        self.queued = queued
+        """False where there is no queueing: what has its nodes then counts as admitted."""
+
+    @cached_property
+    def admitted(self) -> list[str]:
+        """Labels of the workloads that are admitted and not on their way out."""
+        workloads = self.snapshot.workloads.all()
+        keys = [w.key for w in workloads if w.admitted and not w.finished and not w.is_true("Evicted")]
+        if not self.queued:
+            keys += [key for key in self._unqueued if explain(self.snapshot, key).code is Code.NOT_WAITING]
+        return sorted(self.names.label(key) for key in keys)
+
+    @cached_property
+    def pending(self) -> dict[str, str]:
+        """Label of everything that waits → why, in a code."""
+        keys = [workload.key for workload in self.snapshot.workloads.all()] + self._unqueued
+        codes = ((key, explain(self.snapshot, key).code) for key in keys)
+        return {self.names.label(key): code.value for key, code in sorted(codes) if code is not Code.NOT_WAITING}
+
+    @cached_property
+    def evicted(self) -> list[tuple[str, str, tuple[str, ...]]]:
+        """(who, by whom, why) of each eviction; the rule that chose a victim is as good a reason as `Preempted`."""
+        rules = {line.workload: line.reason for line in self.lines if line.what is What.PREEMPTED}
+        return sorted(
+            (self.names.label(subject), self.names.label(line.by), (rules.get(subject, line.reason), line.reason))
+            for line in self.lines
+            if line.what in (What.EVICTED, What.POD_EVICTED)
+            for subject in [line.pod if line.what is What.POD_EVICTED else line.workload]
+        )
+
+    @cached_property
+    def queues(self) -> dict[str, QuotaNode]:
+        """Every node of the quota tree by name; a ClusterQueue comes before a cohort of the same name."""
+        found: dict[str, QuotaNode] = {}
+        for node in _walk(quota_tree(self.snapshot)):
+            if node.name not in found or node.kind is NodeKind.CLUSTER_QUEUE:
+                found[node.name] = node
+        return found
+
+    def on_node(self, node: str) -> list[str]:
+        """Keys of the pods that hold a place on a node."""
+        return sorted(pod.key for pod in self.snapshot.pods.all() if pod.node == node and not pod.done)
+
+    @property
+    def free_nodes(self) -> int:
+        """Nodes that could take pods and hold none: they could be switched off."""
+        busy = {pod.node for pod in self.snapshot.pods.all() if not pod.done}
+        return sum(node.ready and node.name not in busy for node in self.snapshot.nodes.all())
+
+    def lost(self, what: str) -> float:
+        """Sum of a loss; a PREEMPTED line repeats that of its EVICTED line."""
+        return sum(getattr(line, what) for line in self.lines if line.what is not What.PREEMPTED)
+
+    @cached_property
+    def _unqueued(self) -> list[str]:
+        """Jobs that no Workload stands for, and pods that neither has."""
+        owners = {workload.owner for workload in self.snapshot.workloads.all()}
+        jobs = [job.key for job in self.snapshot.jobs.all() if job.key not in owners and not job.ended]
+        pods = [p.key for p in self.snapshot.pods.all() if not (p.job or p.workload or p.done or p.deleted)]
+        return jobs + pods
+
+
+Check = Callable[[Look, Any, bool], Finding]
+
+
+def check_admitted(look: Look, wanted: Any, includes: bool) -> Finding:
+    names = sorted(look.names.label(look.names.subject(name)) for name in _list(wanted))
+    return Finding(_holds(names, look.admitted, includes), _join(names), _join(look.admitted))
+
+
+def check_pending(look: Look, wanted: Any, includes: bool) -> Finding:
+    codes = {look.names.label(look.names.subject(name)): _code(code) for name, code in _mapping(wanted).items()}
+    got = look.pending
+    ok = codes.items() <= got.items() if includes else codes == got
+    return Finding(ok, _join(f"{n}: {c}" for n, c in sorted(codes.items())), _join(f"{n}: {c}" for n, c in got.items()))
+
+
+def check_evicted(look: Look, wanted: Any, includes: bool) -> Finding:
+    entries = [_entry(look.names, entry) for entry in _list(wanted)]
+    left = list(look.evicted)
+    ok = True
+    for entry in entries:
+        match = next((found for found in left if _is(entry, found)), None)
+        ok = ok and match is not None
+        if match is not None:
+            left.remove(match)
+    got = _join(_evicted_text(who, by, reasons[0]) for who, by, reasons in look.evicted)
+    return Finding(ok and (includes or not left), _join(_evicted_text(*entry) for entry in entries), got)
+
+
+def check_no_evictions(look: Look, wanted: Any, includes: bool) -> Finding:
+    if wanted is not True:
+        raise ExpectError("noEvictions takes only true; say with evicted who is to go")
+    got = [_evicted_text(who, by, reasons[0]) for who, by, reasons in look.evicted]
+    return Finding(not got, "no evictions", _join(got))
+
+
+def check_usage(look: Look, wanted: Any, includes: bool) -> Finding:
+    want, got = [], []
+    for queue, flavors in _mapping(wanted).items():
+        uses = {(use.flavor, use.resource): use.used for use in _queue(look, queue).flavors}
+        for flavor, resources in _mapping(flavors).items():
+            for resource, value in _mapping(resources).items():
+                if (flavor, resource) not in uses:
+                    raise UnknownName(f"queue {queue} has no quota of {clean(f'{resource} in {flavor}', 120)}")
+                want.append(f"{queue} {flavor} {resource} {format_quantity(resource, _amount(resource, value))}")
+                got.append(f"{queue} {flavor} {resource} {format_quantity(resource, uses[flavor, resource])}")
+    return Finding(want == got, _join(want), _join(got))
+
+
+def check_borrowed(look: Look, wanted: Any, includes: bool) -> Finding:
+    return _numbers(wanted, lambda queue: _queue(look, queue).gpus.borrowed)
+
+
+def check_lent(look: Look, wanted: Any, includes: bool) -> Finding:
+    return _numbers(wanted, lambda queue: _queue(look, queue).gpus.lent)
+
+
+def check_share(look: Look, wanted: Any, includes: bool) -> Finding:
+    return _numbers(wanted, lambda queue: _queue(look, queue).share_percent)
+
+
+def check_nodes(look: Look, wanted: Any, includes: bool) -> Finding:
+    want, got, ok = [], [], True
+    for node, pods in _mapping(wanted).items():
+        there = look.on_node(look.names.node(node))
+        names = sorted(look.names.pod(name) for name in _list(pods))
+        ok = ok and _holds(names, there, includes)
+        want.append(f"{node}: {_join(names)}")
+        got.append(f"{node}: {_join(there)}")
+    return Finding(ok, "; ".join(want), "; ".join(got))
+
+
+def check_free_nodes(look: Look, wanted: Any, includes: bool) -> Finding:
+    return _number(wanted, look.free_nodes)
+
+
+def check_lost_gpu_hours(look: Look, wanted: Any, includes: bool) -> Finding:
+    return _number(wanted, look.lost("lost_gpu_seconds") / 3600)
+
+
+def check_cost(look: Look, wanted: Any, includes: bool) -> Finding:
+    return _number(wanted, look.lost("cost"))
+
+
+CHECKS: dict[str, Check] = {
+    "admitted": check_admitted,
+    "pending": check_pending,
+    "evicted": check_evicted,
+    "usage": check_usage,
+    "borrowed": check_borrowed,
+    "lent": check_lent,
+    "share": check_share,
+    "nodes": check_nodes,
+    "freeNodes": check_free_nodes,
+    "lostGpuHours": check_lost_gpu_hours,
+    "cost": check_cost,
+    "noEvictions": check_no_evictions,
+}
+LISTS = ("admitted", "pending", "evicted", "nodes")
+"""Keys that may end in `Includes`."""
+
+
+class Expectation(Struct, frozen=True):
+    """One item of an `expect` list: its keys with what they want, and how long there is for it."""
+
+    wanted: Mapping[str, Any]
+    within: Span = 0
+
+    def check(self, look: Look) -> dict[str, Finding]:
+        """Key → what was found. Raises ExpectError or UnknownName if the key cannot be checked, with its name."""
+        return {key: _check(look, key, wanted) for key, wanted in self.wanted.items()}
+
+
+def read_expectation(document: Mapping[str, Any]) -> Expectation:
+    """Read one item of an `expect` list. Raises ExpectError for an unknown key, for none, and for a wrong `within`."""
+    wanted = {key: value for key, value in document.items() if key != WITHIN}
+    known = [*CHECKS, *(key + INCLUDES for key in LISTS)]
+    for key in wanted:
+        if key not in known:
+            raise ExpectError(f"{clean(repr(key), 60)} is no key of expect; {', '.join(known)} and {WITHIN} are")
+    if not wanted:
+        raise ExpectError(f"it expects nothing; give it one of {', '.join(known)}")
+    try:
+        within = parse_span(str(document.get(WITHIN, "0s")))
+    except ValueError as error:
+        raise ExpectError(f"{WITHIN}: {error}") from None
+    return Expectation(wanted, within)
+
+
+def _check(look: Look, key: str, wanted: Any) -> Finding:
+    plain = key.removesuffix(INCLUDES)
+    try:
+        return CHECKS[plain](look, wanted, plain != key)
+    except (ExpectError, UnknownName) as error:
+        raise ExpectError(f"{key}: {error}") from None
+
+
+def _holds(wanted: list[str], got: list[str], includes: bool) -> bool:
+    return set(wanted) <= set(got) if includes else wanted == got
+
+
+def _entry(names: Names, entry: Any) -> tuple[str, str, str]:
+    fields = _mapping(entry)
+    wrong = [key for key in fields if key not in _ENTRY]
+    if wrong or "workload" not in fields:
+        raise ExpectError(f"an eviction has {', '.join(_ENTRY)}, workload at least; got {clean(repr(entry), 120)}")
+    who, by = names.subject(fields["workload"]), fields.get("by")
+    return names.label(who), names.label(names.subject(by)) if by else "", str(fields.get("reason") or "")
+
+
+def _is(entry: tuple[str, str, str], found: tuple[str, str, tuple[str, ...]]) -> bool:
+    """What the entry leaves out may be anything."""
+    return entry[0] == found[0] and entry[1] in ("", found[1]) and entry[2] in ("", *found[2])
+
+
+def _evicted_text(who: str, by: str, reason: str) -> str:
+    return " ".join(part for part in (who, f"by {by}" if by else "", f"({reason})" if reason else "") if part)
+
+
+def _numbers(wanted: Any, number: Callable[[str], float]) -> Finding:
+    want, got, ok = [], [], True
+    for name, value in _mapping(wanted).items():
+        one = _number(value, number(name))
+        ok = ok and one.ok
+        want.append(f"{name} {one.wanted}")
+        got.append(f"{name} {one.got}")
+    return Finding(ok, _join(want), _join(got))
+
+
+def _number(wanted: Any, got: float) -> Finding:
+    """Compared to as many decimals as were written, whole numbers to two."""
+    if isinstance(wanted, bool) or not isinstance(wanted, int | float):
+        raise ExpectError(f"{clean(repr(wanted), 60)} is no number")
+    decimals = 2 if isinstance(wanted, int) else len(repr(wanted).partition(".")[2])
+    return Finding(round(got, decimals) == wanted, f"{wanted:g}", f"{round(got, max(2, decimals)):g}")
+
+
+def _queue(look: Look, name: str) -> QuotaNode:
+    found = look.queues.get(look.names.queue(name))
+    if found is None:
+        raise UnknownName(f"queue {clean(name, 80)} exists no longer")
+    return found
+
+
+def _walk(nodes: Sequence[QuotaNode]) -> Iterator[QuotaNode]:
+    for node in nodes:
+        yield node
+        yield from _walk(node.children)
+
+
+def _code(code: Any) -> str:
+    try:
+        return Code(str(code)).value
+    except ValueError:
+        raise ExpectError(f"{clean(repr(code), 60)} is no reason; {', '.join(Code)} are") from None
+
+
+def _amount(resource: str, value: Any) -> int:
+    try:
+        return amount(resource, value)
+    except ValueError as error:
+        raise ExpectError(str(error)) from None
+
+
+def _list(wanted: Any) -> Sequence[Any]:
+    if not isinstance(wanted, list | tuple):
+        raise ExpectError(f"{clean(repr(wanted), 60)} is no list")
+    return wanted
+
+
+def _mapping(wanted: Any) -> Mapping[str, Any]:
+    if not isinstance(wanted, Mapping):
+        raise ExpectError(f"{clean(repr(wanted), 60)} is no mapping of names")
+    return wanted
+
+
+def _join(parts: Any) -> str:
+    return ", ".join(parts) or NOTHING

@@ -1,0 +1,103 @@
+"""The names of a scenario: which objects have existed so far, and what people call them."""
+
+from collections.abc import Iterable
+
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.events import Applied, Event
+from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue
+from gpuconsole.model.text import clean
+from gpuconsole.model.workloads import Job, Workload
+
+
+class UnknownName(LookupError):
+    """A name that no object has had so far; the text says which, and what kind was looked for."""
+
+
+class Names:
+    """Every object that a stream of events has shown, by name. Mutates by `see`."""
+
+    def __init__(self) -> None:
+        self._subjects: dict[str, str] = {}
+        """What people write (`ns/name`) → what history writes: a Workload's, job's or pod's key."""
+        self._labels: dict[str, str] = {}
+        self._pods: dict[str, set[str]] = {}
+        """Bare name → keys."""
+        self._queues: set[str] = set()
+        self._nodes: set[str] = set()
+
+    def copy(self) -> "Names":
+        twin = Names()
+        twin._subjects, twin._labels = self._subjects.copy(), self._labels.copy()
+        twin._pods = {name: keys.copy() for name, keys in self._pods.items()}
+        twin._queues, twin._nodes = self._queues.copy(), self._nodes.copy()
+        return twin
+
+    def see(self, events: Iterable[Event]) -> None:
+        """Learn the names of objects that appeared."""
+        for event in events:
+            match event:
+                case Applied(_, Workload() as workload):
+                    self._workload(workload)
+                case Applied(_, Job() as job):
+                    self._job(job)
+                case Applied(_, Pod() as pod):
+                    self._pods.setdefault(pod.name, set()).add(pod.key)
+                    self._subjects.setdefault(pod.key, pod.key)
+                case Applied(_, Node() as node):
+                    self._nodes.add(node.name)
+                case Applied(_, ClusterQueue() | Cohort() | LocalQueue() as queue):
+                    self._queues.add(queue.key)
+                    if isinstance(queue, ClusterQueue) and queue.cohort:
+                        self._queues.add(queue.cohort)
+
+    def subject(self, name: object) -> str:
+        """The key of a workload, job or lone pod by the name that people use. Raises UnknownName."""
+        found = self._subjects.get(str(name))
+        if found is None:
+            raise UnknownName(f"no workload, job or pod {_shown(name)} exists; write namespace/name")
+        return found
+
+    def label(self, key: str) -> str:
+        """What people call a subject: a Workload of a job goes by the job's name."""
+        return self._labels.get(key, key)
+
+    def pod(self, name: object) -> str:
+        """The key of a pod by key or, where that is clear, by its bare name. Raises UnknownName."""
+        text = str(name)
+        bare = text.rpartition("/")[2]
+        keys = [key for key in self._pods.get(bare, ()) if text in (key, bare)]
+        if len(keys) != 1:
+            raise UnknownName(
+                f"pod name {_shown(name)} is not clear; write namespace/name" if keys else f"no pod {_shown(name)} exists"
+            )
+        return keys[0]
+
+    def node(self, name: object) -> str:
+        """The name of a node. Raises UnknownName."""
+        if str(name) not in self._nodes:
+            raise UnknownName(f"no node {_shown(name)} exists; there are {', '.join(sorted(self._nodes)[:8]) or 'none'}")
+        return str(name)
+
+    def queue(self, name: object) -> str:
+        """The name of a ClusterQueue or cohort, or the key of a LocalQueue. Raises UnknownName."""
+        if str(name) not in self._queues:
+            raise UnknownName(f"no queue {_shown(name)} exists; there are {', '.join(sorted(self._queues)[:8]) or 'none'}")
+        return str(name)
+
+    def _workload(self, workload: Workload) -> None:
+        self._subjects[workload.key] = workload.key
+        if workload.owner:
+            _, _, called = workload.owner.partition("/")
+            self._subjects[workload.owner] = self._subjects[called] = workload.key
+            self._labels[workload.key] = called
+
+    def _job(self, job: Job) -> None:
+        called = f"{job.namespace}/{job.name}"
+        self._labels.setdefault(job.key, called)
+        # The Workload of a job that is queued takes these names over.
+        self._subjects.setdefault(job.key, job.key)
+        self._subjects.setdefault(called, job.key)
+
+
+def _shown(name: object) -> str:
+    return clean(repr(name), 80)

@@ -1,0 +1,124 @@
+"""One page of the books: the workloads of one LocalQueue in one ClusterQueue, and what they add up to."""
+
+from collections import Counter
+
+from msgspec import Struct
+
+from gpuconsole.insight.demand import CONFIG, FlavorResource, held, waiting_since, wanted_gpus
+from gpuconsole.insight.reasons import Code, code_of
+from gpuconsole.model.clock import Time
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.requests import effective_priority, queue_timestamp
+
+Place = tuple[int, Time, str, str, Workload]
+"""Priority (negated), queue-order timestamp, uid, key, workload: sorts in queue order."""
+
+
+class Count(Struct):
+    """What a queue has. Filled while it is counted, read-only after it."""
+
+    pending: int = 0
+    """Wait for quota, parked ones included; stopped ones are not counted."""
+    parked: int = 0
+    reserved: int = 0
+    """Hold quota, running ones included."""
+    running: int = 0
+    """Admitted: their pods may run."""
+    pending_gpus: int = 0
+    oldest: Time | None = None
+    """When the one that waits longest began to wait."""
+
+    def add(self, other: "Count") -> None:
+        """Roll another queue's counts up into this one."""
+        self.pending += other.pending
+        self.parked += other.parked
+        self.reserved += other.reserved
+        self.running += other.running
+        self.pending_gpus += other.pending_gpus
+        if other.oldest is not None and (self.oldest is None or other.oldest < self.oldest):
+            self.oldest = other.oldest
+
+
+class Page:
+    """Mutates by `add` and `remove` while it is written; a page that is in a book is not touched any more.
+
+    A workload is removed by the same numbers by which it was added, since all of them come from the workload alone.
+    """
+
+    __slots__ = ("_since", "codes", "count", "holding", "usage", "waiting")
+
+    def __init__(self) -> None:
+        self.holding: dict[str, Workload] = {}
+        self.waiting: dict[str, Place] = {}
+        self.usage: dict[FlavorResource, int] = {}
+        """Quota held (Kueue's flavorsReservation), added up from the workloads: no status is trusted."""
+        self.codes: Counter[Code] = Counter()
+        """Why those wait that wait."""
+        self.count = Count()
+        """All but `oldest`."""
+        self._since: dict[str, Time] = {}
+
+    def copy(self) -> "Page":
+        twin = Page()
+        twin.holding, twin.waiting, twin._since = self.holding.copy(), self.waiting.copy(), self._since.copy()
+        twin.usage, twin.codes = self.usage.copy(), self.codes.copy()
+        twin.count.add(self.count)
+        return twin
+
+    @property
+    def empty(self) -> bool:
+        return not self.holding and not self.waiting
+
+    def longest(self) -> tuple[Time, str] | None:
+        """When the wait of the one that waits longest began, and its key."""
+        return min(((since, key) for key, since in self._since.items()), default=None)
+
+    def add(self, workload: Workload, holds: bool) -> None:
+        if holds:
+            self.holding[workload.key] = workload
+            self._count_holding(workload, 1)
+            return
+        key = workload.key
+        self.waiting[key] = (*queue_order(workload), key, workload)
+        self._since[key] = waiting_since(workload)
+        self._count_waiting(workload, 1)
+
+    def remove(self, workload: Workload, holds: bool) -> None:
+        if holds:
+            del self.holding[workload.key]
+            self._count_holding(workload, -1)
+            return
+        del self.waiting[workload.key], self._since[workload.key]
+        self._count_waiting(workload, -1)
+
+    def _count_holding(self, workload: Workload, sign: int) -> None:
+        self.count.reserved += sign
+        if workload.admitted:
+            self.count.running += sign
+        for pair, amount in held(workload):
+            left = self.usage.get(pair, 0) + sign * amount
+            if left or sign > 0:
+                self.usage[pair] = left
+            else:
+                self.usage.pop(pair, None)
+
+    def _count_waiting(self, workload: Workload, sign: int) -> None:
+        count = self.count
+        count.pending += sign
+        if workload.parked:
+            count.parked += sign
+        count.pending_gpus += sign * wanted_gpus(workload)
+        refused = workload.condition("QuotaReserved")
+        if refused is not None and refused.message:
+            self.codes[code_of(refused.message)] += sign
+        else:
+            self.codes[Code.PARKED if workload.parked else Code.QUEUED] += sign
+
+
+def queue_order(workload: Workload) -> tuple[int, Time, str]:
+    """Sort key inside one ClusterQueue (Kueue §3.1): effective priority descending, queue-order timestamp, uid.
+
+    What a Snapshot does not hold is left out: the preemptor that BestEffortFIFO keeps in front, and usage-based
+    admission fair sharing.
+    """
+    return -effective_priority(workload, CONFIG), queue_timestamp(workload, CONFIG), workload.uid
