@@ -73,10 +73,9 @@ def _status() -> int:
         return error.status
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader (`| head`) has seen enough. Python would complain when it flushes stdout at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError as error:
+        _complain(str(error))
+        return 1
 
 
 def _complain(text: str) -> None:

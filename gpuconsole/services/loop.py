@@ -13,6 +13,7 @@ from gpuconsole.backends.base import Backend, Clocked
 from gpuconsole.model.events import Event, Happened
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.text import clean
 
 if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler
@@ -55,7 +56,7 @@ class Loop:
         try:
             self._work(elapsed)
         except Exception as error:
-            self._stall(f"{type(error).__name__}: {error}")
+            self._stall(clean(f"{type(error).__name__}: {error}"))
         else:
             self.stalled = ""
 

@@ -1,5 +1,6 @@
 """What is recorded can be asked for, at once and after a restart."""
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -113,6 +114,19 @@ def test_another_session_has_its_own_history(tmp_path: Path) -> None:
     assert (second.recovered, second.session != first.session) == ([], True)
     assert history.of_workload(second, "research/rlhf") == ()
     second.close()
+
+
+def test_a_session_whose_process_lives_is_let_be(tmp_path: Path) -> None:
+    left = recorder_at(tmp_path / "history.db")
+    left.record([SUBMITTED])
+    left.flush()
+    with sqlite3.connect(left.path) as db:
+        db.execute("update sessions set pid = ?", (os.getppid(),))
+    db.close()
+    beside = recorder_at(tmp_path / "history.db")
+    assert beside.recovered == []
+    beside.close()
+    left.close()
 
 
 def test_a_producer_that_finds_no_room_loses_lines_and_they_are_counted(
