@@ -68,20 +68,26 @@ class Names:
         keys = [key for key in self._pods.get(bare, ()) if text in (key, bare)]
         if len(keys) != 1:
             raise UnknownName(
-                f"pod name {_shown(name)} is not clear; write namespace/name" if keys else f"no pod {_shown(name)} exists"
+                f"pod name {_shown(name)} is not clear; write namespace/name"
+                if keys
+                else f"no pod {_shown(name)} exists"
             )
         return keys[0]
 
     def node(self, name: object) -> str:
         """The name of a node. Raises UnknownName."""
         if str(name) not in self._nodes:
-            raise UnknownName(f"no node {_shown(name)} exists; there are {', '.join(sorted(self._nodes)[:8]) or 'none'}")
+            raise UnknownName(
+                f"no node {_shown(name)} exists; there are {', '.join(sorted(self._nodes)[:8]) or 'none'}"
+            )
         return str(name)
 
     def queue(self, name: object) -> str:
         """The name of a ClusterQueue or cohort, or the key of a LocalQueue. Raises UnknownName."""
         if str(name) not in self._queues:
-            raise UnknownName(f"no queue {_shown(name)} exists; there are {', '.join(sorted(self._queues)[:8]) or 'none'}")
+            raise UnknownName(
+                f"no queue {_shown(name)} exists; there are {', '.join(sorted(self._queues)[:8]) or 'none'}"
+            )
         return str(name)
 
     def _workload(self, workload: Workload) -> None:

@@ -79,9 +79,7 @@ def claim_gang(board: Board, gang: Gang) -> list[Step] | None:
 
     Pods that fit now claim their nodes too: nothing of a gang is held before all of it can be.
     """
-    if not board.policy.preemption or any(waiter.never for waiter, _ in gang.kinds):
-        return None
-    if not _enough(board, gang, evicting=True):
+    if not board.policy.preemption or not _enough(board, gang, evicting=True):
         return None
     # Pods beyond what the gang needs at once make room one at a time.
     wanted = max(gang.needed, 1)

@@ -1,0 +1,191 @@
+"""Drills: run a scenario and check what its steps expect, a line for each expectation.
+
+An expectation is checked right after its step, or has to come true within its `within`; the keys of one item have to
+hold at the same moment. What cannot be checked (an unknown key or name, nothing expected at all) is a problem, and no
+pass.
+"""
+
+from contextlib import suppress
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.expectations import Expectation, ExpectError, Finding, read_expectation
+from gpuconsole.insight.look import Look
+from gpuconsole.insight.names import Names
+from gpuconsole.model.clock import Span, Time, format_span
+from gpuconsole.model.events import Happened
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.scenario import Scenario, build
+from gpuconsole.sim.scenario_steps import Step
+
+NO_EVICTIONS = "noEvictions"
+
+
+class Verdict(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    PROBLEM = "problem"
+    """It could not be checked."""
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """What became of one expectation."""
+
+    step: int
+    """Counts from 1; 0 speaks about the scenario as a whole."""
+    at: Span = 0
+    """When it was decided, since the start of the scenario."""
+    key: str = ""
+    verdict: Verdict
+    wanted: str = ""
+    got: str = ""
+    """For a problem: what is wrong with the expectation."""
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict is Verdict.PASSED
+
+    @property
+    def text(self) -> str:
+        """The result in one line."""
+        place = f"step {self.step} at {format_span(self.at)}: {self.key}".rstrip(": ")
+        match self.verdict:
+            case Verdict.PASSED:
+                return f"{place}: {self.got}"
+            case Verdict.FAILED:
+                return f"{place}: wanted {self.wanted}; got {self.got}"
+            case Verdict.PROBLEM:
+                return f"{place}: {self.got}"
+
+
+class Drill(Struct, frozen=True, kw_only=True):
+    """A scenario that was run and checked."""
+
+    name: str
+    results: tuple[Result, ...]
+
+    @property
+    def passed(self) -> bool:
+        """True if something was expected and all of it came true."""
+        return bool(self.results) and all(result.ok for result in self.results)
+
+
+def run_drill(scenario: Scenario, *, name: str = "", seed: int | None = None) -> Drill:
+    """Run a scenario to its last expectation and check every one on the way."""
+    run = _Run(scenario, seed)
+    for number in range(len(scenario.steps)):
+        run.step(number)
+    if not run.results:
+        problem = "no step expects anything; a drill that checks nothing does not pass"
+        run.results.append(Result(step=0, verdict=Verdict.PROBLEM, got=problem))
+    return Drill(name=name or scenario.name, results=tuple(run.results))
+
+
+class _Run:
+    """One run of a scenario. Mutates."""
+
+    def __init__(self, scenario: Scenario, seed: int | None) -> None:
+        self.scenario = scenario
+        # The steps are scheduled one by one, so that steps of the same moment are checked one after the other.
+        self.twin = _Twin(build(replace(scenario, steps=()), seed=seed), Names(), [])
+        self.results: list[Result] = []
+        self.checked = 0
+        """How many lines of history earlier checks have seen."""
+
+    def step(self, number: int) -> None:
+        step = self.scenario.steps[number]
+        self.twin.carry(step)
+        self.twin.advance(step.at)
+        seen = self.checked
+        for item in step.expect:
+            try:
+                expectation = read_expectation(item)
+            except ExpectError as error:
+                self._add(number, step.at, "expect", Verdict.PROBLEM, Finding(False, "", str(error)))
+            else:
+                seen = max(seen, self._expect(number, expectation))
+        self.checked = seen
+
+    def _expect(self, number: int, expectation: Expectation) -> int:
+        """Check one item; returns how many lines of history had happened when it was decided."""
+        step = self.scenario.steps[number]
+        twin = self._ahead(number, step.at + expectation.within) if expectation.within else self.twin
+        try:
+            findings = twin.wait_for(expectation, self.checked, step.at + expectation.within)
+        except ExpectError as error:
+            self._add(number, twin.now, "expect", Verdict.PROBLEM, Finding(False, "", str(error)))
+            return len(twin.lines)
+        for key, finding in findings.items():
+            self._add(number, twin.now, key, Verdict.PASSED if finding.ok else Verdict.FAILED, finding)
+        return len(twin.lines)
+
+    def _ahead(self, number: int, deadline: Time) -> "_Twin":
+        """A twin that may run ahead; it also lives through the steps that come before the deadline."""
+        twin = self.twin.fork()
+        for later in self.scenario.steps[number + 1 :]:
+            if later.at <= deadline:
+                twin.carry(later)
+        return twin
+
+    def _add(self, number: int, now: Time, key: str, verdict: Verdict, finding: Finding) -> None:
+        self.results.append(
+            Result(
+                step=number + 1,
+                at=now - self.scenario.start,
+                key=key,
+                verdict=verdict,
+                wanted=finding.wanted,
+                got=finding.got,
+            )
+        )
+
+
+class _Twin:
+    """A simulation with its history and the names in it. Mutates."""
+
+    def __init__(self, simulation: Simulation, names: Names, lines: list[Happened]) -> None:
+        self.simulation = simulation
+        self.names = names
+        self.lines = lines
+        self._listen()
+
+    @property
+    def now(self) -> Time:
+        return self.simulation.now
+
+    def fork(self) -> "_Twin":
+        return _Twin(self.simulation.fork(), self.names.copy(), self.lines.copy())
+
+    def carry(self, step: Step) -> None:
+        for command in step.commands:
+            self.simulation.schedule(step.at, command)
+
+    def advance(self, until: Time) -> None:
+        self.simulation.advance(until)
+        self._listen()
+
+    def wait_for(self, expectation: Expectation, since: int, deadline: Time) -> dict[str, Finding]:
+        """Go on until all keys hold, to the deadline at most. Raises ExpectError for a key that cannot be checked.
+
+        That nothing is evicted has to hold until the deadline. An object may appear before it.
+        """
+        while self.now < deadline:
+            if NO_EVICTIONS not in expectation.wanted:
+                with suppress(ExpectError):
+                    findings = expectation.check(self._look(since))
+                    if all(finding.ok for finding in findings.values()):
+                        return findings
+            due = self.simulation.next_time
+            self.advance(deadline if due is None else min(due, deadline))
+        return expectation.check(self._look(since))
+
+    def _look(self, since: int) -> Look:
+        queued = self.simulation.policy.kueue is not None
+        return Look(self.simulation.snapshot(), self.lines[since:], self.names, queued)
+
+    def _listen(self) -> None:
+        events = self.simulation.drain()
+        self.names.see(events)
+        self.lines += (event for event in events if isinstance(event, Happened))

@@ -1,0 +1,93 @@
+"""A cluster at one moment and what happened since an earlier one, in the words of a scenario's `expect`."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from gpuconsole.insight.names import Names
+from gpuconsole.insight.pending import explain
+from gpuconsole.insight.quota import quota_tree
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.reasons import Code
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.snapshot import Snapshot
+
+
+class Look:
+    """The cluster at one moment, and what happened since the last check."""
+
+    def __init__(self, snapshot: Snapshot, lines: Sequence[Happened], names: Names, queued: bool) -> None:
+        self.snapshot = snapshot
+        self.lines = lines
+        self.names = names
+        self.queued = queued
+        """False where there is no queueing: what has its nodes then counts as admitted."""
+
+    @cached_property
+    def admitted(self) -> list[str]:
+        """Labels of the workloads that are admitted and not on their way out."""
+        workloads = self.snapshot.workloads.all()
+        keys = [w.key for w in workloads if w.admitted and not w.finished and not w.is_true("Evicted")]
+        if not self.queued:
+            keys += [key for key in self._unqueued if explain(self.snapshot, key).code is Code.NOT_WAITING]
+        return sorted(self.names.label(key) for key in keys)
+
+    @cached_property
+    def pending(self) -> dict[str, str]:
+        """Label of everything that waits → why, in a code."""
+        keys = [workload.key for workload in self.snapshot.workloads.all()] + self._unqueued
+        codes = ((key, explain(self.snapshot, key).code) for key in keys)
+        return {self.names.label(key): code.value for key, code in sorted(codes) if code is not Code.NOT_WAITING}
+
+    @cached_property
+    def evicted(self) -> list[tuple[str, str, tuple[str, ...]]]:
+        """(who, by whom, why) of each eviction; the rule that chose a victim is as good a reason as `Preempted`."""
+        rules = {line.workload: line.reason for line in self.lines if line.what is What.PREEMPTED}
+        return sorted(
+            (self.names.label(subject), self.names.label(line.by), (rules.get(subject, line.reason), line.reason))
+            for line in self.lines
+            if line.what in (What.EVICTED, What.POD_EVICTED)
+            for subject in [line.pod if line.what is What.POD_EVICTED else line.workload]
+        )
+
+    @cached_property
+    def queues(self) -> dict[str, QuotaNode]:
+        """Every node of the quota tree by name; a ClusterQueue comes before a cohort of the same name."""
+        found: dict[str, QuotaNode] = {}
+        for node in _walk(quota_tree(self.snapshot)):
+            if node.name not in found or node.kind is NodeKind.CLUSTER_QUEUE:
+                found[node.name] = node
+        return found
+
+    def on_node(self, node: str) -> list[str]:
+        """Keys of the pods that hold a place on a node."""
+        return sorted(pod.key for pod in self.snapshot.pods.all() if pod.node == node and not pod.done)
+
+    @property
+    def free_nodes(self) -> int:
+        """Nodes that could take pods and hold none: they could be switched off."""
+        busy = {pod.node for pod in self.snapshot.pods.all() if not pod.done}
+        return sum(node.ready and node.name not in busy for node in self.snapshot.nodes.all())
+
+    @property
+    def lost_gpu_hours(self) -> float:
+        """Work that has to be done again; a PREEMPTED line repeats the loss of its EVICTED line."""
+        return sum(line.lost_gpu_seconds for line in self.lines if line.what is not What.PREEMPTED) / 3600
+
+    @property
+    def cost(self) -> float:
+        """USD of the lost work."""
+        return sum(line.cost for line in self.lines if line.what is not What.PREEMPTED)
+
+    @cached_property
+    def _unqueued(self) -> list[str]:
+        """Jobs that no Workload stands for, and pods that neither has."""
+        owners = {workload.owner for workload in self.snapshot.workloads.all()}
+        jobs = [job.key for job in self.snapshot.jobs.all() if job.key not in owners and not job.ended]
+        pods = [p.key for p in self.snapshot.pods.all() if not (p.job or p.workload or p.done or p.deleted)]
+        return jobs + pods
+
+
+def _walk(nodes: Sequence[QuotaNode]) -> Iterator[QuotaNode]:
+    for node in nodes:
+        yield node
+        yield from _walk(node.children)
