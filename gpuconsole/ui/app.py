@@ -18,7 +18,6 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.services.console import Console
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.actions import Scope
 from gpuconsole.ui.keymap import single_keys
 from gpuconsole.ui.messages import SnapshotReady
 from gpuconsole.ui.screens.base import ConsoleScreen, Handler
@@ -44,7 +43,7 @@ class ConsoleApp(App[None]):
     """Shows one Console. The loop runs elsewhere; this draws and sends Commands."""
 
     TITLE = "gpuconsole"
-    CSS_PATH = "styles/console.tcss"
+    CSS_PATH = sorted((Path(__file__).parent / "styles").glob("*.tcss"))
     ENABLE_COMMAND_PALETTE = False
     DEFAULT_MODE = "dashboard"
     MODES: ClassVar[dict[str, str | Callable[[], Screen[None]]]] = dict(VIEWS)
@@ -167,12 +166,10 @@ class ConsoleApp(App[None]):
                 self.flash("It is paused already" if line.alias == "pause" else "It runs already")
             case _:
                 screen.run(line.action)
-        if line.action.scope is Scope.VIEWS:
-            if line.namespaces is not None:
-                self.show_namespaces(line.namespaces)
-            if line.filter and self.front is not None:
-                wanted, front = line.filter, self.front
-                front.call_after_refresh(lambda: front.set_filter(wanted))
+        if line.namespaces is not None:
+            self.show_namespaces(line.namespaces)
+        if line.filter:
+            self.go(self.view, filtered=line.filter)
 
     # Views
 
@@ -181,16 +178,18 @@ class ConsoleApp(App[None]):
         """The view in front."""
         return self.current_mode
 
-    def go(self, view: str) -> None:
-        """Open a view; from deeper in the same view, go up to it."""
+    def go(self, view: str, *, filtered: str = "", at: str = "") -> None:
+        """Open a view, its table filtered, or with the cursor at an object; from deeper in the same view, go up."""
         if view == self.current_mode:
             while len(self.screen_stack) > 1:
                 self.pop_screen()
-            return
-        del self._visited[self._at + 1 :]
-        self._visited.append(view)
-        self._at = len(self._visited) - 1
-        self.switch_mode(view)
+        else:
+            del self._visited[self._at + 1 :]
+            self._visited.append(view)
+            self._at = len(self._visited) - 1
+            self.switch_mode(view)
+        if (filtered or at) and (front := self.front) is not None:
+            front.arrive(filtered=filtered, at=at)
 
     def up(self) -> None:
         """Go back to where this screen was opened from; at the top there is nothing to go back to."""

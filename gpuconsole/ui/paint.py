@@ -34,6 +34,7 @@ ROLES = (
     "key",
     "chip",
     "good",
+    *(f"series-{number}" for number in range(1, 9)),
 )
 """Each is a theme colour `$NAME` (or made from one) and the component class `role--NAME`."""
 

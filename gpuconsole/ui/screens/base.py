@@ -41,6 +41,8 @@ Handler = Callable[[], object]
 Handlers = Mapping[str, Handler]
 
 OBJECT_SCOPES = (Scope.OBJECT, Scope.WORKLOAD, Scope.QUEUE, Scope.NODE)
+WIDE_SCOPES = (Scope.GLOBAL, Scope.VIEWS, Scope.SIMULATION, Scope.TABLE)
+"""What is the same on every screen stands last in the footer."""
 
 
 class ConsoleScreen(Screen[None], inherit_bindings=False):
@@ -53,6 +55,8 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
     """The id of its view, for screens that a key opens; `view.NAME` in the registry."""
 
     snapshot: reactive[Snapshot] = reactive(EMPTY, init=False)
+
+    _arriving: tuple[str, str] = ("", "")
 
     # For screens to fill in
 
@@ -80,6 +84,12 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
     def question(self, action: Action) -> Question | None:
         """What to ask before a dangerous action; None where there is nothing to lose this time."""
         return Question(f"{action.label.capitalize()}?", (action.help,), yes=action.label.capitalize())
+
+    def point_at(self, key: str) -> None:
+        """Put the cursor on the object with this key."""
+        grid = self.grid
+        if grid is not None and not grid.move_to_key(key):
+            self.flash(f"{key} is not in this table", "warning")
 
     # For screens to use
 
@@ -135,12 +145,23 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         """Ask for one value, and go on with it."""
         self.app.push_screen(Prompt(wanted), _unless_cancelled(then))
 
+    def arrive(self, *, filtered: str = "", at: str = "") -> None:
+        """Filter the table, or put the cursor on an object, as soon as there is something to see."""
+        self._arriving = (filtered, at)
+        self.call_after_refresh(self.redraw)
+
     def redraw(self) -> None:
         """Draw the Snapshot and the frame anew."""
         if not self.is_mounted:
             return
         if self.snapshot is not EMPTY:
             self.show(self.snapshot)
+            filtered, at = self._arriving
+            self._arriving = ("", "")
+            if filtered:
+                self.set_filter(filtered)
+            if at:
+                self.point_at(at)
         self.refresh_frame()
 
     # Frame
@@ -172,8 +193,8 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         self._show_header()
         names = [screen.crumb() for screen in self.app.screen_stack if isinstance(screen, ConsoleScreen)]
         self.query_one(Crumbs).show(self.console_app.view, names)
-        offered = [action for action in self.offered() if action.footer]
-        offered.sort(key=lambda action: action.scope is Scope.GLOBAL)
+        offered = [action for action in self.offered() if action.footer and action.keys]
+        offered.sort(key=lambda action: action.scope in WIDE_SCOPES)
         self.query_one(Footer).show([(action, bool(self.refusal(action))) for action in offered])
 
     def _show_header(self) -> None:
@@ -297,10 +318,9 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         """Filter the table by this text, and show that."""
         line = self.query_one(FilterLine)
         if text:
-            line.open(text)
+            line.put(text)
         else:
             line.close()
-        self.focus_body()
 
     def _zoom(self) -> None:
         if self.maximized is not None:

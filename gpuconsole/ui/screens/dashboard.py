@@ -1,7 +1,203 @@
-"""The dashboard."""
+"""The dashboard: the cluster at a glance, each pane a way down to what it sums up."""
 
-from gpuconsole.ui.screens.base import ConsoleScreen
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+
+from gpuconsole.insight.attention import Attention, Trouble
+from gpuconsole.insight.gpumap import gpu_rows
+from gpuconsole.insight.overview import GpuTotals, LastHour, Waiting, dashboard
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.actions import Action
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.paint import Cell, Painted, join, painted
+from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.queue_rows import COLUMNS, FOLDED, GPUS, TreeRow, tree_rows
+from gpuconsole.ui.widgets.bars import gauge, spark
+from gpuconsole.ui.widgets.gpumap import GpuMap
+from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.painter import Lines
+
+URGENT = (Trouble.DEADLOCK, Trouble.NODE_DOWN, Trouble.ADMITS_NOBODY, Trouble.THRASH)
+PLACES = {"nodes": "nodes", "workloads": "workloads", "jobs": "workloads", "pods": "nodes"}
+"""Table of an object → the view that shows it; queues otherwise."""
+
+
+def _trouble(one: Attention) -> Painted:
+    return (("⚠", "fault" if one.trouble in URGENT else "pending"),)
+
+
+QUEUES: tuple[Column[TreeRow], ...] = tuple(column for column in COLUMNS if column.id not in ("drs", "policy"))
+ATTENTION: tuple[Column[Attention], ...] = (
+    Column("", _trouble, width=1),
+    Column("NEEDS ATTENTION", lambda one: one.text, id="name", width=30, flex=1),
+    Column("GPUs", lambda one: f"{one.gpus:,}" if one.gpus else "", width=6, align="right", rank=1),
+)
 
 
 class DashboardScreen(ConsoleScreen):
+    """GPUs, who waits, the last hour, the queues, what needs attention, the map."""
+
     view = "dashboard"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-roomy")]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-high")]
+
+    def body(self) -> ComposeResult:
+        with Horizontal(id="summary"):
+            yield Lines(id="gpus", classes="panel")
+            yield Lines(id="waiting", classes="panel")
+            yield Lines(id="lately", classes="panel")
+        yield Lines(id="brief")
+        yield Grid(QUEUES, key=lambda row: row.path, empty="No queues.", id="dash-queues", classes="panel")
+        yield Grid(
+            ATTENTION,
+            key=lambda one: f"{one.trouble} {one.table} {one.key}",
+            empty="Nothing needs attention.",
+            header=False,
+            id="attention",
+            classes="panel",
+        )
+        yield GpuMap(id="map", classes="panel")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        titles = {"gpus": "GPUs", "waiting": "Waiting", "lately": "Last hour", "dash-queues": "Queues"}
+        titles |= {"attention": "Needs attention", "map": "GPU map"}
+        for id, title in titles.items():
+            self.query_one(f"#{id}").border_title = title
+
+    def show(self, snapshot: Snapshot) -> None:
+        numbers = dashboard(snapshot)
+        gpus = gpu_lines(numbers.gpus)
+        waiting = waiting_lines(numbers.waiting, snapshot.time)
+        lately = lately_lines(numbers.lately)
+        self.query_one("#gpus", Lines).lines = gpus
+        self.query_one("#waiting", Lines).lines = waiting
+        self.query_one("#lately", Lines).lines = lately
+        self.query_one("#brief", Lines).lines = brief_lines(gpus, waiting, lately)
+        self.query_one("#dash-queues", Grid).show(queue_rows(numbers.queues))
+        self.query_one("#attention", Grid).show(numbers.attention)
+        self.query_one(GpuMap).show(gpu_rows(snapshot))
+
+    def handlers(self) -> Handlers:
+        return {**super().handlers(), "object.open": self._open, "object.explain": self._explain}
+
+    def refusal(self, action: Action) -> str:
+        if action.id == "object.open" and isinstance(self.focused, Grid) and self.focused.current is None:
+            return "there is nothing under the cursor"
+        if action.id == "object.explain" and self._told() == "":
+            return "there is nothing to explain under the cursor"
+        return super().refusal(action)
+
+    def _told(self) -> str:
+        """What there is to say about the row under the cursor, in full."""
+        row = self.focused.current if isinstance(self.focused, Grid) else None
+        match row:
+            case TreeRow():
+                return row.node.problem
+            case Attention():
+                return row.text
+        return ""
+
+    def _explain(self) -> None:
+        self.flash(self._told())
+
+    def _open(self) -> None:
+        """Go to what is under the cursor of the focused pane."""
+        if isinstance(self.focused, GpuMap):
+            self.console_app.go("nodes", at=self.focused.cursor_key)
+            return
+        row = self.focused.current if isinstance(self.focused, Grid) else None
+        match row:
+            case TreeRow():
+                self.console_app.go("queues", at=row.node.name)
+            case Attention():
+                self.console_app.go(PLACES.get(row.table, "queues"), at=row.key)
+
+
+def queue_rows(roots: Sequence[QuotaNode]) -> list[TreeRow]:
+    """Cohorts and ClusterQueues; the LocalQueues are left to the queues screen."""
+    rows = tree_rows(roots, {}, GPUS)
+    folded = {row.path: FOLDED for row in rows if row.node.kind is NodeKind.CLUSTER_QUEUE}
+    return tree_rows(roots, folded, GPUS)
+
+
+def gpu_lines(gpus: GpuTotals) -> tuple[Cell, ...]:
+    """What the GPUs do."""
+    if not gpus.total:
+        return ((("○ no GPUs in this cluster", "dim"),), "", "")
+    first = ((f"{gpus.in_use:,}", "strong"), (f" of {gpus.total:,} in use  ", ""))
+    states = [
+        _number(gpus.idle, "○", "idle", "idle"),
+        _number(gpus.faulty, "⚠", "faulty", "fault"),
+        _number(gpus.held, "⏸", "held", "held"),
+        _number(gpus.borrowed, "▲", "borrowed", "borrowed"),
+    ]
+    gang = f"{gpus.largest_gang} {gpus.largest_gang_type} on {_plural(gpus.largest_gang_nodes, 'node')}"
+    fits: Painted = (("largest gang that fits: ", "dim"), (gang if gpus.largest_gang else "none", ""))
+    return ((*first, *gauge(gpus.in_use, gpus.total, 14)), join(states, " "), fits)
+
+
+def _number(value: int, glyph: str, word: str, role: str) -> Painted:
+    return ((f"{glyph} {value:,} {word}", role if value else "dim"),)
+
+
+def brief_lines(gpus: Sequence[Cell], waiting: Sequence[Cell], lately: Sequence[Cell]) -> tuple[Cell, ...]:
+    """The three panels as one, for narrow screens."""
+    rows = (
+        ("GPUs", gpus[0], _without_zeros(gpus[1])),
+        ("", gpus[2]),
+        ("Waiting", waiting[0], waiting[2]),
+        ("", waiting[1]),
+        ("Last hour", *lately[:2]),
+        ("", lately[2]),
+    )
+    return tuple(((f" {name:<10}", "title"), *join(cells)) for name, *cells in rows)
+
+
+def _without_zeros(cell: Cell) -> Cell:
+    """The states that are not at zero (those stand dim in the row)."""
+    return tuple(piece for piece in painted(cell) if piece[1] not in ("dim",))
+
+
+def waiting_lines(waiting: Waiting, now: int) -> tuple[Cell, ...]:
+    """Who waits, and for what."""
+    if not waiting.workloads and not waiting.by_nodes:
+        return ((("✓ nobody waits", "good"),), "", "")
+    first: Painted = (
+        ("◐ ", "pending"),
+        (f"{waiting.workloads:,}", "strong"),
+        (f" {_noun(waiting.workloads, 'workload')} for {waiting.gpus:,} GPUs", ""),
+    )
+    oldest = f"oldest {waiting.oldest}, {fmt.since(now, waiting.oldest_since)}" if waiting.oldest else ""
+    return (first, oldest, f"{waiting.by_quota:,} by quota, {waiting.by_nodes:,} by nodes")
+
+
+def lately_lines(lately: LastHour) -> tuple[Cell, ...]:
+    """What happened in the last hour; `≥` where the history that is at hand is shorter."""
+    least = "≥ " if lately.partial else ""
+    lost: Painted = (
+        ("lost     ", ""),
+        (f"{least}{lately.lost_gpu_hours:,.1f} GPU-h", "victim" if lately.lost_gpu_hours else "dim"),
+        (f" {fmt.money(lately.cost)}", "dim"),
+    )
+    return (
+        _sparks("admitted ", f"{least}{lately.admitted:,}", lately.admitted_bins, "running"),
+        _sparks("preempted", f"{least}{lately.preempted:,}", lately.preempted_bins, "victim"),
+        lost,
+    )
+
+
+def _sparks(word: str, number: str, bins: tuple[int, ...], role: str) -> Painted:
+    return ((f"{word} ", ""), (f"{number:>4} ", "strong"), (spark(bins), role))
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {_noun(number, noun)}"
+
+
+def _noun(number: int, noun: str) -> str:
+    return noun if number == 1 else f"{noun}s"

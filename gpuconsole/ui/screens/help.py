@@ -3,14 +3,20 @@
 from collections.abc import Iterable
 
 from textual.app import ComposeResult
+from textual.widgets import Static
 
 from gpuconsole.ui.actions import Action, Scope
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.keymap import spell_all
-from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.paint import Cell, plain
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.palette import Entry
+
+
+def _keys(entry: Entry) -> Cell:
+    action = entry.action
+    return ((spell_all(action) or f":{action.aliases[0]}", "key"),)
 
 
 def _aliases(entry: Entry) -> Cell:
@@ -24,7 +30,7 @@ def _does(entry: Entry) -> Cell:
 
 
 COLUMNS: tuple[Column[Entry], ...] = (
-    Column("KEYS", lambda entry: ((spell_all(entry.action), "key"),), width=13),
+    Column("KEYS", _keys, width=13),
     Column("ACTION", lambda entry: entry.action.label, id="name", width=15, sort=lambda entry: entry.action.label),
     Column("WHERE", lambda entry: ((entry.action.scope, "dim"),), width=16, rank=2),
     Column("WHAT IT DOES", _does, width=30, flex=1),
@@ -43,12 +49,18 @@ class HelpScreen(ConsoleScreen):
 
     def body(self) -> ComposeResult:
         yield Grid(COLUMNS, key=lambda entry: entry.action.id)
+        yield Static("", id="told", markup=False)
 
     def on_mount(self) -> None:
         super().on_mount()
         below = self._below()
         if below is not None and self.grid is not None:
             self.grid.show(by_scope(below.entries()))
+
+    def picked(self, row: object) -> None:
+        # On a narrow screen the table cuts the sentence; here it stands whole.
+        entry = row if isinstance(row, Entry) else None
+        self.query_one("#told", Static).update(plain(_does(entry)) if entry is not None else "")
 
     def crumb(self) -> str:
         return "help"

@@ -1,40 +1,57 @@
-"""The bar: one grammar for capacity everywhere, `████░░▼▼│▓▓··`.
+"""The bar: one grammar for capacity everywhere.
 
-Its length is the potential capacity. Up to the tick `│` stands the own quota: used █, idle ░, lent to others ▼; after
-it what is borrowed ▓ and what could still be borrowed ·.
+A queue's bar `████░░▼▼│▓▓··` is as long as its potential capacity. Up to the tick stands its own quota: used █, idle ░,
+lent to others ▼; after it what it borrows ▓ and what it could still borrow ·. A cohort's bar `████▓▓░░` is what its
+members use of it, on own quota and on each other's, and what is idle.
 """
 
-from gpuconsole.insight.quota import QuotaUse
-from gpuconsole.ui.paint import Painted
+from gpuconsole.insight.quota_node import QuotaUse
+from gpuconsole.ui.paint import Painted, Piece
 
 USED, IDLE, LENT, TICK, BORROWED, BORROWABLE = "█", "░", "▼", "│", "▓", "·"
 
 
-def bar(use: QuotaUse, width: int, tick: bool = True) -> Painted:
-    """Draw a quota in `width` cells; amounts that are not zero take at least one cell where there is room."""
-    own, borrowed = max(0, use.used - use.borrowed), use.borrowed
+def bar(use: QuotaUse, width: int) -> Painted:
+    """Draw a queue's quota in `width` cells; amounts that are not zero take at least one cell where there is room."""
+    own = max(0, use.used - use.borrowed)
     lent = min(use.lent, max(0, use.nominal - own))
     idle = max(0, use.nominal - own - lent)
-    capacity = max(use.potential, use.nominal, own + idle + lent + borrowed)
-    if capacity <= 0 or width <= 1:
-        return ((BORROWABLE * max(0, width), "dim"),)
-    room = width - 1 if tick else width
-    cells = share(room, (own, idle, lent, borrowed, capacity - own - idle - lent - borrowed))
-    pieces = (
+    beyond = max(0, use.potential - own - idle - lent - use.borrowed)
+    if width <= 1 or not own + idle + lent + use.borrowed + beyond:
+        return _nothing(width)
+    cells = share(width - 1, (own, idle, lent, use.borrowed, beyond))
+    return _drawn(
         (USED * cells[0], "own"),
         (IDLE * cells[1], "idle"),
         (LENT * cells[2], "lent"),
-        (TICK if tick else "", "strong"),
+        (TICK, "strong"),
         (BORROWED * cells[3], "borrowed"),
         (BORROWABLE * cells[4], "dim"),
     )
+
+
+def pool(use: QuotaUse, width: int) -> Painted:
+    """Draw a cohort's quota in `width` cells."""
+    own = max(0, use.used - use.borrowed)
+    idle = max(0, max(use.potential, use.nominal) - use.used)
+    if not own + use.borrowed + idle:
+        return _nothing(width)
+    cells = share(width, (own, use.borrowed, idle))
+    return _drawn((USED * cells[0], "own"), (BORROWED * cells[1], "borrowed"), (IDLE * cells[2], "idle"))
+
+
+def _nothing(width: int) -> Painted:
+    return ((BORROWABLE * max(0, width), "dim"),)
+
+
+def _drawn(*pieces: Piece) -> Painted:
     return tuple(piece for piece in pieces if piece[0])
 
 
 def gauge(used: int, whole: int, width: int, role: str = "own") -> Painted:
     """A plain part of a whole, `████████░░░░`."""
     cells = share(width, (min(used, whole), max(0, whole - used))) if whole > 0 else (0, width)
-    return tuple(piece for piece in ((USED * cells[0], role), (IDLE * cells[1], "idle")) if piece[0])
+    return _drawn((USED * cells[0], role), (IDLE * cells[1], "idle"))
 
 
 def share(cells: int, amounts: tuple[int, ...]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from gpuconsole.ui.paint import Painted, Piece, width_of
 from gpuconsole.ui.widgets.painter import StatusLine
 
 VIEWS = tuple(
-    (action.id.removeprefix("view."), spell(action.keys[0]), action.label)
+    (action.id.removeprefix("view."), spell(action.keys[-1]), action.label)
     for action in ACTIONS
     if action.scope is Scope.VIEWS
 )

@@ -90,13 +90,15 @@ class FilterLine(Horizontal):
     def text(self) -> str:
         return self.query_one(Input).value
 
-    def open(self, text: str | None = None) -> None:
+    def open(self) -> None:
         """Show the line and take the keyboard."""
         self.display = True
-        field = self.query_one(Input)
-        if text is not None:
-            field.value = text
-        field.focus()
+        self.query_one(Input).focus()
+
+    def put(self, text: str) -> None:
+        """Show a filter that came from elsewhere; the keyboard stays where it is."""
+        self.display = True
+        self.query_one(Input).value = text
 
     def close(self) -> None:
         """Forget the text and go out of sight."""

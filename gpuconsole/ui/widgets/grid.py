@@ -27,7 +27,7 @@ GUTTER = 2
 """Cells before the first column: the cursor and the mark, which must be seen without colours too."""
 
 
-class Grid(ScrollView, Generic[T], can_focus=True):
+class Grid(ScrollView, Generic[T], can_focus=True, inherit_bindings=False):
     """A table of rows of type T, each known by its key."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -40,6 +40,15 @@ class Grid(ScrollView, Generic[T], can_focus=True):
         "grid--resting",
         "grid--marked",
     }
+
+    DEFAULT_CSS = """
+    Grid {
+        height: 1fr;
+        overflow-x: hidden;
+        scrollbar-size: 1 1;
+        &.-wide { overflow-x: auto; }
+    }
+    """
 
     def __init__(
         self,

@@ -1,0 +1,153 @@
+"""The tree of queues as rows of a table: who is below whom, what is folded, and the columns."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
+from gpuconsole.model.queues import StopPolicy
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.paint import Cell, Painted
+from gpuconsole.ui.widgets.bars import bar, pool
+
+FOLDED, CHILDREN, FLAVORS = 0, 1, 2
+GPUS = "gpu"
+"""The roll-up of all whole GPUs, whatever their resource is called."""
+BAR = 22
+ENDLESS = 2**63 - 1
+DEEPEST = 8
+"""Deeper rows are indented no further, so that their names can be read."""
+
+
+@dataclass(frozen=True)
+class TreeRow:
+    """A line of the tree: a queue, or one flavor of it."""
+
+    path: str
+    """Names from the root, which tell equal names apart."""
+    node: QuotaNode
+    depth: int
+    opened: bool | None
+    """None where there is nothing below."""
+    resource: str
+    use: QuotaUse
+    """Of the resource that is shown."""
+    flavor: bool = False
+
+
+def tree_rows(roots: Sequence[QuotaNode], levels: Mapping[str, int], resource: str) -> list[TreeRow]:
+    """Flatten what is unfolded. `levels` says how far each path is open; unknown paths show their children."""
+    rows: list[TreeRow] = []
+    # A chain of thousands of cohorts is legal input: a list of what is left to do, no recursion.
+    waiting = [(root, "", 0) for root in reversed(roots)]
+    while waiting:
+        node, above, depth = waiting.pop()
+        path = f"{above}>{node.kind}:{node.name}"
+        level = levels.get(path, CHILDREN if node.children else FOLDED)
+        below = bool(node.children) or bool(node.flavors)
+        rows.append(TreeRow(path, node, depth, level > FOLDED if below else None, resource, use_of(node, resource)))
+        if level >= FLAVORS:
+            rows += [
+                TreeRow(f"{path}>{use.flavor}>{use.resource}", node, depth + 1, None, use.resource, use, flavor=True)
+                for use in node.flavors
+            ]
+        if level >= CHILDREN:
+            waiting += [(child, path, depth + 1) for child in reversed(node.children)]
+    return rows
+
+
+def use_of(node: QuotaNode, resource: str) -> QuotaUse:
+    """What a node has of a resource over all flavors."""
+    if resource == GPUS:
+        return node.gpus
+    return sum_up((use for use in node.flavors if use.resource == resource), resource)
+
+
+def resources(roots: Sequence[QuotaNode]) -> list[str]:
+    """The resources that any node has quota of or uses, the GPUs as a whole first."""
+    found: dict[str, None] = {GPUS: None}
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        found.update(dict.fromkeys(use.resource for use in node.flavors))
+        waiting += node.children
+    return [GPUS, *sorted(name for name in found if name != GPUS)]
+
+
+def deeper(row: TreeRow, levels: Mapping[str, int]) -> int:
+    """The level after one more step of unfolding."""
+    level = levels.get(row.path, CHILDREN if row.node.children else FOLDED)
+    if level == FOLDED and row.node.children:
+        return CHILDREN
+    return FLAVORS if row.node.flavors else level
+
+
+def name_cell(row: TreeRow) -> Painted:
+    """The name, indented by its depth, with the fold mark and what is wrong with the queue."""
+    indent = "  " * min(row.depth, DEEPEST)
+    if row.flavor:
+        return (
+            (f"{indent}  ", ""),
+            (row.use.flavor or "(no flavor)", "dim"),
+            (f" {fmt.resource(row.use.resource)}", "dim"),
+        )
+    mark = "  " if row.opened is None else "▾ " if row.opened else "▸ "
+    pieces = [(f"{indent}{mark}", "dim"), (row.node.name, _name_role(row.node))]
+    if row.node.stop is not StopPolicy.NONE:
+        pieces.append((" ⏸ drain" if row.node.stop is StopPolicy.HOLD_AND_DRAIN else " ⏸ hold", "held"))
+    if row.node.problem:
+        pieces.append((" ⚠", "fault"))
+    if not row.node.declared:
+        pieces.append((" (only named)", "dim"))
+    return tuple(pieces)
+
+
+def _name_role(node: QuotaNode) -> str:
+    return {NodeKind.COHORT: "title", NodeKind.CLUSTER_QUEUE: "strong"}.get(node.kind, "")
+
+
+def used_cell(row: TreeRow) -> Cell:
+    """`12 / 8`: used and nominal; a LocalQueue owns nothing, so it has one number."""
+    used = fmt.amount(row.resource, row.use.used)
+    if row.node.kind is NodeKind.LOCAL_QUEUE:
+        return ((used, "" if row.use.used else "dim"),)
+    return ((used, "borrowed" if row.use.borrowed else ""), (f" / {fmt.amount(row.resource, row.use.nominal)}", "dim"))
+
+
+def bar_cell(row: TreeRow) -> Cell:
+    if row.node.kind is NodeKind.LOCAL_QUEUE:
+        return ""
+    return bar(row.use, BAR) if row.node.kind is NodeKind.CLUSTER_QUEUE else pool(row.use, BAR)
+
+
+def _count(value: int, role: str) -> Painted:
+    return ((f"{value:,}" if value else fmt.NOTHING, role if value else "dim"),)
+
+
+def _amount(resource: str, value: int, role: str) -> Painted:
+    return ((fmt.amount(resource, value) if value else fmt.NOTHING, role if value else "dim"),)
+
+
+def weighted_share_cell(row: TreeRow) -> Cell:
+    if row.flavor or row.node.kind is NodeKind.LOCAL_QUEUE:
+        return ""
+    return ((fmt.permille(float("inf") if row.node.weighted_share >= ENDLESS else row.node.weighted_share), "dim"),)
+
+
+def _of_queue(cell: Callable[[TreeRow], Cell]) -> Callable[[TreeRow], Cell]:
+    """The cell of a queue's row; nothing on the rows of its flavors."""
+    return lambda row: "" if row.flavor else cell(row)
+
+
+COLUMNS: tuple[Column[TreeRow], ...] = (
+    Column("COHORT / QUEUE", name_cell, id="name", width=22, flex=3),
+    Column("USED / NOMINAL", used_cell, width=14, align="right"),
+    Column("", bar_cell, width=BAR),
+    Column("▲BORROW", lambda row: _amount(row.resource, row.use.borrowed, "borrowed"), width=7, align="right", rank=2),
+    Column("▼LENT", lambda row: _amount(row.resource, row.use.lent, "lent"), width=6, align="right", rank=2),
+    Column("SHARE", _of_queue(lambda row: f"{row.node.share_percent:.0f} %"), width=6, align="right", rank=3),
+    Column("DRS ‰", weighted_share_cell, id="drs", width=5, align="right", rank=4),
+    Column("◐WAIT", _of_queue(lambda row: _count(row.node.pending, "pending")), width=5, align="right"),
+    Column("●RUN", _of_queue(lambda row: _count(row.node.running, "running")), width=5, align="right"),
+    Column("POLICY", _of_queue(lambda row: ((row.node.policy, "dim"),)), id="policy", width=14, flex=2, rank=5),
+)

@@ -1,0 +1,283 @@
+"""The grid draws its visible rows only, and its cursor stays on its row through refreshes, sorts and filters."""
+
+from dataclasses import dataclass
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.pilot import Pilot
+
+from gpuconsole.ui.columns import Column, fit
+from gpuconsole.ui.paint import ROLE_CLASSES
+from gpuconsole.ui.widgets.filter import parse_filter
+from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.notice import State
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    gpus: int = 0
+    label: str = ""
+
+
+DRAWN: list[str] = []
+
+
+def name_of(row: Row) -> str:
+    DRAWN.append(row.name)
+    return row.name
+
+
+COLUMNS: tuple[Column[Row], ...] = (
+    Column("NAME", name_of, id="name", width=8, flex=1, sort=lambda row: row.name),
+    Column("GPUS", lambda row: str(row.gpus), id="usage", width=5, align="right", sort=lambda row: row.gpus, down=True),
+)
+
+
+class GridApp(App[None]):
+    CSS = " ".join(f".{name} {{ text-style: bold; }}" for name in sorted(ROLE_CLASSES))
+
+    def compose(self) -> ComposeResult:
+        yield Grid(
+            COLUMNS,
+            key=lambda row: row.name,
+            labels=lambda row: {"team": row.label} if row.label else {},
+            fault=lambda row: row.gpus < 0,
+            empty="No rows at all.",
+        )
+
+    @property
+    def grid(self) -> Grid[Row]:
+        return self.query_one(Grid)
+
+    def lines(self) -> list[str]:
+        return [self.grid.render_line(y).text.rstrip() for y in range(self.grid.size.height)]
+
+
+def rows(*names: str) -> list[Row]:
+    return [Row(name, gpus) for gpus, name in enumerate(names)]
+
+
+def names(app: GridApp) -> list[str]:
+    return [row.name for row in app.grid.rows]
+
+
+def here(app: GridApp) -> str:
+    current = app.grid.current
+    return current.name if current is not None else ""
+
+
+async def shown(pilot: Pilot[None], *found: Row) -> None:
+    app = pilot.app
+    assert isinstance(app, GridApp)
+    app.grid.show(list(found))
+    await pilot.pause()
+
+
+async def test_rows_stand_under_their_titles_with_cursor_and_alignment() -> None:
+    app = GridApp()
+    async with app.run_test(size=(24, 5)) as pilot:
+        await shown(pilot, Row("a", 1), Row("b", 12))
+        assert app.lines() == [
+            "  NAME              GPUS",
+            "▌ a                    1",
+            "  b                   12",
+            "",
+            "",
+        ]
+
+
+async def test_only_what_can_be_seen_is_formatted_among_a_hundred_thousand_rows() -> None:
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        DRAWN.clear()
+        await shown(pilot, *(Row(f"row-{number:06}", number) for number in range(100_000)))
+        app.grid.bottom()
+        await pilot.pause()
+        assert here(app) == "row-099999"
+        assert app.lines()[-1].startswith("▌ row-099999")
+        assert len(set(DRAWN)) <= 30
+
+
+async def test_a_known_row_is_not_formatted_again_when_the_cursor_comes_back() -> None:
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await shown(pilot, *rows("a", "b", "c"))
+        app.grid.move(1)
+        app.grid.move(-1)
+        await pilot.pause()
+        DRAWN.clear()
+        for _ in range(3):
+            app.grid.move(1)
+            app.grid.move(-1)
+            await pilot.pause()
+        assert DRAWN == []
+
+
+async def test_the_cursor_stays_on_its_row_when_rows_come_before_it() -> None:
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await shown(pilot, *rows("a", "b", "c"))
+        app.grid.move(1)
+        await shown(pilot, *rows("x", "y", "a", "b", "c"))
+        assert here(app) == "b"
+        await shown(pilot, *rows("c", "a"))
+        assert here(app) == "a", "its row is gone: the neighbour at its place"
+        await shown(pilot)
+        assert here(app) == ""
+
+
+async def test_the_cursor_stays_on_its_row_through_sorts_and_filters() -> None:
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await shown(pilot, *rows("c", "a", "b"))
+        app.grid.move_to_key("a")
+        app.grid.sort("name")
+        assert (names(app), here(app)) == (["a", "b", "c"], "a")
+        app.grid.sort("name")
+        assert (names(app), here(app)) == (["c", "b", "a"], "a")
+        app.grid.sort("name")
+        assert (names(app), here(app)) == (["c", "a", "b"], "a"), "the third time drops the order"
+        app.grid.sort("usage")
+        assert names(app) == ["b", "a", "c"], "numbers start with the largest"
+        app.grid.set_filter(parse_filter("!c"))
+        assert (names(app), here(app)) == (["b", "a"], "a")
+
+
+FILTERS = {
+    "a regular expression": ("^al|ta", ["alpha", "beta"]),
+    "letter case does not matter": ("ALPHA", ["alpha"]),
+    "an inverse one": ("!alpha", ["beta", "gamma"]),
+    "a fuzzy one": ("-f gma", ["gamma"]),
+    "a label": ("-l team=red", ["alpha"]),
+    "not that label": ("-l team!=red", ["beta", "gamma"]),
+    "the label exists": ("-l team", ["alpha", "beta"]),
+    "the label does not exist": ("-l !team", ["gamma"]),
+    "all terms hold": ("-l team,team!=red", ["beta"]),
+    "other columns count too": ("99", ["gamma"]),
+    "nothing asks for nothing": ("  ", ["alpha", "beta", "gamma"]),
+}
+
+
+@pytest.mark.parametrize("case", FILTERS)
+async def test_filters(case: str) -> None:
+    text, want = FILTERS[case]
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await shown(pilot, Row("alpha", 1, "red"), Row("beta", 2, "blue"), Row("gamma", 99))
+        app.grid.set_filter(parse_filter(text))
+        assert names(app) == want
+
+
+async def test_marks_follow_their_rows_and_leave_with_them() -> None:
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await shown(pilot, *rows("a", "b", "c", "d"))
+        app.grid.toggle_mark()
+        app.grid.move(1)
+        app.grid.mark_range()
+        assert [row.name for row in app.grid.targets] == ["a", "b", "c"]
+        await shown(pilot, *rows("c", "d", "a"))
+        assert [row.name for row in app.grid.marked] == ["c", "a"]
+        app.grid.unmark()
+        assert [row.name for row in app.grid.targets] == [here(app)]
+
+
+async def test_states_look_different() -> None:
+    app = GridApp()
+    async with app.run_test(size=(60, 6)) as pilot:
+        await pilot.pause()
+        looks = {State.LOADING: app.lines()[2]}
+        await shown(pilot)
+        looks[State.EMPTY] = app.lines()[2]
+        app.grid.say(State.FORBIDDEN, "you may not list nodes")
+        looks[State.FORBIDDEN] = app.lines()[2]
+        app.grid.say(State.FAILED, "the store is locked")
+        looks[State.FAILED] = app.lines()[2]
+    assert looks == {
+        State.LOADING: "  … Loading",
+        State.EMPTY: "  ○ No rows at all.",
+        State.FORBIDDEN: "  ⊘ Forbidden: you may not list nodes",
+        State.FAILED: "  ✖ Failed: the store is locked",
+    }
+
+
+async def test_a_filter_that_nothing_passes_says_how_to_be_rid_of_it() -> None:
+    app = GridApp()
+    async with app.run_test(size=(70, 6)) as pilot:
+        await shown(pilot, *rows("a", "b"))
+        app.grid.set_filter(parse_filter("zzz"))
+        assert app.lines()[2] == "  ○ None of 2 rows passes /zzz (Esc clears the filter)."
+        app.grid.set_filter(None)
+        app.grid.toggle_faults()
+        assert app.lines()[2] == "  ○ None of 2 rows has a fault (! shows them all)."
+
+
+async def test_a_click_moves_the_cursor_and_a_click_on_a_title_sorts() -> None:
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await shown(pilot, *rows("b", "c", "a"))
+        await pilot.click(Grid, offset=(4, 3))
+        assert here(app) == "a"
+        await pilot.click(Grid, offset=(4, 0))
+        assert names(app) == ["a", "b", "c"]
+        assert app.lines()[0].startswith("  NAME↑")
+
+
+async def test_wide_shows_every_column_and_scrolls_sideways() -> None:
+    app = GridApp()
+    async with app.run_test(size=(12, 6)) as pilot:
+        app.grid.columns = [Column(f"C{number}", lambda row: row.name, width=8, rank=number) for number in range(5)]
+        await shown(pilot, *rows("a"))
+        assert app.lines()[0].split() == ["C0"]
+        app.grid.toggle_wide()
+        await pilot.pause()
+        assert app.grid.virtual_size.width == 2 + 5 * 8 + 4
+        app.grid.scroll_to(x=9, animate=False)
+        await pilot.pause()
+        assert app.lines()[0].split() == ["C1", "C"]
+
+
+HOSTILE = {
+    "markup": ("[red]x[/red]", "[red]x[/red]"),
+    "an unclosed tag": ("[/oops]", "[/oops]"),
+    "an escape sequence": ("a\x1b]0;pwned\x1b\\b", "a�]0;pwned�\\b"),
+    "a C1 control": ("a\x9b31mb", "a�31mb"),
+    "right to left": ("a\u202eb", "a�b"),
+    "a line break": ("a\nb", "a�b"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+async def test_hostile_text_is_shown_and_does_nothing(case: str) -> None:
+    text, want = HOSTILE[case]
+    app = GridApp()
+    async with app.run_test(size=(40, 6)) as pilot:
+        await shown(pilot, Row(text, 1))
+        assert app.lines()[1] == f"▌ {want}".ljust(39) + "1"
+
+
+async def test_wide_characters_keep_the_columns_straight() -> None:
+    app = GridApp()
+    async with app.run_test(size=(20, 6)) as pilot:
+        await shown(pilot, Row("漢字漢字漢字漢字", 7), Row("ab", 8))
+        assert app.lines()[1:3] == ["▌ 漢字漢字漢 …     7", "  ab               8"]
+
+
+FITS: dict[str, tuple[int, bool, list[tuple[str, int]]]] = {
+    "all fit, the flexible one takes the rest": (40, False, [("a", 28), ("b", 5), ("c", 5)]),
+    "the highest rank goes first": (17, False, [("a", 11), ("b", 5)]),
+    "rank 0 stays even where there is no room": (6, False, [("a", 8)]),
+    "wide keeps them all": (6, True, [("a", 8), ("b", 5), ("c", 5)]),
+}
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_columns_that_fit(case: str) -> None:
+    width, wide, want = FITS[case]
+    columns: list[Column[Row]] = [
+        Column("a", name_of, width=8, flex=1),
+        Column("b", name_of, width=5, rank=1),
+        Column("c", name_of, width=5, rank=2),
+    ]
+    assert [(column.title, size) for column, size in fit(columns, width, wide)] == want
