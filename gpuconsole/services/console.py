@@ -158,8 +158,8 @@ class Console:
         if self._worker is not None and not self._worker.lost:
             try:
                 return self._worker.what_if(commands, horizon)
-            except WorkerError:
-                LOG.warning("The worker did not answer, so this process does", exc_info=True)
+            except WorkerError as error:
+                LOG.warning("The worker did not answer, so this process does: %s", error)
         return what_if(self._backend.fork(), commands, horizon)
 
     def check(self, text: str) -> Loaded:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gpuconsole.backends.simulated import digest
 from gpuconsole.insight.whatif import what_if
+from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.workers.protocol import ENCODER, REQUESTS, Answer, Ask, Begin, Done, Failed, Follow, Reply, Request
 
@@ -43,20 +44,27 @@ def serve(pipe: Connection, log_file: Path | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _write_to(log_file)
     replica: Replica | None = None
-    while True:
-        try:
+    try:
+        while True:
             request: Request = REQUESTS.decode(pipe.recv_bytes())
-        except EOFError:
-            return
-        try:
             replica, reply = _replied(replica, request)
-        except Exception as error:
-            LOG.exception("The worker could not answer")
-            reply = Failed(f"{type(error).__name__}: {error}") if isinstance(request, Ask) else Done(same=False)
-        pipe.send_bytes(ENCODER.encode(reply))
+            pipe.send_bytes(ENCODER.encode(reply))
+    except (EOFError, OSError):
+        # The parent ended, or was killed.
+        return
 
 
 def _replied(replica: Replica | None, request: Request) -> tuple[Replica | None, Reply]:
+    """The replica afterwards, and the reply; what goes wrong is a reply too."""
+    try:
+        return _carried_out(replica, request)
+    except Exception as error:
+        LOG.exception("The worker could not answer")
+        failed = Failed(clean(f"{type(error).__name__}: {error}"))
+        return replica, failed if isinstance(request, Ask) else Done(same=False)
+
+
+def _carried_out(replica: Replica | None, request: Request) -> tuple[Replica | None, Reply]:
     if isinstance(request, Begin):
         return Replica(request), Done()
     if replica is None:

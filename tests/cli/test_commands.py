@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gpuconsole import __version__
-from gpuconsole.cli import _status
 from gpuconsole.cli.bundled import fixtures
+from tests.cli.line import Line
 
 QUEUES = """
 apiVersion: kueue.x-k8s.io/v1beta2
@@ -51,37 +51,6 @@ spec:
       - {{name: main, image: x, resources: {{requests: {{nvidia.com/gpu: 8}}, limits: {{nvidia.com/gpu: 8}}}}}}
 """
 LOW = JOB.format(name="low", priority="")
-
-
-class Result:
-    """What a run of the command line came to."""
-
-    def __init__(self, status: int, out: str, err: str) -> None:
-        self.status, self.out, self.err = status, out, err
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.splitlines()
-
-
-class Line:
-    """The command line, with a state folder of its own."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-
-    def __call__(self, *arguments: str | Path) -> Result:
-        self._monkeypatch.setattr("sys.argv", ["gpuconsole", *map(str, arguments)])
-        status = _status()
-        out, err = self._capsys.readouterr()
-        return Result(status, out, err)
-
-
-@pytest.fixture
-def gpuconsole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Line:
-    monkeypatch.setenv("GPUCONSOLE_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    return Line(monkeypatch, capsys)
 
 
 @pytest.fixture
