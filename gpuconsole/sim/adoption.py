@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import TABLES, Object
@@ -11,7 +12,7 @@ from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.sim.controllers import creating, jobs, standing, work, workloads
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
 from gpuconsole.sim.crews import Crew, crew_key
-from gpuconsole.sim.kernel import PodsGone, TimeLimit
+from gpuconsole.sim.kernel import PodsGone, Release, TimeLimit
 from gpuconsole.sim.world import World
 
 
@@ -123,11 +124,16 @@ def _continue_workload(world: World, workload: Workload) -> None:
         _set_time_limit(world, workload)
         if workload.key not in world.crews:
             if workload.is_true("Evicted"):
-                workloads.release(world, workload.key)
+                world.kernel.at(world.now, Release(workload.key, _evicted_at(workload)))
             elif workload.admitted:
                 workloads.make_pods(world, workload)
     else:
         standing.check(world, workload)
+
+
+def _evicted_at(workload: Workload) -> Time:
+    evicted = workload.condition("Evicted")
+    return evicted.since if evicted is not None else 0
 
 
 def _set_time_limit(world: World, workload: Workload) -> None:

@@ -13,7 +13,19 @@ from gpuconsole.scheduling.kube.session import Placement
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.sim import adoption, arriving, saving, scheduling
 from gpuconsole.sim.controllers import commands, endings, failing, pods, reconcile, retiring, workloads
-from gpuconsole.sim.kernel import Arrive, Backoff, Carry, PodsGone, Restart, Retire, TimeLimit, Timer, Wake, WorkEnds
+from gpuconsole.sim.kernel import (
+    Arrive,
+    Backoff,
+    Carry,
+    PodsGone,
+    Release,
+    Restart,
+    Retire,
+    TimeLimit,
+    Timer,
+    Wake,
+    WorkEnds,
+)
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.world import World
 
@@ -163,6 +175,8 @@ class Simulation:
                 endings.work_ends(world, timer)
             case Restart():
                 failing.restart(world, timer)
+            case Release():
+                workloads.release_later(world, timer)
             case TimeLimit():
                 workloads.time_limit(world, timer)
             case Retire():

@@ -34,6 +34,13 @@ class Restart(Struct, frozen=True, tag="restart"):
     crew: str
 
 
+class Release(Struct, frozen=True, tag="release"):
+    """A workload that was evicted then, before any of its pods had a node, gives its quota back."""
+
+    workload: str
+    evicted: Time
+
+
 class TimeLimit(Struct, frozen=True, tag="time-limit"):
     """A workload that is still admitted since that moment has used up its maximum execution time."""
 
@@ -69,7 +76,7 @@ class Backoff(Struct, frozen=True, tag="backoff"):
     """Some workload's back-off ends."""
 
 
-Timer = Union[PodsGone, WorkEnds, Restart, TimeLimit, Carry, Arrive, Retire, Wake, Backoff]
+Timer = Union[PodsGone, WorkEnds, Restart, Release, TimeLimit, Carry, Arrive, Retire, Wake, Backoff]
 
 
 class Rank(IntEnum):

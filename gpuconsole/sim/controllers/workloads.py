@@ -5,7 +5,7 @@ An evicted Workload holds its quota until its last pod is gone; only then is it 
 
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.decisions import Admit, Preempt, Refuse, Rule
 from gpuconsole.model.events import What
 from gpuconsole.model.resources import is_gpu
@@ -14,10 +14,15 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.sim.controllers import jobphases, pods, standing, work
 from gpuconsole.sim.controllers.specs import workload_pods
 from gpuconsole.sim.crews import Crew
-from gpuconsole.sim.kernel import TimeLimit
+from gpuconsole.sim.kernel import Release, TimeLimit
 from gpuconsole.sim.world import World
 
 DEACTIVATED = "Deactivated"
+REACTION = SECOND
+"""How long controllers take to suspend a job none of whose pods has a node.
+
+Some time has to pass: two workloads that evict each other in turn would stop the clock.
+"""
 SUCCEEDED = "Job finished successfully"
 
 
@@ -119,12 +124,28 @@ def evict(
         _tell(world, What.PREEMPTED, workload, reason=rule.value, **names)
     _tell(world, What.EVICTED, workload, reason=reason, **names)
     jobphases.mark(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
-    crew = world.crews.get(workload.key)
-    if crew is None:
-        release(world, workload.key)
+    _withdraw(world, workload.key, message)
+
+
+def _withdraw(world: World, key: str, message: str) -> None:
+    """Delete the pods. Without any on a node the quota is free when the controllers have seen to it."""
+    crew = world.crews.get(key)
+    if crew is not None and crew.running + crew.leaving:
+        world.dirty[key] = None
+        pods.remove(world, pods.pods_of(world, crew), "Evicted", message)
         return
-    world.dirty[crew.key] = None
-    pods.remove(world, pods.pods_of(world, crew), "Evicted", message)
+    if crew is not None:
+        pods.remove(world, pods.pods_of(world, crew), "Evicted", message)
+        pods.disband(world, crew)
+    world.kernel.at(world.now + REACTION, Release(key, world.now))
+
+
+def release_later(world: World, timer: Release) -> None:
+    """The controllers have seen to an eviction that no pod delayed."""
+    workload = world.workload(timer.workload)
+    evicted = workload.condition(conditions.EVICTED) if workload is not None else None
+    if evicted is not None and evicted.status and evicted.since == timer.evicted:
+        release(world, timer.workload)
 
 
 def release(world: World, key: str) -> None:
