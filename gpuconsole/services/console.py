@@ -50,6 +50,7 @@ class Console:
         self._about = about
         self._recorder = recorder
         self._worker = worker
+        self._stopped = False
         self._guard = Guard(backend, read_only=read_only, audit=self._audited)
         self._subscribers: list[Callable[[Snapshot], None]] = []
         self._subscribing = threading.Lock()
@@ -85,7 +86,8 @@ class Console:
         self._loop.start()
 
     def stop(self) -> None:
-        """Stop the time and let go of everything."""
+        """Stop the time and let go of everything; whoever waits for a what-if gets a WorkerError."""
+        self._stopped = True
         self._loop.stop()
         self._backend.close()
         if self._worker is not None:
@@ -151,7 +153,7 @@ class Console:
         """Try commands in a fork and compare its future with what comes anyway.
 
         Blocks while it computes, in the worker process where there is one: call it in a thread. Raises
-        NotSupportedError where no future can be computed.
+        NotSupportedError where no future can be computed, WorkerError if the console is stopped meanwhile.
         """
         if not isinstance(self._backend, Forkable):
             raise NotSupportedError("A recording has no other future; open its snapshot with --snapshot FILE")
@@ -159,6 +161,8 @@ class Console:
             try:
                 return self._worker.what_if(commands, horizon)
             except WorkerError as error:
+                if self._stopped:
+                    raise
                 LOG.warning("The worker did not answer, so this process does: %s", error)
         return what_if(self._backend.fork(), commands, horizon)
 

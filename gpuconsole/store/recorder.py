@@ -4,7 +4,6 @@ What was written stays, whatever happens to the process: a kill loses at most wh
 """
 
 import logging
-import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -91,7 +90,8 @@ class Recorder:
             lines, audits = self.unflushed(), list(self._audits)
             try:
                 self._write(lines, audits)
-            except sqlite3.Error as error:
+            except Exception as error:
+                # Whatever it was: this thread lives on, and the screens say that nothing is written.
                 if not self.failed:
                     LOG.exception("The history cannot be written")
                 self.failed = f"history: {error}"
