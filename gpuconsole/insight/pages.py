@@ -97,7 +97,7 @@ class Page:
             self.count.running += sign
         for pair, amount in held(workload):
             left = self.usage.get(pair, 0) + sign * amount
-            if left or sign > 0:
+            if left:
                 self.usage[pair] = left
             else:
                 self.usage.pop(pair, None)

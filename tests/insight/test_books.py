@@ -1,0 +1,134 @@
+"""Books, whereabouts and GPU map: carried on from Snapshot to Snapshot, they equal those made from scratch."""
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
+
+from gpuconsole.insight.books import Books, books, carried_on
+from gpuconsole.insight.gpumap import GpuMap, gpu_map
+from gpuconsole.insight.scan import changes
+from gpuconsole.insight.whereabouts import NOWHERE, whereabouts
+from gpuconsole.insight.whereabouts import carried_on as pods_carried_on
+from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.state import ClusterState
+from tests.insight.world import ORG, ORG_QUEUES, START, node, pod, running, waiting, world
+
+NAMES = st.sampled_from([f"w{n}" for n in range(6)])
+QUEUES = st.sampled_from([("research/lq", "cq-research"), ("prod/lq", "cq-prod"), ("nowhere/lq", "gone")])
+REFUSED = "Workload no longer fits after processing another workload"
+MESSAGES = st.sampled_from(["", REFUSED])
+
+
+def test_rows_that_changed_moved_or_left_are_found_by_identity() -> None:
+    one, two, three = "one", "two", "three"
+
+    assert changes([one, None, two], [one, three, None]) == ([two], [three])
+    assert changes([one, two], [two]) == ([one, two], [two])
+    assert changes([], [one]) == ([], [one])
+
+
+def summary(made: Books) -> dict[str, Any]:
+    """All that a book answers."""
+    return {
+        name: (
+            sorted(workload.key for workload in book.holding),
+            [workload.key for workload in book.queue],
+            dict(book.usage),
+            book.count,
+            book.longest,
+            +book.codes,
+            {door: book.local_count(door) for door in book.pages},
+        )
+        for name, book in made.by_queue.items()
+        if book.pages
+    }
+
+
+def rebuilt(snapshot: Snapshot) -> Books:
+    doors = {door.key: door.cluster_queue for door in snapshot.local_queues.all()}
+    return carried_on(Books((), doors, {}), snapshot.workloads.rows)
+
+
+class LivingCluster(RuleBasedStateMachine):
+    """Workloads and pods come, change and go in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = ClusterState(START)
+        for thing in (*ORG_QUEUES, node("n1", 8), node("n2", 8)):
+            self.state.apply(Applied(START, thing))
+        self.minutes = 0
+
+    @rule(name=NAMES, queue=QUEUES, gpus=st.integers(0, 9), message=MESSAGES, parked=st.booleans())
+    def wait(self, name: str, queue: tuple[str, str], gpus: int, message: str, parked: bool) -> None:
+        self.minutes += 1
+        thing = waiting(name, queue[0], gpus, message, self.minutes, parked=parked, priority=gpus % 3)
+        self.state.apply(Applied(START, thing))
+
+    @rule(name=NAMES, queue=QUEUES, gpus=st.integers(0, 9))
+    def run(self, name: str, queue: tuple[str, str], gpus: int) -> None:
+        self.state.apply(Applied(START, running(name, queue[0], gpus, queue[1])))
+
+    @rule(name=NAMES, queue=QUEUES)
+    def leave(self, name: str, queue: tuple[str, str]) -> None:
+        self.state.apply(Deleted(START, "workloads", f"{queue[0].partition('/')[0]}/{name}"))
+
+    @rule(
+        name=NAMES,
+        place=st.sampled_from([("n1", (0, 1)), ("n1", (2,)), ("n2", (0, 1, 2, 3)), ("n2", ()), ("", ())]),
+        gang=st.sampled_from(["", "g"]),
+    )
+    def bind(self, name: str, place: tuple[str, tuple[int, ...]], gang: str) -> None:
+        fields = {"workload": f"research/{name}", "gang": gang, "nominated_node": "" if place[0] else "n1"}
+        self.state.apply(Applied(START, pod(name, place[0], place[1], wants=len(place[1]) or 1, **fields)))
+
+    @rule(name=NAMES)
+    def vanish(self, name: str) -> None:
+        self.state.apply(Deleted(START, "pods", f"team/{name}"))
+
+    @rule(cordoned=st.booleans(), ready=st.booleans())
+    def touch_node(self, cordoned: bool, ready: bool) -> None:
+        self.state.apply(Applied(START, replace(node("n2", 8), unschedulable=cordoned, ready=ready)))
+
+    @invariant()
+    def carried_on_equals_rebuilt(self) -> None:
+        snapshot = self.state.freeze()
+        assert summary(books(snapshot)) == summary(rebuilt(snapshot))
+
+        fresh = pods_carried_on(NOWHERE, snapshot.pods.rows)
+        kept = whereabouts(snapshot)
+        assert {name: dict(pods) for name, pods in kept.by_node.items() if pods} == {
+            name: dict(pods) for name, pods in fresh.by_node.items() if pods
+        }
+
+        drawn = GpuMap(snapshot)
+        drawn.draw(None)
+        assert gpu_map(snapshot).rows == drawn.rows
+
+
+TestLivingCluster = LivingCluster.TestCase
+TestLivingCluster.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+
+
+def test_books_of_queues_where_nothing_changed_are_the_same() -> None:
+    state = ClusterState(START)
+    for thing in ORG:
+        state.apply(Applied(START, thing))
+    before = books(state.freeze())
+    state.apply(Applied(START, waiting("new", "research/lq", 2)))
+    after = books(state.freeze())
+
+    assert after.book("cq-prod") is before.book("cq-prod")
+    assert [workload.name for workload in after.book("cq-research").queue] == ["new"]
+    assert before.book("cq-research").queue == []
+
+
+def test_a_workload_holds_quota_where_it_was_admitted_even_if_its_local_queue_is_gone() -> None:
+    made = books(world([*ORG_QUEUES, running("w", "elsewhere/lq", 3, "cq-prod"), waiting("v", "elsewhere/lq", 2)]))
+
+    assert [workload.name for workload in made.book("cq-prod").holding] == ["w"]
+    assert [workload.name for workload in made.book("").queue] == ["v"]

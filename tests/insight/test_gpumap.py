@@ -1,0 +1,144 @@
+"""The GPU map: one cell a GPU, its owner and its state."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, MigCount, gpu_rows
+from gpuconsole.model.cluster import Container, Node, Pod, PodPhase, PodTemplate
+from gpuconsole.model.events import Applied
+from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.state import ClusterState
+from tests.insight.world import ORG, START, node, pod, world
+
+GLYPHS = {
+    GpuState.OWN: "▣",
+    GpuState.BORROWED: "▲",
+    GpuState.IDLE: "○",
+    GpuState.HELD: "⏸",
+    GpuState.FAULT: "⚠",
+}
+
+
+def drawn(objects: list[Object]) -> dict[str, str]:
+    """Node → its cells as glyphs."""
+    return {row.node: "".join(GLYPHS[cell.state] for cell in row.cells) for row in gpu_rows(world(objects))}
+
+
+def pods_of(workload: str, *places: tuple[str, tuple[int, ...]]) -> list[Pod]:
+    name = workload.partition("/")[2]
+    return [pod(f"{name}-{n}", place, gpus, workload=workload, index=n) for n, (place, gpus) in enumerate(places)]
+
+
+def test_org_cohort_reads_as_drawn_and_the_borrower_is_marked() -> None:
+    objects = [
+        *ORG,
+        node("node-1"),
+        node("node-2"),
+        node("node-3"),
+        *pods_of("research/llm-ft", ("node-1", (0, 1, 2, 3))),
+        *pods_of("research/embed", ("node-1", (4, 5))),
+        *pods_of("prod/serve", ("node-2", tuple(range(8)))),
+        *pods_of("research/rlhf", ("node-1", (6, 7)), ("node-3", (0, 1, 2, 3))),
+    ]
+
+    assert drawn(objects) == {"node-1": "▣▣▣▣▣▣▣▣", "node-2": "▣▣▣▣▣▣▣▣", "node-3": "▲▲▲▲○○○○"}
+    cell = gpu_rows(world(objects))[2].cells[1]
+    assert cell == GpuCell(1, GpuState.BORROWED, "team/rlhf-1", "research/rlhf", "cq-research")
+
+
+MAPS: dict[str, tuple[list[Object], dict[str, str]]] = {
+    "a cordoned node's free GPUs are held, its pods run on": (
+        [node("n", 4, unschedulable=True), pod("p", "n", (0, 1))],
+        {"n": "▣▣⏸⏸"},
+    ),
+    "a node that is not ready is out, pods and all": ([node("n", 2, ready=False), pod("p", "n", (0,))], {"n": "⚠⚠"}),
+    "a nominated preemptor holds what it will get": (
+        [node("n", 4), pod("p", "n", (0,)), pod("next", wants=2, nominated_node="n")],
+        {"n": "▣⏸⏸○"},
+    ),
+    "an incomplete gang holds its GPUs and does no work": (
+        [node("n", 4), pod("g-0", "n", (0, 1), gang="g"), pod("g-1", wants=2, gang="g")],
+        {"n": "⏸⏸○○"},
+    ),
+    "a complete gang works": (
+        [node("n", 4), pod("g-0", "n", (0, 1), gang="g"), pod("g-1", "n", (2, 3), gang="g")],
+        {"n": "▣▣▣▣"},
+    ),
+    "a bound pod that has not started holds its GPU": (
+        [node("n", 2), pod("p", "n", (1,), phase=PodPhase.PENDING)],
+        {"n": "○⏸"},
+    ),
+    "done pods are gone": ([node("n", 2), pod("p", "n", (1,), phase=PodPhase.SUCCEEDED)], {"n": "○○"}),
+    "a pod that is being deleted still owns its GPU": ([node("n", 2), pod("p", "n", (1,), deleted=5)], {"n": "○▣"}),
+    "a pod that does not name its GPUs gets the lowest that are free": (
+        [node("n", 4), pod("live", "n", wants=2), pod("sim", "n", (1,))],
+        {"n": "▣▣▣○"},
+    ),
+    "an index that the node does not have is left out": ([node("n", 2), pod("p", "n", (1, 7))], {"n": "○▣"}),
+    "a node without GPUs has no cells": ([node("cpu", 0)], {"cpu": ""}),
+}
+
+
+@pytest.mark.parametrize(("objects", "want"), MAPS.values(), ids=MAPS.keys())
+def test_the_state_of_each_gpu(objects: list[Object], want: dict[str, str]) -> None:
+    assert drawn(objects) == want
+
+
+def test_a_guessed_index_says_so() -> None:
+    row = gpu_rows(world([node("n", 2), pod("live", "n", wants=1)]))[0]
+
+    assert row.cells == (GpuCell(0, GpuState.OWN, "team/live", assumed=True), GpuCell(1, GpuState.IDLE))
+
+
+def test_mig_slices_are_counted_by_name() -> None:
+    profiles = {GPU: 1, "nvidia.com/mig-1g.10gb": 7, "nvidia.com/mig-3g.40gb": 2}
+    machine = Node(
+        name="n",
+        labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "karpenter.sh/capacity-type": "spot"},
+        allocatable=profiles,
+    )
+    template = PodTemplate(containers=(Container(requests={"nvidia.com/mig-1g.10gb": 2}),))
+    slices = replace(pod("p", "n"), template=template)
+
+    assert gpu_rows(world([machine, slices])) == (
+        GpuRow(
+            node="n",
+            gpu_type="h100-80gb",
+            spot=True,
+            cordoned=False,
+            ready=True,
+            cells=(GpuCell(0, GpuState.IDLE),),
+            counts={
+                GpuState.OWN: 0,
+                GpuState.BORROWED: 0,
+                GpuState.IDLE: 1,
+                GpuState.HELD: 0,
+                GpuState.FAULT: 0,
+            },
+            mig=(MigCount("1g.10gb", 7, 2), MigCount("3g.40gb", 2, 0)),
+            pods=1,
+        ),
+    )
+
+
+def test_a_machine_that_claims_a_billion_gpus_does_not_exhaust_the_memory() -> None:
+    assert gpu_rows(world([node("liar", 10**9)]))[0].gpus == 1024
+
+
+def test_a_pod_without_a_workload_is_owned_by_its_job() -> None:
+    row = gpu_rows(world([node("n", 1), pod("p", "n", (0,), job="Job/team/train")]))[0]
+
+    assert (row.cells[0].workload, row.cells[0].queue, row.used) == ("Job/team/train", "", 1)
+
+
+def test_rows_of_nodes_without_a_change_are_the_same_objects() -> None:
+    state = ClusterState(START)
+    for thing in (*ORG, node("a", 2), node("b", 2), pod("p", "a", (0,)), pod("q", "b", (0,))):
+        state.apply(Applied(START, thing))
+    before = gpu_rows(state.freeze())
+    state.apply(Applied(START, pod("r", "b", (1,))))
+    after = gpu_rows(state.freeze())
+
+    assert after[0] is before[0]
+    assert after[1].used == 2
