@@ -18,6 +18,7 @@ from gpuconsole.sim.kernel import (
     Backoff,
     Carry,
     PodsGone,
+    Rank,
     Release,
     Restart,
     Retire,
@@ -100,9 +101,13 @@ class Simulation:
         commands.carry(self._world, command)
         self._settle()
 
-    def schedule(self, at: Time, command: Command) -> None:
-        """Carry a command out at a later moment (now, if that moment is past)."""
-        self._world.kernel.at(max(at, self._world.now), Carry(command))
+    def schedule(self, at: Time, *commands: Command) -> None:
+        """Carry commands out together at a later moment (at the next `advance`, if that moment is past).
+
+        Those of one call come in their order, with nothing between them; those of another call at the same moment
+        come after all that followed from the first.
+        """
+        self._world.kernel.at(max(at, self._world.now), Carry(commands))
 
     def advance(self, until: Time) -> None:
         """Run everything up to and including `until`; `now == until` afterwards."""
@@ -154,17 +159,15 @@ class Simulation:
         world = self._world
         while True:
             reconcile.settle(world)
-            timer = world.kernel.pop_due(world.now)
-            if timer is not None:
-                self._go_off(timer)
-                continue
-            scheduling.gather_wake_ups(world)
-            if world.cycles_due:
-                scheduling.run_cycles(world)
-            elif world.placement_due:
-                scheduling.place_pods(world)
-            elif not world.dirty:
+            # Commands find a cluster that has come to rest after what happened before them.
+            if not world.kernel.is_due(world.now, Rank.CARRY) or scheduling.is_quiet(world):
+                timer = world.kernel.pop_due(world.now)
+                if timer is not None:
+                    self._go_off(timer)
+                    continue
+            if scheduling.is_quiet(world):
                 return
+            scheduling.proceed(world)
 
     def _go_off(self, timer: Timer) -> None:
         world = self._world
@@ -181,8 +184,9 @@ class Simulation:
                 workloads.time_limit(world, timer)
             case Retire():
                 retiring.retire(world, timer)
-            case Carry(command):
-                commands.carry(world, command)
+            case Carry(orders):
+                for order in orders:
+                    commands.carry(world, order)
             case Arrive():
                 arriving.arrive(world, timer)
             case Wake() | Backoff():

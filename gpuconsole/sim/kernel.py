@@ -49,9 +49,9 @@ class TimeLimit(Struct, frozen=True, tag="time-limit"):
 
 
 class Carry(Struct, frozen=True, tag="carry"):
-    """Carry a command out."""
+    """Carry commands out, in this order."""
 
-    command: Command
+    commands: tuple[Command, ...]
 
 
 class Arrive(Struct, frozen=True, tag="arrive"):
@@ -130,6 +130,10 @@ class Kernel:
         """Set a timer; timers of one moment and rank go off in the order in which they were set."""
         self._serial += 1
         heappush(self._heap, (time, rank(timer), self._serial, timer))
+
+    def is_due(self, now: Time, rank: Rank) -> bool:
+        """True if the next timer is due at `now` and of this rank."""
+        return bool(self._heap) and self._heap[0][0] <= now and self._heap[0][1] == rank
 
     def pop_due(self, now: Time) -> Timer | None:
         """Take the next timer that is due at `now`, or None."""

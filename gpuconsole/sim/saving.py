@@ -7,6 +7,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Event, Happened
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.state import ClusterState
+from gpuconsole.scheduling.kueue.memory import SessionMemory
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import Entry, Kernel
 from gpuconsole.sim.policy import SimPolicy
@@ -30,6 +31,8 @@ class Saved(Struct, frozen=True, kw_only=True):
     wake_at: Time | None
     backoff_at: Time | None
     deadlock: str
+    admission: SessionMemory | None
+    placement: tuple[str, ...]
 
 
 def save(world: World) -> bytes:
@@ -48,6 +51,8 @@ def save(world: World) -> bytes:
             wake_at=world.wake_at,
             backoff_at=world.backoff_at,
             deadlock=world.deadlock,
+            admission=None if world.session is None else world.session.memory(),
+            placement=world.placement.memory(),
         )
     )
 
@@ -67,5 +72,8 @@ def load(data: bytes) -> World:
     world.kernel = Kernel.from_entries(saved.timers)
     world.crews = {crew.key: crew for crew in saved.crews}
     world.wake_at, world.backoff_at, world.deadlock = saved.wake_at, saved.backoff_at, saved.deadlock
+    if world.session is not None and saved.admission is not None:
+        world.session.recall(saved.admission)
+    world.placement.recall(saved.placement)
     world.cycles_due = world.placement_due = False
     return world

@@ -7,7 +7,6 @@ from typing import Any
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time, parse_time
-from gpuconsole.model.commands import Command
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.model.objects import Object
 from gpuconsole.model.text import clean
@@ -72,14 +71,8 @@ def build(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | N
         start=scenario.start,
     )
     for step in scenario.steps:
-        for command in step.commands:
-            simulation.schedule(step.at, command)
+        simulation.schedule(step.at, *step.commands)
     return simulation
-
-
-def commands_of(scenario: Scenario) -> list[tuple[Time, Command]]:
-    """Everything that the steps do, with its moment."""
-    return [(step.at, command) for step in scenario.steps for command in step.commands]
 
 
 def _read(

@@ -18,7 +18,21 @@ from gpuconsole.sim.world import World
 UNSCHEDULABLE = "Unschedulable"
 
 
-def gather_wake_ups(world: World) -> None:
+def is_quiet(world: World) -> bool:
+    """True if the schedulers have nothing to do at this moment."""
+    _gather_wake_ups(world)
+    return not (world.cycles_due or world.placement_due)
+
+
+def proceed(world: World) -> None:
+    """Admission first; when it has nothing more to say, placement."""
+    if world.cycles_due:
+        run_cycles(world)
+    else:
+        place_pods(world)
+
+
+def _gather_wake_ups(world: World) -> None:
     """Wake parked workloads, now or when the batch is due (Kueue 0.19 inadmissible_workloads: batched by 1 s)."""
     session = world.session
     if session is None:
@@ -77,7 +91,8 @@ def place_pods(world: World) -> None:
     if not world.placement.has_pending:
         return
     half_placed = False
-    for decision in world.placement.schedule(world.now):
+    decisions = world.placement.schedule(world.now)
+    for decision in decisions:
         match decision:
             case Bind():
                 pods.bind(world, decision)
@@ -91,6 +106,8 @@ def place_pods(world: World) -> None:
                 assert_never(decision)
     if half_placed:
         _name_deadlock(world)
+    # A pass that took a reservation back may have made room for pods that it had tried before.
+    world.placement_due = world.placement_due or bool(decisions)
 
 
 def _evict(world: World, decision: EvictPod) -> None:
