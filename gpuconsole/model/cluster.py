@@ -152,6 +152,8 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
         Sidecars run from their place on, so each later init container runs beside them
         (k8s.io/component-helpers/resource PodRequests).
         """
+        if len(self.containers) == 1 and not self.init_containers and not self.overhead:
+            return dict(self.containers[0].effective)
         running = add(*(c.effective for c in self.containers))
         sidecars: dict[str, int] = {}
         starting: dict[str, int] = {}

@@ -1,11 +1,11 @@
 """What one scheduling cycle works on: the rules, the accounts that its trials change, and who holds quota."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
 
-from gpuconsole.model.clock import Time
 from gpuconsole.scheduling.kueue.accounts import Accounts
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.requests import Holding
+from gpuconsole.scheduling.kueue.requests import Holding, Place
 from gpuconsole.scheduling.kueue.rules import Setup
 
 
@@ -40,14 +40,10 @@ class Gates:
         self.topology_recompute = config.enabled("TASRecomputeAssignmentWithinSchedulingCycle")
 
 
-Holdings = Mapping[str, Mapping[int, Holding]]
-"""ClusterQueue → id → who holds quota there."""
-
-
 class Context:
     """One cycle's view. The accounts are its own copy, so that what it tries and reserves ends with it."""
 
-    __slots__ = ("accounts", "config", "gates", "holdings", "now", "number", "setup")
+    __slots__ = ("accounts", "candidates", "config", "found", "gates", "held_by", "setup", "version")
 
     def __init__(
         self,
@@ -56,15 +52,24 @@ class Context:
         gates: Gates,
         setup: Setup,
         accounts: Accounts,
-        holdings: Holdings,
-        now: Time,
-        number: int,
+        held_by: Callable[[str], Sequence[Holding]],
     ) -> None:
         self.config = config
         self.gates = gates
         self.setup = setup
         self.accounts = accounts
-        self.holdings = holdings
-        self.now = now
-        self.number = number
-        """Counts the cycles of the session."""
+        self.held_by = held_by
+        """ClusterQueue → who holds quota there, in the order in which they would be preempted."""
+        self.candidates: dict[Hashable, Sequence[Holding]] = {}
+        """Who may be preempted in a ClusterQueue, by what the answer depends on."""
+        self.version = 0
+        """Grows whenever what the cycle decided changes the accounts."""
+        self.found: dict[Hashable, Sequence[Any]] = {}
+        """Searches for victims that were made on the accounts as they are, by what was searched for."""
+
+    def count(self, node: int, uses: Iterable[tuple[int, int]], places: Iterable[Place]) -> None:
+        """Count as used what was decided; later entries are judged by it."""
+        self.accounts.usage.add(node, uses)
+        self.accounts.sites.add(places)
+        self.version += 1
+        self.found.clear()

@@ -1,5 +1,6 @@
 """A head on its way through one cycle: what it was nominated for, and what became of it."""
 
+from collections.abc import Sequence
 from enum import Enum, auto
 
 from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
@@ -28,14 +29,14 @@ class Entry:
         self.request = request
         self.rules = rules
         self.assignment = Assignment()
-        self.targets: list[Target] = []
+        self.targets: Sequence[Target] = ()
         self.status = Status.NOT_NOMINATED
         self.message = ""
         self.requeue = Requeue.GENERIC
         self.resume: Resume | None = None
         """Where the search for flavors goes on in the next cycle."""
 
-    def record(self, assignment: Assignment, targets: list[Target]) -> None:
+    def record(self, assignment: Assignment, targets: Sequence[Target]) -> None:
         self.assignment = assignment
         self.targets = targets
         self.message = assignment.message

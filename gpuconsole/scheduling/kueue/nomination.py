@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
 from gpuconsole.scheduling.kueue.topology.passes import demands, place_after_preemption
 
-Proposal = tuple[Assignment, list[Target]]
+Proposal = tuple[Assignment, Sequence[Target]]
 
 
 def nominate(context: Context, entry: Entry, resume: Resume | None) -> bool:
@@ -52,11 +52,11 @@ def propose(
     return assignment, targets
 
 
-def _viable(assignment: Assignment, targets: list[Target]) -> bool:
+def _viable(assignment: Assignment, targets: Sequence[Target]) -> bool:
     return assignment.mode == Mode.FIT or bool(targets)
 
 
-def _targets(context: Context, rules: QueueRules, request: Request, assignment: Assignment) -> list[Target]:
+def _targets(context: Context, rules: QueueRules, request: Request, assignment: Assignment) -> Sequence[Target]:
     if assignment.mode != Mode.PREEMPT:
         return []
     wanted = demands(context, rules, request, assignment)

@@ -101,5 +101,4 @@ def _nominate_again(context: Context, entry: Entry, chosen: Iterable[Target]) ->
 
 def _count(context: Context, entry: Entry, uses: Iterable[tuple[int, int]]) -> None:
     """Count as used what the entry takes, or what is kept for it."""
-    context.accounts.usage.add(entry.rules.node, uses)
-    context.accounts.sites.add(entry.assignment.places(context.setup.topologies))
+    context.count(entry.rules.node, uses, entry.assignment.places(context.setup.topologies))

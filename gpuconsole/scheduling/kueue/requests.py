@@ -103,16 +103,13 @@ class Holding(Struct, frozen=True, kw_only=True):
     evicted: bool
     uses: tuple[tuple[int, int], ...]
     columns: frozenset[int]
+    rank: tuple[bool, int, Time, str]
+    """Among the victims of one queue: already evicted, lowest priority, newest, uid."""
     places: "tuple[Place, ...]" = ()
 
     @property
     def key(self) -> str:
         return self.workload.key
-
-    @property
-    def order(self) -> tuple[int, Time, str]:
-        """Victims of one queue in the order in which they are chosen: lowest priority, newest, uid."""
-        return self.priority, -self.reserved_at, self.workload.uid
 
 
 class Place(Struct, frozen=True):

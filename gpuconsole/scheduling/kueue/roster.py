@@ -16,7 +16,7 @@ Record = Request | Holding | Workload
 class Roster:
     """Workloads by id. Mutates by its methods only; `fork` gives an independent twin."""
 
-    __slots__ = ("_holdings", "_ids", "_ids_shared", "_own_holdings", "_own_queues", "_queues", "records")
+    __slots__ = ("_holdings", "_ids", "_ids_shared", "_own_holdings", "_own_queues", "_queues", "_ranked", "records")
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
@@ -27,6 +27,7 @@ class Roster:
         self._own_queues: set[str] = set()
         self._holdings: dict[str, dict[int, Holding]] = {}
         self._own_holdings: set[str] = set()
+        self._ranked: dict[str, tuple[Holding, ...]] = {}
 
     def fork(self) -> "Roster":
         twin = Roster()
@@ -34,6 +35,7 @@ class Roster:
         twin._ids_shared = self._ids_shared = True
         twin.records = self.records[:]
         twin._queues, twin._holdings = self._queues.copy(), self._holdings.copy()
+        twin._ranked = self._ranked.copy()
         self._own_queues, self._own_holdings = set(), set()
         return twin
 
@@ -56,21 +58,29 @@ class Roster:
         """ClusterQueue → id → who holds quota there."""
         return self._holdings
 
+    def ranked(self, name: str) -> tuple[Holding, ...]:
+        """Who holds quota in a ClusterQueue, in the order in which they would be preempted."""
+        found = self._ranked.get(name)
+        if found is None:
+            found = tuple(sorted(self._holdings.get(name, {}).values(), key=lambda holding: holding.rank))
+            self._ranked[name] = found
+        return found
+
     def hold(self, holding: Holding) -> None:
         self.records[holding.id] = holding
-        name = holding.cluster_queue
+        self._held(holding.cluster_queue)[holding.id] = holding
+
+    def drop_holding(self, holding: Holding) -> None:
+        del self._held(holding.cluster_queue)[holding.id]
+        self.records[holding.id] = None
+
+    def _held(self, name: str) -> dict[int, Holding]:
+        """Who holds quota in a ClusterQueue, to be changed."""
+        self._ranked.pop(name, None)
         if name not in self._own_holdings:
             self._holdings[name] = self._holdings.get(name, {}).copy()
             self._own_holdings.add(name)
-        self._holdings[name][holding.id] = holding
-
-    def drop_holding(self, holding: Holding) -> None:
-        name = holding.cluster_queue
-        if name not in self._own_holdings:
-            self._holdings[name] = self._holdings[name].copy()
-            self._own_holdings.add(name)
-        del self._holdings[name][holding.id]
-        self.records[holding.id] = None
+        return self._holdings[name]
 
     def add_queue(self, name: str, queue: PendingQueue) -> None:
         self._queues[name] = queue

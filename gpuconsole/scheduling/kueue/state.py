@@ -120,9 +120,7 @@ class State:
             gates=self.gates,
             setup=self.setup,
             accounts=self.accounts.for_cycle(),
-            holdings=self.roster.holdings,
-            now=self.now,
-            number=self.cycles,
+            held_by=self.roster.ranked,
         )
 
     def tree_of(self, cluster_queue: str) -> Iterable[str]:

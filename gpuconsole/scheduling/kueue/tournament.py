@@ -18,22 +18,28 @@ def in_fair_order(context: Context, entries: list[Entry]) -> Iterator[Entry]:
     waiting = {entry.rules.node: entry for entry in sorted(entries, key=lambda entry: entry.rules.name)}
     tree = context.accounts.usage.tree
     while waiting:
-        node = next(iter(waiting))
-        root = tree.root(node)
-        winner = waiting[node] if root == node else _tournament(context, root, waiting)
+        root = tree.root(next(iter(waiting)))
+        if root in waiting:
+            yield waiting.pop(root)
+        else:
+            yield from _tournaments(context, root, waiting)
+
+
+def _tournaments(context: Context, root: int, waiting: dict[int, Entry]) -> Iterator[Entry]:
+    """Yield all entries of one tree; while nothing is admitted or reserved, the shares stay as they are."""
+    shares: _Shares = {}
+    weighed = -1
+    members = [node for node in context.accounts.usage.tree.subtree_queues(root) if node in waiting]
+    for _ in members:
+        if weighed != context.version:
+            weighed = context.version
+            for node in members:
+                if node in waiting:
+                    _weigh(context, waiting[node], shares)
+        winner = _best(context, root, waiting, shares)
+        assert winner is not None
         del waiting[winner.rules.node]
         yield winner
-
-
-def _tournament(context: Context, root: int, waiting: dict[int, Entry]) -> Entry:
-    tree = context.accounts.usage.tree
-    shares: _Shares = {}
-    for node in tree.subtree_queues(root):
-        if node in waiting:
-            _weigh(context, waiting[node], shares)
-    winner = _best(context, root, waiting, shares)
-    assert winner is not None
-    return winner
 
 
 def _weigh(context: Context, entry: Entry, shares: _Shares) -> None:

@@ -78,7 +78,7 @@ class UsageTree:
 
     def fits(self, node: int, uses: Uses) -> bool:
         """True if every amount is available; nothing is available in an over-admitted tree, not even 1."""
-        return all(amount <= max(0, self.available(node, column)) for column, amount in uses)
+        return not any(amount > 0 and amount > self.available(node, column) for column, amount in uses)
 
     def used(self, node: int, column: int) -> int:
         return self.usage[node * self.tree.width + column]
@@ -97,7 +97,10 @@ class UsageTree:
         """True if the node borrows in none of the columns."""
         usage, subtree = self.usage, self.tree.subtree
         base = node * self.tree.width
-        return all(usage[base + column] <= subtree[base + column] for column in columns)
+        for column in columns:  # noqa: SIM110 - the inner loop of preemption
+            if usage[base + column] > subtree[base + column]:
+                return False
+        return True
 
     def borrowing_height(self, node: int, column: int, amount: int) -> tuple[int, bool]:
         """Height of the lowest cohort whose own quota could hold `amount`, and whether that cohort has a parent.

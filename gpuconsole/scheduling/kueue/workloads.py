@@ -159,14 +159,18 @@ def _holding(state: State, number: int, workload: Workload) -> Holding:
     for flavor, resource, amount in used:
         column = state.setup.tree.numbers[flavor, resource]
         uses[column] = uses.get(column, 0) + amount
+    priority = effective_priority(workload, state.config)
+    since = reserved_at(workload, state.now)
+    evicted = workload.reserved and workload.is_true(EVICTED)
     return Holding(
         workload=workload,
         id=number,
         cluster_queue=admission.cluster_queue,
-        priority=effective_priority(workload, state.config),
+        priority=priority,
         timestamp=queue_timestamp(workload, state.config),
-        reserved_at=reserved_at(workload, state.now),
-        evicted=workload.reserved and workload.is_true(EVICTED),
+        reserved_at=since,
+        evicted=evicted,
+        rank=(not evicted, priority, -since, workload.uid),
         uses=tuple(uses.items()),
         columns=frozenset(uses),
         places=tuple(_places(state, workload, admission)) if state.setup.topologies else (),

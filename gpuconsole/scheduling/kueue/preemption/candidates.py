@@ -5,12 +5,13 @@ what is nearer to it. Kueue 0.19 preemption/classical.
 """
 
 from enum import Enum, auto
+from operator import attrgetter
 
 from msgspec import Struct
 
 from gpuconsole.model.decisions import Rule
 from gpuconsole.model.queues import PreemptionPolicy
-from gpuconsole.scheduling.kueue.preemption.policy import candidates_of, considered_in_order
+from gpuconsole.scheduling.kueue.preemption.policy import candidates_of
 from gpuconsole.scheduling.kueue.preemption.search import Search
 from gpuconsole.scheduling.kueue.requests import Holding
 
@@ -41,6 +42,13 @@ class Candidate(Struct, frozen=True):
     below: tuple[int, ...] = ()
 
 
+_rank = attrgetter("holding.rank")
+
+
+def _not_evicted(candidate: Candidate) -> bool:
+    return not candidate.holding.evicted
+
+
 class Candidates(Struct, frozen=True):
     """The three kinds, each in the order in which it is considered."""
 
@@ -51,7 +59,7 @@ class Candidates(Struct, frozen=True):
     def in_order(self) -> list[Candidate]:
         """Those already evicted first; of both kinds hierarchical, then priority, then the own queue's."""
         everything = [*self.hierarchical, *self.priority, *self.same_queue]
-        return sorted(everything, key=lambda candidate: not candidate.holding.evicted)
+        return sorted(everything, key=_not_evicted)
 
 
 def collect(search: Search) -> Candidates:
@@ -62,8 +70,8 @@ def collect(search: Search) -> Candidates:
         for holding in candidates_of(search, search.rules.name, preemption.within_cluster_queue)
     ]
     hierarchical, priority = _in_cohort(search)
-    for kind in (same_queue, hierarchical, priority):
-        kind.sort(key=lambda candidate: considered_in_order(search, candidate.holding))
+    hierarchical.sort(key=_rank)
+    priority.sort(key=_rank)
     return Candidates(same_queue, hierarchical, priority)
 
 
@@ -101,10 +109,11 @@ def _collect_subtree(
     for child in tree.queue_children[cohort]:
         if child != search.rules.node and not usage.within(child, search.columns):
             policy = search.rules.queue.preemption.reclaim_within_cohort
-            found.extend(
-                Candidate(holding, _variant(search, holding, advantage), (child, *below))
+            branch = (child, *below)
+            found += [
+                Candidate(holding, _variant(search, holding, advantage), branch)
                 for holding in candidates_of(search, tree.names[child], policy)
-            )
+            ]
 
 
 def _variant(search: Search, holding: Holding, advantage: bool) -> Variant:

@@ -42,9 +42,10 @@ def _under_nominal(search: Search) -> bool:
 def _attempt(search: Search, ordered: list[Candidate], borrowing: bool) -> list[Target]:
     accounts = search.context.accounts
     targets: list[Target] = []
+    spent: set[int] = set()
     with accounts.trial():
         for candidate in ordered:
-            if not _valid(search, candidate, borrowing):
+            if not _valid(search, candidate, borrowing, spent):
                 continue
             accounts.remove(candidate.holding)
             targets.append(Target(candidate.holding, RULES[candidate.variant]))
@@ -53,10 +54,17 @@ def _attempt(search: Search, ordered: list[Candidate], borrowing: bool) -> list[
     return []
 
 
-def _valid(search: Search, candidate: Candidate, borrowing: bool) -> bool:
-    """Candidates of other queues count only while their queue, and the cohorts up to the common one, borrow."""
+def _valid(search: Search, candidate: Candidate, borrowing: bool, spent: set[int]) -> bool:
+    """Candidates of other queues count only while their queue, and the cohorts up to the common one, borrow.
+
+    `spent` gathers nodes that borrow nothing needed any more: removing workloads cannot change that.
+    """
     if candidate.variant is Variant.WITHIN_QUEUE:
         return True
     if borrowing and candidate.variant is Variant.RECLAIM_WITHOUT_BORROWING:
         return False
-    return not any(search.usage.within(node, search.columns) for node in candidate.below)
+    for node in candidate.below:
+        if node in spent or search.usage.within(node, search.columns):
+            spent.add(node)
+            return False
+    return True

@@ -21,8 +21,8 @@ def fair_targets(search: Search) -> list[Target]:
     accounts, node = search.context.accounts, search.rules.node
     with accounts.trial():
         accounts.usage.add(node, search.uses)
-        trade = _Trade(search)
-        if not (trade.first_strategy(candidates) or trade.second_strategy()):
+        trade = _Trade(search, candidates)
+        if not (trade.first_strategy() or trade.second_strategy()):
             return []
         accounts.usage.remove(node, search.uses)
         return fill_back(search, trade.targets, borrowing=True)
@@ -43,16 +43,17 @@ def _candidates(search: Search) -> list[Holding]:
 class _Trade:
     """The search for victims by one strategy after the other. Mutates the accounts."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: Search, candidates: list[Holding]) -> None:
         self._search = search
+        self._order = TargetOrder(search, candidates)
         self._strategies = search.context.config.strategies
         self.targets: list[Target] = []
         self._retry: list[Holding] = []
         """Candidates that the first strategy spared."""
 
-    def first_strategy(self, candidates: list[Holding]) -> bool:
+    def first_strategy(self) -> bool:
         """Take victims until the preemptor fits; False if it does not."""
-        order = TargetOrder(self._search, candidates)
+        order = self._order
         entitled = self._within_nominal()
         for node in order.turns():
             if node == self._search.rules.node:
@@ -60,7 +61,7 @@ class _Trade:
             elif entitled:
                 rule = Rule.IN_COHORT_RECLAMATION
             else:
-                if self._take_fair(order, node):
+                if self._take_fair(node):
                     return True
                 continue
             if self._take(order.take(node), rule):
@@ -71,7 +72,7 @@ class _Trade:
         """Give the spared a second look: at most one more victim of each queue."""
         if len(self._strategies) < 2:
             return False
-        order = TargetOrder(self._search, self._retry)
+        order = self._order = TargetOrder(self._search, self._retry)
         for node in order.turns():
             mine, theirs = order.shares(node)
             candidate = order.take(node)
@@ -80,26 +81,27 @@ class _Trade:
             order.drop(node)
         return False
 
-    def _take_fair(self, order: TargetOrder, node: int) -> bool:
+    def _take_fair(self, node: int) -> bool:
         """Take the queue's first candidate that the strategy allows; the others are spared for now."""
-        mine, theirs = order.shares(node)
-        while order.has(node):
-            candidate = order.take(node)
-            if self._fair(order, node, candidate, mine, theirs):
+        mine, theirs = self._order.shares(node)
+        while self._order.has(node):
+            candidate = self._order.take(node)
+            if self._fair(node, candidate, mine, theirs):
                 return self._take(candidate, Rule.IN_COHORT_FAIR_SHARING)
             self._retry.append(candidate)
         return False
 
-    def _fair(self, order: TargetOrder, node: int, candidate: Holding, mine: Share, theirs: Share) -> bool:
+    def _fair(self, node: int, candidate: Holding, mine: Share, theirs: Share) -> bool:
         if mine.infinite and not theirs.infinite:
             return False
         if self._strategies[0] is Strategy.LESS_THAN_INITIAL_SHARE:
             return mine.key < theirs.key
-        return mine.key <= order.share_without(node, candidate).key
+        return mine.key <= self._order.share_without(node, candidate).key
 
     def _take(self, victim: Holding, rule: Rule) -> bool:
         """Make it a victim; True if the preemptor fits now."""
         self._search.context.accounts.remove(victim)
+        self._order.removed(victim)
         self.targets.append(Target(victim, rule))
         return self._fits()
 

@@ -1,5 +1,7 @@
 """The two questions asked of preemption: who has to go, and, while flavors are compared, whether anybody could."""
 
+from collections.abc import Sequence
+
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.modes import Mode, Outcome
 from gpuconsole.scheduling.kueue.preemption.classical import classical_targets
@@ -9,9 +11,12 @@ from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
 
 
-def find_targets(search: Search) -> list[Target]:
+def find_targets(search: Search) -> Sequence[Target]:
     """The workloads to evict so that the preemptor fits, or nobody. The accounts are as before afterwards."""
-    return fair_targets(search) if search.context.config.fair_sharing else classical_targets(search)
+    found, key = search.context.found, search.key
+    if key not in found:
+        found[key] = fair_targets(search) if search.context.config.fair_sharing else classical_targets(search)
+    return found[key]
 
 
 def possibility(context: Context, rules: QueueRules, request: Request, column: int, amount: int) -> Outcome:

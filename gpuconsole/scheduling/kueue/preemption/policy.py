@@ -1,6 +1,6 @@
-"""Which workloads a preemption policy allows to evict, and in which order they are considered."""
+"""Which workloads a preemption policy allows to evict."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.queues import PreemptionPolicy
@@ -25,14 +25,26 @@ def allows(search: Search, candidate: Holding, policy: PreemptionPolicy) -> bool
     return False
 
 
-def candidates_of(search: Search, cluster_queue: str, policy: PreemptionPolicy) -> Iterable[Holding]:
-    """Workloads of a queue that the policy allows and that use something that is needed."""
-    columns = search.columns
-    for holding in search.context.holdings.get(cluster_queue, {}).values():
-        if not columns.isdisjoint(holding.columns) and allows(search, holding, policy):
-            yield holding
+def candidates_of(search: Search, cluster_queue: str, policy: PreemptionPolicy) -> Sequence[Holding]:
+    """Workloads of a queue that the policy allows and that use something that is needed, in order of rank.
+
+    Preemptors of one priority mostly get the same answer, so it is kept for the cycle.
+    """
+    if policy == PreemptionPolicy.NEVER:
+        return ()
+    by_age = policy == PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
+    request, known = search.request, search.context.candidates
+    key = cluster_queue, search.columns, policy, request.priority, request.timestamp if by_age else 0
+    found = known.get(key)
+    if found is None:
+        found = known[key] = tuple(
+            holding
+            for holding in search.context.held_by(cluster_queue)
+            if allows(search, holding, policy) and not search.columns.isdisjoint(holding.columns)
+        )
+    return found
 
 
-def considered_in_order(search: Search, holding: Holding) -> tuple[bool, bool, tuple[int, int, str]]:
+def considered_in_order(search: Search, holding: Holding) -> tuple[bool, bool, tuple[bool, int, int, str]]:
     """Sort key (CandidatesOrdering): already evicted, other queues, lowest priority, newest reservation, uid."""
-    return not holding.evicted, holding.cluster_queue == search.rules.name, holding.order
+    return not holding.evicted, holding.cluster_queue == search.rules.name, holding.rank

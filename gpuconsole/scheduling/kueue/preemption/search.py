@@ -1,6 +1,6 @@
 """One search for victims: who needs what, whether it fits by now, and the set of victims made minimal."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
 
@@ -40,6 +40,12 @@ class Search:
         self.uses = uses
         self.demands = demands or {}
         """What has to have room in the topologies."""
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for searches with equal results, as long as the accounts are the same."""
+        wanted = tuple((flavor, d.pod_set.name, d.count) for flavor, group in self.demands.items() for d in group)
+        return self.request.id, self.columns, tuple(self.uses), wanted
 
     @property
     def usage(self) -> UsageTree:

@@ -28,6 +28,9 @@ class TargetOrder:
             self._waiting.setdefault(self._tree.queues[candidate.cluster_queue], []).append(candidate)
         for waiting in self._waiting.values():
             waiting.reverse()
+        self._shares: dict[int, Share] = {}
+        self._shares_without: dict[tuple[int, tuple[tuple[int, int], ...]], Share] = {}
+        """Share of a target's branch without some usage of the target, as victims are often alike."""
 
     def turns(self) -> Iterator[int]:
         """Nodes of ClusterQueues, one at a time, until nobody is left."""
@@ -51,18 +54,34 @@ class TargetOrder:
         """The queue gets no further turn."""
         self._pruned.add(node)
 
+    def removed(self, victim: Holding) -> None:
+        """A victim is gone: shares on its path have to be looked at again."""
+        node = self._tree.queues[victim.cluster_queue]
+        for changed in (node, *self._tree.paths[node]):
+            self._shares.pop(changed, None)
+        self._shares_without.clear()
+
+    def _share(self, node: int) -> Share:
+        found = self._shares.get(node)
+        if found is None:
+            found = self._shares[node] = share(self._search.usage, node)
+        return found
+
     def shares(self, node: int) -> tuple[Share, Share]:
         """Shares of the preemptor's and the target's branch, just below their lowest common cohort."""
         mine, other = self._branches(node)
-        return share(self._search.usage, mine), share(self._search.usage, other)
+        return self._share(mine), self._share(other)
 
     def share_without(self, node: int, candidate: Holding) -> Share:
         """The share of the target's branch if the candidate were gone."""
-        accounts = self._search.context.accounts
-        accounts.remove(candidate)
-        result = share(self._search.usage, self._branches(node)[1])
-        accounts.add(candidate)
-        return result
+        key = node, candidate.uses
+        found = self._shares_without.get(key)
+        if found is None:
+            usage = self._search.usage
+            usage.remove(node, candidate.uses)
+            found = self._shares_without[key] = share(usage, self._branches(node)[1])
+            usage.add(node, candidate.uses)
+        return found
 
     def _branches(self, node: int) -> tuple[int, int]:
         other = node
@@ -89,7 +108,7 @@ class TargetOrder:
         for node in self._tree.queue_children[cohort]:
             if node in self._pruned:
                 continue
-            current = share(self._search.usage, node)
+            current = self._share(node)
             if not self.has(node) or (not current.borrowed and node != self._search.rules.node):
                 self._pruned.add(node)
             elif current.key > highest_key or (highest is not None and self._goes_first(current, node, highest)):
@@ -98,7 +117,7 @@ class TargetOrder:
 
     def _goes_first(self, current: Share, node: int, highest: int) -> bool:
         """Among equal shares the queue goes first whose next candidate does."""
-        if current.key != share(self._search.usage, highest).key:
+        if current.key != self._share(highest).key:
             return False
         first, second = self._waiting[node][-1], self._waiting[highest][-1]
         return considered_in_order(self._search, first) < considered_in_order(self._search, second)
@@ -109,7 +128,7 @@ class TargetOrder:
         for node in self._tree.children[cohort]:
             if node in self._pruned:
                 continue
-            current = share(self._search.usage, node)
+            current = self._share(node)
             if not current.borrowed and node not in self._path:
                 self._pruned.add(node)
             elif current.key >= highest_key:
