@@ -11,6 +11,9 @@ from gpuconsole.insight.reasons import Code
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 
+DELETED = "Deleted"
+"""Reason of a pod that somebody deleted: it was not evicted."""
+
 
 class Look:
     """The cluster at one moment, and what happened since the last check."""
@@ -45,7 +48,7 @@ class Look:
         return sorted(
             (self.names.label(subject), self.names.label(line.by), (rules.get(subject, line.reason), line.reason))
             for line in self.lines
-            if line.what in (What.EVICTED, What.POD_EVICTED)
+            if line.what in (What.EVICTED, What.POD_EVICTED) and line.reason != DELETED
             for subject in [line.pod if line.what is What.POD_EVICTED else line.workload]
         )
 

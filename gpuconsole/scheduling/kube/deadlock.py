@@ -49,17 +49,17 @@ class Deadlock(Struct, frozen=True):
 def find_deadlock(placement: Placement) -> Deadlock | None:
     """The jobs that hold GPUs with some of their pods while the others do not fit; None if there are none.
 
-    Meant to be asked after a pass. It cannot happen while gangs are held together, except where a running gang lost
-    pods that nothing can replace.
+    Meant to be asked after each pass; it looks at gangs that are half placed only. It cannot happen while gangs are held
+    together, except where a running gang lost pods that nothing can replace.
     """
-    jobs = tuple(_half_placed(gang) for _, gang in sorted(placement.gangs.items()) if _stuck(placement, gang))
+    jobs = tuple(_half_placed(gang) for gang in placement.torn_gangs if _stuck(placement, gang))
     if not jobs:
         return None
     return Deadlock(jobs, sum(len(free) for free in placement.free_gpus().values()))
 
 
 def _stuck(placement: Placement, gang: Gang) -> bool:
-    if not gang.waiters or not sum(gang.seated.values()) or not gang.needed:
+    if not sum(gang.seated.values()) or not gang.needed:
         return False
     kinds = Counter((waiter.shape, waiter.priority) for waiter in gang.waiters.values())
     places = sum(min(count, placement.fitting(shape, priority)) for (shape, priority), count in kinds.items())

@@ -170,6 +170,8 @@ class Queue:
         self.whole = whole
         self.waiters: dict[str, Waiter] = {}
         self.gangs: dict[str, Gang] = {}
+        self.torn: set[str] = set()
+        """Gangs of which some pods have a node and others wait."""
         self._lines: dict[LineKey, Line] = {}
         self._own: set[str] = set()
         """Gangs that no fork shares."""
@@ -179,6 +181,7 @@ class Queue:
         twin = Queue(self.whole)
         twin.waiters = self.waiters.copy()
         twin.gangs = self.gangs.copy()
+        twin.torn = self.torn.copy()
         self._own = set()
         twin._lines = {key: line.fork() for key, line in self._lines.items()}
         return twin
@@ -193,8 +196,8 @@ class Queue:
             self.drop(waiter.pod)
         self.waiters[waiter.pod] = waiter
         if waiter.gang:
-            gang = self._gang(waiter.gang, waiter.size, waiter.job)
-            gang.add(waiter)
+            self._gang(waiter.gang, waiter.size, waiter.job).add(waiter)
+            self._judge(waiter.gang)
         if not self._in_gang(waiter):
             self._lines.setdefault(_line(waiter), Line()).add(waiter)
         return True
@@ -216,7 +219,7 @@ class Queue:
             return None
         if waiter.gang:
             self._owned(waiter.gang).drop(waiter)
-            self._forget(waiter.gang)
+            self._judge(waiter.gang)
         if not self._in_gang(waiter):
             line = self._lines[_line(waiter)]
             line.drop(waiter)
@@ -227,12 +230,13 @@ class Queue:
     def seat(self, gang: str, pod: str, *, size: int, job: str, gpus: int) -> None:
         """A pod of the gang has a node."""
         self._gang(gang, size, job).seated[pod] = gpus
+        self._judge(gang)
 
     def unseat(self, gang: str, pod: str) -> None:
         """A pod of the gang lost its node, or is about to."""
         if gang in self.gangs:
             self._owned(gang).seated.pop(pod, None)
-            self._forget(gang)
+            self._judge(gang)
 
     def refused(self, freed: int) -> tuple[str, ...]:
         """Pods that were refused, or wait for their victims to go, since the board last freed anything."""
@@ -269,8 +273,10 @@ class Queue:
             self._own.add(name)
         return self.gangs[name]
 
-    def _forget(self, name: str) -> None:
+    def _judge(self, name: str) -> None:
+        """After a change: is the gang torn, is it gone?"""
         gang = self.gangs[name]
+        (self.torn.add if gang.waiters and gang.seated else self.torn.discard)(name)
         if not gang.waiters and not gang.seated:
             del self.gangs[name]
             self._own.discard(name)

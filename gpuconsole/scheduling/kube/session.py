@@ -63,9 +63,9 @@ class Placement:
         return self._stirred and bool(self._queue.waiters)
 
     @property
-    def gangs(self) -> Mapping[str, Gang]:
-        """Gangs with their waiting and seated pods (read by `deadlock`)."""
-        return self._queue.gangs
+    def torn_gangs(self) -> list[Gang]:
+        """Gangs of which some pods have a node and others wait, by name (read by `deadlock`)."""
+        return [self._queue.gangs[name] for name in sorted(self._queue.torn)]
 
     def fork(self) -> "Placement":
         """A session that starts equal and never touches this one."""

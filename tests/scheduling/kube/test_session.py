@@ -170,7 +170,7 @@ def test_a_fork_of_waiting_gangs_goes_its_own_way() -> None:
     twin = cluster.placement.fork()
     twin.apply(node("m", 1), 1)
     assert [type(decision) for decision in twin.schedule(1)] == [Bind, Bind]
-    assert cluster.placement.gangs["default/g"].needed == 2
+    assert cluster.placement.free_gpus() == {"n": (0,)}
     cluster.placement.apply(node("m", 1), 1)
     assert len(cluster.placement.schedule(1)) == 2
 
