@@ -49,8 +49,8 @@ class Deadlock(Struct, frozen=True):
 def find_deadlock(placement: Placement) -> Deadlock | None:
     """The jobs that hold GPUs with some of their pods while the others do not fit; None if there are none.
 
-    Meant to be asked after each pass; it looks at gangs that are half placed only. It cannot happen while gangs are held
-    together, except where a running gang lost pods that nothing can replace.
+    Meant to be asked after each pass; it looks at gangs that are half placed only. While gangs are held together it
+    cannot happen, except where a running gang lost pods that nothing can replace.
     """
     jobs = tuple(_half_placed(gang) for gang in placement.torn_gangs if _stuck(placement, gang))
     if not jobs:
