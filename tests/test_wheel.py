@@ -36,7 +36,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_installed_wheel_simulates_a_bundled_fixture(installed: Path) -> None:
     lines = run(installed, "simulate", "three-nodes", "-o", "jsonl", cwd=installed.parents[2]).splitlines()
     evicted = [event["workload"] for event in map(json.loads, lines) if event["type"] == "evicted"]
-    assert [name.split("/")[-1] for name in evicted] == ["dev-0", "dev-1", "dev-2", "dev-3"]
+    assert sorted(name.split("/")[-1] for name in evicted) == ["dev-0", "dev-1", "dev-2", "dev-3"]
 
 
 def test_an_installed_wheel_brings_its_themes(installed: Path) -> None:
