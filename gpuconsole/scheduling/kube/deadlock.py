@@ -4,8 +4,8 @@ from collections import Counter
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.kube.queue import Gang
 from gpuconsole.scheduling.kube.session import Placement
+from gpuconsole.scheduling.kube.units import Gang
 
 
 class HalfPlaced(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.board import Board
 from gpuconsole.scheduling.kube.nodes import Reservation, Seat
 from gpuconsole.scheduling.kube.outlook import Outlook
-from gpuconsole.scheduling.kube.queue import Gang, Waiter
+from gpuconsole.scheduling.kube.units import Gang, Waiter
 
 
 class Place(Struct, frozen=True):
@@ -69,7 +69,7 @@ def place_gang(board: Board, gang: Gang, now: Time) -> list[Step] | None:
         for waiter in gang.members:
             found = place(board, waiter)
             if found is not None:
-                board.seat(found.number, seat_of(waiter, now))
+                board.seat(found.number, Seat(waiter.pod, waiter.shape, waiter.priority, now))
                 steps.append(found)
     return steps if steps and len(steps) >= gang.needed else None
 
@@ -115,22 +115,22 @@ def _refusal(board: Board, outlook: Outlook, never: bool, filled: bool) -> str:
 
 
 def gang_refusal(board: Board, gang: Gang) -> str:
-    """Why the gang waits: how many of its pods would fit, and the text of the first that would not."""
+    """Why the gang waits: how many of its pods would fit, and the text of the first that would not.
+
+    Pods beyond what a running gang needs are told what any pod is told.
+    """
     fitting, first = 0, None
     for waiter, count in gang.kinds:
         slots = board.outlook(waiter.shape, waiter.priority).slots
         fitting += min(slots, count)
         if slots < count and first is None:
             first = waiter
-    fitting = min(fitting, gang.needed)
     last = first or gang.members[-1]
     outlook = board.outlook(last.shape, last.priority)
+    if not gang.needed:
+        return refusal(board, outlook, never=last.never)
+    fitting = min(fitting, gang.needed)
     return messages.gang_waits(gang.name, fitting, gang.needed, refusal(board, outlook, never=last.never, filled=True))
-
-
-def seat_of(waiter: Waiter, now: Time) -> Seat:
-    """The seat of a pod that is bound now."""
-    return Seat(waiter.pod, waiter.shape, waiter.priority, now)
 
 
 def _enough(board: Board, gang: Gang, evicting: bool = False) -> bool:

@@ -128,6 +128,10 @@ def test_pods_beyond_the_minimum_are_welcome_but_not_waited_for() -> None:
     cluster = Cluster(node("n", 3)).add(gang("elastic", 5, size=2))
     cluster.run()
     assert cluster.where() == {"n": ["elastic-0", "elastic-1", "elastic-2"]}
+    assert cluster.told("elastic-3") == (
+        "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. "
+        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    )
     cluster.placement.apply(node("m", 1), 0)
     cluster.run()
     assert cluster.where()["m"] == ["elastic-3"]

@@ -1,0 +1,158 @@
+"""What waits for a node: a pod, a line of equal pods, a gang. Lines and gangs mutate.
+
+A `Line` holds equal pods that are placed one by one: what the first is refused, the others are too. A `Gang` is placed
+whole. Both know whether they were refused since anything freed.
+"""
+
+from bisect import bisect_left, insort
+from typing import Union
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.scheduling.kube.shapes import Shape
+
+Order = tuple[int, Time, str]
+"""The place in the queue: priority (highest first), then creation, then key."""
+
+
+class Waiter(Struct, frozen=True, kw_only=True):
+    """A pod that waits for a node."""
+
+    pod: str
+    created: Time
+    shape: Shape
+    priority: int
+    never: bool
+    """preemptionPolicy Never: it evicts nobody."""
+    gang: str = ""
+    """`namespace/gang`, whether or not gangs are held together."""
+    size: int = 0
+    job: str = ""
+    nominated: str = ""
+    """The node that it waits for."""
+    message: str = ""
+    """What it was last told."""
+
+    @property
+    def order(self) -> Order:
+        return (-self.priority, self.created, self.pod)
+
+
+class Line:
+    """Equal pods that are placed one by one."""
+
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+        self.refused_at = -1
+        """The session's count of what freed when its first pod was refused; -1 if it has to be tried."""
+        self.said = ""
+        """What all its pods were told."""
+
+    @property
+    def order(self) -> Order:
+        return self.orders[0]
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self.orders)
+
+    def add(self, waiter: Waiter) -> None:
+        insort(self.orders, waiter.order)
+        self.refused_at, self.said = -1, ""
+
+    def drop(self, waiter: Waiter) -> None:
+        del self.orders[bisect_left(self.orders, waiter.order)]
+
+    @property
+    def pods(self) -> list[str]:
+        return [order[2] for order in self.orders]
+
+    def fork(self) -> "Line":
+        twin = Line()
+        twin.orders = self.orders.copy()
+        twin.refused_at, twin.said = self.refused_at, self.said
+        return twin
+
+
+class Gang:
+    """Pods that start together or not at all."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.size = 0
+        self.job = ""
+        self.waiters: dict[str, Waiter] = {}
+        self.seated: dict[str, int] = {}
+        """Pods that have a node and are not leaving it, and how many GPUs each holds."""
+        self.refused_at = -1
+        self.said = ""
+        self._members: tuple[Waiter, ...] | None = None
+        self._kinds: tuple[tuple[Waiter, int], ...] = ()
+        self._order: Order = (0, 0, "")
+
+    @property
+    def order(self) -> Order:
+        """The place in the queue of its first pod."""
+        self._sort()
+        return self._order
+
+    @property
+    def members(self) -> tuple[Waiter, ...]:
+        """Its waiting pods, those that need most GPUs first: what is hard to place must not come last."""
+        return self._sort()
+
+    @property
+    def kinds(self) -> tuple[tuple[Waiter, int], ...]:
+        """Its waiting pods by kind: one of each, and how many."""
+        self._sort()
+        return self._kinds
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self.waiters)
+
+    @property
+    def needed(self) -> int:
+        """How many of the waiting pods have to be placed at once."""
+        return max(0, (self.size or len(self.waiters) + len(self.seated)) - len(self.seated))
+
+    def add(self, waiter: Waiter) -> None:
+        self.waiters[waiter.pod] = waiter
+        self.refused_at, self.said = -1, ""
+        self._members = None
+
+    def replace(self, waiter: Waiter) -> None:
+        self.waiters[waiter.pod] = waiter
+        self._members = None
+
+    def drop(self, waiter: Waiter) -> None:
+        del self.waiters[waiter.pod]
+        self._members = None
+
+    def _sort(self) -> tuple[Waiter, ...]:
+        if self._members is None:
+            members = sorted(self.waiters.values(), key=lambda waiter: (-waiter.shape.gpus, waiter.order))
+            runs: dict[tuple[Shape, int, bool], tuple[Waiter, int]] = {}
+            for waiter in members:
+                kind = (waiter.shape, waiter.priority, waiter.never)
+                first, count = runs.get(kind, (waiter, 0))
+                runs[kind] = (first, count + 1)
+            self._kinds = tuple(runs.values())
+            self._order = min((waiter.order for waiter in members), default=self._order)
+            self._members = tuple(members)
+        return self._members
+
+    @property
+    def pods(self) -> list[str]:
+        return sorted(self.waiters)
+
+    def fork(self) -> "Gang":
+        twin = Gang(self.name)
+        twin.size, twin.job, twin.refused_at, twin.said = self.size, self.job, self.refused_at, self.said
+        twin.waiters, twin.seated = self.waiters.copy(), self.seated.copy()
+        twin._members, twin._kinds, twin._order = self._members, self._kinds, self._order
+        return twin
+
+
+Unit = Union[Line, Gang]
