@@ -71,7 +71,7 @@ class QueueRules:
         self.group_of = {resource: group for group in reversed(self.groups) for resource in group.resources}
         path = tree.paths[self.node] if self.node >= 0 else ()
         self.within_cohort = bool(path)
-        self.path_text = "".join(f"/{tree.names[node]}" for node in (*reversed(path), self.node))
+        self.path_text = "".join(f"/{name}" for name in (*(tree.names[node] for node in reversed(path)), queue.name))
 
     @property
     def covers_pods(self) -> bool:

@@ -1,0 +1,213 @@
+"""A small cluster for the tests of admission: short names for objects, and a world that carries decisions out."""
+
+from collections.abc import Iterable, Mapping
+
+from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.model.cluster import Container, LabelSelector, Namespace, PodTemplate
+from gpuconsole.model.decisions import AdmissionDecision, Admit, Preempt, Refuse
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import (
+    BorrowWithinCohort,
+    ClusterQueue,
+    Cohort,
+    FlavorFungibility,
+    FlavorQuotas,
+    LocalQueue,
+    Preemption,
+    PreemptionPolicy,
+    QueueingStrategy,
+    Quota,
+    ResourceFlavor,
+    ResourceGroup,
+)
+from gpuconsole.model.workloads import PodSet, TopologyRequest, Workload
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
+from gpuconsole.scheduling.kueue.session import Session
+
+GPU = "nvidia.com/gpu"
+NEVER, LOWER, ANY = PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY
+NEWER_EQUAL = PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
+STRICT, BEST_EFFORT = QueueingStrategy.STRICT_FIFO, QueueingStrategy.BEST_EFFORT_FIFO
+EVERYTHING = LabelSelector()
+NO_BORROWING = BorrowWithinCohort()
+DEFAULT_FUNGIBILITY = FlavorFungibility()
+ANY_NODE = PodTemplate()
+
+
+def quota(nominal: int, borrow: int | None = None, lend: int | None = None) -> Quota:
+    return Quota(nominal, borrow, lend)
+
+
+def group(flavors: Mapping[str, Quota | int], resource: str = GPU) -> ResourceGroup:
+    """One resource in several flavors."""
+    amounts = {name: q if isinstance(q, Quota) else Quota(q) for name, q in flavors.items()}
+    return ResourceGroup((resource,), tuple(FlavorQuotas(name, {resource: q}) for name, q in amounts.items()))
+
+
+def queue(
+    name: str,
+    quotas: Quota | int | Mapping[str, Quota | int] = 0,
+    *,
+    cohort: str = "",
+    strategy: QueueingStrategy = BEST_EFFORT,
+    within: PreemptionPolicy = NEVER,
+    reclaim: PreemptionPolicy = NEVER,
+    borrow: BorrowWithinCohort = NO_BORROWING,
+    fungibility: FlavorFungibility = DEFAULT_FUNGIBILITY,
+    weight: float = 1.0,
+    selector: LabelSelector | None = EVERYTHING,
+    groups: tuple[ResourceGroup, ...] = (),
+) -> ClusterQueue:
+    """A ClusterQueue; plain numbers are GPUs of flavor `f`."""
+    flavors = quotas if isinstance(quotas, Mapping) else {"f": quotas}
+    return ClusterQueue(
+        name=name,
+        cohort=cohort,
+        namespace_selector=selector,
+        queueing_strategy=strategy,
+        resource_groups=groups or (group(flavors),),
+        preemption=Preemption(within, reclaim, borrow),
+        fungibility=fungibility,
+        fair_weight=weight,
+    )
+
+
+def cohort(name: str, quotas: Quota | int | None = None, *, parent: str = "", weight: float = 1.0) -> Cohort:
+    groups = () if quotas is None else (group({"f": quotas}),)
+    return Cohort(name=name, parent=parent, resource_groups=groups, fair_weight=weight)
+
+
+def pods(
+    count: int = 1,
+    gpus: int = 1,
+    *,
+    name: str = "main",
+    least: int | None = None,
+    topology: TopologyRequest | None = None,
+    template: PodTemplate = ANY_NODE,
+    **requests: int,
+) -> PodSet:
+    wanted = {GPU: gpus, **requests} if gpus else requests
+    containers = (Container(requests=wanted),)
+    template = PodTemplate(
+        containers=containers,
+        node_selector=template.node_selector,
+        affinity=template.affinity,
+        tolerations=template.tolerations,
+    )
+    return PodSet(name=name, count=count, min_count=least, template=template, topology=topology)
+
+
+def workload(
+    name: str, queue: str, gpus: int = 1, *, priority: int = 0, created: int = 0, pod_sets: Iterable[PodSet] = ()
+) -> Workload:
+    """One pod with that many GPUs, unless pod sets are given; `created` in seconds. Its uid is `uid-NAME`."""
+    return Workload(
+        namespace="team",
+        name=name,
+        uid=f"uid-{name}",
+        created=created * SECOND,
+        queue=queue,
+        priority=priority,
+        pod_sets=tuple(pod_sets) or (pods(1, gpus),),
+    )
+
+
+class World:
+    """A session and its workloads; every ClusterQueue `q` has a LocalQueue `q` in namespace `team`. Mutates."""
+
+    def __init__(self, *things: Object, config: KueueConfig = DEFAULT, flavors: Iterable[str] = ("f",)) -> None:
+        self.session = Session(config)
+        self.now: Time = 1000 * SECOND
+        self.workloads: dict[str, Workload] = {}
+        self.apply(Namespace(name="team"))
+        named = {thing.name for thing in things if isinstance(thing, ResourceFlavor)}
+        self.apply(*(ResourceFlavor(name=name) for name in flavors if name not in named), *things)
+        self.apply(
+            *(
+                LocalQueue(namespace="team", name=q.name, cluster_queue=q.name)
+                for q in things
+                if isinstance(q, ClusterQueue)
+            )
+        )
+        self.session.wake(self.now)
+
+    def apply(self, *things: Object) -> None:
+        for thing in things:
+            if isinstance(thing, Workload):
+                self.workloads[thing.name] = thing
+            self.session.apply(thing, self.now)
+
+    def cycle(self) -> list[AdmissionDecision]:
+        """Run one cycle a second later; admissions take effect at once, so do evictions after them."""
+        self.now += SECOND
+        decisions = self.session.run_cycle(self.now)
+        for decision in decisions:
+            name = decision.workload.removeprefix("team/")
+            match decision:
+                case Admit():
+                    reserved = conditions.reserve(self.workloads[name], decision.admission, self.now)
+                    self.apply(conditions.admit(reserved, self.now))
+                case Refuse():
+                    told = conditions.refuse(self.workloads[name], decision.reason, decision.message, self.now)
+                    self.apply(told)
+        for decision in decisions:
+            if isinstance(decision, Preempt):
+                victim = self.workloads[decision.workload.removeprefix("team/")]
+                evicted = conditions.evict(victim, "Preempted", decision.message, self.now, decision.rule)
+                self.apply(conditions.release(evicted, self.now))
+        self.session.wake(self.now)
+        return decisions
+
+    def settle(self, cycles: int = 30) -> None:
+        """Run cycles until one decides nothing new."""
+        for _ in range(cycles):
+            if not self.session.has_active:
+                return
+            self.cycle()
+            if not self.session.progressed:
+                return
+        raise AssertionError("admission goes on and on")
+
+    def run(self, *arrivals: Workload, admitted: bool = False) -> "World":
+        """Let workloads arrive and settle, one after the other where `admitted` asks that each gets in."""
+        for arrival in arrivals:
+            self.apply(arrival)
+            if admitted:
+                self.settle()
+                assert arrival.name in self.running, f"{arrival.name} is not admitted: {self.message(arrival.name)}"
+        self.settle()
+        return self
+
+    def finish(self, name: str, *, wake: bool = True) -> None:
+        self.apply(conditions.finish(self.workloads[name], "Succeeded", "done", self.now))
+        if wake:
+            self.session.wake(self.now)
+
+    @property
+    def running(self) -> set[str]:
+        return {name for name, w in self.workloads.items() if w.admitted and not w.finished}
+
+    def message(self, name: str) -> str:
+        """What the workload was told last."""
+        condition = self.workloads[name].condition("QuotaReserved")
+        return condition.message if condition is not None else ""
+
+    def waiting(self, cluster_queue: str) -> list[str]:
+        """Who waits, in order; those that are parked in brackets."""
+        return [f"({p.workload.name})" if p.parked else p.workload.name for p in self.session.pending(cluster_queue)]
+
+
+def victims(decisions: Iterable[AdmissionDecision]) -> dict[str, str]:
+    """Victim → rule."""
+    return {d.workload.removeprefix("team/"): d.rule.value for d in decisions if isinstance(d, Preempt)}
+
+
+def admitted(decisions: Iterable[AdmissionDecision]) -> list[str]:
+    return [d.workload.removeprefix("team/") for d in decisions if isinstance(d, Admit)]
+
+
+def refused(decisions: Iterable[AdmissionDecision]) -> dict[str, str]:
+    """Workload → message."""
+    return {d.workload.removeprefix("team/"): d.message for d in decisions if isinstance(d, Refuse)}
