@@ -46,7 +46,7 @@ def record(line: Happened) -> Record:
         type=line.what.value,
         workload=line.workload or line.pod,
         queue=line.queue,
-        pod=line.pod if line.workload and line.pod else None,
+        pod=line.pod if line.pod and line.workload not in ("", line.pod) else None,
         by=line.by or None,
         reason=line.reason or None,
         message=line.message or None,
