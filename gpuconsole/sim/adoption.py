@@ -1,6 +1,6 @@
 """Taking over a cluster that exists already: which pods belong together, what runs since when, what is missing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -90,15 +90,14 @@ def _adopt(world: World, key: str, members: list[Pod]) -> None:
     crew = Crew(key=key, workload=first.workload, job=first.job, pods=tuple(pod.key for pod in members))
     if work.ended(world, crew):
         return
-    present = {pod.key for pod in members}
-    absent = [pod.key for pod in _wanted(world, crew) if pod.key not in present]
+    names, absent = _names(_wanted(world, crew), members)
     crew = replace(
         crew,
-        pods=(*crew.pods, *absent),
-        need=len(members) + len(absent),
+        pods=tuple(names),
+        need=len(names),
         running=sum(1 for pod in members if pod.node and not pod.deleted and not pod.done),
         leaving=sum(1 for pod in members if pod.node and pod.deleted and not pod.done),
-        missing=len(absent) + sum(1 for pod in members if pod.done),
+        missing=absent + sum(1 for pod in members if pod.done),
     )
     for pod in members:
         if pod.deleted and not pod.done:
@@ -107,6 +106,21 @@ def _adopt(world: World, key: str, members: list[Pod]) -> None:
     world.crew(crew)
     if crew.running >= crew.need:
         work.resume(world, crew, max(pod.started for pod in members))
+
+
+def _names(wanted: Sequence[Pod], members: Sequence[Pod]) -> tuple[list[str], int]:
+    """Keys of a crew's pods in the order in which they are wanted, and how many of them do not exist.
+
+    A pod is known by its pod set and index; one that says neither (a live cluster's) stands for any other.
+    """
+    known = {(pod.pod_set, pod.index): pod.key for pod in members}
+    others = [pod.key for pod in members if known[(pod.pod_set, pod.index)] != pod.key]
+    names, absent = [], 0
+    for pod in wanted:
+        key = known.pop((pod.pod_set, pod.index), None) or (others.pop() if others else None)
+        absent += key is None
+        names.append(key or pod.key)
+    return [*names, *known.values(), *others], absent
 
 
 def _wanted(world: World, crew: Crew) -> tuple[Pod, ...]:

@@ -20,7 +20,19 @@ def draw(seed: int, *names: object) -> Random:
 
 def uid(seed: int, *names: object) -> str:
     """A uid in the API server's form, the same for the same names."""
-    text = blake2b("/".join(map(str, (seed, *names))).encode(), digest_size=16).hexdigest()
+    return _dashed(_digest(seed, names))
+
+
+def ordered_uid(seed: int, time: int, serial: int, name: str) -> str:
+    """A uid that sorts by time, then by serial number: uids break ties between workloads of the same second."""
+    return _dashed(f"{time:014x}{serial % 0x10000:04x}{_digest(seed, (name, time))[:14]}")
+
+
+def _digest(seed: int, names: tuple[object, ...]) -> str:
+    return blake2b("/".join(map(str, (seed, *names))).encode(), digest_size=16).hexdigest()
+
+
+def _dashed(text: str) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 

@@ -28,6 +28,8 @@ class Saved(Struct, frozen=True, kw_only=True):
     out: tuple[Event, ...]
     timers: tuple[Entry, ...]
     crews: tuple[Crew, ...]
+    births: int
+    cycle_at: Time
     wake_at: Time | None
     backoff_at: Time | None
     deadlock: str
@@ -48,6 +50,8 @@ def save(world: World) -> bytes:
             out=tuple(world.out),
             timers=world.kernel.entries(),
             crews=tuple(world.crews.values()),
+            births=world.births,
+            cycle_at=world.cycle_at,
             wake_at=world.wake_at,
             backoff_at=world.backoff_at,
             deadlock=world.deadlock,
@@ -71,6 +75,7 @@ def load(data: bytes) -> World:
     world.out = list(saved.out)
     world.kernel = Kernel.from_entries(saved.timers)
     world.crews = {crew.key: crew for crew in saved.crews}
+    world.births, world.cycle_at = saved.births, saved.cycle_at
     world.wake_at, world.backoff_at, world.deadlock = saved.wake_at, saved.backoff_at, saved.deadlock
     if world.session is not None and saved.admission is not None:
         world.session.recall(saved.admission)

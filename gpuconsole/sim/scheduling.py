@@ -57,7 +57,10 @@ def wake(world: World) -> None:
 
 
 def run_cycles(world: World) -> None:
-    """Run admission cycles until another one would decide nothing else."""
+    """Run admission cycles until another one would decide nothing else.
+
+    Each cycle takes a microsecond more for its now, so that within a moment, too, the newest is evicted first.
+    """
     session = world.session
     world.cycles_due = False
     while session is not None and session.has_active:
@@ -69,10 +72,11 @@ def run_cycles(world: World) -> None:
 
 def _run_cycle(world: World, session: Session) -> None:
     victims: list[Preempt] = []
-    for decision in session.run_cycle(world.now):
+    world.cycle_at = max(world.now, world.cycle_at + 1)
+    for decision in session.run_cycle(world.cycle_at):
         match decision:
             case Admit():
-                workloads.admit(world, decision)
+                workloads.admit(world, decision, world.cycle_at)
             case Preempt():
                 victims.append(decision)
             case Refuse():
@@ -90,7 +94,7 @@ def place_pods(world: World) -> None:
     world.placement_due = False
     if not world.placement.has_pending:
         return
-    half_placed = False
+    touched: dict[str, None] = {}
     decisions = world.placement.schedule(world.now)
     for decision in decisions:
         match decision:
@@ -101,10 +105,13 @@ def place_pods(world: World) -> None:
             case Nominate():
                 _nominate(world, decision)
             case Unschedulable():
-                half_placed = _explain(world, decision) or half_placed
+                _explain(world, decision)
             case _:
                 assert_never(decision)
-    if half_placed:
+        pod = world.pod(decision.pod)
+        if pod is not None:
+            touched[crew_key(pod)] = None
+    if any(crew.running and crew.waiting for crew in map(world.crews.get, touched) if crew is not None):
         _name_deadlock(world)
     # A pass that took a reservation back may have made room for pods that it had tried before.
     world.placement_due = world.placement_due or bool(decisions)
@@ -122,11 +129,11 @@ def _nominate(world: World, decision: Nominate) -> None:
         world.put(replace(pod, nominated_node=decision.node))
 
 
-def _explain(world: World, decision: Unschedulable) -> bool:
-    """Write down why a pod waits, in history once a gang. True if others of its crew hold a node meanwhile."""
+def _explain(world: World, decision: Unschedulable) -> None:
+    """Write down why a pod waits, in history once a gang."""
     pod = world.pod(decision.pod)
     if pod is None:
-        return False
+        return
     if pod.message != decision.message:
         world.put(replace(pod, reason=UNSCHEDULABLE, message=decision.message))
     crew = world.crews[crew_key(pod)]
@@ -134,7 +141,6 @@ def _explain(world: World, decision: Unschedulable) -> bool:
         _tell_waiting(world, pod, decision)
     if decision.gang:
         world.crews[crew.key] = replace(crew, told=True)
-    return crew.running > 0
 
 
 def _tell_waiting(world: World, pod: Pod, decision: Unschedulable) -> None:

@@ -15,7 +15,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.scheduling.kube.session import Placement
 from gpuconsole.scheduling.kueue.session import Session
-from gpuconsole.sim.chance import uid
+from gpuconsole.sim.chance import ordered_uid, uid
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import Kernel
 from gpuconsole.sim.policy import SimPolicy
@@ -26,7 +26,9 @@ class World:
 
     __slots__ = (
         "backoff_at",
+        "births",
         "crews",
+        "cycle_at",
         "cycles_due",
         "deadlock",
         "dirty",
@@ -59,6 +61,10 @@ class World:
         self.wake_at: Time | None = None
         """When the gathered wake-ups take place."""
         self.backoff_at: Time | None = None
+        self.births = 0
+        """How many workloads were created here."""
+        self.cycle_at: Time = 0
+        """The moment that the last admission cycle took for now; see `scheduling.run_cycles`."""
         self.deadlock = ""
         """The half-placed jobs that history named last."""
 
@@ -116,6 +122,11 @@ class World:
         """A uid for an object that is created now."""
         return uid(self.seed, kind, key, self.now)
 
+    def next_uid(self, key: str) -> str:
+        """A uid for a workload that is created now: later ones sort after it."""
+        self.births += 1
+        return ordered_uid(self.seed, self.now, self.births, key)
+
     def workload(self, key: str) -> Workload | None:
         found: Workload | None = self.state.table("workloads").get(key)
         return found
@@ -150,7 +161,7 @@ class World:
         twin.kernel = self.kernel.fork()
         twin.crews = self.crews.copy()
         twin.out = self.out[:]
-        twin.dirty = self.dirty.copy()
+        twin.dirty, twin.births, twin.cycle_at = self.dirty.copy(), self.births, self.cycle_at
         twin.cycles_due, twin.placement_due = self.cycles_due, self.placement_due
         twin.wake_at, twin.backoff_at, twin.deadlock = self.wake_at, self.backoff_at, self.deadlock
         return twin

@@ -2,6 +2,7 @@
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import What
+from gpuconsole.model.jobs import pod_name
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue
 from gpuconsole.model.workloads import Job, Workload
@@ -35,9 +36,21 @@ def _taken(world: World, thing: Job | Workload | Pod) -> Refusal:
     kind = thing.kind if isinstance(thing, Job) else type(thing).__name__
     if world.state.get(type(thing), thing.key) is not None:
         return f"{kind} {thing.namespace}/{thing.name} exists already; delete it first, or choose another name"
-    if (crew_key(thing) if isinstance(thing, Pod) else thing.key) in world.crews:
-        return f"pods of an earlier {kind} {thing.namespace}/{thing.name} are still leaving; try again when they are"
+    if _leaving(world, thing):
+        return f"pods of an earlier {kind} {thing.namespace}/{thing.name} are still leaving; try again in a moment"
     return DONE
+
+
+def _leaving(world: World, thing: Job | Workload | Pod) -> bool:
+    """True if pods of an earlier object of this name are still there."""
+    if isinstance(thing, Pod):
+        return crew_key(thing) in world.crews
+    if thing.key in world.crews:
+        return True
+    job = thing if isinstance(thing, Job) else Job(namespace=thing.namespace, name=thing.name)
+    first = thing.pod_sets[0].name if thing.pod_sets else ""
+    pod = world.pod(f"{thing.namespace}/{pod_name(job, first, 0)}")
+    return pod is not None and pod.deleted > 0
 
 
 def _configure(world: World, thing: Object) -> Refusal:

@@ -49,7 +49,7 @@ def start_unmanaged(world: World, job: Job) -> None:
 def create_workload(world: World, workload: Workload) -> None:
     """A Workload arrives, with or without a job."""
     ensure_namespace(world, workload.namespace)
-    uid = workload.uid or world.uid("Workload", workload.key)
+    uid = workload.uid or world.next_uid(workload.key)
     workload = replace(workload, uid=uid, created=workload.created or world.now)
     if not workload.owner and not workload.priority:
         number, name = workload_priority(world, workload.priority_class, workload.pod_sets)

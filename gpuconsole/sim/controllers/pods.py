@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.decisions import Bind
 from gpuconsole.model.events import What
+from gpuconsole.model.text import MAX_NAME
 from gpuconsole.sim.crews import Crew, crew_key
 from gpuconsole.sim.kernel import PodsGone
 from gpuconsole.sim.world import World
@@ -14,9 +15,17 @@ from gpuconsole.sim.world import World
 
 def form(world: World, crew: Crew, pods: Sequence[Pod]) -> None:
     """Make the pods of a new crew."""
-    world.crew(replace(crew, pods=tuple(pod.key for pod in pods)))
-    for pod in pods:
+    named = [_with_free_name(world, pod) for pod in pods]
+    world.crew(replace(crew, pods=tuple(pod.key for pod in named)))
+    for pod in named:
         world.put(pod)
+
+
+def _with_free_name(world: World, pod: Pod) -> Pod:
+    """Two owners can lead to the same name for a pod; the second gets a part of its uid, as Kubernetes does."""
+    if world.pod(pod.key) is None:
+        return pod
+    return replace(pod, name=f"{pod.name[: MAX_NAME - 6]}-{pod.uid[:5]}")
 
 
 def bind(world: World, decision: Bind) -> None:

@@ -72,12 +72,12 @@ def _make_again(world: World, crew: Crew, workload: Workload | None, job: Job | 
     elif job is not None:
         wanted = job_pods(world, job)
     made = 0
-    for pod in wanted:
-        old = world.pod(pod.key)
+    for key, pod in zip(crew.pods, wanted, strict=False):
+        old = world.pod(key)
         if old is None or old.done:
             if old is not None:
-                world.drop(Pod, old.key)
-            world.put(pod)
+                world.drop(Pod, key)
+            world.put(replace(pod, name=key.partition("/")[2]))
             made += 1
     # Pods that nobody wants any more (a shrunken job) are not missed either.
     world.crew(replace(world.crews[crew.key], missing=crew.missing - made if made else 0, told=False))

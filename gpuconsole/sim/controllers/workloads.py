@@ -39,12 +39,12 @@ def submit(world: World, workload: Workload) -> None:
     standing.check(world, workload)
 
 
-def admit(world: World, decision: Admit) -> None:
+def admit(world: World, decision: Admit, at: Time) -> None:
     """Quota is reserved; without open admission checks the workload is admitted and its pods are made."""
     workload = world.workload(decision.workload)
     if workload is None or workload.reserved:
         return
-    workload = replace(conditions.reserve(workload, decision.admission, world.now), parked=False)
+    workload = replace(conditions.reserve(workload, decision.admission, at), parked=False)
     queue = world.cluster_queue(decision.admission.cluster_queue)
     if queue is not None and queue.checks:
         # Checks have no controllers here: they pass as soon as quota is reserved.
