@@ -1,7 +1,7 @@
 """The two futures of a what-if: forks on their way to the horizon, and the history that each of them makes."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -96,39 +96,40 @@ class Future:
 
 
 def more_evictions(future: Future, other: Future) -> tuple[Victim, ...]:
-    """Evictions in `future` beyond as many of the same workload as `other` has."""
-    known = Counter(victim.workload for victim in other.evictions())
+    """Evictions in `future` beyond as many of the same workload for the same preemptor as `other` has."""
+    known = Counter((victim.workload, victim.by) for victim in other.evictions())
     more = []
     for victim in future.evictions():
-        if known[victim.workload]:
-            known[victim.workload] -= 1
+        if known[victim.workload, victim.by]:
+            known[victim.workload, victim.by] -= 1
         else:
             more.append(victim)
     return tuple(more)
 
 
 def subjects_of(commands: Iterable[Command], snapshot: Snapshot) -> set[str]:
-    """Keys of the workloads (or of jobs without one) that the commands are about, as far as they exist by now."""
-    found: set[str] = set()
-    jobs: set[str] = set()
-    for command in commands:
-        match command:
-            case Submit(objects):
-                for thing in objects:
-                    match thing:
-                        case Workload():
-                            found.add(thing.key)
-                        case Job():
-                            jobs.add(thing.key)
-                        case Pod():
-                            found.add(thing.workload or thing.job or thing.key)
-                        case _:
-                            pass
-            case SetActive(key, True) | Requeue(key) | SetPriority(key, _) | MoveToQueue(key, _):
-                found.add(key)
-            case _:
-                pass
-    if jobs:
-        owned = {workload.owner: workload.key for workload in snapshot.workloads.all() if workload.owner in jobs}
-        found |= {owned.get(job, job) for job in jobs}
-    return found
+    """Keys of the workloads (of jobs or pods, where no Workload stands for them) that the commands are about.
+
+    Only what exists in the Snapshot counts: a refused submission has no subject.
+    """
+    named = {key for command in commands for key in _named(command)}
+    owned = {workload.owner: workload.key for workload in snapshot.workloads.all() if workload.owner in named}
+    known = (snapshot.workloads, snapshot.jobs, snapshot.pods)
+    return {owned.get(key, key) for key in named if key in owned or any(key in table for table in known)}
+
+
+def _named(command: Command) -> Iterator[str]:
+    match command:
+        case Submit(objects):
+            for thing in objects:
+                match thing:
+                    case Workload() | Job():
+                        yield thing.key
+                    case Pod():
+                        yield thing.workload or thing.job or thing.key
+                    case _:
+                        pass
+        case SetActive(key, True) | Requeue(key) | SetPriority(key, _) | MoveToQueue(key, _):
+            yield key
+        case _:
+            pass

@@ -47,7 +47,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Shift(Struct, frozen=True, kw_only=True):
-    """Another workload that is admitted at another time, or in one future only (None = not before the horizon)."""
+    """A waiting bystander that is admitted at another time, or in one future only (None = not before the horizon)."""
 
     workload: str
     queue: str
@@ -137,6 +137,7 @@ def what_if(base: Simulation, commands: Sequence[Command], horizon: Span) -> Wha
     tried.advance(end)
     final = tried.simulation.snapshot()
     subjects |= subjects_of(commands, final)
+    victims, spared = more_evictions(tried, without), more_evictions(without, tried)
     lost_without, cost_without = without.lost()
     lost, cost = tried.lost()
     return WhatIf(
@@ -145,9 +146,9 @@ def what_if(base: Simulation, commands: Sequence[Command], horizon: Span) -> Wha
         horizon=end,
         refused=tuple(line.message for line in tried.lines if line.what is What.COMMAND_REFUSED),
         outcomes=tuple(_outcome(key, tried, (pair[1], final)) for key in sorted(subjects)),
-        victims=more_evictions(tried, without),
-        spared=more_evictions(without, tried),
-        shifts=_shifts(without, tried, subjects),
+        victims=victims,
+        spared=spared,
+        shifts=_shifts(without, tried, subjects, now),
         queues=_queue_changes(now, *pair),
         gpus_total=gpu_totals(now).total,
         gpus_now=gpu_totals(now).in_use,
@@ -201,10 +202,13 @@ def _outcome(key: str, tried: Future, snapshots: Sequence[Snapshot]) -> Outcome:
     )
 
 
-def _shifts(without: Future, tried: Future, subjects: set[str]) -> tuple[Shift, ...]:
-    """Workloads besides the subjects whose first admission moved, the largest first."""
+def _shifts(without: Future, tried: Future, subjects: set[str], now: Snapshot) -> tuple[Shift, ...]:
+    """Bystanders that held no quota when the fork was taken and whose first admission moved, the largest first."""
     shifts = []
     for key in sorted((without.admitted.keys() | tried.admitted.keys()) - subjects):
+        known = now.workloads.get(key)
+        if known is not None and known.reserved:
+            continue
         before, after = without.first_admission(key), tried.first_admission(key)
         if before != after:
             line = (tried.admitted.get(key) or without.admitted[key])[0]

@@ -1,0 +1,296 @@
+"""The dashboard: GPUs, who waits, the last hour, and what needs attention."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.insight.attention import Attention, Trouble, attention
+from gpuconsole.insight.overview import BINS, GpuTotals, LastHour, Waiting, dashboard, gpu_totals, last_hour, waiting
+from gpuconsole.insight.reasons import Code
+from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.cluster import PodPhase
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import LocalQueue, Preemption, Quota, StopPolicy
+from gpuconsole.model.state import RECENT
+from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, node, pod, running, world
+from tests.insight.world import waiting as waits
+
+HEAD = "couldn't assign flavors to pod set main: "
+SHORT = HEAD + "insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed"
+PLACED: list[Object] = [
+    *ORG,
+    node("node-1"),
+    node("node-2"),
+    node("node-3"),
+    pod("llm-ft", "node-1", (0, 1, 2, 3), workload="research/llm-ft"),
+    pod("embed", "node-1", (4, 5), workload="research/embed"),
+    pod("serve", "node-2", tuple(range(8)), workload="prod/serve"),
+    pod("rlhf-0", "node-1", (6, 7), workload="research/rlhf", index=0),
+    pod("rlhf-1", "node-3", (0, 1, 2, 3), workload="research/rlhf", index=1),
+]
+
+
+def test_the_drawn_dashboard() -> None:
+    snapshot = world([*PLACED, waits("rlhf-2", "research/lq", 6, SHORT, minutes_ago=12)])
+    numbers = dashboard(snapshot)
+
+    assert numbers.gpus == GpuTotals(
+        total=24,
+        in_use=20,
+        borrowed=4,
+        idle=4,
+        held=0,
+        faulty=0,
+        largest_gang=4,
+        largest_gang_nodes=1,
+        largest_gang_type="a100-80gb",
+        largest_pod=4,
+        nodes=3,
+        nodes_idle=0,
+        mig={},
+    )
+    assert numbers.waiting == Waiting(
+        workloads=1,
+        gpus=6,
+        oldest="research/rlhf-2",
+        oldest_since=START - 12 * MINUTE,
+        codes={Code.QUOTA: 1},
+    )
+    assert (numbers.waiting.by_quota, numbers.waiting.by_nodes) == (1, 0)
+    assert [root.name for root in numbers.queues] == ["org-cohort"]
+    assert [one.text for one in numbers.attention] == [
+        "research/rlhf can be reclaimed: cq-prod owns the 4 GPUs that it borrows"
+    ]
+
+
+def test_the_states_of_gpus_sum_up_to_all_of_them() -> None:
+    objects: list[Object] = [
+        node("whole", 8),
+        node("down", 4, ready=False),
+        node("cordoned", 4, unschedulable=True),
+        node("other", 2, labels={"accelerator": "nvidia-l4"}),
+        pod("g-0", "whole", (0,), gang="g"),
+        pod("g-1", gang="g", wants=1),
+        pod("p", "whole", (1,)),
+    ]
+    totals = gpu_totals(world(objects))
+
+    assert (totals.total, totals.in_use, totals.held, totals.faulty, totals.idle) == (18, 1, 5, 4, 8)
+    assert (totals.largest_gang, totals.largest_gang_nodes, totals.largest_gang_type) == (6, 1, "a100-80gb")
+    assert (totals.largest_pod, totals.nodes_idle) == (6, 1)
+
+
+def test_who_waits_is_counted_by_reason() -> None:
+    snapshot = world(
+        [
+            *ORG_QUEUES,
+            waits("a", "prod/lq", 2, SHORT, minutes_ago=3),
+            waits("b", "prod/lq", 2, SHORT.replace("insufficient unused quota", "?"), minutes_ago=2),
+            waits("c", "research/lq", 4, minutes_ago=3),
+            waits("d", "nowhere/lq", 1, "LocalQueue lq doesn't exist"),
+            waits("e", "prod/lq", 1, active=False),
+            running("w", "prod/lq", 4, "cq-prod"),
+            pod("w-0", workload="prod/w", gang="prod/w"),
+            pod("w-1", workload="prod/w", gang="prod/w"),
+            pod("lone", wants=1),
+            pod("gated", wants=1, gates=("kueue.x-k8s.io/admission",)),
+        ]
+    )
+
+    assert waiting(snapshot) == Waiting(
+        workloads=4,
+        gpus=9,
+        oldest="prod/a",
+        oldest_since=START - 3 * MINUTE,
+        codes={
+            Code.QUOTA: 1,
+            Code.OTHER: 1,
+            Code.QUEUED: 1,
+            Code.QUEUE_MISSING: 1,
+            Code.GANG: 1,
+            Code.NODES: 1,
+        },
+    )
+
+
+def line(minutes_ago: int, what: What, **fields: object) -> Happened:
+    return Happened(time=START - minutes_ago * MINUTE, what=what, **fields)  # type: ignore[arg-type]
+
+
+def test_the_last_hour_is_binned_and_each_loss_counts_once() -> None:
+    history = [
+        line(61, What.ADMITTED),
+        line(59, What.ADMITTED),
+        line(31, What.PREEMPTED, lost_gpu_seconds=7200, cost=4.42),
+        line(31, What.EVICTED, lost_gpu_seconds=7200, cost=4.42),
+        line(5, What.POD_FAILED, lost_gpu_seconds=1800, cost=1.0),
+        line(2, What.FINISHED),
+        line(0, What.ADMITTED),
+        line(0, What.ADMITTED),
+    ]
+
+    assert last_hour(history, START) == LastHour(
+        span=HOUR,
+        admitted=3,
+        admitted_bins=(1, *[0] * (BINS - 2), 2),
+        preempted=1,
+        preempted_bins=(*[0] * 5, 1, *[0] * 6),
+        finished=1,
+        lost_gpu_hours=2.5,
+        cost=5.42,
+        partial=False,
+    )
+
+
+def test_a_history_that_does_not_reach_back_is_called_partial() -> None:
+    full = [line(20, What.PENDING)] * RECENT
+
+    assert last_hour(full, START).partial
+    assert not last_hour([line(90, What.PENDING), *full], START).partial
+    assert not last_hour([line(20, What.PENDING)], START).partial
+
+
+TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
+    "nothing is wrong": ([*ORG_QUEUES, node("n"), pod("p", "n", (0,))], []),
+    "a lender that never reclaims is no threat": (
+        [
+            A100,
+            cluster_queue("a", "c", Quota(4)),
+            cluster_queue("b", "c", Quota(4), preemption=Preemption()),
+            running("w", "ns/lq", 6, "a"),
+        ],
+        [],
+    ),
+    "several borrowers of one queue are one line": (
+        [
+            A100,
+            cluster_queue("a", "c", Quota(0)),
+            cluster_queue("b", "c", Quota(4)),
+            cluster_queue("d", "c", Quota(4)),
+            running("v", "ns/lq", 2, "a"),
+            running("w", "ns/lq", 3, "a"),
+        ],
+        [(Trouble.RECLAIMABLE, "2 workloads of a can be reclaimed: b and d own the 5 GPUs that they borrow")],
+    ),
+    "a node is down": (
+        [node("n", ready=False)],
+        [(Trouble.NODE_DOWN, "n is not ready: 8 GPUs are out")],
+    ),
+    "a node is idle, and since when": (
+        [node("n"), pod("p", "n", (0,), phase=PodPhase.SUCCEEDED, finished=START - 32 * MINUTE)],
+        [(Trouble.IDLE_NODE, "n: 8 GPUs idle for 32m")],
+    ),
+    "many idle nodes are one line": (
+        [node(f"n{number}") for number in range(6)],
+        [(Trouble.IDLE_NODE, "6 nodes with 48 GPUs are idle")],
+    ),
+    "GPUs are idle while somebody wants them": (
+        [*ORG_QUEUES, node("n"), waits("w", "prod/lq", 2)],
+        [(Trouble.IDLE_GPUS, "8 GPUs on 1 nodes are idle while 2 are wanted")],
+    ),
+    "someone waits for long": (
+        [*ORG_QUEUES, waits("w", "prod/lq", 2, minutes_ago=95)],
+        [(Trouble.LONG_WAIT, "cq-prod: 1 wait, the longest for 1h35m")],
+    ),
+    "a queue without a selector": (
+        [
+            A100,
+            cluster_queue("shut", "", Quota(4), namespace_selector=None),
+            LocalQueue(namespace="ns", name="lq", cluster_queue="shut"),
+            waits("w", "ns/lq", 2),
+        ],
+        [
+            (
+                Trouble.ADMITS_NOBODY,
+                "shut: admits nobody: it has no namespaceSelector, which matches no namespace ({} matches all); "
+                "1 workloads wait there",
+            )
+        ],
+    ),
+    "a stopped queue matters when somebody waits": (
+        [
+            A100,
+            replace(cluster_queue("held", "", Quota(4)), stop_policy=StopPolicy.HOLD),
+            replace(cluster_queue("held-empty", "", Quota(4)), stop_policy=StopPolicy.HOLD),
+            LocalQueue(namespace="ns", name="lq", cluster_queue="held"),
+            waits("w", "ns/lq", 2),
+        ],
+        [(Trouble.ADMITS_NOBODY, "held is stopped (Hold); 1 workloads wait there")],
+    ),
+    "half-placed jobs that wait for each other": (
+        [
+            node("n", 4),
+            pod("a-0", "n", (0, 1), job="Job/t/a", gang="Job/t/a", gang_size=2),
+            pod("a-1", job="Job/t/a", gang="Job/t/a", gang_size=2, wants=2),
+            pod("b-0", "n", (2, 3), job="Job/t/b", gang="Job/t/b", gang_size=2),
+            pod("b-1", job="Job/t/b", gang="Job/t/b", gang_size=2, wants=2),
+        ],
+        [
+            (
+                Trouble.DEADLOCK,
+                "Deadlock: 2 half-placed jobs hold 4 GPUs and wait: "
+                "Job/t/a holds 2 and needs 2 more; Job/t/b holds 2 and needs 2 more",
+            ),
+            (Trouble.GANG, "Job/t/a waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
+            (Trouble.GANG, "Job/t/b waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
+        ],
+    ),
+    "half-placed, but there is room for one of them": (
+        [
+            node("n", 8),
+            pod("a-0", "n", (0, 1), gang="a", gang_size=2),
+            pod("a-1", gang="a", gang_size=2, wants=2),
+            pod("b-0", "n", (2, 3), gang="b", gang_size=2),
+            pod("b-1", gang="b", gang_size=2, wants=2),
+        ],
+        [
+            (Trouble.GANG, "a waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
+            (Trouble.GANG, "b waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
+        ],
+    ),
+    "a gang that waits longer than a minute": (
+        [node("n", 2), pod("p", "n", (0,)), pod("a-0", gang="a", gang_size=1, wants=4, created=START - 2 * MINUTE)],
+        [(Trouble.GANG, "a waits whole: 0 of 1 pods have a node")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "want"), TROUBLES.values(), ids=TROUBLES.keys())
+def test_what_needs_attention(objects: list[Object], want: list[tuple[Trouble, str]]) -> None:
+    assert [(one.trouble, one.text) for one in attention(world(objects))] == want
+
+
+def test_a_line_leads_to_its_object_and_the_pressing_ones_come_first() -> None:
+    snapshot = world([*PLACED, node("idle"), node("down", 4, ready=False)])
+
+    assert attention(snapshot) == (
+        Attention(
+            trouble=Trouble.NODE_DOWN,
+            text="down is not ready: 4 GPUs are out",
+            table="nodes",
+            key="down",
+            gpus=4,
+        ),
+        Attention(
+            trouble=Trouble.RECLAIMABLE,
+            text="research/rlhf can be reclaimed: cq-prod owns the 4 GPUs that it borrows",
+            table="workloads",
+            key="research/rlhf",
+            gpus=4,
+        ),
+        Attention(trouble=Trouble.IDLE_NODE, text="idle: 8 GPUs idle", table="nodes", key="idle", gpus=8),
+    )
+
+
+def test_a_workload_that_goes_in_circles_is_named() -> None:
+    lost = {"workload": "research/rlhf", "lost_gpu_seconds": 3600.0}
+    history = [line(minutes, what, **lost) for minutes in (50, 30, 10) for what in (What.PREEMPTED, What.EVICTED)]
+
+    assert attention(world(list(ORG_QUEUES)), history) == (
+        Attention(
+            trouble=Trouble.THRASH,
+            text="research/rlhf goes in circles: preempted 3 times, 3.0 GPU-h lost",
+            table="workloads",
+            key="research/rlhf",
+        ),
+    )

@@ -1,0 +1,400 @@
+"""Why it waits: the dominant reason, the arithmetic and the remedies, for a workload, a job or a pod."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.insight.pending import KUBE_SCHEDULER, KUEUE, Explanation, explain
+from gpuconsole.insight.positions import Position
+from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.shortage import Holder, Remedy, Shortage
+from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.cluster import LabelSelector
+from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.queues import LocalQueue, Preemption, Quota, StopPolicy
+from gpuconsole.model.workloads import CheckState, Condition, Job, RequeueState, Workload
+from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, pod, running, waiting, world
+
+HEAD = "couldn't assign flavors to pod set main: "
+
+
+def short(amount: int) -> str:
+    return f"{HEAD}insufficient unused quota for nvidia.com/gpu in flavor a100, {amount} more needed"
+
+
+def marks(answer: Explanation) -> list[str]:
+    return [f"{'✓' if remedy.works else '✗'} {remedy.text}" for remedy in answer.remedies]
+
+
+def test_the_drawn_example_is_explained_whole() -> None:
+    text = short(2)
+    answer = explain(
+        world([*ORG, waiting("rlhf-2", "research/lq", 6, text, minutes_ago=12, priority=500, parked=True)]),
+        "research/rlhf-2",
+    )
+
+    assert answer == Explanation(
+        subject="research/rlhf-2",
+        code=Code.QUOTA,
+        headline="The cohort org-cohort has 4 GPUs free, and rlhf-2 needs 6 GPUs.",
+        text=text,
+        source=KUEUE,
+        queue="cq-research",
+        since=START - 12 * MINUTE,
+        position=Position("research/rlhf-2", "cq-research", 1, 1, 1, 1, 0),
+        parked=True,
+        lines=("a100  needs 6 GPUs · own quota left 0 · borrowable 4 (limit 8, used 4) · 2 short",),
+        shortages=(
+            Shortage(
+                flavor="a100",
+                resource=GPU,
+                needed=6,
+                own_left=0,
+                borrowable=4,
+                borrowed=4,
+                borrowing_limit=8,
+                limited_by="cohort",
+            ),
+        ),
+        holders=(
+            Holder(workload="prod/serve", queue="cq-prod", priority=10_000, gpus=8, borrowed=0, ends=None),
+            Holder(workload="research/rlhf", queue="cq-research", priority=500, gpus=6, borrowed=4, ends=None),
+            Holder(workload="research/llm-ft", queue="cq-research", priority=500, gpus=4, borrowed=0, ends=None),
+            Holder(workload="research/embed", queue="cq-research", priority=500, gpus=2, borrowed=0, ends=None),
+        ),
+        remedies=(
+            Remedy(True, "research/embed ends (2 GPUs)"),
+            Remedy(True, "research/llm-ft ends (4 GPUs)"),
+            Remedy(True, "research/rlhf ends (6 GPUs)"),
+            Remedy(True, "ask for 4 GPUs"),
+            Remedy(False, "more borrowing: the cohort is empty, not the limit"),
+            Remedy(True, "priority ≥ 501: evicts research/rlhf (lost 2.0 GPU-h)"),
+        ),
+    )
+
+
+def test_a_borrowing_limit_is_told_from_an_empty_cohort() -> None:
+    objects: list[Object] = [
+        A100,
+        cluster_queue("q", "c", Quota(4, borrowing_limit=2), preemption=Preemption()),
+        cluster_queue("other", "c", Quota(20)),
+        LocalQueue(namespace="ns", name="lq", cluster_queue="q"),
+        running("w", "ns/lq", 5, "q", minutes_ago=30, priority=3),
+        waiting("new", "ns/lq", 4, short(3), priority=5),
+    ]
+    answer = explain(world(objects), "ns/new")
+
+    assert answer.headline == "q may take 1 GPU more within its borrowing limit, and new needs 4 GPUs."
+    assert answer.lines == ("a100  needs 4 GPUs · own quota left 0 · borrowable 1 (limit 2, used 1) · 3 short",)
+    assert marks(answer) == [
+        "✓ ns/w ends (5 GPUs)",
+        "✓ ask for 1 GPU",
+        "✓ raise the borrowingLimit of q by 3 GPUs",
+        "✗ more priority: q preempts nobody of its own (withinClusterQueue: Never)",
+    ]
+
+
+def test_a_queue_without_a_cohort_and_a_holder_that_says_when_it_ends() -> None:
+    job = Job(namespace="ns", name="w", duration=2 * HOUR, checkpoint_interval=20 * MINUTE)
+    objects: list[Object] = [
+        A100,
+        cluster_queue("q", "", Quota(8)),
+        LocalQueue(namespace="ns", name="lq", cluster_queue="q"),
+        job,
+        running("w", "ns/lq", 7, "q", minutes_ago=30, owner=job.key),
+        waiting("new", "ns/lq", 4, short(3)),
+    ]
+    answer = explain(world(objects), "ns/new")
+
+    assert answer.headline == "q has 1 GPU free, and new needs 4 GPUs."
+    assert answer.lines == ("a100  needs 4 GPUs · own quota left 1 · 3 short",)
+    assert answer.holders[0].ends == START + 90 * MINUTE
+    # Half an hour of work, the last 10 minutes of it after a checkpoint, on 7 GPUs.
+    assert marks(answer) == [
+        "✓ ns/w ends (7 GPUs, ~09:30)",
+        "✓ ask for 1 GPU",
+        "✓ priority ≥ 1: evicts ns/w (lost 1.2 GPU-h)",
+    ]
+
+
+def test_a_text_that_time_overtook_is_not_repeated_as_the_truth() -> None:
+    answer = explain(world([*ORG_QUEUES, waiting("w", "prod/lq", 6, short(2))]), "prod/w")
+
+    assert answer.headline == "There is room by now: 16 GPUs free, and w needs 6 GPUs."
+    assert marks(answer) == ["✓ there is room by now: it is tried again with the next wake-up of its tree"]
+
+
+def stopped(key: str, policy: StopPolicy = StopPolicy.HOLD) -> list[Object]:
+    """The queues of org-cohort with one of them stopped."""
+    return [replace(thing, stop_policy=policy) if getattr(thing, "key", "") == key else thing for thing in ORG_QUEUES]
+
+
+EXCEEDS = (
+    "insufficient quota for nvidia.com/gpu in flavor a100, previously considered podsets requests (0) + "
+    "current podset request (64) > maximum capacity (16)"
+)
+VICTIM = replace(
+    running("rlhf", "research/lq", 6, "cq-research"),
+    conditions=(
+        Condition("QuotaReserved", True),
+        Condition("Admitted", True),
+        Condition("Evicted", True, "Preempted"),
+        Condition(
+            "Preempted",
+            True,
+            "InCohortReclamation",
+            "Preempted to accommodate a workload (UID: serve-2, JobUID: UNKNOWN) due to reclamation",
+        ),
+    ),
+)
+MISMATCH = (
+    f"{HEAD}flavor h100 doesn't match node affinity, resource amd.com/gpu unavailable in ClusterQueue, "
+    "untolerated taint {nvidia.com/gpu present NoSchedule <nil>} in flavor a100"
+)
+
+CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
+    "never fits": (
+        [*ORG_QUEUES],
+        waiting("w", "prod/lq", 64, HEAD + EXCEEDS),
+        Code.EXCEEDS_MAX,
+        "w asks for 64 GPUs, and cq-prod could never have more than 16 GPUs of a100.",
+        [
+            "✗ waiting: it never fits",
+            "✓ ask for at most 16 GPUs",
+            "✓ raise the quota or the borrowing limit by 48 GPUs",
+        ],
+    ),
+    "no flavor suits": (
+        [*ORG_QUEUES],
+        waiting("w", "prod/lq", 4, MISMATCH),
+        Code.FLAVOR_MISMATCH,
+        "No flavor of cq-prod suits its pods.",
+        [
+            "✓ a node selector or affinity that h100 meets",
+            "✓ give cq-prod a quota of amd.com/gpu, or do not ask for it",
+            "✓ add a toleration for nvidia.com/gpu (flavor a100)",
+        ],
+    ),
+    "its victims are on their way out, and named": (
+        [*ORG_QUEUES, VICTIM],
+        waiting("serve-2", "prod/lq", 8, short(4) + ". Pending the preemption of 1 workload(s)"),
+        Code.WAITING_FOR_VICTIMS,
+        "Room is being made: 1 victim has to end first: research/rlhf.",
+        [],
+    ),
+    "somebody was quicker": (
+        [*ORG_QUEUES],
+        waiting("w", "prod/lq", 8, "Workload no longer fits after processing another workload"),
+        Code.CONTENTION,
+        "Another workload was quicker in the same cycle; it is tried again at once.",
+        [],
+    ),
+    "a queue without a selector admits nobody": (
+        [
+            cluster_queue("shut", "", Quota(8), namespace_selector=None),
+            LocalQueue(namespace="ns", name="lq", cluster_queue="shut"),
+        ],
+        waiting("w", "ns/lq", 8, "workload namespace doesn't match ClusterQueue selector"),
+        Code.NAMESPACE,
+        "shut admits nobody: it has no namespaceSelector.",
+        ["✓ set namespaceSelector: {} on shut to open it to all"],
+    ),
+    "a queue for other namespaces": (
+        [
+            cluster_queue("team", "", Quota(8), namespace_selector=LabelSelector({"team": "a"})),
+            LocalQueue(namespace="ns", name="lq", cluster_queue="team"),
+        ],
+        waiting("w", "ns/lq", 8, "workload namespace doesn't match ClusterQueue selector"),
+        Code.NAMESPACE,
+        "team does not accept workloads of namespace ns.",
+        ["✓ label the namespace so that the namespaceSelector of team matches it"],
+    ),
+    "a stopped queue outranks an older text about quota": (
+        stopped("cq-prod"),
+        waiting("w", "prod/lq", 64, HEAD + EXCEEDS),
+        Code.QUEUE_STOPPED,
+        "cq-prod is stopped (Hold).",
+        ["✓ resume cq-prod"],
+    ),
+    "the LocalQueue is stopped": (
+        stopped("prod/lq", StopPolicy.HOLD_AND_DRAIN),
+        waiting("w", "prod/lq", 4),
+        Code.QUEUE_STOPPED,
+        "prod/lq is stopped (HoldAndDrain).",
+        ["✓ resume prod/lq"],
+    ),
+    "the LocalQueue does not exist": (
+        [*ORG_QUEUES],
+        waiting("w", "prod/team-a-queue", 4, "LocalQueue team-a-queue doesn't exist"),
+        Code.QUEUE_MISSING,
+        "LocalQueue team-a-queue does not exist in namespace prod.",
+        ["✓ create it, or move the workload to another queue"],
+    ),
+    "the ClusterQueue does not exist": (
+        [LocalQueue(namespace="ns", name="lq", cluster_queue="gone")],
+        waiting("w", "ns/lq", 4),
+        Code.QUEUE_MISSING,
+        "ClusterQueue gone does not exist.",
+        ["✓ create it, or move the workload to another queue"],
+    ),
+    "the ClusterQueue is inactive": (
+        [*ORG_QUEUES],
+        waiting("w", "prod/lq", 4, "ClusterQueue cq-prod is inactive"),
+        Code.QUEUE_INACTIVE,
+        "cq-prod is inactive: something that it refers to is missing.",
+        ["✓ see the problem that cq-prod shows in the queues"],
+    ),
+    "it was stopped": (
+        [*ORG_QUEUES],
+        waiting("w", "prod/lq", 4, "The workload is deactivated", active=False),
+        Code.DEACTIVATED,
+        "It was stopped (spec.active is false).",
+        ["✓ resume it"],
+    ),
+    "it waits out a back-off": (
+        [*ORG_QUEUES],
+        waiting("w", "prod/lq", 4, evictions=3, requeue=RequeueState(3, START + 4 * MINUTE)),
+        Code.BACKOFF,
+        "It was evicted 3 times and is tried again in 4m.",
+        [],
+    ),
+    "parked unseen with its look-alikes": (
+        [*ORG_QUEUES],
+        waiting("w", "prod/lq", 4, parked=True),
+        Code.PARKED,
+        "It is parked with its look-alikes, which did not fit, until something in its tree changes.",
+        [],
+    ),
+    "not tried yet": (
+        [*ORG_QUEUES],
+        waiting("w", "prod/lq", 4),
+        Code.QUEUED,
+        "It waits for its turn in cq-prod and was not tried yet.",
+        [],
+    ),
+    "not allowed": (
+        [*ORG_QUEUES],
+        waiting("w", "prod/lq", 4, "resources didn't satisfy LimitRange constraints: cpu"),
+        Code.INVALID,
+        "What it asks for is not allowed: waiting does not help.",
+        ["✓ correct its resources and submit it again"],
+    ),
+    "unknown words are left to speak for themselves": (
+        [*ORG_QUEUES],
+        waiting("w", "prod/lq", 4, "something new in Kueue 0.25"),
+        Code.OTHER,
+        "It waits in cq-prod; Kueue's own words say why.",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "subject", "code", "headline", "remedies"), CASES.values(), ids=CASES.keys())
+def test_each_reason_has_its_sentence_and_its_next_step(
+    objects: list[Object], subject: Workload, code: Code, headline: str, remedies: list[str]
+) -> None:
+    answer = explain(world([*objects, subject]), subject.key)
+
+    assert (answer.code, answer.headline, marks(answer)) == (code, headline, remedies)
+
+
+def test_a_workload_with_quota_waits_for_its_checks() -> None:
+    subject = running(
+        "w",
+        "prod/lq",
+        4,
+        "cq-prod",
+        conditions=(Condition("QuotaReserved", True),),
+        checks=(CheckState(name="capacity", message="not yet"), CheckState(name="budget", state="Ready")),
+    )
+    answer = explain(world([*ORG_QUEUES, subject]), "prod/w")
+
+    assert (answer.code, answer.headline) == (Code.CHECKS, "It has its quota in cq-prod and waits for capacity.")
+    assert (answer.text, answer.lines) == ("not yet", ("capacity: Pending", "budget: Ready"))
+
+
+FULL = "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient nvidia.com/gpu."
+
+
+def test_an_admitted_gang_waits_whole_for_nodes() -> None:
+    text = f"gang prod/w waits whole: 1 of 3 pods fit; {FULL}"
+    members = [
+        pod(f"w-{n}", workload="prod/w", gang="prod/w", gang_size=3, wants=4, message=text, created=START - n)
+        for n in range(3)
+    ]
+    answer = explain(world([*ORG_QUEUES, running("w", "prod/lq", 12, "cq-prod"), *members]), "prod/w")
+
+    assert answer == Explanation(
+        subject="prod/w",
+        code=Code.GANG,
+        headline="Its pods start together: 0 of 3 have a node; none holds anything.",
+        text=text,
+        source=KUBE_SCHEDULER,
+        queue="cq-prod",
+        since=START - 2,
+        lines=("2 Insufficient nvidia.com/gpu", "1 node(s) were unschedulable"),
+        remedies=(Remedy(True, "12 more GPUs become free at once"),),
+    )
+
+
+def test_a_half_placed_gang_says_what_it_holds() -> None:
+    members = [
+        pod("w-0", "n", (0, 1), workload="prod/w", gang="prod/w", gang_size=2),
+        pod("w-1", workload="prod/w", gang="prod/w", gang_size=2, wants=2, message=FULL),
+    ]
+    answer = explain(world([*ORG_QUEUES, running("w", "prod/lq", 4, "cq-prod"), *members]), "prod/w")
+
+    assert answer.headline == "Its pods start together: 1 of 2 have a node; those hold 2 GPUs and do no work."
+
+
+NODE_REMEDIES = {
+    FULL: "✓ a node with enough free nvidia.com/gpu: see the GPU map for where it is used",
+    "0/1 nodes are available: 1 node(s) had untolerated taint {nvidia.com/gpu: present}.": (
+        "✓ add a toleration for the taint {nvidia.com/gpu: present} to its pods"
+    ),
+    "0/1 nodes are available: 1 node(s) were unschedulable.": "✓ uncordon a node",
+    "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.": (
+        "✓ a node with the labels that it selects, or another selector"
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "remedy"), NODE_REMEDIES.items())
+def test_a_lone_pod_waits_for_a_node(text: str, remedy: str) -> None:
+    answer = explain(world([pod("p", wants=4, message=text)]), "team/p")
+
+    assert (answer.code, answer.text, marks(answer)) == (Code.NODES, text, [remedy])
+
+
+def test_a_job_is_explained_by_its_workload_or_by_its_pods() -> None:
+    job = Job(namespace="prod", name="train")
+    queued = waiting("job-train-1", "prod/lq", 4, owner=job.key)
+
+    assert explain(world([*ORG_QUEUES, job, queued]), job.key).code is Code.QUEUED
+    lone: list[Object] = [job, pod("a", "n", (0,), job=job.key), pod("b", job=job.key, wants=1, message=FULL)]
+    answer = explain(world(lone), job.key)
+    assert (answer.code, answer.headline) == (Code.NODES, "1 of 2 pods have no node: 2 Insufficient nvidia.com/gpu.")
+
+
+@pytest.mark.parametrize(
+    ("subject", "headline"),
+    [
+        (running("w", "prod/lq", 4, "cq-prod"), "It runs, admitted by cq-prod."),
+        (
+            running("w", "prod/lq", 4, "cq-prod", conditions=(Condition("Finished", True, "Succeeded", "done"),)),
+            "It is finished.",
+        ),
+        (
+            replace(VICTIM, namespace="prod", name="w"),
+            "It was evicted and holds its quota until its pods are gone.",
+        ),
+    ],
+)
+def test_what_does_not_wait_says_so(subject: Workload, headline: str) -> None:
+    answer = explain(world([*ORG_QUEUES, subject]), "prod/w")
+
+    assert (answer.code, answer.headline) == (Code.NOT_WAITING, headline)
+
+
+def test_an_unknown_name_is_no_error() -> None:
+    assert explain(world([]), "ns/gone").headline == "ns/gone is not known: it may be gone by now."

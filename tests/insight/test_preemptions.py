@@ -1,0 +1,119 @@
+"""The history of preemptions: whom for whom, by which rule, at what cost, how quickly, how often."""
+
+import pytest
+
+from gpuconsole.insight.preemptions import PreemptionRow, VictimCount, by_victim, rows, rule_in_words
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
+from gpuconsole.model.events import Happened, What
+from tests.insight.world import START
+
+RLHF = "research/rlhf"
+SERVE = "prod/serve-2"
+
+
+def chosen(at: Time, victim: str = RLHF, by: str = SERVE) -> list[Happened]:
+    """What a preemption leaves in history at once: the choice, and the eviction with its loss."""
+    common = {"workload": victim, "queue": "cq-research", "gpus": 6, "by": by, "by_queue": "cq-prod", "cost": 6.41}
+    return [
+        Happened(
+            time=at,
+            what=What.PREEMPTED,
+            reason="InCohortReclamation",
+            message="Preempted to accommodate a workload",
+            priority=500,
+            by_priority=10_000,
+            lost_gpu_seconds=2.9 * 3600,
+            **common,  # type: ignore[arg-type]
+        ),
+        Happened(time=at, what=What.EVICTED, reason="Preempted", lost_gpu_seconds=2.9 * 3600, **common),  # type: ignore[arg-type]
+    ]
+
+
+def test_a_row_tells_the_whole_story() -> None:
+    history = [
+        *chosen(START),
+        Happened(time=START + 31 * SECOND, what=What.REQUEUED, workload=RLHF),
+        Happened(time=START + 32 * SECOND, what=What.ADMITTED, workload=SERVE),
+        Happened(time=START + HOUR, what=What.ADMITTED, workload=RLHF),
+    ]
+
+    assert rows(history) == [
+        PreemptionRow(
+            time=START,
+            victim=RLHF,
+            victim_queue="cq-research",
+            gpus=6,
+            by=SERVE,
+            by_queue="cq-prod",
+            rule="reclaim in cohort",
+            reason="InCohortReclamation",
+            priority=500,
+            by_priority=10_000,
+            lost_gpu_hours=2.9,
+            cost=6.41,
+            latency=31 * SECOND,
+            nth=1,
+            thrash=False,
+            admitted_at=START + 32 * SECOND,
+            message="Preempted to accommodate a workload",
+        )
+    ]
+
+
+def test_a_victim_that_is_not_gone_and_a_preemptor_that_never_came() -> None:
+    row = rows(chosen(START))[0]
+
+    assert (row.latency, row.admitted_at) == (None, None)
+
+
+def test_the_newest_come_first_and_circles_are_seen() -> None:
+    history = [
+        *chosen(START),
+        *chosen(START + 20 * MINUTE),
+        *chosen(START + 30 * MINUTE, victim="dev/notebook"),
+        *chosen(START + 59 * MINUTE),
+        *chosen(START + 3 * HOUR),
+    ]
+    found = rows(history)
+
+    assert [(row.victim, row.nth, row.thrash) for row in found] == [
+        (RLHF, 4, False),
+        (RLHF, 3, True),
+        ("dev/notebook", 1, False),
+        (RLHF, 2, False),
+        (RLHF, 1, False),
+    ]
+    assert by_victim(found) == [
+        VictimCount(RLHF, 4, 4 * 2.9, 4 * 6.41, True),
+        VictimCount("dev/notebook", 1, 2.9, 6.41, False),
+    ]
+
+
+def test_on_nodes_the_victims_are_pods_and_the_loss_is_that_of_their_eviction() -> None:
+    pods = ["team/dev-0", "team/dev-1"]
+    history = []
+    for name in pods:
+        victim = {"workload": name, "pod": name, "by": "Job/team/serve", "gpus": 1}
+        history += [
+            Happened(time=START, what=What.PREEMPTED, reason="Preempted", **victim),  # type: ignore[arg-type]
+            Happened(time=START, what=What.EVICTED, reason="Preempted", lost_gpu_seconds=1800, cost=1.1, **victim),  # type: ignore[arg-type]
+        ]
+
+    assert [(row.victim, row.rule, row.lost_gpu_hours, row.cost) for row in rows(history)] == [
+        ("team/dev-1", "Preempted", 0.5, 1.1),
+        ("team/dev-0", "Preempted", 0.5, 1.1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("InClusterQueue", "priority in the queue"),
+        ("InCohortReclamation", "reclaim in cohort"),
+        ("InCohortFairSharing", "fair sharing in cohort"),
+        ("InCohortReclaimWhileBorrowing", "reclaim while borrowing"),
+        ("NodeFailures", "NodeFailures"),
+    ],
+)
+def test_rules_are_put_into_words(reason: str, words: str) -> None:
+    assert rule_in_words(reason) == words

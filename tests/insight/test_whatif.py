@@ -1,0 +1,216 @@
+"""What-ifs on the drill org-cohort: two futures of one simulation, and only the commands make the difference."""
+
+import msgspec
+import pytest
+
+from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf, what_if
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
+from gpuconsole.model.cluster import Container, PodTemplate
+from gpuconsole.model.commands import Command, Cordon, Drain, SetActive, SetPriority, SetQuota, Submit
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.workloads import Job, PodSet, Workload
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
+from tests.insight.world import ORG_QUEUES, START, node, waiting
+
+NOW = START + 30 * MINUTE
+
+
+def job(name: str, queue: str, gpus: int, priority: int, duration: str = "10h") -> Workload:
+    return waiting(name, queue, gpus, priority=priority, annotations={"gpuconsole.io/duration": duration})
+
+
+def org_cohort(*more: Workload) -> Simulation:
+    """llm-ft 4 and embed 2 in research, serve 8 in prod, then rlhf 6, a minute apart; half an hour has passed."""
+    objects = [*ORG_QUEUES, node("node-1"), node("node-2"), node("node-3")]
+    simulation = Simulation.from_objects(objects, policy=SimPolicy(), seed=1, start=START)
+    arrivals = (
+        job("llm-ft", "research/lq", 4, 500),
+        job("embed", "research/lq", 2, 500),
+        job("serve", "prod/lq", 8, 10_000, "45m"),
+        job("rlhf", "research/lq", 6, 500),
+        *more,
+    )
+    for minute, workload in enumerate(arrivals, start=1):
+        simulation.advance(START + minute * MINUTE)
+        simulation.submit(Submit((msgspec.structs.replace(workload, created=simulation.now),)))
+    simulation.advance(NOW)
+    return simulation
+
+
+SERVE_2 = job("serve-2", "prod/lq", 8, 10_000)
+
+
+def ask(*commands: Command, horizon: Span = HOUR, base: Simulation | None = None) -> WhatIf:
+    return what_if(base or org_cohort(), commands, horizon)
+
+
+def test_prod_asks_for_its_quota_and_rlhf_alone_has_to_go_until_serve_ends() -> None:
+    base = org_cohort()
+    before = (base.now, base.snapshot().workloads["research/rlhf"])
+    answer = ask(Submit((SERVE_2,)), base=base)
+
+    assert answer == WhatIf(
+        time=NOW,
+        compared=NOW + 30 * SECOND,
+        horizon=NOW + HOUR,
+        refused=(),
+        outcomes=(
+            Outcome(
+                workload="prod/serve-2",
+                queue="cq-prod",
+                gpus=8,
+                priority=10_000,
+                admitted=NOW + 30 * SECOND,
+                started=NOW + 30 * SECOND,
+                flavors=("a100",),
+                nodes=("node-3",),
+                code=Code.NOT_WAITING,
+                why=FEASIBLE,
+                text="",
+            ),
+        ),
+        victims=(
+            Victim(
+                time=NOW,
+                workload="research/rlhf",
+                queue="cq-research",
+                gpus=6,
+                priority=500,
+                by="prod/serve-2",
+                by_priority=10_000,
+                rule="reclaim in cohort",
+                lost_gpu_hours=26 * 6 / 60,
+                cost=pytest.approx(26 * 6 / 60 * 2.21),  # type: ignore[arg-type]
+                returns=START + 48 * MINUTE + SECOND,
+            ),
+        ),
+        spared=(),
+        shifts=(),
+        queues=(
+            QueueChange(
+                queue="cq-prod",
+                used_now=8,
+                used_without=8,
+                used=16,
+                nominal=16,
+                borrowed_now=0,
+                borrowed_without=0,
+                borrowed=0,
+                share_now=50.0,
+                share_without=50.0,
+                share=100.0,
+            ),
+            QueueChange(
+                queue="cq-research",
+                used_now=12,
+                used_without=12,
+                used=6,
+                nominal=8,
+                borrowed_now=4,
+                borrowed_without=4,
+                borrowed=0,
+                share_now=75.0,
+                share_without=75.0,
+                share=37.5,
+            ),
+        ),
+        gpus_total=24,
+        gpus_now=20,
+        gpus_without=20,
+        gpus=22,
+        median_wait_without=None,
+        median_wait=answer.median_wait,
+        lost_gpu_hours_without=0.0,
+        lost_gpu_hours=26 * 6 / 60,
+        cost_without=0.0,
+        cost=pytest.approx(26 * 6 / 60 * 2.21),  # type: ignore[arg-type]
+    )
+    assert (base.now, base.snapshot().workloads["research/rlhf"]) == before
+    assert not answer.empty
+
+
+NOTHING: dict[str, tuple[Command, ...]] = {
+    "no command": (),
+    "the same quota": (SetQuota("cq-prod", "a100", GPU, 16, 0, None),),
+    "uncordon what is not cordoned": (Cordon("node-1", False),),
+}
+
+
+@pytest.mark.parametrize("commands", NOTHING.values(), ids=NOTHING.keys())
+def test_a_change_that_changes_nothing_makes_no_difference(commands: tuple[Command, ...]) -> None:
+    answer = ask(*commands)
+
+    # Both futures are compared at the horizon, when serve is done.
+    assert (answer.empty, answer.victims, answer.queues, answer.gpus_now, answer.gpus) == (True, (), (), 20, 12)
+
+
+def test_a_job_that_does_not_fit_says_why() -> None:
+    big = Job(
+        namespace="prod",
+        name="big",
+        queue="lq",
+        created=NOW,
+        duration=HOUR,
+        pod_sets=(PodSet(count=3, template=PodTemplate(containers=(Container(requests={GPU: 8}),))),),
+    )
+    outcome = ask(Submit((big,))).outcomes[0]
+
+    assert (outcome.admitted, outcome.code, outcome.nodes) == (None, Code.EXCEEDS_MAX, ())
+    assert outcome.why.endswith("asks for 24 GPUs, and cq-prod could never have more than 16 GPUs of a100.")
+    assert "maximum capacity (16)" in outcome.text
+
+
+def test_with_a_smaller_borrowing_limit_the_same_submission_waits() -> None:
+    submit = Submit((job("rlhf-2", "research/lq", 4, 500),))
+    free = ask(submit).outcomes[0]
+    cut = ask(SetQuota("cq-research", "a100", GPU, 8, 4, None), submit).outcomes[0]
+
+    assert (free.admitted, free.why) == (NOW, FEASIBLE)
+    assert (cut.admitted, cut.code) == (None, Code.QUOTA)
+    assert cut.why == "cq-research may take 0 GPUs more within its borrowing limit, and rlhf-2 needs 4 GPUs."
+
+
+def test_a_bystander_that_has_to_wait_longer_is_named() -> None:
+    """Without serve-2, batch gets all of prod's 16 when serve ends: a second for the wake-up, 30 for rlhf to leave."""
+    base = org_cohort(job("batch", "prod/lq", 16, 0))
+    answer = ask(Submit((job("serve-2", "prod/lq", 8, 10_000, "2h"),)), base=base)
+
+    assert answer.shifts == (
+        Shift(workload="prod/batch", queue="cq-prod", gpus=16, without=START + 48 * MINUTE + 31 * SECOND, changed=None),
+    )
+    assert [(victim.workload, victim.by) for victim in answer.victims] == [("research/rlhf", "prod/serve-2")]
+    assert [(victim.workload, victim.by) for victim in answer.spared] == [("research/rlhf", "prod/batch")]
+
+
+def test_raising_a_priority_evicts_inside_the_queue() -> None:
+    base = org_cohort(job("rlhf-2", "research/lq", 6, 500, "20m"))
+    answer = ask(SetPriority("research/rlhf-2", 501), base=base)
+
+    assert [(victim.workload, victim.by, victim.rule) for victim in answer.victims] == [
+        ("research/rlhf", "research/rlhf-2", "priority in the queue")
+    ]
+    assert [outcome.workload for outcome in answer.outcomes] == ["research/rlhf-2"]
+    assert answer.outcomes[0].admitted is not None
+
+
+def test_draining_a_node_names_who_has_to_go_and_what_it_loses() -> None:
+    """serve has node-2 to itself and has run for 27 minutes; the other nodes have no room for all of its 8 GPUs."""
+    answer = ask(Drain("node-2"))
+
+    assert [(victim.workload, victim.gpus, victim.by) for victim in answer.victims] == [("prod/serve", 8, "")]
+    assert (answer.lost_gpu_hours_without, answer.lost_gpu_hours) == (0.0, 27 * 8 / 60)
+
+
+def test_a_refused_command_is_told_and_changes_nothing_else() -> None:
+    answer = ask(SetActive("ns/unknown", True))
+
+    assert (len(answer.refused), answer.outcomes, answer.victims, answer.queues) == (1, (), (), ())
+    assert not answer.empty
+
+
+def test_an_answer_survives_the_way_from_a_worker_process() -> None:
+    answer = ask(Submit((SERVE_2,)))
+
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=WhatIf) == answer
