@@ -6,11 +6,13 @@ from gpuconsole.insight.demand import unsaved_work
 from gpuconsole.model.commands import Cordon, Drain, FailNode, RestoreNode
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, name_all
-from gpuconsole.ui.widgets.confirm import Question
+from gpuconsole.ui.screens.whatif import try_out
+from gpuconsole.ui.widgets.confirm import Option, Question
 
 MOST_VICTIMS = 8
 """So many victims of a drain are named."""
@@ -33,6 +35,7 @@ class NodeScreen(ObjectScreen):
             "node.drain": self._drain,
             "node.fail": self._fail,
             "node.restore": self._restore,
+            "object.what-if": self._ask_what_if,
         }
 
     def refusal(self, action: Action) -> str:
@@ -76,6 +79,16 @@ class NodeScreen(ObjectScreen):
         names = self.targets()
         said = f"{'Cordoning' if cordoned else 'Uncordoning'} {name_all(names)}"
         self.send([Cordon(name, cordoned) for name in names], said)
+
+    def _ask_what_if(self) -> None:
+        name = self.targets()[0]
+        options = (
+            Option("lose", "lose it", "k", (("it stops answering", "dim"),)),
+            Option("drain", "drain it", "d"),
+            Option("cordon", "cordon it", "c"),
+        )
+        changes = {"lose": plan.lose, "drain": plan.drain, "cordon": plan.cordon}
+        self.choose(f"What if, with {name}", options, lambda kind: try_out(self.console_app, changes[kind](name)))
 
     def _drain(self) -> None:
         names = self.targets()

@@ -9,6 +9,7 @@ from gpuconsole.ui.screens.later import later
 from gpuconsole.ui.screens.nodes import NodesScreen
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen
 from gpuconsole.ui.screens.queues import QueuesScreen
+from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.screens.workloads import WorkloadsScreen
 
@@ -20,7 +21,7 @@ VIEWS: dict[str, Callable[[], Screen[None]]] = {
     "topology": later("topology", "Topology"),
     "preemptions": PreemptionsScreen,
     "whatif": WhatIfScreen,
-    "submit": later("submit", "Submit"),
+    "submit": SubmitScreen,
     "cost": later("cost", "Cost"),
     "history": later("history", "History"),
 }

@@ -1,6 +1,7 @@
 """The what-if: a list of changes, tried in a fork of this cluster, and what would come of them."""
 
 import time
+from typing import TYPE_CHECKING
 
 from textual import work
 from textual.app import ComposeResult
@@ -21,6 +22,9 @@ from gpuconsole.ui.whatif_text import result_lines
 from gpuconsole.ui.widgets.confirm import Field
 from gpuconsole.ui.widgets.painter import Lines
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, line
+
+if TYPE_CHECKING:
+    from gpuconsole.ui.app import ConsoleApp
 
 INTRODUCTION: tuple[Painted, ...] = (
     BLANK,
@@ -183,3 +187,11 @@ def wrong_span(text: str) -> str:
     except ValueError as error:
         return str(error)
     return "" if span > 0 else "more than nothing"
+
+
+def try_out(app: "ConsoleApp", change: Change) -> None:
+    """Open the what-if with one more change, from wherever one is."""
+    app.go("whatif")
+    screen = next((screen for screen in app.screen_stack if isinstance(screen, WhatIfScreen)), None)
+    if screen is not None:
+        screen.add(change)

@@ -1,5 +1,6 @@
 """What can be done with workloads, wherever they are listed: stop, resume, requeue, priority, move, what-if, copy."""
 
+import re
 from collections.abc import Iterable
 
 from gpuconsole.insight.demand import unsaved_work
@@ -7,10 +8,13 @@ from gpuconsole.model.commands import MoveToQueue, Requeue, SetActive, SetPriori
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase, Workload, phase
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, Subject, name_all
+from gpuconsole.ui.screens.submit import SubmitScreen
+from gpuconsole.ui.screens.whatif import try_out
 from gpuconsole.ui.widgets.confirm import Field, Option, Question, whole_number
 
 PRIORITIES = whole_number(-(2**31), 2**31 - 1)
@@ -39,7 +43,10 @@ class WorkloadScreen(ObjectScreen):
             "workload.requeue": self._requeue,
             "workload.priority": self._ask_priority,
             "workload.move": self._ask_queue,
+            "workload.duplicate": self._duplicate,
             "object.owner": self._describe_owner,
+            "object.what-if": self._ask_what_if,
+            "object.who": self._show_preemptions,
         }
 
     def refusal(self, action: Action) -> str:
@@ -83,7 +90,7 @@ class WorkloadScreen(ObjectScreen):
         lines = (f"Classes: {', '.join(classes)}",) if classes else ()
         title = f"Priority of {name_all([workload.key for workload in targets])}"
         wanted = Field(title, str(targets[0].priority), lines, PRIORITIES)
-        self.prompt(wanted, lambda text: self._set_priority(targets, int(text.replace(",", "").replace("_", ""))))
+        self.prompt(wanted, lambda text: self._set_priority(targets, whole(text)))
 
     def _set_priority(self, targets: Iterable[Workload], priority: int) -> None:
         commands = [SetPriority(workload.key, priority) for workload in targets]
@@ -104,12 +111,62 @@ class WorkloadScreen(ObjectScreen):
         commands = [MoveToQueue(workload.key, queue) for workload in targets]
         self.send(commands, f"Moving {name_all([command.workload for command in commands])} to {queue}")
 
+    def _duplicate(self) -> None:
+        workload = self.workload_under_cursor()
+        job = self.snapshot.jobs.get(workload.owner) if workload is not None else None
+        if job is None:
+            self.flash("No job owns it that could be submitted again", "warning")
+            return
+        self.console_app.go("submit")
+        form = next((screen for screen in self.app.screen_stack if isinstance(screen, SubmitScreen)), None)
+        if form is not None:
+            form.call_after_refresh(form.fill, job)
+
+    def _ask_what_if(self) -> None:
+        workload = self.workload_under_cursor()
+        if workload is None:
+            return
+        ended = "it has ended" if phase(workload) in ENDED else ""
+        options = (
+            Option("copy", "submit it once more", "c"),
+            Option("stop", "stop it", "s", refused=ended or ("" if workload.active else "it is stopped")),
+            Option("requeue", "requeue it", "t", refused="" if workload.reserved else "it holds no quota"),
+            Option("priority", "change its priority", "p", refused=ended),
+        )
+        self.choose(f"What if, with {workload.key}", options, lambda kind: self._what_if(kind, workload))
+
+    def _what_if(self, kind: str, workload: Workload) -> None:
+        match kind:
+            case "copy":
+                try_out(self.console_app, plan.copy(self.snapshot, workload))
+            case "stop":
+                try_out(self.console_app, plan.stop(workload))
+            case "requeue":
+                try_out(self.console_app, plan.requeue(workload))
+            case "priority":
+                wanted = Field(f"Priority of {workload.key}", str(workload.priority), check=PRIORITIES)
+                self.prompt(wanted, lambda text: try_out(self.console_app, plan.priority(workload, whole(text))))
+
+    def _show_preemptions(self) -> None:
+        workload = self.workload_under_cursor()
+        if workload is None:
+            return
+        self.console_app.go("preemptions")
+        front = self.console_app.front
+        if front is not None:
+            front.call_after_refresh(front.set_filter, f"(^|\\s){re.escape(workload.key)}(\\s|$)")
+
     def _describe_owner(self) -> None:
         workload = self.workload_under_cursor()
         if workload is not None and workload.owner in self.snapshot.jobs:
             self.describe(Subject("jobs", workload.owner))
         else:
             self.flash("It stands for itself: no job owns it", "warning")
+
+
+def whole(text: str) -> int:
+    """A number that a prompt has checked."""
+    return int(text.replace(",", "").replace("_", ""))
 
 
 def _same(workload: Workload, queue: str) -> str:

@@ -60,4 +60,5 @@ class WorkloadsScreen(WorkloadScreen):
         return {
             **super().handlers(),
             "object.open": lambda: self.app.push_screen(WorkloadDetailScreen(row.key)),
+            "object.explain": lambda: self.app.push_screen(WorkloadDetailScreen(row.key)),
         }

@@ -10,6 +10,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Select, Static
+from textual.widgets._select import SelectCurrent
 
 from gpuconsole.model.text import clean
 
@@ -43,9 +44,17 @@ class Picker(Select[str], inherit_bindings=False):
             return
         wanted = self.chosen if value is None else value
         self.choices = choices
-        self.set_options(_options(choices))
+        with self.prevent(Select.Changed):
+            self.set_options(_options(choices))
         if wanted in [choice for choice, _ in choices]:
             self.value = wanted
+        self._show_chosen()
+
+    def _show_chosen(self) -> None:
+        # Select draws the text of its choice anew only where the value changes, and here the texts do.
+        words = dict(self.choices).get(self.chosen, "")
+        for shown in self.query(SelectCurrent):
+            shown.update(_text(words))
 
     def action_turn(self, way: int) -> None:
         """Choose a neighbour of the chosen one."""
@@ -56,17 +65,25 @@ class Picker(Select[str], inherit_bindings=False):
 
 def _options(choices: Choices) -> list[tuple[Text, str]]:
     # Text, because Select looks through Text (and str, which would be markup) when a person types to search.
-    return [(Text(clean(words), no_wrap=True, overflow="ellipsis"), value) for value, words in choices]
+    return [(_text(words), value) for value, words in choices]
+
+
+def _text(words: str) -> Text:
+    return Text(clean(words), no_wrap=True, overflow="ellipsis")
 
 
 class Entry(Input):
     """A one-line text or number."""
 
-    def __init__(self, value: str, *, number: bool = False, limit: int = 63, id: str | None = None) -> None:
+    def __init__(
+        self, value: str, *, number: bool = False, limit: int = 63, empty: str = "", id: str | None = None
+    ) -> None:
+        """`empty` says what no text means."""
         super().__init__(
             clean(value),
             type="integer" if number else "text",
             max_length=limit,
+            placeholder=empty,
             compact=True,
             id=id,
             select_on_focus=True,
@@ -109,7 +126,7 @@ class Form(VerticalScroll):
         Binding("down", "step(1)", "Field below", show=False),
     ]
     DEFAULT_CSS = """
-    Form { height: auto; }
+    Form { height: auto; padding: 0 1; }
     """
 
     class Changed(Message):

@@ -36,7 +36,7 @@ class Panes(Horizontal):
         """Make a pane the current one and give it the keyboard."""
         self._current = index
         self._arrange()
-        target = self.current if self.current.focusable else next(iter(self.current.query("*:focusable")), None)
+        target = self.current if self.current.focusable else next(iter(self.current.query("*:can-focus")), None)
         if target is not None:
             self.screen.set_focus(target)
 
@@ -50,6 +50,7 @@ class Panes(Horizontal):
             self._arrange()
 
     def _arrange(self) -> None:
+        self.set_class(self.narrow, "-narrow")
         for index, pane in enumerate(self._panes):
             pane.display = not self.narrow or index == self._current
             pane.set_class(index == self._current, "-current")

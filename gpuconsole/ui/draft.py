@@ -1,0 +1,186 @@
+"""What stands in the submit form, read: a request, what is wrong with it field by field, and its prospects."""
+
+import re
+from collections.abc import Mapping
+
+from gpuconsole.insight.headroom import Headroom
+from gpuconsole.model.clock import Span, format_span, parse_span
+from gpuconsole.model.manifests import Finding, Severity
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Job
+from gpuconsole.ui.paint import GLYPHS, Painted
+from gpuconsole.ui.templates import BY_ID, TEMPLATES, Request, Template
+from gpuconsole.ui.widgets.form import Choices
+from gpuconsole.ui.widgets.textpane import line
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+MOST_GPUS = 100_000
+MOST_PODS = 10_000
+
+
+def read(values: Mapping[str, str], covered: frozenset[str] = frozenset()) -> tuple[Request, dict[str, str]]:
+    """The request that the fields make, and what is wrong by field id; a wrong field counts as its smallest value."""
+    problems: dict[str, str] = {}
+    name = values["name"].strip()
+    if not _NAME.fullmatch(name) or len(name) > 63:
+        problems["name"] = "a-z, 0-9 and - only, at most 63" if name else "needed"
+    if not values["namespace"]:
+        problems["namespace"] = "needed"
+    request = Request(
+        namespace=values["namespace"],
+        name=name,
+        queue=values["queue"],
+        priority_class=values["priority"],
+        gpus=_number(values, "gpus", 0, MOST_GPUS, problems),
+        pods=_number(values, "pods", 1, MOST_PODS, problems),
+        duration=_span(values, "duration", problems),
+        checkpoint=_span(values, "checkpoint", problems),
+        covered=covered,
+    )
+    return request, problems
+
+
+def _number(values: Mapping[str, str], field: str, least: int, most: int, problems: dict[str, str]) -> int:
+    text = values[field].strip()
+    if not text.isdecimal() or not least <= int(text) <= most:
+        problems[field] = f"{least} to {most:,}"
+        return least
+    return int(text)
+
+
+def _span(values: Mapping[str, str], field: str, problems: dict[str, str]) -> Span | None:
+    text = values[field].strip()
+    if not text:
+        return None
+    try:
+        span = parse_span(text)
+    except ValueError:
+        problems[field] = "as 30m, 1h30m, 2d"
+        return None
+    if span <= 0:
+        problems[field] = "more than nothing"
+    return span
+
+
+def defaults(template: Template) -> dict[str, str]:
+    """The sizes that a template starts from, by field id."""
+    return {
+        "gpus": str(template.gpus),
+        "pods": str(template.pods),
+        "duration": format_span(template.duration),
+        "checkpoint": format_span(template.checkpoint) if template.checkpoint is not None else "",
+    }
+
+
+def of_job(job: Job) -> dict[str, str]:
+    """The fields that would make a job like this one."""
+    main = max(job.pod_sets, key=lambda pod_set: pod_set.template.requests.get("nvidia.com/gpu", 0), default=None)
+    kinds = {"PyTorchJob": "pytorch", "JobSet": "jobset", "RayJob": "rayjob"}
+    pods = sum(p.count for p in job.pod_sets if p.template.requests.get("nvidia.com/gpu", 0)) or 1
+    gpus = main.template.requests.get("nvidia.com/gpu", 0) if main is not None else 0
+    plain = "training" if pods == 1 and gpus > 1 else "notebook" if pods == 1 else "sweep"
+    return {
+        "template": kinds.get(job.kind, plain),
+        "namespace": job.namespace,
+        "queue": job.queue,
+        "priority": job.workload_priority_class,
+        "gpus": str(gpus),
+        "pods": str(pods),
+        "duration": format_span(job.duration) if job.duration else "",
+        "checkpoint": format_span(job.checkpoint_interval) if job.checkpoint_interval else "",
+    }
+
+
+def free_name(snapshot: Snapshot, namespace: str, template: str) -> str:
+    """A name that no job of the namespace has."""
+    number = 1
+    taken = {job.name for job in snapshot.jobs.all() if job.namespace == namespace}
+    while f"{template}-{number}" in taken:
+        number += 1
+    return f"{template}-{number}"
+
+
+def template_choices() -> Choices:
+    return [(template.id, template.title) for template in TEMPLATES]
+
+
+def namespace_choices(snapshot: Snapshot) -> Choices:
+    """Namespaces with a queue first: elsewhere nothing is queued."""
+    with_queue = sorted({queue.namespace for queue in snapshot.local_queues.all()})
+    others = sorted(set(snapshot.namespaces) - set(with_queue))
+    return [*((name, name) for name in with_queue), *((name, f"{name}  (no queue)") for name in others)]
+
+
+def queue_choices(rooms: tuple[Headroom, ...], namespace: str) -> Choices:
+    """The namespace's queues with what they could still take, and the choice to use none."""
+    queues = [(room.name, queue_words(room)) for room in rooms if room.namespace == namespace]
+    return [*queues, ("", "none: Kueue does not manage the job")]
+
+
+def queue_words(room: Headroom) -> str:
+    """One line for a queue: `lq-research → cq-research  4 free (0 own) · 1 waits`."""
+    own = max((flavor.own_left for flavor in room.flavors), default=0)
+    free = f"{room.best} free ({own} own)" if not room.problem else f"⚠ {room.problem}"
+    waits = f" · {room.pending} wait" if room.pending else ""
+    return f"{room.name} → {room.cluster_queue}  {free}{waits}"
+
+
+def priority_choices(snapshot: Snapshot, queued: bool) -> Choices:
+    """WorkloadPriorityClasses for a job in a queue, PriorityClasses for any other; the highest first."""
+    if queued:
+        classes = [(one.value, one.name) for one in snapshot.workload_priority_classes.all()]
+    else:
+        classes = [(one.value, one.name) for one in snapshot.priority_classes.all()]
+    return [("", "none: priority 0"), *((name, f"{name}  {value}") for value, name in sorted(classes, reverse=True))]
+
+
+def covered_by(snapshot: Snapshot, room: Headroom | None) -> frozenset[str]:
+    """The resources that a queue has quota for."""
+    queue = snapshot.cluster_queues.get(room.cluster_queue) if room is not None else None
+    groups = queue.resource_groups if queue is not None else ()
+    return frozenset(resource for group in groups for resource in group.covered_resources)
+
+
+def prospects(snapshot: Snapshot, request: Request, room: Headroom | None) -> list[Painted]:
+    """What would come of it, as far as quota and node sizes tell."""
+    wanted = request.gpus * request.pods
+    largest = max((node.gpus for node in snapshot.nodes.all()), default=0)
+    lines: list[Painted] = []
+    if request.gpus > largest:
+        lines.append(
+            line((f"{GLYPHS['fault']} ", "fault"), f"no node has {request.gpus} GPUs: the largest has {largest}")
+        )
+    if room is None:
+        return [*lines, line((f"{GLYPHS['held']} ", "held"), "no queue: its pods go to the nodes at once, by priority")]
+    most = max((flavor.potential for flavor in room.flavors), default=0)
+    if room.problem:
+        lines.append(line((f"{GLYPHS['fault']} ", "fault"), room.problem))
+    elif wanted > most:
+        words = f"it asks for {wanted} GPUs, and {room.cluster_queue} could never have more than {most}"
+        lines.append(line((f"{GLYPHS['fault']} ", "fault"), words))
+    elif wanted <= room.best:
+        lines.append(line((f"{GLYPHS['good']} ", "good"), f"{wanted} GPUs fit the quota now"))
+    else:
+        words = f"{wanted} GPUs do not fit now; it would wait or preempt (ctrl+o tries it)"
+        lines.append(line((f"{GLYPHS['pending']} ", "pending"), words))
+    for flavor in room.flavors:
+        numbers = f"{flavor.available} free, {flavor.own_left} of them own; {flavor.potential} at most"
+        lines.append(line((f"  {flavor.flavor}: ", "dim"), numbers))
+    return lines
+
+
+def finding_lines(findings: tuple[Finding, ...]) -> list[Painted]:
+    """What the validation says, worst first; references are checked against the cluster, so those are left out."""
+    told = [finding for finding in findings if not finding.code.startswith("undefined-")]
+    told.sort(key=lambda finding: list(Severity).index(finding.severity))
+    looks = {Severity.ERROR: ("✖", "fault"), Severity.WARNING: ("⚠", "pending"), Severity.NOTE: ("·", "dim")}
+    lines: list[Painted] = []
+    for finding in told:
+        sign, role = looks[finding.severity]
+        lines.append(line((f"{sign} ", role), (f"{finding.path}: ", "dim"), f"{finding.problem}; {finding.remedy}"))
+    return lines
+
+
+def template_of(values: Mapping[str, str]) -> Template:
+    """The chosen template."""
+    return BY_ID.get(values["template"], TEMPLATES[0])

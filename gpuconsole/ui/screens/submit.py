@@ -1,0 +1,228 @@
+"""The submit form: a template, a queue with its headroom, sizes; what would be sent and what would come of it."""
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.timer import Timer
+
+from gpuconsole.insight.headroom import Headroom, headroom
+from gpuconsole.model.commands import Submit
+from gpuconsole.model.objects import Object
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Job
+from gpuconsole.ui import draft, plan
+from gpuconsole.ui.actions import Action
+from gpuconsole.ui.paint import Cell, Painted
+from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.whatif import try_out
+from gpuconsole.ui.templates import BY_ID, TEMPLATES, Request
+from gpuconsole.ui.widgets.confirm import Option, Question
+from gpuconsole.ui.widgets.form import Entry, Field, Form, Picker
+from gpuconsole.ui.widgets.panes import Panes
+from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line, yaml_lines
+from gpuconsole.ui.workload_columns import phase_cell
+from gpuconsole.ui.workload_rows import make_row
+
+PAUSE = 0.15
+"""Seconds without a key after which the validation looks at the form."""
+REMEMBERED = 3
+"""Submissions whose fate is shown."""
+
+
+class SubmitScreen(ConsoleScreen):
+    """The form beside its YAML; on a narrow screen `ctrl+y` turns the page."""
+
+    view = "submit"
+    AUTO_FOCUS = "#template"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._filled = False
+        self._rooms: tuple[Headroom, ...] = ()
+        self._objects: tuple[Object, ...] = ()
+        self._text = ""
+        self._problems: dict[str, str] = {}
+        self._verdict: list[Painted] = []
+        self._sent: list[str] = []
+        self._timer: Timer | None = None
+
+    def body(self) -> ComposeResult:
+        first = TEMPLATES[0]
+        sizes = draft.defaults(first)
+        form = Form(
+            [
+                Field("Template", Picker(draft.template_choices(), first.id, id="template")),
+                Field("Namespace", Picker([], "", id="namespace")),
+                Field("Queue", Picker([], "", id="queue")),
+                Field("Name", Entry("", id="name")),
+                Field("Priority", Picker([], "", id="priority")),
+                Field("GPUs a pod", Entry(sizes["gpus"], number=True, limit=6, id="gpus")),
+                Field("Pods", Entry(sizes["pods"], number=True, limit=6, id="pods")),
+                Field("Runs for", Entry(sizes["duration"], limit=12, empty="as the scenario draws", id="duration")),
+                Field(
+                    "Checkpoints",
+                    Entry(sizes["checkpoint"], limit=12, empty="never: an eviction loses all", id="checkpoint"),
+                ),
+            ]
+        )
+        yield Panes(Vertical(form, TextPane(id="verdict"), id="entry"), TextPane(wrap=False, id="preview"))
+
+    # What it shows
+
+    @property
+    def form(self) -> Form:
+        return self.query_one(Form)
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._rooms = headroom(snapshot)
+        self.form.picker("namespace").offer(draft.namespace_choices(snapshot))
+        first, self._filled = not self._filled, True
+        if first and len(self.namespaces) == 1:
+            self.form.put("namespace", next(iter(self.namespaces)))
+        self._offer(anew=first)
+        if first:
+            self._name_anew()
+        self._judge()
+
+    def _offer(self, *, anew: bool = False) -> None:
+        """Offer what the chosen namespace and queue leave to choose; `anew` chooses the roomiest queue."""
+        queues = draft.queue_choices(self._rooms, self.form.values["namespace"])
+        self.form.picker("queue").offer(queues, self._roomiest() if anew else None)
+        queued = bool(self.form.values["queue"])
+        self.form.picker("priority").offer(draft.priority_choices(self.snapshot, queued))
+
+    def _roomiest(self) -> str:
+        namespace = self.form.values["namespace"]
+        rooms = [room for room in self._rooms if room.namespace == namespace]
+        return max(rooms, key=lambda room: (not room.problem, room.best)).name if rooms else ""
+
+    def _name_anew(self) -> None:
+        values = self.form.values
+        self.form.put("name", draft.free_name(self.snapshot, values["namespace"], values["template"]))
+
+    @on(Form.Changed)
+    def _changed(self, message: Form.Changed) -> None:
+        message.stop()
+        if message.field == "template":
+            for name, value in draft.defaults(BY_ID[self.form.values["template"]]).items():
+                self.form.put(name, value)
+        if message.field in ("template", "namespace"):
+            self._name_anew()
+        if message.field in ("namespace", "queue"):
+            self._offer(anew=message.field == "namespace")
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self.set_timer(PAUSE, self._judge)
+
+    def _room(self) -> Headroom | None:
+        values = self.form.values
+        key = f"{values['namespace']}/{values['queue']}"
+        return next((room for room in self._rooms if room.key == key), None)
+
+    def _request(self) -> Request:
+        room = self._room()
+        request, self._problems = draft.read(self.form.values, draft.covered_by(self.snapshot, room))
+        return request
+
+    def _judge(self) -> None:
+        """Validate what stands there now, and show the YAML and the prospects."""
+        request = self._request()
+        text = draft.template_of(self.form.values).text(request)
+        if text != self._text:
+            self._text = text
+            loaded = self.console.check(text)
+            self._objects = () if loaded.has_errors else loaded.objects
+            self._verdict = draft.finding_lines(loaded.findings)
+            self.query_one("#preview", TextPane).show(yaml_lines(text))
+        self.form.complain(self._problems)
+        prospects = [] if self._problems else draft.prospects(self.snapshot, request, self._room())
+        self.query_one("#verdict", TextPane).show([BLANK, *prospects, *self._verdict, *self._fates()])
+
+    def _fates(self) -> list[Painted]:
+        """What became of what was sent from here."""
+        if not self._sent:
+            return []
+        owned = {workload.owner: workload for workload in self.snapshot.workloads.all() if workload.owner in self._sent}
+        lines: list[Painted] = [BLANK, heading("SENT")]
+        for key in reversed(self._sent[-REMEMBERED:]):
+            workload = owned.get(key)
+            if workload is None:
+                lines.append(line(f"  {key} ", ("no workload yet", "dim")))
+            else:
+                row = make_row(workload)
+                lines.append((("  ", ""), *phase_cell(row.phase), (f" {workload.key} {row.reason}", "")))
+        return lines
+
+    # What it does
+
+    def escape(self) -> None:
+        """Leave the field first, so that the keys of the screens work again."""
+        if isinstance(self.focused, (Entry, Picker)):
+            self.set_focus(self.query_one("#verdict", TextPane))
+        else:
+            super().escape()
+
+    def handlers(self) -> Handlers:
+        panes = self.query_one(Panes)
+        return {
+            **super().handlers(),
+            "submit.send": self._ask_to_send,
+            "submit.preview": lambda: panes.step(1),
+            "submit.template": self._ask_template,
+            "submit.what-if": self._try_out,
+        }
+
+    def refusal(self, action: Action) -> str:
+        if action.id in ("submit.send", "submit.what-if") and (wrong := self._wrong()):
+            return wrong
+        return super().refusal(action)
+
+    def _wrong(self) -> str:
+        for name, problem in self._problems.items():
+            return f"{name}: {problem}"
+        return "" if self._objects else "the manifest has errors"
+
+    def fill(self, job: Job) -> None:
+        """Fill the form in so that it makes a job like this one."""
+        self._filled = True
+        values = draft.of_job(job)
+        with self.prevent(Form.Changed):
+            for name, value in values.items():
+                if name == "queue":
+                    self._offer()
+                self.form.put(name, value)
+        self._name_anew()
+        self._judge()
+
+    def _ask_template(self) -> None:
+        options = [Option(template.id, template.title, str(n)) for n, template in enumerate(TEMPLATES, start=1)]
+        self.choose("Template", options, lambda id: self.form.put("template", id), self.form.values["template"])
+
+    def _ask_to_send(self) -> None:
+        self._judge()
+        if wrong := self._wrong():
+            self.flash(wrong, "warning")
+            return
+        request = self._request()
+        title = f"Submit {request.namespace}/{request.name}?"
+        self.ask(Question(title, self._summary(request), yes="Submit"), self._send)
+
+    def _summary(self, request: Request) -> tuple[Cell, ...]:
+        template = draft.template_of(self.form.values)
+        where = f"queue {request.queue}" if request.queue else "no queue"
+        rank = f", priority {request.priority_class}" if request.priority_class else ""
+        size = f"{request.pods} pod{'s' if request.pods != 1 else ''} × {request.gpus} GPUs"
+        return (f"{template.title}: {size}, {where}{rank}", *draft.prospects(self.snapshot, request, self._room()))
+
+    def _send(self) -> None:
+        objects = self._objects
+        self.send([Submit(objects)], f"Submitted {', '.join(thing.key for thing in objects)}")
+        self._sent += [thing.key for thing in objects if isinstance(thing, Job)]
+        self._name_anew()
+
+    def _try_out(self) -> None:
+        self._judge()
+        request = self._request()
+        words = f"{request.namespace}/{request.name}, {request.gpus * request.pods} GPUs"
+        rank = f", prio {request.priority_class}" if request.priority_class else ""
+        try_out(self.console_app, plan.submit(self._objects, words + rank))
