@@ -31,7 +31,7 @@ from gpuconsole.ui.widgets.palette import Palette
 LOG = logging.getLogger(__name__)
 
 SPEEDS = (1, 10, 60, 300, 1000, 3600, 10_000)
-REPAINT = 0.1
+REPAINT = 0.2
 """Seconds between two repaints for new data, at least."""
 TWICE = 2.0
 """Seconds within which a second ctrl+c quits."""

@@ -22,6 +22,7 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.ui.actions import ACTIONS, BY_ID, Action, Scope
 from gpuconsole.ui.keymap import continuations, find, spell
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
+from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, parse_command
 from gpuconsole.ui.widgets.confirm import Choice, Confirm, Field, Option, Prompt, Question
 from gpuconsole.ui.widgets.crumbs import Crumbs
@@ -41,6 +42,8 @@ Handler = Callable[[], object]
 Handlers = Mapping[str, Handler]
 
 OBJECT_SCOPES = (Scope.OBJECT, Scope.WORKLOAD, Scope.QUEUE, Scope.NODE)
+MOVES = ("object.menu", "object.open", "queue.fold", "queue.unfold")
+"""What the menu of an object leaves out: ways about, which do nothing with the object."""
 WIDE_SCOPES = (Scope.GLOBAL, Scope.VIEWS, Scope.SIMULATION, Scope.TABLE)
 """What is the same on every screen stands last in the footer."""
 
@@ -193,9 +196,14 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         self._show_header()
         names = [screen.crumb() for screen in self.app.screen_stack if isinstance(screen, ConsoleScreen)]
         self.query_one(Crumbs).show(self.console_app.view, names)
+        self._show_place()
         offered = [action for action in self.offered() if action.footer and action.keys]
         offered.sort(key=lambda action: action.scope in WIDE_SCOPES)
         self.query_one(Footer).show([(action, bool(self.refusal(action))) for action in offered])
+
+    def _show_place(self) -> None:
+        grid = self.grid
+        self.query_one(Crumbs).right = place(grid) if grid is not None else ""
 
     def _show_header(self) -> None:
         self.query_one(Header).show(self.console.status, self.namespaces)
@@ -245,7 +253,7 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
 
     def open_menu(self) -> None:
         """Everything that can be done with what is under the cursor; a second key picks."""
-        actions = [a for a in self.offered() if a.scope in OBJECT_SCOPES and a.id != "object.menu"]
+        actions = [a for a in self.offered() if a.scope in OBJECT_SCOPES and a.id not in MOVES]
         taken = {action.id: key for key, action in continuations("m", actions).items()}
         used = set(taken.values())
         for action in actions:
@@ -378,10 +386,19 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
     @on(RowPicked)
     def _row_picked(self, message: RowPicked) -> None:
         message.stop()
+        self._show_place()
         self.picked(message.row)
 
     def picked(self, row: Any) -> None:
         """The cursor of a table came to another row; screens with a side pane follow it."""
+
+
+def place(grid: Grid[Any]) -> Painted:
+    """Where the cursor is among how many rows, and how many of them are marked: `2/128 · *3`."""
+    if not grid.rows:
+        return ()
+    marked = f" · *{len(grid.marked):,}" if grid.marked else ""
+    return ((f" {grid.cursor + 1:,}/{len(grid.rows):,}{marked} ", "dim"),)
 
 
 def _unless_cancelled(then: Callable[[str], object]) -> Callable[[str | None], None]:

@@ -44,4 +44,5 @@ class Crumbs(StatusLine):
     """Where one is."""
 
     def show(self, view: str, names: Sequence[str]) -> None:
+        """Show the screens, or the trail; what stands on the right stays."""
         self.left = trail(names) if len(names) > 1 else tabs(view, self.size.width)

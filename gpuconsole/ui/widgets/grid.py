@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.cache import LRUCache
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
@@ -20,6 +20,7 @@ from gpuconsole.ui.messages import RowOpened, RowPicked
 from gpuconsole.ui.paint import ROLE_CLASSES, Cell, fitted, line, plain
 from gpuconsole.ui.widgets.filter import Filter
 from gpuconsole.ui.widgets.notice import State, notice
+from gpuconsole.ui.widgets.painter import RoleStyles
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ GUTTER = 2
 """Cells before the first column: the cursor and the mark, which must be seen without colours too."""
 
 
-class Grid(ScrollView, Generic[T], can_focus=True, inherit_bindings=False):
+class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=False):
     """A table of rows of type T, each known by its key."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -85,6 +86,8 @@ class Grid(ScrollView, Generic[T], can_focus=True, inherit_bindings=False):
         self._layout: Layout[T] = ()
         self._texts: dict[str, tuple[T, str]] = {}
         self._strips: LRUCache[Any, Strip] = LRUCache(1024)
+        self._drawn: dict[int, Strip] = {}
+        """What stands on each line of the screen, so that new data repaint only what they change."""
 
     # What it shows
 
@@ -269,7 +272,7 @@ class Grid(ScrollView, Generic[T], can_focus=True, inherit_bindings=False):
         self._resize()
         if moved:
             self._follow()
-        self._repaint()
+        self._repaint_changes()
         if self._cursor_key != had:
             self.post_message(RowPicked(self.current))
 
@@ -308,14 +311,27 @@ class Grid(ScrollView, Generic[T], can_focus=True, inherit_bindings=False):
         self._repaint()
 
     def _resize(self) -> None:
-        width = total(self._layout) + GUTTER if self._wide else self.scrollable_content_region.width
-        size = Size(width, len(self._order) + self._header)
+        region, height = self.scrollable_content_region, len(self._order) + self._header
+        if self._wide:
+            size = Size(total(self._layout) + GUTTER, height)
+        else:
+            # As long as all rows can be seen, their number changes no size: a new one lays the whole screen out anew.
+            size = Size(region.width, max(height, region.height))
         if size != self.virtual_size:
             self.virtual_size = size
 
     def _repaint(self) -> None:
         self._strips.clear()
+        self._drawn.clear()
         self.refresh()
+
+    def _repaint_changes(self) -> None:
+        """Draw anew, but send to the terminal only the lines that look different."""
+        self._strips.clear()
+        width = self.size.width
+        changed = [y for y, strip in self._drawn.items() if self._line(y) != strip]
+        if changed or not self._drawn:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def on_resize(self) -> None:
         self._fit()
@@ -330,6 +346,7 @@ class Grid(ScrollView, Generic[T], can_focus=True, inherit_bindings=False):
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._strips.clear()
+        self._drawn.clear()
 
     def on_click(self, event: events.Click) -> None:
         index = round(self.scroll_y) + event.y - self._header
@@ -349,11 +366,11 @@ class Grid(ScrollView, Generic[T], can_focus=True, inherit_bindings=False):
 
     # Drawing
 
-    def style_of(self, role: str) -> Style:
-        """What a role adds to the style under it."""
-        return self.get_component_rich_style(f"role--{role}", partial=True)
-
     def render_line(self, y: int) -> Strip:
+        strip = self._drawn[y] = self._line(y)
+        return strip
+
+    def _line(self, y: int) -> Strip:
         """One line of what can be seen. Formats a row only the first time that it is seen."""
         width = self.scrollable_content_region.width
         if y < self._header:
@@ -363,10 +380,12 @@ class Grid(ScrollView, Generic[T], can_focus=True, inherit_bindings=False):
         else:
             index = round(self.scroll_y) + y - self._header
             if index >= len(self._order):
-                return Strip.blank(width, self.rich_style)
+                return Strip.blank(width, self.base)
             strip = self._row_strip(index)
         left = round(self.scroll_x)
-        return strip.crop_extend(left, left + width, self.rich_style)
+        if left == 0 and strip.cell_length == width:
+            return strip
+        return strip.crop_extend(left, left + width, self.base)
 
     def _notice_strip(self, y: int, width: int) -> Strip:
         state, text = self._state, self._said
@@ -374,7 +393,7 @@ class Grid(ScrollView, Generic[T], can_focus=True, inherit_bindings=False):
             state = State.EMPTY
             text = self._nothing_passes() or self._empty
         cell = notice(state, text) if y == 1 else ""
-        return line(cell, "", width, self.rich_style, self.style_of)
+        return line(cell, "", width, self.base, self.style_of)
 
     def _nothing_passes(self) -> str:
         if not self._rows:
@@ -384,8 +403,8 @@ class Grid(ScrollView, Generic[T], can_focus=True, inherit_bindings=False):
         return f"None of {len(self._rows):,} rows has a fault (! shows them all)."
 
     def _header_strip(self) -> Strip:
-        base = self.get_component_rich_style("grid--header")
-        picked = self.get_component_rich_style("grid--picked")
+        base = self.component("grid--header")
+        picked = self.component("grid--picked")
         pieces = [Segment(" " * GUTTER, base)]
         for position, (column, width) in enumerate(self._layout):
             style = picked if position == self._picked else base
@@ -406,15 +425,16 @@ class Grid(ScrollView, Generic[T], can_focus=True, inherit_bindings=False):
         strip = self._strips.get(cache_key)
         if strip is None:
             base = self._base(row_key, here, index)
-            strip = self._strips[cache_key] = Strip(self._pieces(row, row_key, here, base))
+            # Neighbours of one style become one piece: a style costs some forty bytes on the way to the terminal.
+            strip = self._strips[cache_key] = Strip(self._pieces(row, row_key, here, base)).simplify()
         return strip
 
     def _base(self, row_key: str, here: bool, index: int) -> Style:
         if here:
-            return self.get_component_rich_style("grid--cursor" if self.has_focus else "grid--resting")
+            return self.component("grid--cursor" if self.has_focus else "grid--resting")
         if row_key in self._marks:
-            return self.get_component_rich_style("grid--marked")
-        return self.get_component_rich_style("grid--odd" if index % 2 else "grid--row")
+            return self.component("grid--marked")
+        return self.component("grid--odd" if index % 2 else "grid--row")
 
     def _pieces(self, row: T, row_key: str, here: bool, base: Style) -> list[Segment]:
         cursor = "▌" if here else " "

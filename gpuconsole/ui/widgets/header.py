@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.paint import Cell, Painted, painted, width_of
+from gpuconsole.ui.paint import Cell, Painted, Piece, painted, width_of
 from gpuconsole.ui.widgets.painter import StatusLine
 
 STALE = 5.0
@@ -58,18 +58,19 @@ def right_part(status: Status) -> Painted:
 
 
 def fit_parts(parts: list[Part], width: int, between: str = " · ") -> Painted:
-    """As many parts as fit, the lowest ranks first, in their order."""
-    chosen = list(parts)
-    while len(chosen) > 1 and sum(width_of(text) + len(between) for _, text in chosen) - len(between) > width:
-        worst = max(range(len(chosen)), key=lambda index: (chosen[index][0], index))
-        if chosen[worst][0] == 0:
-            break
-        del chosen[worst]
-    pieces: list[tuple[str, str]] = []
-    for index, (_, text) in enumerate(chosen):
-        if index:
-            pieces.append((between if index > 1 else " ", "dim"))
-        pieces.extend(painted(text))
+    """As many parts as fit, the lowest ranks first, in their order; rank 0 stays whatever happens."""
+    chosen: set[int] = set()
+    used = 0
+    for index in sorted(range(len(parts)), key=lambda index: parts[index][0]):
+        size = width_of(parts[index][1]) + (len(between) if used else 0)
+        if parts[index][0] == 0 or used + size <= width:
+            chosen.add(index)
+            used += size
+    pieces: list[Piece] = []
+    for number, index in enumerate(sorted(chosen)):
+        if number:
+            pieces.append((between if number > 1 else " ", "dim"))
+        pieces.extend(painted(parts[index][1]))
     return tuple(pieces)
 
 
