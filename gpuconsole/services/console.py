@@ -54,6 +54,7 @@ class Console:
         self._guard = Guard(backend, read_only=read_only, audit=self._audited)
         self._subscribers: list[Callable[[Snapshot], None]] = []
         self._subscribing = threading.Lock()
+        self._failing: list[Callable[[Snapshot], None]] = []
         self._loop = Loop(backend, publish=self._published, record=self._recorded)
         self.notices: tuple[str, ...] = tuple(notices)
         """What the start has to say to people, such as what was recovered."""
@@ -195,7 +196,10 @@ class Console:
             try:
                 callback(snapshot)
             except Exception:
-                LOG.exception("A subscriber failed")
+                # Once each: there are 25 Snapshots a second.
+                if callback not in self._failing:
+                    LOG.exception("A subscriber failed")
+                    self._failing.append(callback)
 
     def _recorded(self, lines: Sequence[Happened]) -> None:
         if self._recorder is not None:

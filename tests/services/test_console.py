@@ -39,7 +39,9 @@ def test_after_a_tick_the_status_tells_time_and_speed() -> None:
     assert (status.loading, status.time, status.speed, status.reached) == (False, START + 10 * SECOND, 10, 10)
 
 
-def test_subscribers_get_every_snapshot_until_they_leave_and_one_that_fails_harms_nobody() -> None:
+def test_subscribers_get_every_snapshot_until_they_leave_and_one_that_fails_harms_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     console, seen = Console(RecordedBackend(PAST, speed=10)), list[Snapshot]()
 
     def fails(snapshot: Snapshot) -> None:
@@ -53,6 +55,7 @@ def test_subscribers_get_every_snapshot_until_they_leave_and_one_that_fails_harm
     console.tick(1)
     assert len(seen) == 1
     assert console.status.stalled == ""
+    assert [record.message for record in caplog.records] == ["A subscriber failed"], "said once, not 25 times a second"
 
 
 def test_the_time_can_be_paused_stepped_and_hurried() -> None:
