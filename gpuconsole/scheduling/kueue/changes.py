@@ -6,8 +6,8 @@ cluster compiles it once. Kueue 0.19 pkg/cache/queue/manager.go and the controll
 
 from typing import Any
 
-from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, QueueingStrategy, ResourceFlavor
+from gpuconsole.model.cluster import Namespace, Node
+from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, QueueingStrategy, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.pending import PendingQueue
 from gpuconsole.scheduling.kueue.requests import Request
@@ -25,6 +25,10 @@ def store(state: State, table: str, key: str, thing: Any) -> None:
         return
     _wake_affected(state, old)
     objects = getattr(state.own_objects(), table)
+    if table == "nodes":
+        state.nodes_stale = True
+    else:
+        state.stale = True
     if thing is None:
         objects.pop(key, None)
     else:
@@ -35,6 +39,8 @@ def store(state: State, table: str, key: str, thing: Any) -> None:
 def settle(state: State) -> None:
     """Compile what changed, give new queues their workloads, take them from those that are gone."""
     if not state.stale:
+        if state.nodes_stale:
+            state.relocate()
         return
     before = {name: rules.queue.queueing_strategy for name, rules in state.setup.queues.items()}
     state.compile()
@@ -93,6 +99,10 @@ def _wake_affected(state: State, thing: Any) -> None:
             affected = _below(state, thing.name)
         case ResourceFlavor():
             affected = [q.name for q in queues.values() if any(f == thing.name for f, _ in q.quotas())]
+        case Node() | Topology():
+            flavors = state.objects.flavors
+            placed = {flavor.name for flavor in flavors.values() if flavor.topology}
+            affected = [q.name for q in queues.values() if any(f in placed for f, _ in q.quotas())]
         case AdmissionCheck():
             affected = [q.name for q in queues.values() if any(check.name == thing.name for check in q.checks)]
         case Namespace():

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 
 from msgspec import Struct
 
@@ -20,7 +21,7 @@ from gpuconsole.model.queues import (
     Topology,
 )
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.topology.domains import build_domains
+from gpuconsole.scheduling.kueue.topology.domains import Domains, build_domains
 from gpuconsole.scheduling.kueue.tree import Column, QuotaTree
 
 
@@ -102,14 +103,17 @@ class Setup:
             name: QueueRules(queue, self._active(queue), self._tas_only(queue), self.tree)
             for name, queue in objects.cluster_queues.items()
         }
-        self.topologies = {
-            flavor.name: build_domains(objects.topologies[flavor.topology], flavor, objects.nodes.values())
-            for flavor in objects.flavors.values()
-            if flavor.topology in objects.topologies
-        }
+        self.topologies = _topologies(objects)
         """Flavor → its domains, where it has a topology."""
         self.most_flavors = max((len(g.flavors) for r in self.queues.values() for g in r.groups), default=0)
         """Length of the longest list of flavors that one resource may be given."""
+
+    def with_nodes(self, objects: Objects) -> "Setup":
+        """The same setup for other nodes; all else must be as it was."""
+        twin = copy(self)
+        twin.objects = objects
+        twin.topologies = _topologies(objects)
+        return twin
 
     def cluster_queue_of(self, local_queue: str) -> str:
         """The ClusterQueue behind a LocalQueue that takes workloads, or nothing."""
@@ -141,3 +145,11 @@ class Setup:
     def _tas_only(self, queue: ClusterQueue) -> bool:
         flavors = [self.flavors.get(flavor.name) for group in queue.resource_groups for flavor in group.flavors]
         return bool(flavors) and all(flavor is not None and flavor.topology for flavor in flavors)
+
+
+def _topologies(objects: Objects) -> dict[str, Domains]:
+    return {
+        flavor.name: build_domains(objects.topologies[flavor.topology], flavor, objects.nodes.values())
+        for flavor in objects.flavors.values()
+        if flavor.topology in objects.topologies
+    }

@@ -42,6 +42,7 @@ class State:
         "gates",
         "generations",
         "idle",
+        "nodes_stale",
         "now",
         "objects",
         "progress",
@@ -59,6 +60,8 @@ class State:
         self.setup = Setup(Objects(), config)
         self.stale = False
         """The objects changed since the setup was compiled; `changes.settle` brings it up to date."""
+        self.nodes_stale = False
+        """Only nodes changed."""
         self.accounts = self._empty_accounts()
         self.roster = Roster()
         self.progress: dict[int, Progress] = {}
@@ -82,7 +85,7 @@ class State:
         twin.config, twin.gates = self.config, self.gates
         twin.objects = self.objects
         twin._objects_shared = self._objects_shared = True
-        twin.setup, twin.stale = self.setup, self.stale
+        twin.setup, twin.stale, twin.nodes_stale = self.setup, self.stale, self.nodes_stale
         twin.accounts, twin.roster = self.accounts.copy(), self.roster.fork()
         twin.progress, twin.generations = self.progress.copy(), self.generations.copy()
         twin.due, twin.backoffs, twin.cycles = self.due.copy(), self.backoffs.copy(), self.cycles
@@ -94,17 +97,26 @@ class State:
         """The configuration, to be changed."""
         if self._objects_shared:
             self.objects, self._objects_shared = self.objects.copy(), False
-        self.stale = True
         return self.objects
 
     def compile(self, extra: Iterable[Column] = ()) -> None:
         """Build the setup and the accounts anew; columns keep their numbers."""
         self.setup = Setup(self.objects, self.config, [*self.setup.tree.columns, *extra])
+        self._account_anew()
+        self.stale = self.nodes_stale = False
+
+    def relocate(self) -> None:
+        """Take in that nodes changed; without a topology it does not matter which nodes there are."""
+        if self.setup.topologies:
+            self.setup = self.setup.with_nodes(self.objects)
+            self._account_anew()
+        self.nodes_stale = False
+
+    def _account_anew(self) -> None:
         self.accounts = self._empty_accounts()
         for holdings in self.roster.holdings.values():
             for holding in holdings.values():
                 self.accounts.add(holding)
-        self.stale = False
 
     def _empty_accounts(self) -> Accounts:
         return Accounts(UsageTree(self.setup.tree), Sites(self.setup.topologies))
