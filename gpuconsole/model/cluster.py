@@ -1,5 +1,6 @@
 """What Kubernetes itself knows: nodes, pods, namespaces, priorities, and what a pod asks for."""
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -10,6 +11,7 @@ from gpuconsole.model.resources import EMPTY, Resources, add, gpus, largest
 
 HOSTNAME = "kubernetes.io/hostname"
 NO_LABELS: Mapping[str, str] = {}
+_INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 
 
 class Taint(Struct, frozen=True, omit_defaults=True):
@@ -62,10 +64,10 @@ class Requirement(Struct, frozen=True, omit_defaults=True):
         return False
 
     def _compares(self, value: str | None) -> bool:
-        try:
-            left, right = int(value or ""), int(self.values[0])
-        except (ValueError, IndexError):
+        texts = (value or "", self.values[0] if self.values else "")
+        if not all(_INTEGER.fullmatch(text) for text in texts):
             return False
+        left, right = map(int, texts)
         return left > right if self.operator == "Gt" else left < right
 
 

@@ -34,6 +34,8 @@ class PodSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_count: int | None = None
     template: PodTemplate = PodTemplate()
     topology: TopologyRequest | None = None
+    pod_names: tuple[str, ...] = ()
+    """Names of its first pods where they had names before (a pod group's); the others are numbered."""
 
     @property
     def requests(self) -> dict[str, int]:

@@ -24,6 +24,11 @@ TEXTS = {
     "an escape sequence": (HEAD.replace("name: q", "name: q\x1b[2J"), "control-character", "U+001B"),
     "a key that stands twice": (HEAD + "  cohort: a\n  cohort: b\n", "duplicate-key", "stands twice, first in line 6"),
     "a key that is a mapping": ("{{a: b}: c}\n", "bad-key", "a mapping key must be a text"),
+    "a template": (
+        "kind: Node\nmetadata:\n  name: {{ .Values.name }}\n",
+        "template",
+        "render it first, such as by helm template",
+    ),
     "a tag that would run code": ("a: !!python/object/apply:os.system [ls]\n", "tag", "is not allowed"),
     "a number with five thousand digits": (HEAD + QUOTA % ("9" * 5000), "bad-quantity", "is no quantity"),
     "a quota that is too large to print": (HEAD + QUOTA % "1e999", "huge-quantity", "larger than Kubernetes can hold"),

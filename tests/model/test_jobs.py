@@ -210,6 +210,15 @@ def test_plain_pods_with_a_group_are_one_job_with_a_pod_set_for_each_role() -> N
     assert (found, codes) == ([("PodGroup/team/crew", [(1, 8), (2, 1)])], [])
 
 
+def test_pods_of_a_group_keep_their_names() -> None:
+    loaded = load_text(
+        "\n---\n".join(json.dumps(pod) for pod in (member("a"), member("b", 8), member("c"))), "pods.yaml"
+    )
+    (group,) = (thing for thing in loaded.objects if isinstance(thing, Job))
+    names = {role.count: [pod_name(group, role.name, n) for n in range(role.count)] for role in group.pod_sets}
+    assert names == {1: ["b"], 2: ["a", "c"]}
+
+
 def test_a_group_that_lacks_pods_waits_and_is_left_out() -> None:
     assert groups(member("a"), member("b")) == ([], ["incomplete-pod-group"])
 

@@ -424,6 +424,42 @@ CASES = {
     "a kind that is nearly known": Case(
         CQ, ("kind",), "ClusterQueu", WARNING, "unknown-kind", "kind", "did you mean ClusterQueue?"
     ),
+    "a kind in the wrong case": Case(JOB, ("kind",), "job", WARNING, "unknown-kind", "kind", "did you mean Job?"),
+    "two containers of one name": Case(
+        JOB,
+        (*POD, "containers"),
+        [{"name": "c"}, {"name": "c"}],
+        REFUSED,
+        "duplicate",
+        "spec.template.spec.containers[1].name",
+        "container c stands twice",
+    ),
+    "two pod sets of one name would be the same pods": Case(
+        "Workload work",
+        ("spec", "podSets"),
+        [{"name": "main", "count": 1, "template": {}}] * 2,
+        ERROR,
+        "duplicate",
+        "spec.podSets[1].name",
+        "main is the name of another one too",
+    ),
+    "two tasks of one name would be the same pods": Case(
+        "Job volcano",
+        ("spec", "tasks"),
+        [{"name": "w", "replicas": 2, "template": {"spec": {"containers": [{"name": "c"}]}}}] * 2,
+        ERROR,
+        "duplicate",
+        "spec.tasks[1].name",
+    ),
+    "more GPUs than a machine has": Case(
+        "Node node-0",
+        ("status", "allocatable", GPU),
+        10**9,
+        ERROR,
+        "too-many-devices",
+        "status.allocatable[nvidia.com/gpu]",
+        "write 4096 or less",
+    ),
     "a kind in the wrong group": Case(
         "LocalQueue lq", ("apiVersion",), "v1", WARNING, "unknown-kind", "kind", "LocalQueue of kueue.x-k8s.io"
     ),

@@ -47,6 +47,11 @@ def _containers(spec: Reader, key: str, checked: bool) -> tuple[Container, ...]:
     found = tuple(_container(place, checked) for place in spec.items(key, MOST_CONTAINERS))
     if checked and key == "containers" and not found and not spec.raw(key):
         spec.report.refused(spec.at(key), "a pod needs at least one container", "add a container", "required")
+    names = [container.name for container in found] if checked else []
+    for position, name in enumerate(names):
+        if name and name in names[:position]:
+            problem = f"container {name} stands twice"
+            spec.report.refused(spec.at(key, position, "name"), problem, "rename one of them", "duplicate")
     return found
 
 

@@ -3,6 +3,7 @@
 The tree is built from libyaml's events, so a document that is too large or too deep stops where it exceeds a limit.
 """
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -20,6 +21,7 @@ MOST_ALIASED = 100_000
 MERGE = "<<"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STRING = "tag:yaml.org,2002:str"
+_TEMPLATE = re.compile(r"\{\{-?\s*[.$\"\w][^{}]*\}\}")
 _PLAIN_TAGS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null"))
 _CONTAINER_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!")
 
@@ -243,7 +245,14 @@ def _merge(frame: _Frame, value: Any, place: Place) -> None:
 
 def read_yaml(text: str, first_line: int = 1) -> Tree:
     """Read one YAML document (JSON too). Raises FormError with line and reason."""
-    return _Builder(first_line).build(text)
+    try:
+        return _Builder(first_line).build(text)
+    except FormError as error:
+        line = next(islice(text.split("\n"), error.trouble.line - first_line, None), "")
+        if not _TEMPLATE.search(line):
+            raise
+        problem, remedy = "this is a template, not a manifest yet", "render it first, such as by helm template"
+        raise FormError(Trouble(error.trouble.line, problem, remedy, "template")) from None
 
 
 def sections(text: str) -> Iterator[tuple[str, int]]:

@@ -1,5 +1,6 @@
 """What all kinds of jobs share: queue, priority, time limits, how long they run, and their pods' rules."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from gpuconsole.model.clock import SECOND, Span, Time
@@ -36,6 +37,16 @@ def job(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], **ow
         max_execution_time=_max_execution(labels),
         **facts,
     )
+
+
+def check_names(place: Reader, key: str, field: str, names: Sequence[str]) -> None:
+    """Report groups of pods under `key` that are named alike (in `field`): their pods would be the same."""
+    seen: set[str] = set()
+    for position, name in enumerate(names):
+        if name and name in seen:
+            problem, path = f"{name} is the name of another one too", place.at(key, position, field)
+            place.report.error(path, problem, "rename one of them", "duplicate")
+        seen.add(name)
 
 
 def positive_span(notes: Reader, key: str) -> Span | None:

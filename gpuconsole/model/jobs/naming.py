@@ -37,11 +37,14 @@ def workload_name(kind: str, name: str, uid: str) -> str:
 def pod_name(job: Job, pod_set: str, index: int) -> str:
     """Name a job's pod: `NAME-INDEX`, or `NAME-PODSET-INDEX` where there are several pod sets.
 
-    The same pod of a job always has the same name (Kubernetes adds a random suffix). A job that stands for one plain
-    pod gives it its own name.
+    The same pod of a job always has the same name (Kubernetes adds a random suffix). Plain pods that a job stands for
+    keep their own.
     """
     if job.kind == POD:
         return job.name
+    names = next((pods.pod_names for pods in job.pod_sets if pods.name == pod_set), ())
+    if index < len(names):
+        return names[index]
     middle = "" if pod_set == MAIN else f"-{pod_set}"
     suffix = f"{middle}-{index}"
     return f"{job.name[: MAX_NAME - len(suffix)]}{suffix}"

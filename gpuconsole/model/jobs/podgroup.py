@@ -63,19 +63,23 @@ def total_of(reader: Reader) -> int | None:
 def pod_group(name: str, pods: Sequence[Job], total: int) -> Job:
     """Put the pods of a group together: one pod set a role, sorted by the role's hash (Kueue 0.19 pod integration).
 
-    With fast admission the first pod stands for all `total` of them. Pods beyond `total` are left out.
+    With fast admission the first pod's shape stands for all `total` of them. Pods beyond `total` are left out.
     """
     first = pods[0]
     if first.annotations.get(FAST) == "true":
-        pods = (first,) * total
+        shape = replace(first.pod_sets[0], count=total, pod_names=tuple(pod.name for pod in pods[:total]))
+        return replace(first, kind=POD_GROUP, name=name, pod_sets=(replace(shape, name=_role(first)),))
     roles: dict[str, PodSet] = {}
     for pod in pods[:total]:
-        own = pod.pod_sets[0]
-        role = pod.annotations.get(ROLE) or role_hash(own.template)
-        seen = roles.get(role)
-        roles[role] = replace(own, name=role, count=1) if seen is None else replace(seen, count=seen.count + 1)
+        role = _role(pod)
+        seen = roles.get(role, replace(pod.pod_sets[0], name=role, count=0))
+        roles[role] = replace(seen, count=seen.count + 1, pod_names=(*seen.pod_names, pod.name))
     pod_sets = tuple(roles[role] for role in sorted(roles))[:MOST_POD_SETS]
     return replace(first, kind=POD_GROUP, name=name, pod_sets=pod_sets)
+
+
+def _role(pod: Job) -> str:
+    return pod.annotations.get(ROLE) or role_hash(pod.pod_sets[0].template)
 
 
 def role_hash(template: PodTemplate) -> str:

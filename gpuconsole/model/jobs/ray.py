@@ -6,7 +6,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Container, PodTemplate
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.jobs.common import MOST_PODS, job, phase, pod_set, pods
+from gpuconsole.model.jobs.common import MOST_PODS, check_names, job, phase, pod_set, pods
 from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.workloads import Job, PodSet
@@ -69,7 +69,9 @@ def _head(cluster: Reader, mode: str) -> PodSet:
 
 
 def _workers(cluster: Reader) -> tuple[PodSet, ...]:
-    return tuple(_worker(place) for place in cluster.items("workerGroupSpecs", 1000))
+    workers = tuple(_worker(place) for place in cluster.items("workerGroupSpecs", 1000))
+    check_names(cluster, "workerGroupSpecs", "groupName", [pods.name for pods in workers])
+    return workers
 
 
 def _worker(place: Reader) -> PodSet:

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.reader import Reader, kind_of, shown
-from gpuconsole.model.jobs.common import job, pod_set, pods
+from gpuconsole.model.jobs.common import check_names, job, pod_set, pods
 from gpuconsole.model.jobs.kubeflow import with_priority_class
 from gpuconsole.model.jobs.labels import VOLCANO_QUEUE
 from gpuconsole.model.workloads import Job, JobPhase, PodSet
@@ -65,16 +65,13 @@ def volcano_job(reader: Reader, now: Time) -> Job:
 
 
 def _tasks(spec: Reader) -> tuple[PodSet, ...]:
-    names: set[str] = set()
     tasks = []
     scheduler = spec.text("schedulerName") or "volcano"
     for position, place in enumerate(spec.items("tasks", 1000)):
         place.only(*_TASK_FIELDS)
         name = place.text("name") or f"default{position}"
-        if name in names:
-            place.report.refused(place.at("name"), f"duplicated task name {name}", "rename one", "duplicate")
-        names.add(name)
         tasks.append(_task(place, name, scheduler))
+    check_names(spec, "tasks", "name", [task.name for task in tasks])
     if not tasks:
         spec.report.refused(spec.at("tasks"), "No task specified in job spec", "add a task", "required")
     return tuple(tasks)

@@ -1,8 +1,9 @@
 """YAML and JSON documents to structs, with findings that name file, line and field."""
 
 from gpuconsole.model.documents.findings import Finding, Severity
+from gpuconsole.model.manifests.decoding import Unread, decode_objects
 from gpuconsole.model.manifests.kinds import decode_object
 from gpuconsole.model.manifests.loaded import Loaded
 from gpuconsole.model.manifests.loading import load, load_text
 
-__all__ = ["Finding", "Loaded", "Severity", "decode_object", "load", "load_text"]
+__all__ = ["Finding", "Loaded", "Severity", "Unread", "decode_object", "decode_objects", "load", "load_text"]

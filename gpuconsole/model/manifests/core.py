@@ -9,8 +9,11 @@ from gpuconsole.model.documents.metadata import metadata
 from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import taints
+from gpuconsole.model.resources import Resources, is_gpu, is_mig
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
+MOST_DEVICES = 4_096
+"""GPUs of one node: time-slicing multiplies them, but not without end."""
 # Kueue's own pod groups are admitted together, but no scheduler places them together.
 _GANG_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _GANG_ANNOTATION = "scheduling.k8s.io/group-name"
@@ -25,7 +28,7 @@ def node(reader: Reader, now: Time) -> Node:
     """A Node; without conditions it is taken as ready, without capacity its allocatable is its capacity."""
     meta = metadata(reader, now, namespaced=False)
     spec, status = reader.mapping("spec"), reader.mapping("status")
-    capacity, allocatable = resources(status, "capacity"), resources(status, "allocatable")
+    capacity, allocatable = _offer(status, "capacity"), _offer(status, "allocatable")
     if not capacity and not allocatable:
         reader.report.warning(
             reader.at("status", "allocatable"),
@@ -45,6 +48,18 @@ def node(reader: Reader, now: Time) -> Node:
         unschedulable=spec.flag("unschedulable"),
         ready=_ready(status),
     )
+
+
+def _offer(status: Reader, key: str) -> Resources:
+    """What a node offers. Every GPU is kept by its index, so their number has to be one that a machine can have."""
+    offered = dict(resources(status, key))
+    for name, amount in offered.items():
+        if (is_gpu(name) or is_mig(name)) and amount > MOST_DEVICES:
+            problem = f"{amount} of {name} are more than a machine has; it is taken as {MOST_DEVICES}"
+            remedy = f"write {MOST_DEVICES} or less"
+            status.report.error(status.at(key, name), problem, remedy, "too-many-devices")
+            offered[name] = MOST_DEVICES
+    return offered
 
 
 def _ready(status: Reader) -> bool:

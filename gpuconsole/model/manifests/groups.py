@@ -33,12 +33,13 @@ def _fold(members: Members) -> Entry | None:
     first = members[0][1]
     name, total = group_of(pods[0]), total_of(first.place) or len(pods)
     report, path = first.place.report, first.place.at("metadata", "labels", GROUP)
-    if len(pods) < total and pods[0].annotations.get(FAST) != "true":
+    missing = total - len(pods)
+    if missing > 0 and pods[0].annotations.get(FAST) != "true":
         report.warning(
             path,
             f"'{name}' group has fewer runnable pods than expected: {len(pods)} of {total}; Kueue waits for the rest, "
             "and the group is left out",
-            f"add {total - len(pods)} pods, or correct the total count",
+            f"add {missing} {'pod' if missing == 1 else 'pods'}, or correct the total count",
             "incomplete-pod-group",
         )
         return None

@@ -6,7 +6,7 @@ from typing import Any
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.jobs import batch, kubeflow, ray
+from gpuconsole.model.jobs import batch, kubeflow, podgroup, ray
 from gpuconsole.model.jobs import volcano as volcano_jobs
 from gpuconsole.model.manifests import core, karpenter, kueue, volcano, workload
 from gpuconsole.model.objects import Object
@@ -63,11 +63,19 @@ def kind_of_document(document: Mapping[str, Any]) -> tuple[str, str, str]:
     return group, number, kind if isinstance(kind, str) else ""
 
 
+def decoder_of(place: Reader) -> Decoder | None:
+    """What reads a manifest: its kind's decoder; a plain pod that Kueue would manage is read as a job."""
+    group, _, kind = kind_of_document(place.value)
+    if kind == "Pod" and podgroup.is_managed(place):
+        return podgroup.pod_job
+    return DECODERS.get((group, kind))
+
+
 def decode_object(document: Mapping[str, Any], *, now: Time = 0) -> Object | None:
     """Turn one API object (a JSON dict) into its struct, leniently: what cannot be read takes its default.
 
     None if the kind is not known or the object has no name. Nothing is reported: this is for objects that an API
-    server has accepted, and for scenarios.
+    server has accepted. A pod is always a Pod.
     """
     group, _, kind = kind_of_document(document)
     decoder = DECODERS.get((group, kind))

@@ -1,6 +1,6 @@
 """What loading gives: objects, findings, and counts of what was left out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -23,6 +23,8 @@ class Loaded(Struct, frozen=True, kw_only=True):
     """Kinds that are known, but that the simulator does not play yet."""
     scenario: tuple[dict[str, Any], ...] = ()
     """Scenario documents as they stand."""
+    origins: tuple[str, ...] = ()
+    """The source of each scenario, as it was named: its `files` are looked for beside it."""
 
     @property
     def has_errors(self) -> bool:
@@ -39,3 +41,21 @@ class Entry(Struct, frozen=True, kw_only=True):
     @property
     def table(self) -> str:
         return TABLES[type(self.thing)]
+
+
+def last_of_each(entries: Sequence[Entry]) -> list[Entry]:
+    """Of an object that is given twice the last one counts, as with kubectl apply."""
+    last: dict[tuple[str, str], Entry] = {}
+    for entry in entries:
+        key = entry.table, entry.thing.key
+        if key in last:
+            first = last[key].place
+            where = f"{first.report.file} line {first.report.line_of(first.path)}"
+            entry.place.report.warning(
+                entry.place.at("metadata", "name"),
+                f"it is given twice, first in {where}: the last one counts",
+                "remove one of them, or rename it",
+                "given-twice",
+            )
+        last[key] = entry
+    return list(last.values())

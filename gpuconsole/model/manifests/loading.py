@@ -8,23 +8,21 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import LabelSelector
-from gpuconsole.model.documents.findings import Finding, Report, Severity
+from gpuconsole.model.documents.findings import Report, Severity
 from gpuconsole.model.documents.jsonsafe import looks_like_json, read_json
 from gpuconsole.model.documents.prose import blocks, looks_like_prose
 from gpuconsole.model.documents.reader import Reader, kind_of
 from gpuconsole.model.documents.sources import Source, from_text, read_sources
 from gpuconsole.model.documents.yamlsafe import FormError, Tree, Trouble, read_yaml, sections
-from gpuconsole.model.jobs import podgroup
+from gpuconsole.model.manifests.admit_all import admitting_all, noted
 from gpuconsole.model.manifests.checks import check
 from gpuconsole.model.manifests.groups import fold_groups
-from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS, kind_of_document
-from gpuconsole.model.manifests.kueue import NO_SELECTOR
-from gpuconsole.model.manifests.loaded import Entry, Loaded
+from gpuconsole.model.manifests.includes import included, is_same_file
+from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS, decoder_of, kind_of_document
+from gpuconsole.model.manifests.loaded import Entry, Loaded, last_of_each
 from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated, likely_meant
 from gpuconsole.model.manifests.unfold import is_scenario, label, objects_in, scenario_objects
-from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.objects import TABLES
 from gpuconsole.model.text import clean
 
 
@@ -44,6 +42,7 @@ def load(
     loading = _Loading(strict, now)
     for source in read_sources(sources, stdin):
         loading.read(source)
+    loading.include()
     return loading.finish(admit_all_namespaces)
 
 
@@ -67,6 +66,8 @@ class _Loading:
         self._unknown: Counter[str] = Counter()
         self._unsimulated: Counter[str] = Counter()
         self._scenarios: list[dict[str, Any]] = []
+        self._origins: list[str] = []
+        self._including = False
 
     def _report(self, source: str, document: int, tree: Tree) -> Report:
         report = Report(clean(source, 1000), document, strict=self._strict, line_of=tree.place.find)
@@ -131,31 +132,54 @@ class _Loading:
             problem = f"{kind_of(value)} stands where an object belongs"
             report.error((), problem, "an object begins with apiVersion: and kind:", "not-an-object")
         elif is_scenario(value):
-            self._scenarios.append(value)
-            for place in scenario_objects(root):
-                self._object(place, keep=False)
+            self._scenario(source, root)
         elif "kind" in value and "apiVersion" in value:
             for place in objects_in(root):
                 self._object(place)
         else:
             _say_fragment(report, value, prose)
 
+    def _scenario(self, source: str, root: Reader) -> None:
+        """Keep a scenario as it stands, and check its objects; it brings them itself when it runs."""
+        if self._including:
+            problem = "a scenario among the files of a scenario is left out"
+            root.report.warning((), problem, "name it on the command line, or move its objects", "nested-scenario")
+            return
+        self._scenarios.append(root.value)
+        self._origins.append(source)
+        for place in scenario_objects(root):
+            self._object(place, keep=False)
+
+    def include(self) -> None:
+        """Take in the files that scenarios name: each scenario brings their objects itself when it runs."""
+        self._including = True
+        for scenario, origin in zip(self._scenarios, self._origins, strict=True):
+            for source in included(scenario, origin):
+                if not self._leave_to_scenario(source.name):
+                    self.read(source)
+
+    def _leave_to_scenario(self, file: str) -> bool:
+        """True if a file was read for its own sake already; its objects would come twice."""
+        read = {name for name in {report.file for report in self._reports} if is_same_file(name, file)}
+        self._entries = [
+            replace(entry, keep=False) if entry.place.report.file in read else entry for entry in self._entries
+        ]
+        return bool(read)
+
     def _object(self, place: Reader, *, keep: bool = True) -> None:
         group, version, kind = kind_of_document(place.value)
         report = place.report.about(label(place.value, kind))
         self._reports.append(report)
         place = place.reporting(report, place.value)
-        decoder = DECODERS.get((group, kind))
+        decoder = decoder_of(place)
         if decoder is None:
             self._not_read(place, group, kind)
             return
         if version not in VERSIONS[group]:
             _say_version(place, group, version, kind)
-        if kind == "Pod" and podgroup.is_managed(place):
-            decoder = podgroup.pod_job
         thing = decoder(place, self._now)
         if thing.name:
-            self._entries.append(Entry(thing=thing, place=place, keep=keep))
+            self._entries.append(Entry(thing=thing, place=place, keep=keep and not self._including))
 
     def _not_read(self, place: Reader, group: str, kind: str) -> None:
         """Count a document that is not read, and say why."""
@@ -178,13 +202,13 @@ class _Loading:
 
     def finish(self, admit_all: bool) -> Loaded:
         """Fold pod groups, drop what is given twice, and check what the objects say about each other."""
-        entries = _last_of_each(fold_groups(self._entries))
+        entries = last_of_each(fold_groups(self._entries))
         check(entries)
         findings = [finding for report in self._reports for finding in report.findings]
         objects = [entry.thing for entry in entries if entry.keep]
         if admit_all:
-            objects = [_admit_all(thing) for thing in objects]
-            findings = [_admitting(finding) for finding in findings]
+            objects = [admitting_all(thing) for thing in objects]
+            findings = [noted(finding) for finding in findings]
         order = {kind: position for position, kind in enumerate(TABLES)}
         files = {name: n for n, name in enumerate(dict.fromkeys(report.file for report in self._reports))}
         return Loaded(
@@ -193,6 +217,7 @@ class _Loading:
             unknown=dict(sorted(self._unknown.items())),
             known_unsimulated=dict(sorted(self._unsimulated.items())),
             scenario=tuple(self._scenarios),
+            origins=tuple(self._origins),
         )
 
 
@@ -216,35 +241,3 @@ def _say_version(place: Reader, group: str, version: str, kind: str) -> None:
         f"write apiVersion: {group}{'/' if group else ''}{newest}",
         "old-version",
     )
-
-
-def _last_of_each(entries: list[Entry]) -> list[Entry]:
-    """Of an object that is given twice the last one counts, as with kubectl apply."""
-    last: dict[tuple[str, str], Entry] = {}
-    for entry in entries:
-        key = entry.table, entry.thing.key
-        if key in last:
-            first = last[key].place
-            where = f"{first.report.file} line {first.report.line_of(first.path)}"
-            entry.place.report.warning(
-                entry.place.at("metadata", "name"),
-                f"it is given twice, first in {where}: the last one counts",
-                "remove one of them, or rename it",
-                "given-twice",
-            )
-        last[key] = entry
-    return list(last.values())
-
-
-def _admit_all(thing: Object) -> Object:
-    if isinstance(thing, ClusterQueue) and thing.namespace_selector is None:
-        return replace(thing, namespace_selector=LabelSelector())
-    return thing
-
-
-def _admitting(finding: Finding) -> Finding:
-    """With --admit-all-namespaces a missing selector is no trouble, but worth knowing."""
-    if finding.code != NO_SELECTOR:
-        return finding
-    problem = "it has no namespaceSelector; --admit-all-namespaces lets it admit from every namespace"
-    return replace(finding, severity=Severity.NOTE, problem=problem)

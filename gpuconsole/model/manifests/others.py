@@ -58,5 +58,8 @@ def likely_meant(group: str, kind: str, read: Mapping[tuple[str, str], object]) 
     for known_group, known in read:
         if known == kind:
             return f"{known} of {known_group or 'v1'}"
-    near = get_close_matches(kind[:60], [known for known_group, known in read if known_group == group], 1, 0.7)
-    return near[0] if near else ""
+    fellows = [known for known_group, known in read if known_group == group]
+    fellows += [*_UNSIMULATED.get(group, ()), *_NO_EFFECT.get(group, ())]
+    lower = {known.lower(): known for known in fellows}
+    near = get_close_matches(kind[:60].lower(), lower, 1, 0.7)
+    return lower[near[0]] if near else ""

@@ -8,11 +8,11 @@ from gpuconsole.model.text import clean
 
 MOST_NESTED = 4
 MOST_ITEMS = 1_000_000
-_SCENARIO = ("steps", "objects", "arrivals")
+_SCENARIO = ("steps", "objects", "arrivals", "files")
 
 
 def is_scenario(document: dict[str, Any]) -> bool:
-    """True for a scenario file: no object of a cluster, but objects, steps or arrivals of them."""
+    """True for a scenario file: no object of a cluster, but objects, files, steps or arrivals of them."""
     return "kind" not in document and "apiVersion" not in document and any(key in document for key in _SCENARIO)
 
 
@@ -46,4 +46,4 @@ def label(document: dict[str, Any], kind: str) -> str:
     """`Kind/namespace/name` of a document, as far as it says."""
     metadata = document.get("metadata")
     names = [metadata.get(key) for key in ("namespace", "name")] if isinstance(metadata, dict) else []
-    return clean("/".join([kind, *(name for name in names if isinstance(name, str))]), 600)
+    return clean("/".join(filter(None, [kind, *(name for name in names if isinstance(name, str))])), 600)

@@ -7,6 +7,7 @@ from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata
 from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import INT32, Reader
+from gpuconsole.model.jobs.common import check_names
 from gpuconsole.model.manifests.core import owner
 from gpuconsole.model.workloads import (
     Admission,
@@ -31,6 +32,7 @@ def workload(reader: Reader, now: Time) -> Workload:
     spec, status = reader.mapping("spec"), reader.mapping("status")
     reference = spec.mapping("priorityClassRef")
     pod_sets = tuple(pod_set(place) for place in spec.items("podSets", MOST_POD_SETS))
+    check_names(spec, "podSets", "name", [pods.name for pods in pod_sets])
     if not pod_sets:
         spec.report.refused(spec.at("podSets"), "podSets is empty", "a Workload needs 1 to 18 pod sets", "required")
     seconds = spec.optional("maximumExecutionTimeSeconds", low=1)

@@ -1,0 +1,59 @@
+"""Objects from documents that were checked elsewhere: no findings, only what could not be read at all."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.documents.findings import Silence
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.jobs.naming import POD, POD_GROUP
+from gpuconsole.model.jobs.podgroup import group_of
+from gpuconsole.model.manifests.groups import fold_groups
+from gpuconsole.model.manifests.kinds import decoder_of, kind_of_document
+from gpuconsole.model.manifests.loaded import Entry
+from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated
+from gpuconsole.model.manifests.unfold import objects_in
+from gpuconsole.model.objects import Object
+from gpuconsole.model.text import clean
+from gpuconsole.model.workloads import Job
+
+
+class Unread(Struct, frozen=True):
+    """A document that gave no object, by its position among its fellows: an unknown kind, or one without a name."""
+
+    position: int
+    kind: str
+
+
+def decode_objects(
+    documents: Sequence[Mapping[str, Any]], *, now: Time = 0
+) -> tuple[tuple[Object, ...], tuple[Unread, ...]]:
+    """Read documents as files are read: lists unfolded, plain pods with a queue as jobs, pod groups put together.
+
+    Kinds that have no effect or are not simulated yet are left out, as they are from files.
+    """
+    entries: list[tuple[int, Entry]] = []
+    unread: list[Unread] = []
+    for position, document in enumerate(documents):
+        for place in objects_in(Reader(document, Silence())):
+            group, _, kind = kind_of_document(place.value)
+            decoder = decoder_of(place)
+            thing = None if decoder is None else decoder(place, now)
+            if thing is not None and thing.name:
+                entries.append((position, Entry(thing=thing, place=place)))
+            elif thing is not None or not (has_no_effect(group, kind) or is_unsimulated(group, kind)):
+                unread.append(Unread(position, clean(kind, 60) or "nothing"))
+    things = tuple(entry.thing for entry in fold_groups([entry for _, entry in entries]))
+    return things, (*unread, *_lost(entries, things))
+
+
+def _lost(entries: Sequence[tuple[int, Entry]], things: Sequence[Object]) -> Iterator[Unread]:
+    """Pods of groups that are not complete, which Kueue holds back until they are."""
+    groups = {thing.key for thing in things if isinstance(thing, Job) and thing.kind == POD_GROUP}
+    for position, entry in entries:
+        pod = entry.thing
+        group = group_of(pod) if isinstance(pod, Job) and pod.kind == POD else ""
+        if isinstance(pod, Job) and group and f"{POD_GROUP}/{pod.namespace}/{group}" not in groups:
+            yield Unread(position, f"a pod of the incomplete group {group}")
