@@ -2,7 +2,7 @@
 
 An expectation is checked right after its step, or has to come true within its `within`; the keys of one item have to
 hold at the same moment. What cannot be checked (an unknown key or name, nothing expected at all) is a problem, and no
-pass.
+pass; so is a step whose commands were refused.
 """
 
 from contextlib import suppress
@@ -15,7 +15,8 @@ from gpuconsole.insight.expectations import Expectation, ExpectError, Finding, r
 from gpuconsole.insight.look import Look
 from gpuconsole.insight.names import Names
 from gpuconsole.model.clock import Span, Time, format_span
-from gpuconsole.model.events import Happened
+from gpuconsole.model.commands import Finish
+from gpuconsole.model.events import Happened, What
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import Scenario, build
 from gpuconsole.sim.scenario_steps import Step
@@ -96,8 +97,11 @@ class _Run:
 
     def step(self, number: int) -> None:
         step = self.scenario.steps[number]
+        before = len(self.twin.lines)
         self.twin.carry(step)
         self.twin.advance(step.at)
+        for refusal in self.twin.refusals(before):
+            self._add(number, step.at, "command", Verdict.PROBLEM, Finding(False, "", refusal))
         seen = self.checked
         for item in step.expect:
             try:
@@ -161,6 +165,15 @@ class _Twin:
     def carry(self, step: Step) -> None:
         for command in step.commands:
             self.simulation.schedule(step.at, command)
+
+    def refusals(self, since: int) -> list[str]:
+        """Why commands were not carried out. What has finished already may be finished again."""
+        return [
+            line.message
+            for line in self.lines[since:]
+            if line.what is What.COMMAND_REFUSED
+            and not (line.reason == Finish.__name__ and self.names.knows(line.workload))
+        ]
 
     def advance(self, until: Time) -> None:
         self.simulation.advance(until)

@@ -45,10 +45,15 @@ class Names:
                     self._subjects.setdefault(pod.key, pod.key)
                 case Applied(_, Node() as node):
                     self._nodes.add(node.name)
-                case Applied(_, ClusterQueue() | Cohort() | LocalQueue() as queue):
+                case Applied(_, ClusterQueue(cohort=cohort) as queue):
+                    # A cohort may exist only by being named.
+                    self._queues.update({queue.name, cohort} - {""})
+                case Applied(_, Cohort() | LocalQueue() as queue):
                     self._queues.add(queue.key)
-                    if isinstance(queue, ClusterQueue) and queue.cohort:
-                        self._queues.add(queue.cohort)
+
+    def knows(self, name: str) -> bool:
+        """True if a workload, job or pod of this name has existed."""
+        return name in self._subjects
 
     def subject(self, name: object) -> str:
         """The key of a workload, job or lone pod by the name that people use. Raises UnknownName."""

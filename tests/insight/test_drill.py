@@ -379,6 +379,24 @@ def test_one_failure_fails_the_drill_and_the_rest_is_still_checked() -> None:
     ]
 
 
+def test_a_step_that_could_not_be_carried_out_is_no_pass() -> None:
+    steps: list[dict[str, Any]] = [
+        {"finish": ["default/nobody"], "commands": [{"type": "drain", "node": "m"}], "expect": [{"noEvictions": True}]},
+        {"expect": [{"noEvictions": True}]},
+    ]
+    assert [(result.step, result.key, result.ok) for result in run_drill(scenario(*steps)).results] == [
+        (1, "command", False),
+        (1, "command", False),
+        (1, "noEvictions", True),
+        (2, "noEvictions", True),
+    ]
+
+
+def test_what_is_finished_may_be_finished_again() -> None:
+    again = {"finish": ["default/p"], "expect": [{"noEvictions": True}]}
+    assert complaints(run_drill(scenario({"create": [pod("p")]}, again, again))) == []
+
+
 def test_what_happened_counts_from_the_check_before() -> None:
     steps: list[dict[str, Any]] = [
         {"create": [pod("low", 4)]},
