@@ -8,7 +8,7 @@ from msgspec import Struct
 from gpuconsole.model import commands
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command, Delete, Finish, Submit
-from gpuconsole.model.manifests import decode_object
+from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.text import clean
 from gpuconsole.sim.closed import convert
@@ -54,16 +54,10 @@ def read_steps(forms: Sequence[StepForm], start: Time, problems: list[str]) -> t
     return tuple(steps)
 
 
-def decode_all(documents: Sequence[Document], path: str, now: Time, problems: list[str]) -> list[Object]:
-    """API objects as structs."""
-    found = []
-    for number, document in enumerate(documents):
-        thing = decode_object(document, now=now)
-        if thing is None:
-            kind = clean(str(document.get("kind", "nothing")), 60)
-            problems.append(f"{path}[{number}]: {kind} is no object that can be simulated, or it has no name")
-        else:
-            found.append(thing)
+def decode_all(documents: Sequence[Document], path: str, now: Time, problems: list[str]) -> tuple[Object, ...]:
+    """API objects as structs, read as from files."""
+    found, unread = decode_objects(documents, now=now)
+    problems.extend(f"{path}[{document.position}]: {document.problem}" for document in unread)
     return found
 
 
@@ -75,7 +69,7 @@ def _commands(form: StepForm, path: str, at: Time, problems: list[str]) -> Itera
         yield from _command(document, f"{path}.commands[{number}]", problems)
     created = decode_all(form.create, f"{path}.create", at, problems)
     if created:
-        yield Submit(tuple(created))
+        yield Submit(created)
 
 
 def _command(document: Document, path: str, problems: list[str]) -> Iterator[Command]:

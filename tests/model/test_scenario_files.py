@@ -97,8 +97,8 @@ def test_documents_that_give_no_object_are_named() -> None:
     things, unread = decode_objects([nameless, widget, {}, half])
     assert things == ()
     assert unread == (
-        Unread(0, "Node"),
-        Unread(1, "Widget"),
-        Unread(2, "nothing"),
-        Unread(3, "a pod of the incomplete group crew"),
+        Unread(0, "the Node has no name"),
+        Unread(1, "Widget is no object that can be simulated"),
+        Unread(2, "nothing is no object that can be simulated"),
+        Unread(3, "the pod group crew lacks pods"),
     )

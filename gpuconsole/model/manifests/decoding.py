@@ -21,10 +21,10 @@ from gpuconsole.model.workloads import Job
 
 
 class Unread(Struct, frozen=True):
-    """A document that gave no object, by its position among its fellows: an unknown kind, or one without a name."""
+    """A document that gave no object, by its position among its fellows."""
 
     position: int
-    kind: str
+    problem: str
 
 
 def decode_objects(
@@ -43,8 +43,10 @@ def decode_objects(
             thing = None if decoder is None else decoder(place, now)
             if thing is not None and thing.name:
                 entries.append((position, Entry(thing=thing, place=place)))
-            elif thing is not None or not (has_no_effect(group, kind) or is_unsimulated(group, kind)):
-                unread.append(Unread(position, clean(kind, 60) or "nothing"))
+            elif thing is not None:
+                unread.append(Unread(position, f"the {clean(kind, 60)} has no name"))
+            elif not (has_no_effect(group, kind) or is_unsimulated(group, kind)):
+                unread.append(Unread(position, f"{clean(kind, 60) or 'nothing'} is no object that can be simulated"))
     things = tuple(entry.thing for entry in fold_groups([entry for _, entry in entries]))
     return things, (*unread, *_lost(entries, things))
 
@@ -56,4 +58,4 @@ def _lost(entries: Sequence[tuple[int, Entry]], things: Sequence[Object]) -> Ite
         pod = entry.thing
         group = group_of(pod) if isinstance(pod, Job) and pod.kind == POD else ""
         if isinstance(pod, Job) and group and f"{POD_GROUP}/{pod.namespace}/{group}" not in groups:
-            yield Unread(position, f"a pod of the incomplete group {group}")
+            yield Unread(position, f"the pod group {group} lacks pods")
