@@ -31,15 +31,17 @@ class Table:
     def put(self, key: str, row: object) -> None:
         self._view = None
         position = self._index.get(key)
-        if position is None:
-            # Views tolerate keys that are newer than they are, so appending needs no copy of the index.
-            self._index_own()[key] = len(self._rows)
-            self._rows.append(row)
-            self._size += 1
+        if position is not None and self._rows[position] is not None:
+            self._rows[position] = row
             return
-        if self._rows[position] is None:
-            self._size += 1
-        self._rows[position] = row
+        if position is not None:
+            # What comes back is the newest again; earlier views still find it where it was.
+            self._index = dict(self._index)
+            self._index_shared = False
+        # Views tolerate keys that are newer than they are, so appending needs no copy of the index.
+        self._index_own()[key] = len(self._rows)
+        self._rows.append(row)
+        self._size += 1
 
     def drop(self, key: str) -> None:
         position = self._index.get(key)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.model import snapshot as snapshots
-from gpuconsole.model.cluster import Node
+from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState, Table
@@ -99,3 +99,16 @@ def test_a_table_that_shrinks_gives_its_gaps_back() -> None:
 def test_time_only_moves_forward() -> None:
     state = fed(ClusterState(), [Applied(9, Node(name="a")), Applied(3, Node(name="b"))])
     assert state.freeze().time == 9
+
+
+def test_an_object_that_comes_back_is_the_newest_and_earlier_snapshots_keep_their_place() -> None:
+    state = ClusterState()
+    for name in ("a", "b"):
+        state.apply(Applied(0, Namespace(name=name)))
+    before = state.freeze()
+    state.apply(Deleted(1, "namespaces", "a"))
+    between = state.freeze()
+    state.apply(Applied(2, Namespace(name="a")))
+    assert list(state.freeze().namespaces) == ["b", "a"]
+    assert (list(before.namespaces), before.namespaces["a"].name) == (["a", "b"], "a")
+    assert (list(between.namespaces), "a" in between.namespaces) == (["b"], False)
