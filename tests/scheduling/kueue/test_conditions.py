@@ -1,0 +1,101 @@
+"""What a Workload's conditions say in each stage of its life."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import SECOND
+from gpuconsole.model.decisions import Rule
+from gpuconsole.model.workloads import Admission, CheckState, Condition, Workload
+from gpuconsole.scheduling.kueue import conditions
+from tests.scheduling.kueue.cluster import workload
+
+GRANTED = Admission(cluster_queue="q")
+NOW = 100 * SECOND
+
+
+def said(workload: Workload) -> dict[str, tuple[bool, str, str, int]]:
+    return {c.type: (c.status, c.reason, c.message, c.since // SECOND) for c in workload.conditions}
+
+
+def running() -> Workload:
+    return conditions.admit(conditions.reserve(workload("w", "q"), GRANTED, NOW), NOW)
+
+
+def test_a_refusal_says_why_and_a_repeated_one_changes_nothing() -> None:
+    told = conditions.refuse(workload("w", "q"), "Pending", "no room", NOW)
+    assert said(told) == {"QuotaReserved": (False, "Pending", "no room", 100)}
+    assert conditions.refuse(told, "Pending", "no room", NOW + SECOND) is told
+
+
+def test_another_message_moves_no_transition_time() -> None:
+    told = conditions.refuse(workload("w", "q"), "Pending", "no room", NOW)
+    again = conditions.refuse(told, "Pending", "still none", NOW + SECOND)
+    assert said(again) == {"QuotaReserved": (False, "Pending", "still none", 100)}
+
+
+def test_reservation_and_admission() -> None:
+    assert said(running()) == {
+        "QuotaReserved": (True, "QuotaReserved", "Quota reserved in ClusterQueue q", 100),
+        "Admitted": (True, "Admitted", "The workload is admitted", 100),
+    }
+    assert running().admission == GRANTED
+
+
+def test_checks_that_are_not_ready_hold_admission_up() -> None:
+    waiting = replace(workload("w", "q"), checks=(CheckState(name="prov"),))
+    reserved = conditions.admit(conditions.reserve(waiting, GRANTED, NOW), NOW)
+    assert not reserved.admitted
+    ready = replace(reserved, checks=(CheckState(name="prov", state="Ready"),))
+    assert conditions.admit(ready, NOW + SECOND).admitted
+
+
+def test_an_eviction_keeps_the_quota_until_it_is_released() -> None:
+    evicted = conditions.evict(running(), "Preempted", "make room", NOW + SECOND, Rule.IN_COHORT_RECLAMATION)
+    assert (evicted.reserved, evicted.admitted, evicted.admission, evicted.evictions) == (True, True, GRANTED, 1)
+    assert said(evicted)["Preempted"] == (True, "InCohortReclamation", "make room", 101)
+    assert said(evicted)["Evicted"] == (True, "Preempted", "make room", 101)
+    released = conditions.release(evicted, NOW + 11 * SECOND)
+    assert released.admission is None
+    assert said(released) == {
+        "QuotaReserved": (False, "Pending", "make room", 111),
+        "Admitted": (False, "NoReservation", "The workload has no reservation", 111),
+        "Preempted": (True, "InCohortReclamation", "make room", 101),
+        "Evicted": (True, "Preempted", "make room", 101),
+        "Requeued": (True, "Preempted", "make room", 111),
+    }
+    assert released.past_execution == 11 * SECOND
+
+
+def test_after_other_evictions_it_waits_to_be_requeued() -> None:
+    evicted = conditions.evict(running(), "ClusterQueueStopped", "The ClusterQueue is stopped", NOW)
+    released = conditions.release(evicted, NOW)
+    assert said(released)["Requeued"] == (False, "ClusterQueueStopped", "The ClusterQueue is stopped", 100)
+    back = conditions.requeue(released, "ClusterQueueRestarted", "The ClusterQueue was restarted", NOW + SECOND)
+    assert said(back)["Requeued"] == (True, "ClusterQueueRestarted", "The ClusterQueue was restarted", 101)
+
+
+def test_the_next_reservation_says_that_the_eviction_is_past() -> None:
+    evicted = conditions.evict(running(), "Preempted", "make room", NOW, Rule.IN_CLUSTER_QUEUE)
+    again = conditions.reserve(conditions.release(evicted, NOW), GRANTED, NOW + 5 * SECOND)
+    assert said(again)["Evicted"] == (False, "QuotaReserved", "Previously: make room", 105)
+    assert said(again)["Preempted"] == (False, "QuotaReserved", "Previously: make room", 105)
+
+
+def test_an_eviction_resets_checks_and_unhealthy_nodes() -> None:
+    checks = (
+        CheckState(name="a", state="Ready"),
+        CheckState(name="b", state="Retry", retry_count=1),
+        CheckState(name="c", message="as it was"),
+    )
+    evicted = conditions.evict(replace(running(), checks=checks, unhealthy_nodes=("n1",)), "AdmissionCheck", "", NOW)
+    assert evicted.unhealthy_nodes == ()
+    assert evicted.checks == (
+        CheckState(name="a", message="Reset to Pending after eviction. Previously: Ready"),
+        CheckState(name="b", message="Reset to Pending after eviction. Previously: Retry", retry_count=2),
+        CheckState(name="c", message="as it was"),
+    )
+
+
+def test_the_first_finish_stands() -> None:
+    done = conditions.finish(running(), "Succeeded", "Job finished successfully", NOW)
+    assert done.condition("Finished") == Condition("Finished", True, "Succeeded", "Job finished successfully", NOW)
+    assert conditions.finish(done, "Failed", "", NOW) is done

@@ -1,0 +1,173 @@
+"""Laws of admission on random clusters."""
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuconsole.model.queues import (
+    BorrowWithinCohort,
+    ClusterQueue,
+    Cohort,
+    FlavorFungibility,
+    Fungibility,
+    PreemptionPolicy,
+    QueueingStrategy,
+    Quota,
+)
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.session import Session
+from tests.scheduling.kueue.cluster import ANY, GPU, LOWER, NEVER, World, cohort, pods, queue, workload
+
+LIMITS = st.one_of(st.none(), st.integers(0, 6))
+NAMES = ("q0", "q1", "q2", "q3")
+FLAVORS = ("f", "g")
+
+quotas = st.builds(Quota, st.integers(0, 6), LIMITS, LIMITS)
+queues = st.builds(
+    lambda name, f, g, where, strategy, within, reclaim, borrow, fungibility: queue(
+        name,
+        {"f": f, "g": g} if where else {"f": Quota(f.nominal), "g": Quota(g.nominal)},
+        cohort=where,
+        strategy=strategy,
+        within=within,
+        reclaim=reclaim,
+        borrow=BorrowWithinCohort(borrow if reclaim != NEVER else NEVER),
+        fungibility=fungibility,
+    ),
+    st.just(""),
+    quotas,
+    quotas,
+    st.sampled_from(("", "r", "x")),
+    st.sampled_from(QueueingStrategy),
+    st.sampled_from(PreemptionPolicy),
+    st.sampled_from((NEVER, LOWER, ANY)),
+    st.sampled_from((NEVER, LOWER)),
+    st.builds(FlavorFungibility, st.sampled_from(Fungibility), st.sampled_from(Fungibility)),
+)
+
+
+def named(name: str, drawn: ClusterQueue) -> ClusterQueue:
+    return ClusterQueue(**{f: getattr(drawn, f) for f in drawn.__struct_fields__} | {"name": name})
+
+
+clusters = st.tuples(
+    st.integers(0, 6).map(lambda own: (cohort("r", own), cohort("x", parent="r"))),
+    st.tuples(*(queues.map(lambda q, name=name: named(name, q)) for name in NAMES)),  # type: ignore[misc]
+    st.builds(lambda fair: KueueConfig(fair_sharing=fair), st.booleans()),
+)
+
+
+def arrival(number: int, where: str, count: int, gpus: int, priority: int, partial: bool) -> Workload:
+    pod_sets = (pods(count, gpus, least=1 if partial else None),)
+    return workload(f"w{number:02d}", where, priority=priority, created=number // 2, pod_sets=pod_sets)
+
+
+arrivals = st.lists(
+    st.tuples(st.sampled_from(NAMES), st.integers(1, 4), st.integers(1, 3), st.integers(-1, 1), st.booleans()),
+    min_size=1,
+    max_size=14,
+).map(lambda drawn: tuple(arrival(number, *facts) for number, facts in enumerate(drawn)))
+Cluster = tuple[tuple[Cohort, Cohort], tuple[ClusterQueue, ...], KueueConfig]
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def build(cluster: Cluster) -> World:
+    cohorts, queue_list, config = cluster
+    return World(*cohorts, *queue_list, config=config, flavors=FLAVORS)
+
+
+def excess(session: Session) -> list[int]:
+    """By how much each root uses more than its quota, per flavor."""
+    usage = session.tree
+    roots = [n for n, parent in enumerate(usage.tree.parent) if parent < 0]
+    return [-usage.available(node, column) for node in roots for column in range(usage.tree.width)]
+
+
+@quick
+@given(clusters, arrivals)
+def test_no_admission_lifts_a_root_above_its_quota(cluster: Cluster, work: tuple[Workload, ...]) -> None:
+    world = build(cluster)
+    for one in work:
+        world.apply(one)
+        world.cycle()
+        assert max(excess(world.session)) <= 0
+
+
+@quick
+@given(clusters, arrivals)
+def test_the_books_are_those_of_a_session_built_from_the_workloads(
+    cluster: Cluster, work: tuple[Workload, ...]
+) -> None:
+    world = build(cluster)
+    for n, one in enumerate(work):
+        world.apply(one)
+        world.cycle()
+        if n % 4 == 3 and world.running:
+            world.finish(min(world.running))
+    rebuilt = build(cluster)
+    rebuilt.apply(*world.workloads.values())
+    assert rebuilt.session.tree.usage == world.session.tree.usage
+    for name in NAMES:
+        waiting = {p.workload.name for p in world.session.pending(name)}
+        assert waiting == {p.workload.name for p in rebuilt.session.pending(name)}
+
+
+@quick
+@given(clusters, arrivals)
+def test_the_same_input_gives_the_same_decisions(cluster: Cluster, work: tuple[Workload, ...]) -> None:
+    world, other = build(cluster), build(cluster)
+    for one in work:
+        world.apply(one)
+        other.apply(one)
+        assert world.cycle() == other.cycle()
+
+
+@quick
+@given(clusters, arrivals, arrivals)
+def test_a_fork_is_independent_and_decides_alike(
+    cluster: Cluster, before: tuple[Workload, ...], after: tuple[Workload, ...]
+) -> None:
+    world = build(cluster)
+    for one in before:
+        world.apply(one)
+        world.cycle()
+    twin = world.session.fork()
+    third = twin.fork()
+    decided = []
+    for n in range(3):
+        world.now += 1_000_000
+        decided.append(world.session.run_cycle(world.now))
+        if n == 0:
+            world.apply(*after)
+    assert twin.run_cycle(world.now - 2_000_000) == decided[0]
+    assert third.run_cycle(world.now - 2_000_000) == decided[0]
+    assert twin.tree.usage == third.tree.usage
+
+
+@quick
+@given(clusters, arrivals)
+def test_everybody_who_waits_is_in_exactly_one_place(cluster: Cluster, work: tuple[Workload, ...]) -> None:
+    world = build(cluster)
+    for one in work:
+        world.apply(one)
+        world.cycle()
+        found = [p.workload.name for name in NAMES for p in world.session.pending(name)]
+        assert sorted(found) == sorted(set(world.workloads) - world.running)
+
+
+@quick
+@given(clusters, arrivals)
+def test_available_is_what_a_workload_can_get(cluster: Cluster, work: tuple[Workload, ...]) -> None:
+    """One more GPU than available is never admitted; what is available is, by a head that nobody competes with."""
+    world = build(cluster)
+    for one in work:
+        world.apply(one)
+        world.cycle()
+    for name in list(world.workloads):
+        if name not in world.running:
+            world.session.delete("workloads", f"team/{name}", world.now)
+    room = world.session.available("q0", "f", GPU)
+    if room:
+        world.apply(workload("probe", "q0", room, priority=-9))
+        world.cycle()
+        assert "probe" in world.running
