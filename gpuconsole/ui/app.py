@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -14,6 +15,7 @@ from textual.timer import Timer
 
 from gpuconsole import assets
 from gpuconsole.errors import ConsoleError
+from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.services.console import Console
@@ -65,6 +67,7 @@ class ConsoleApp(App[None]):
         self._visited: list[str] = [self.DEFAULT_MODE]
         self._at = 0
         self._last_key = ""
+        self._seen: Happened | None = None
         self._interrupted = -TWICE
         for theme in self.themes:
             self.register_theme(theme)
@@ -103,11 +106,19 @@ class ConsoleApp(App[None]):
         self._paint(self.cluster.snapshot)
 
     def _paint(self, snapshot: Snapshot) -> None:
+        self._tell_refusals(snapshot.recent)
         screen = self.front
         if screen is not None:
             screen.snapshot = snapshot
         # After the drawing: a slow screen is drawn less often, and keys come in between.
         self._painted = time.monotonic()
+
+    def _tell_refusals(self, lines: Sequence[Happened]) -> None:
+        """Say what the cluster refused since the last time."""
+        seen, self._seen = self._seen, lines[-1] if lines else None
+        for line in takewhile(lambda line: line is not seen, reversed(lines)):
+            if line.what is What.COMMAND_REFUSED:
+                self.flash(f"Refused: {line.message or line.reason}", "warning")
 
     @property
     def front(self) -> ConsoleScreen | None:

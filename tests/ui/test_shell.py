@@ -9,10 +9,13 @@ from textual.pilot import Pilot
 from textual.widgets import Button, Input
 
 from gpuconsole.backends.recorded import RecordedBackend
+from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.commands import Command, SetQuota, SetStopPolicy
+from gpuconsole.model.events import Happened, What
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, StopPolicy
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.console import Console
 from gpuconsole.ui.actions import ACTIONS, BY_ID, Scope
@@ -28,7 +31,7 @@ from gpuconsole.ui.widgets.confirm import Choice, Confirm, Prompt
 from gpuconsole.ui.widgets.filter import FilterLine
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.palette import Palette
-from tests.ui.worlds import HOSTILE, history, org_cohort, recorded
+from tests.ui.worlds import HOSTILE, NOW, history, org_cohort, recorded
 
 SIZES = [(80, 24), (120, 36)]
 
@@ -86,7 +89,9 @@ def front(app: ConsoleApp) -> ConsoleScreen:
 
 
 @pytest.mark.parametrize(("view", "size"), zip(VIEWS, SIZES * len(VIEWS), strict=False), ids=str)
-async def test_every_key_of_the_registry_can_be_pressed_on_every_screen(view: str, size: tuple[int, int]) -> None:
+async def test_every_key_of_the_registry_can_be_pressed_on_every_screen(
+    view: str, size: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
     async with shown(size=size) as (app, pilot):
         app.go(view)
         await pilot.pause()
@@ -101,6 +106,7 @@ async def test_every_key_of_the_registry_can_be_pressed_on_every_screen(view: st
                 await pilot.pause()
         assert app.is_running
         assert app.view == view
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize("view", list(VIEWS))
@@ -434,6 +440,46 @@ async def test_an_empty_cluster_is_said_to_be_empty_and_a_late_one_to_be_loading
         assert "loading…" in text
 
 
+async def test_what_the_cluster_refuses_is_said_once() -> None:
+    refused = Happened(time=NOW + SECOND, what=What.COMMAND_REFUSED, message="queue cq-x is unknown")
+    console = recorded([*org_cohort()], [*history(), refused])
+    async with shown(console) as (app, pilot):
+        for _ in range(3):
+            console.tick(1.0)
+            await pilot.pause()
+        assert said(app).count("Refused: queue cq-x is unknown") == 1
+
+
+async def test_history_tells_the_newest_first_and_leads_to_the_workload() -> None:
+    async with shown() as (app, pilot):
+        await press(pilot, "alt+0")
+        grid = app.screen.query_one(Grid)
+        assert [row.what for row in grid.rows] == [row.what for row in reversed(history())]
+        assert "✖ preempted" in "\n".join(painted(app))
+        await press(pilot, "exclamation_mark")
+        assert {row.what for row in grid.rows} == {What.PREEMPTED}
+        await press(pilot, "exclamation_mark", "enter")
+        assert app.view == "workloads"
+        assert front(app).grid.current.key == "research/rlhf"  # type: ignore[union-attr]
+
+
+class Spoilt(QueuesScreen):
+    """A screen with a bug."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        raise KeyError("no such thing")
+
+
+async def test_a_screen_that_fails_says_so_and_leaves_the_others_usable(caplog: pytest.LogCaptureFixture) -> None:
+    async with shown() as (app, pilot):
+        await app.push_screen(Spoilt())
+        await pilot.pause()
+        assert "✖ Failed: KeyError: 'no such thing'" in "\n".join(painted(app))
+        await press(pilot, "1")
+        assert "20 of 24 in use" in "\n".join(painted(app))
+    assert [record.levelname for record in caplog.records if record.exc_info] == ["ERROR"]
+
+
 def hostile_world() -> list[Object]:
     """The small world with every name and message replaced by something hostile."""
     objects: list[Object] = list(org_cohort())
@@ -452,7 +498,9 @@ def hostile_world() -> list[Object]:
 
 
 @pytest.mark.parametrize(("view", "size"), zip(VIEWS, SIZES * len(VIEWS), strict=False), ids=str)
-async def test_hostile_names_reach_no_screen_as_control_characters(view: str, size: tuple[int, int]) -> None:
+async def test_hostile_names_reach_no_screen_as_control_characters(
+    view: str, size: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
     async with shown(recorded(hostile_world(), history()), size) as (app, pilot):
         app.go(view)
         await pilot.pause()
@@ -464,6 +512,7 @@ async def test_hostile_names_reach_no_screen_as_control_characters(view: str, si
                 drawn += [notification.message]
         assert app.is_running
     assert [line for line in drawn if not line.isprintable()] == []
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize("name", ["console-dark", "console-light"])

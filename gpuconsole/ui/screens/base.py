@@ -30,6 +30,7 @@ from gpuconsole.ui.widgets.filter import FilterError, FilterLine, parse_filter
 from gpuconsole.ui.widgets.footer import Footer
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.header import Header
+from gpuconsole.ui.widgets.notice import State
 from gpuconsole.ui.widgets.palette import Entry
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
     snapshot: reactive[Snapshot] = reactive(EMPTY, init=False)
 
     _arriving: tuple[str, str] = ("", "")
+    _failure: str = ""
 
     # For screens to fill in
 
@@ -158,7 +160,7 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         if not self.is_mounted:
             return
         if self.snapshot is not EMPTY:
-            self.show(self.snapshot)
+            self._show_safely(self.snapshot)
             filtered, at = self._arriving
             self._arriving = ("", "")
             if filtered:
@@ -166,6 +168,18 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
             if at:
                 self.point_at(at)
         self.refresh_frame()
+
+    def _show_safely(self, snapshot: Snapshot) -> None:
+        """A screen that cannot be drawn says so, and leaves the rest of the console usable."""
+        try:
+            self.show(snapshot)
+        except Exception as error:
+            LOG.exception("The screen %s failed", self.crumb())
+            for grid in self.query(Grid):
+                grid.say(State.FAILED, f"{type(error).__name__}: {error}")
+            if str(error) != self._failure:
+                self._failure = str(error)
+                self.flash(f"This screen failed, the log says where: {error}", "error")
 
     # Frame
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from textual.screen import Screen
 
 from gpuconsole.ui.screens.dashboard import DashboardScreen
+from gpuconsole.ui.screens.history import HistoryScreen
 from gpuconsole.ui.screens.later import later
 from gpuconsole.ui.screens.nodes import NodesScreen
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen
@@ -18,10 +19,10 @@ VIEWS: dict[str, Callable[[], Screen[None]]] = {
     "queues": QueuesScreen,
     "workloads": WorkloadsScreen,
     "nodes": NodesScreen,
-    "topology": later("topology", "Topology"),
+    "topology": later("topology", "Topology", "4 shows nodes and their GPUs."),
     "preemptions": PreemptionsScreen,
     "whatif": WhatIfScreen,
     "submit": SubmitScreen,
-    "cost": later("cost", "Cost"),
-    "history": later("history", "History"),
+    "cost": later("cost", "Cost", "6 prices the work that preemptions lost."),
+    "history": HistoryScreen,
 }

@@ -1,0 +1,125 @@
+"""What happened, line by line, the newest first."""
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.actions import Action
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.widgets.grid import Grid
+
+ROLES = {
+    What.ADMITTED: "running",
+    What.STARTED: "running",
+    What.FINISHED: "good",
+    What.PENDING: "pending",
+    What.GANG_WAITING: "pending",
+    What.PREEMPTED: "victim",
+    What.EVICTED: "victim",
+    What.POD_EVICTED: "victim",
+    What.FAILED: "fault",
+    What.POD_FAILED: "fault",
+    What.NODE_DOWN: "fault",
+    What.DEADLOCK: "fault",
+    What.COMMAND_REFUSED: "fault",
+}
+GLYPHS = {"running": "●", "good": "✓", "pending": "◐", "victim": "✖", "fault": "⚠"}
+FAULTS = ("victim", "fault")
+
+
+def _what(line: Happened) -> Cell:
+    role = ROLES.get(line.what, "")
+    return ((f"{GLYPHS.get(role, '·')} {line.what}", role),)
+
+
+def _why(line: Happened) -> Cell:
+    by = f"by {line.by}: " if line.by else ""
+    return f"{by}{line.message or line.reason}"
+
+
+COLUMNS: tuple[Column[Happened], ...] = (
+    Column("TIME", lambda line: fmt.clock(line.time), id="age", width=8, sort=lambda line: line.time, down=True),
+    Column("WHAT", _what, id="status", width=17, sort=lambda line: line.what),
+    Column(
+        "OF",
+        lambda line: line.workload or line.pod or line.node or line.queue,
+        id="name",
+        width=20,
+        flex=2,
+        sort=lambda line: line.workload or line.pod or line.node,
+    ),
+    Column("QUEUE", lambda line: ((line.queue, "dim"),), width=12, rank=2),
+    Column(
+        "GPUs",
+        lambda line: f"{line.gpus:,}" if line.gpus else "",
+        id="usage",
+        width=4,
+        align="right",
+        rank=1,
+        sort=lambda line: line.gpus,
+        down=True,
+    ),
+    Column("WHY", _why, width=16, flex=3),
+)
+
+
+class HistoryScreen(ConsoleScreen):
+    """The newest lines of history."""
+
+    view = "history"
+
+    def body(self) -> ComposeResult:
+        yield Grid(
+            COLUMNS,
+            key=lambda line: f"{line.time} {line.what} {line.workload} {line.pod} {line.node} {line.by}",
+            fault=lambda line: ROLES.get(line.what, "") in FAULTS,
+            empty="Nothing has happened yet.",
+        )
+
+    def show(self, snapshot: Snapshot) -> None:
+        if self.grid is not None:
+            self.grid.show(in_namespaces(snapshot.recent[::-1], self.namespaces))
+
+    def handlers(self) -> Handlers:
+        return {**super().handlers(), "object.open": self._open, "object.explain": self._tell}
+
+    def refusal(self, action: Action) -> str:
+        if action.id == "object.open" and (self._line is None or not self._line.workload):
+            return "this line is about no workload"
+        if action.id == "object.explain" and self._line is None:
+            return "there is no line under the cursor"
+        return super().refusal(action)
+
+    @property
+    def _line(self) -> Happened | None:
+        line = self.grid.current if self.grid is not None else None
+        return line if isinstance(line, Happened) else None
+
+    def _open(self) -> None:
+        if self._line is not None:
+            self.console_app.go("workloads", at=self._line.workload)
+
+    def _tell(self) -> None:
+        """Say the whole line, which the table may cut."""
+        line = self._line
+        if line is not None:
+            self.flash(
+                f"{fmt.date_and_clock(line.time)}: {line.what} {line.workload or line.pod or line.node} {_why(line)}"
+            )
+
+
+def in_namespaces(lines: Sequence[Happened], names: frozenset[str]) -> Sequence[Happened]:
+    """The lines about these namespaces, and about what belongs to none; no names = all."""
+    if not names:
+        return lines
+    return [line for line in lines if not (line.workload or line.pod) or _namespace(line) in names]
+
+
+def _namespace(line: Happened) -> str:
+    """Of a workload or pod `ns/name`, or of a job `Kind/ns/name`."""
+    return (line.workload or line.pod).split("/")[-2] if "/" in (line.workload or line.pod) else ""
