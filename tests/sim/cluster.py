@@ -100,7 +100,6 @@ def workload(name: str, team: str = "red", *, gpus: int = 1, pods: int = 1, **no
     return Workload(
         namespace=team,
         name=name,
-        uid=name,
         queue="lq",
         annotations={f"gpuconsole.io/{key.replace('_', '-')}": value for key, value in notes.items()},
         pod_sets=(PodSet(count=pods, template=template(gpus)),),

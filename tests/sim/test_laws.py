@@ -1,0 +1,168 @@
+"""Laws that hold whatever happens: forks, replays, saves, owners of GPUs, quota, and the books of work."""
+
+from collections import Counter, defaultdict
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
+from gpuconsole.model.events import Event, Happened, What
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.state import ClusterState
+from gpuconsole.model.workloads import JobPhase
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
+from tests.sim.cluster import GPU, START, USUAL
+from tests.sim.strategies import LIVES, UNFORCED_LIVES, Deed, cluster, contents, live
+
+LIFE = list[tuple[Span, Deed]]
+law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def fresh(policy: SimPolicy = USUAL) -> Simulation:
+    return Simulation.from_objects(cluster(), policy=policy, seed=3, start=START)
+
+
+@law
+@given(LIVES, LIVES)
+def test_a_fork_runs_like_the_original_and_never_touches_it(before: LIFE, after: LIFE) -> None:
+    original = fresh()
+    live(original, before)
+    fork = original.fork()
+    still = contents(original.snapshot())
+    waiting = original.fork().drain()
+    live(fork, after)
+    fork.advance(fork.now + HOUR)
+    assert contents(original.snapshot()) == still
+    assert original.fork().drain() == waiting
+    live(original, after)
+    original.advance(original.now + HOUR)
+    assert contents(original.snapshot()) == contents(fork.snapshot())
+    assert original.drain() == fork.drain()
+
+
+@law
+@given(LIVES, LIVES)
+def test_a_saved_simulation_goes_on_as_the_original_does(before: LIFE, after: LIFE) -> None:
+    original = fresh()
+    live(original, before)
+    loaded = Simulation.load(original.save())
+    assert contents(loaded.snapshot()) == contents(original.snapshot())
+    for simulation in (original, loaded):
+        live(simulation, after)
+        simulation.advance(simulation.now + HOUR)
+    assert loaded.drain() == original.drain()
+
+
+@law
+@given(LIVES)
+def test_the_state_from_the_events_is_the_state(deeds: LIFE) -> None:
+    simulation = fresh()
+    live(simulation, deeds)
+    simulation.advance(simulation.now + 10 * MINUTE)
+    state = ClusterState(START)
+    for event in simulation.drain():
+        state.apply(event)
+    rebuilt, own = state.freeze(), simulation.snapshot()
+    assert list(rebuilt.objects()) == list(own.objects())
+    assert rebuilt.recent == own.recent
+
+
+@law
+@given(LIVES)
+def test_the_same_seed_gives_the_same_log_however_time_is_cut(deeds: LIFE) -> None:
+    whole, cut, stepped = fresh(), fresh(), fresh()
+    for simulation in (whole, cut, stepped):
+        live(simulation, deeds)
+    end = whole.now + 20 * MINUTE
+    whole.advance(end)
+    while cut.now < end:
+        cut.advance(min(end, cut.now + 13 * SECOND))
+    while stepped.next_time is not None and stepped.next_time <= end:
+        stepped.step()
+    events = whole.drain()
+    assert cut.drain() == events
+    assert stepped.drain()[: len(events)] == events
+
+
+@law
+@given(LIVES)
+def test_no_gpu_has_two_owners_and_no_node_more_pods_than_room(deeds: LIFE) -> None:
+    simulation = fresh()
+    for deed in deeds:
+        live(simulation, [deed])
+        owners: Counter[tuple[str, int]] = Counter()
+        asked: Counter[str] = Counter()
+        snapshot = simulation.snapshot()
+        for pod in snapshot.pods.all():
+            if pod.node and not pod.done:
+                owners.update((pod.node, index) for index in pod.gpus)
+                asked[pod.node] += pod.template.requests.get(GPU, 0)
+                assert len(pod.gpus) == pod.template.requests.get(GPU, 0)
+        assert max(owners.values(), default=0) <= 1
+        assert all(amount <= 4 for amount in asked.values())
+        assert all(index < 4 for _, index in owners)
+
+
+@law
+@given(LIVES)
+def test_admissions_never_use_more_than_the_cohort_has(deeds: LIFE) -> None:
+    simulation = fresh()
+    for deed in deeds:
+        before = _used(simulation.snapshot())
+        live(simulation, [deed])
+        after = simulation.snapshot()
+        quota = sum(queue.quotas()["a100", GPU].nominal for queue in after.cluster_queues.all())
+        # Less quota evicts nobody, so usage may lie above it, but then it only falls.
+        assert _used(after) <= max(quota, before)
+
+
+def _used(snapshot: Snapshot) -> int:
+    return sum(w.gpus for w in snapshot.workloads.all() if w.reserved and not w.finished)
+
+
+@law
+@given(LIVES)
+def test_counts_of_crews_are_those_of_their_pods(deeds: LIFE) -> None:
+    simulation = fresh()
+    for deed in deeds:
+        live(simulation, [deed])
+        loaded = Simulation.load(simulation.save())
+        for crew in loaded._world.crews.values():
+            pods = [loaded._world.pod(key) for key in crew.pods]
+            there = [pod for pod in pods if pod is not None and not pod.done]
+            assert crew.present == len(there)
+            assert crew.leaving == sum(1 for pod in there if pod.deleted)
+            assert crew.running == sum(1 for pod in there if pod.node and not pod.deleted)
+
+
+@law
+@given(UNFORCED_LIVES)
+def test_work_done_and_work_lost_are_the_time_that_was_run(deeds: LIFE) -> None:
+    simulation = fresh()
+    live(simulation, deeds)
+    simulation.advance(simulation.now + 2 * HOUR)
+    ran, lost = _books(simulation.drain())
+    snapshot = simulation.snapshot()
+    for workload in snapshot.workloads.all():
+        job = snapshot.jobs.get(workload.owner)
+        if job is not None and job.phase is JobPhase.SUCCEEDED and job.duration is not None:
+            gpus = sum(part.requests.get(GPU, 0) for part in job.pod_sets)
+            assert ran[workload.key] * gpus == pytest.approx(job.duration / SECOND * gpus + lost[workload.key])
+
+
+def _books(events: list[Event]) -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds run and GPU-seconds lost, by workload."""
+    ran: dict[str, float] = defaultdict(float)
+    lost: dict[str, float] = defaultdict(float)
+    started: dict[str, int] = {}
+    for line in events:
+        if not isinstance(line, Happened):
+            continue
+        if line.what is What.STARTED:
+            started[line.workload] = line.time
+        elif line.what in (What.EVICTED, What.POD_EVICTED, What.POD_FAILED, What.FINISHED):
+            if line.workload in started:
+                ran[line.workload] += (line.time - started.pop(line.workload)) / SECOND
+            lost[line.workload] += line.lost_gpu_seconds
+    return ran, lost
