@@ -84,9 +84,11 @@ class Cluster:
 
     def settle(self) -> "Cluster":
         """Schedule and bury until nothing more happens."""
-        while self.run():
+        for _ in range(100):
+            if not self.run():
+                return self
             self.bury()
-        return self
+        raise AssertionError("placement does not come to rest")
 
     def where(self) -> dict[str, list[str]]:
         """Node → names of its pods, sorted."""
