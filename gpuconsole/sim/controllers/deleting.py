@@ -27,7 +27,7 @@ def delete(world: World, table: str, key: str) -> Refusal:
             return _delete_owner(world, Workload, key)
         case Job():
             workload = _workload_of(world, key)
-            return _delete_owner(world, Job if workload is None else Workload, workload or key)
+            return _delete_owner(world, Workload if workload else Job, workload or key)
         case Pod():
             return _delete_pod(world, thing)
         case Node():

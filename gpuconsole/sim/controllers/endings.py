@@ -3,7 +3,7 @@
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.workloads import Job, JobPhase, Workload
-from gpuconsole.sim.controllers import jobphases, pods, retiring, workloads
+from gpuconsole.sim.controllers import jobphases, pods, retiring, work, workloads
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import WorkEnds
 from gpuconsole.sim.world import World
@@ -46,7 +46,9 @@ def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> No
     crew = world.crews.get(key)
     members = _members(world, key, crew)
     if crew is not None:
-        world.crew(crew)
+        # What was under way must not end well while its pods still leave.
+        work.interrupt(world, key)
+        world.dirty[key] = None
     if job is not None:
         world.drop(Job, job.key)
     if workload is not None:
