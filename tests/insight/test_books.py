@@ -13,11 +13,12 @@ from gpuconsole.insight.scan import changes
 from gpuconsole.insight.whereabouts import NOWHERE, whereabouts
 from gpuconsole.insight.whereabouts import carried_on as pods_carried_on
 from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.queues import Quota
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from tests.insight.world import ORG, ORG_QUEUES, START, node, pod, running, waiting, world
+from tests.insight.world import ORG, ORG_QUEUES, START, cluster_queue, node, pod, running, waiting, world
 
-NAMES = st.sampled_from([f"w{n}" for n in range(6)])
+NAMES = st.sampled_from([f"w{n}" for n in range(3)])
 QUEUES = st.sampled_from([("research/lq", "cq-research"), ("prod/lq", "cq-prod"), ("nowhere/lq", "gone")])
 REFUSED = "Workload no longer fits after processing another workload"
 MESSAGES = st.sampled_from(["", REFUSED])
@@ -90,6 +91,10 @@ class LivingCluster(RuleBasedStateMachine):
     def vanish(self, name: str) -> None:
         self.state.apply(Deleted(START, "pods", f"team/{name}"))
 
+    @rule(nominal=st.integers(0, 8))
+    def give_quota(self, nominal: int) -> None:
+        self.state.apply(Applied(START, cluster_queue("cq-research", "org-cohort", Quota(nominal))))
+
     @rule(cordoned=st.booleans(), ready=st.booleans())
     def touch_node(self, cordoned: bool, ready: bool) -> None:
         self.state.apply(Applied(START, replace(node("n2", 8), unschedulable=cordoned, ready=ready)))
@@ -111,7 +116,7 @@ class LivingCluster(RuleBasedStateMachine):
 
 
 TestLivingCluster = LivingCluster.TestCase
-TestLivingCluster.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+TestLivingCluster.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
 
 
 def test_books_of_queues_where_nothing_changed_are_the_same() -> None:

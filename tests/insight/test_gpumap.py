@@ -142,3 +142,19 @@ def test_rows_of_nodes_without_a_change_are_the_same_objects() -> None:
 
     assert after[0] is before[0]
     assert after[1].used == 2
+
+
+def test_a_gangs_cells_change_on_all_its_nodes_when_one_of_its_pods_does() -> None:
+    state = ClusterState(START)
+    seen = []
+    for thing in (
+        node("a", 1),
+        node("b", 1),
+        pod("g-0", "a", (0,), gang="g"),
+        pod("g-1", gang="g", wants=1),
+        pod("g-1", "b", (0,), gang="g"),
+    ):
+        state.apply(Applied(START, thing))
+        seen.append("".join(GLYPHS[row.cells[0].state] for row in gpu_rows(state.freeze())))
+
+    assert seen == ["○", "○○", "▣○", "⏸○", "▣▣"]

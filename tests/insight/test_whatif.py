@@ -146,6 +146,13 @@ def test_a_change_that_changes_nothing_makes_no_difference(commands: tuple[Comma
     assert (answer.empty, answer.victims, answer.queues, answer.gpus_now, answer.gpus) == (True, (), (), 20, 12)
 
 
+def test_what_happens_anyway_is_no_difference() -> None:
+    """batch has rlhf evicted when serve ends, with the commands and without."""
+    answer = ask(Cordon("node-1", False), base=org_cohort(job("batch", "prod/lq", 16, 0)))
+
+    assert (answer.empty, answer.lost_gpu_hours > 0) == (True, True)
+
+
 def test_a_job_that_does_not_fit_says_why() -> None:
     big = Job(
         namespace="prod",
