@@ -163,8 +163,7 @@ class _Twin:
         return _Twin(self.simulation.fork(), self.names.copy(), self.lines.copy())
 
     def carry(self, step: Step) -> None:
-        for command in step.commands:
-            self.simulation.schedule(step.at, command)
+        self.simulation.schedule(step.at, *step.commands)
 
     def refusals(self, since: int) -> list[str]:
         """Why commands were not carried out. What has finished already may be finished again."""

@@ -106,6 +106,10 @@ class Queue:
             names = [name for name, gang in self.gangs.items() if gang.waiters and gang.refused_at != freed]
             yield from (self._owned(name) for name in names)
 
+    def any_untried(self, freed: int) -> bool:
+        """True if `untried` would name a unit."""
+        return next(self.untried(freed), None) is not None
+
     def _units(self) -> list[Unit]:
         gangs = [self._owned(name) for name, gang in self.gangs.items() if gang.waiters] if self.whole else []
         return [*self._lines.values(), *gangs]

@@ -49,7 +49,7 @@ class Placement:
     @property
     def has_pending(self) -> bool:
         """True if a pod waits that `schedule` would try: it is new, or something freed since it was refused."""
-        return self._ledger.stirred and bool(self._queue.waiters)
+        return self._ledger.stirred and self._queue.any_untried(self._ledger.freed)
 
     @property
     def torn_gangs(self) -> list[Gang]:
@@ -70,7 +70,7 @@ class Placement:
     def recall(self, memory: tuple[str, ...]) -> None:
         """Take back what `memory` gave, after all objects were applied."""
         self._queue.recall(frozenset(memory), self._ledger.freed)
-        self._ledger.stirred = any(True for _ in self._queue.untried(self._ledger.freed))
+        self._ledger.stirred = self._queue.any_untried(self._ledger.freed)
 
     def apply(self, thing: Object, now: Time) -> None:
         """An object appeared or changed. Kinds that placement does not look at are ignored."""
