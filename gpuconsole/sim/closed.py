@@ -22,7 +22,8 @@ def convert(data: object, form: type[T], path: str, problems: list[str]) -> T | 
         return msgspec.convert(data, form)
     except msgspec.ValidationError as error:
         text, _, place = clean(str(error)).partition(" - at `$")
-        problems.append(f"{path}{place.rstrip('`')}: {text}")
+        where = f"{path}{place.rstrip('`')}".removeprefix(".")
+        problems.append(f"{where}: {text}" if where else text)
         return None
 
 

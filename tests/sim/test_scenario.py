@@ -1,0 +1,240 @@
+"""The scenario file: what it says comes true, and every key that has no place in it is named."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
+from gpuconsole.model.commands import Delete, FailNode, Finish, Submit
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kueue.config import Strategy
+from gpuconsole.sim.chance import Spread
+from gpuconsole.sim.scenario import Scenario, ScenarioError, build, load_scenario
+from tests.sim.cluster import log, two_teams
+
+WORKLOAD: dict[str, Any] = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "Workload",
+    "metadata": {"name": "w", "namespace": "red"},
+    "spec": {
+        "queueName": "lq",
+        "podSets": [
+            {
+                "name": "main",
+                "count": 1,
+                "template": {
+                    "spec": {
+                        "restartPolicy": "Never",
+                        "containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": "2"}}}],
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+def read(**keys: Any) -> Scenario:
+    return load_scenario([keys], "s.yaml", objects=two_teams())
+
+
+def test_an_empty_scenario_is_a_plain_cluster() -> None:
+    scenario = load_scenario([], objects=two_teams())
+    assert (scenario.start, scenario.seed, scenario.steps) == (parse_time("2026-01-05T08:00:00Z"), 0, ())
+    assert len(build(scenario).snapshot().nodes) == 2
+
+
+def test_steps_become_commands_in_the_order_finish_delete_commands_create() -> None:
+    scenario = read(
+        start="2026-01-05T10:00:00Z",
+        steps=[
+            {"advanceSeconds": 60, "create": [WORKLOAD], "expect": [{"admitted": ["red/w"]}], "maxCycles": 25},
+            {
+                "advanceSeconds": 0.5,
+                "create": [WORKLOAD],
+                "commands": [{"type": "fail-node", "node": "n1"}],
+                "delete": ["red/w", "JobSet/red/j", "Node/n2"],
+                "finish": ["red/w"],
+            },
+        ],
+    )
+    start = parse_time("2026-01-05T10:00:00Z")
+    first, second = scenario.steps
+    assert (first.at, first.expect) == (start + MINUTE, ({"admitted": ["red/w"]},))
+    assert isinstance(first.commands[0], Submit)
+    assert second.at == start + MINUTE + SECOND // 2
+    assert second.commands[:-1] == (
+        Finish("red/w"),
+        Delete("", "red/w"),
+        Delete("jobs", "JobSet/red/j"),
+        Delete("nodes", "n2"),
+        FailNode("n1"),
+    )
+
+
+def test_what_is_planned_happens_at_its_time() -> None:
+    scenario = read(
+        wakeUpBatch="0s",
+        steps=[
+            {"advanceSeconds": 60, "create": [WORKLOAD]},
+            {"advanceSeconds": 60, "finish": ["red/w"]},
+            {"advanceSeconds": 60, "delete": ["red/w"]},
+        ],
+    )
+    simulation = build(scenario)
+    simulation.advance(scenario.start + HOUR)
+    assert log(simulation.drain()) == [
+        "1:00 admitted red/w",
+        "1:00 started red/w",
+        "2:00 finished red/w",
+        "3:00 deleted red/w",
+    ]
+
+
+def test_steps_of_one_moment_follow_each_other() -> None:
+    second = {**WORKLOAD, "metadata": {"name": "late", "namespace": "red"}}
+    scenario = read(wakeUpBatch="0s", steps=[{"create": [WORKLOAD]}, {"finish": ["red/w"]}, {"create": [second]}])
+    simulation = build(scenario)
+    simulation.advance(scenario.start)
+    assert log(simulation.drain()) == [
+        "0:00 admitted red/w",
+        "0:00 started red/w",
+        "0:00 finished red/w",
+        "0:00 admitted red/late",
+        "0:00 started red/late",
+    ]
+
+
+def test_the_engine_prices_and_spans_become_the_policy() -> None:
+    policy = read(
+        engine={"admission": "none", "placement": {"score": "spread", "gangs": False, "preemption": False}},
+        prices={"gpu-hour": {"l4": 0.5}, "other": 1.0},
+        wakeUpBatch="5s",
+        durations={"median": "20m", "sigma": 0.5, "least": "1m", "most": "2h"},
+        keepFinished="2h",
+    ).policy
+    assert policy.kueue is None
+    assert policy.placement == PlacementPolicy(score="spread", gangs=False, preemption=False)
+    assert (policy.prices.gpu_hour, policy.prices.other) == ({"l4": 0.5}, 1.0)
+    assert (policy.wake_up_batch, policy.keep_finished) == (5 * SECOND, 2 * HOUR)
+    assert policy.durations == Spread(median=20 * MINUTE, sigma=0.5, least=MINUTE, most=2 * HOUR)
+
+
+def test_fair_sharing_and_gates_are_kueues() -> None:
+    policy = read(
+        fairSharingEnabled=True,
+        fairSharing=["LessThanInitialShare"],
+        featureGates={"PartialAdmission": False},
+    ).policy
+    assert policy.kueue is not None
+    assert (policy.kueue.fair_sharing, policy.kueue.strategies) == (True, (Strategy.LESS_THAN_INITIAL_SHARE,))
+    assert not policy.kueue.enabled("PartialAdmission")
+
+
+def test_nodes_are_made_where_there_are_none() -> None:
+    objects = [thing for thing in two_teams() if type(thing).__name__ != "Node"]
+    scenario = load_scenario([{"engine": {"capacity": {"gpusPerNode": 4}}}], objects=objects)
+    assert [node.gpus for node in build(scenario).snapshot().nodes.all()] == [4, 4]
+    assert [node.gpus for node in build(scenario, gpus_per_node=2).snapshot().nodes.all()] == [2, 2, 2, 2]
+
+
+def test_files_are_read_beside_the_scenario(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text("{apiVersion: v1, kind: Namespace, metadata: {name: far}}")
+    scenario = load_scenario([{"files": ["cluster.yaml"]}], folder=tmp_path)
+    assert [thing.key for thing in scenario.objects] == ["far"]
+
+
+def test_finished_work_is_removed_after_a_while() -> None:
+    scenario = read(keepFinished="10m", durations="5m", steps=[{"create": [WORKLOAD]}])
+    simulation = build(scenario)
+    simulation.advance(scenario.start + 15 * MINUTE - 1)
+    assert (len(simulation.snapshot().workloads), len(simulation.snapshot().pods)) == (1, 1)
+    simulation.advance(scenario.start + 15 * MINUTE)
+    assert (len(simulation.snapshot().workloads), len(simulation.snapshot().pods)) == (0, 0)
+
+
+WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
+    "a key that is nearly right": ({"step": []}, "s.yaml: unknown key 'step'; did you mean 'steps'?"),
+    "a key inside the engine": (
+        {"engine": {"placement": {"gang": True}}},
+        "s.yaml: engine.placement: unknown key 'gang'; did you mean 'gangs'?",
+    ),
+    "a key of no form": (
+        {"engine": {"capacity": {"colour": 1}}},
+        "s.yaml: engine.capacity: unknown key 'colour'; the keys here are gpusPerNode",
+    ),
+    "a key in a step": (
+        {"steps": [{}, {"creat": []}]},
+        "s.yaml: steps[1]: unknown key 'creat'; did you mean 'create'?",
+    ),
+    "a key in a shape": (
+        {"arrivals": [{"name": "a", "namespace": "b", "shapes": [{"gpu": 2}]}]},
+        "s.yaml: arrivals[0].shapes[0]: unknown key 'gpu'; did you mean 'gpus'?",
+    ),
+    "a wrong type": ({"seed": "seven"}, "s.yaml: seed: Expected `int`, got `str`"),
+    "an engine that there is not": (
+        {"engine": {"admission": "Volcano"}},
+        "s.yaml: engine.admission: Invalid enum value 'Volcano'",
+    ),
+    "a start that is no moment": (
+        {"start": "monday"},
+        "s.yaml: start: 'monday' is no moment; write it as 2026-01-05T08:00:00Z",
+    ),
+    "a span that is none": (
+        {"wakeUpBatch": "soon"},
+        "s.yaml: wakeUpBatch: 'soon' is no duration; write it as 90s, 30m, 1h30m or 2d",
+    ),
+    "time that goes back": (
+        {"steps": [{"advanceSeconds": -5}]},
+        "s.yaml: steps[0].advanceSeconds: -5 is before the last step; time goes on",
+    ),
+    "a day of three hours": (
+        {"arrivals": [{"name": "a", "namespace": "b", "byHour": [1, 1, 1]}]},
+        "s.yaml: arrivals[0].byHour: it has 3 factors; a day has 24 hours",
+    ),
+    "an unknown kind": (
+        {"steps": [{"create": [{"apiVersion": "v1", "kind": "Cat", "metadata": {"name": "tom"}}]}]},
+        "s.yaml: steps[0].create[0]: Cat is no object that can be simulated",
+    ),
+    "a gate that decides nothing": (
+        {"featureGates": {"Cats": True}},
+        "s.yaml: featureGates.Cats: no such gate decides anything here; those that do are ",
+    ),
+    "a command that there is not": (
+        {"steps": [{"commands": [{"type": "explode"}]}]},
+        "s.yaml: steps[0].commands[0].type: 'explode' is no command; delete, set-active, ",
+    ),
+    "a command with a wrong key": (
+        {"steps": [{"commands": [{"type": "drain", "nodes": "n1"}]}]},
+        "s.yaml: steps[0].commands[0]: unknown key 'nodes'; did you mean 'node'?",
+    ),
+    "a deletion that names nothing": (
+        {"steps": [{"delete": ["everything"]}]},
+        "s.yaml: steps[0].delete[0]: 'everything' is no name; write namespace/name, or Kind/name",
+    ),
+    "prices that are none": (
+        {"prices": {"gpu-hour": {"l4": "cheap"}}},
+        "s.yaml: prices: prices:1: gpu-hour.l4 is cheap",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_named_with_what_is_right(case: tuple[Mapping[str, Any], str]) -> None:
+    document, message = case
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario([document], "s.yaml")
+    assert str(caught.value).startswith(message)
+
+
+def test_all_that_is_wrong_is_named_at_once() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario([{"step": [], "sed": 1, "engine": {"gang": 1}}], "s.yaml")
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_two_scenarios_at_once_are_one_too_many() -> None:
+    with pytest.raises(ScenarioError, match=r"s\.yaml: there are 2 scenarios; give one at a time"):
+        load_scenario([{}, {}], "s.yaml")

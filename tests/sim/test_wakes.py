@@ -1,0 +1,56 @@
+"""Wake-ups: freed quota is seen by parked workloads a second later, and a newcomer may be faster."""
+
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND
+from gpuconsole.model.commands import Finish, Submit
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
+from tests.sim.cluster import START, at, job, run, start, submit, two_teams
+
+AT_ONCE = SimPolicy(wake_up_batch=0)
+
+
+def full(policy: SimPolicy) -> Simulation:
+    """Eight GPUs are used until 1:00, and `parked` waits for four of them."""
+    simulation = start(two_teams(), policy)
+    submit(simulation, job("fills", gpus=4, pods=2, duration=MINUTE))
+    submit(simulation, job("parked", gpus=4, pods=2, duration=HOUR))
+    simulation.drain()
+    return simulation
+
+
+def test_parked_workloads_wake_a_second_after_quota_is_freed() -> None:
+    assert run(full(SimPolicy()), 2 * MINUTE) == [
+        "1:00 finished red/fills",
+        "1:01 admitted red/parked",
+        "1:01 started red/parked",
+    ]
+
+
+def test_with_an_empty_batch_they_wake_at_once() -> None:
+    assert run(full(AT_ONCE), 2 * MINUTE) == [
+        "1:00 finished red/fills",
+        "1:00 admitted red/parked",
+        "1:00 started red/parked",
+    ]
+
+
+def test_a_newcomer_of_another_shape_takes_what_the_parked_do_not_know_of_yet() -> None:
+    simulation = full(SimPolicy())
+    at(simulation, (MINUTE + SECOND // 2, Submit((job("fast", gpus=3, duration=10 * MINUTE),))))
+    assert run(simulation, 2 * MINUTE) == [
+        "1:00 finished red/fills",
+        "1:00 admitted red/fast",
+        "1:00 started red/fast",
+    ]
+
+
+def test_what_is_freed_within_the_batch_wakes_them_once() -> None:
+    simulation = start(two_teams())
+    submit(simulation, job("one", gpus=4), job("two", gpus=4))
+    submit(simulation, job("parked", gpus=4, pods=2, duration=HOUR))
+    at(simulation, (MINUTE, Finish("red/one")), (MINUTE + SECOND // 4, Finish("red/two")))
+    assert [line for line in run(simulation, 2 * MINUTE) if "parked" in line] == [
+        "1:01 admitted red/parked",
+        "1:01 started red/parked",
+    ]
+    assert simulation.now == START + 2 * MINUTE
