@@ -73,6 +73,7 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
         yield Attention(
             trouble=Trouble.DEADLOCK,
             text=f"Deadlock: {len(locked.gangs)} half-placed jobs hold {locked.held_gpus} GPUs and wait: {parts}",
+            table=_table(snapshot, locked.gangs[0].name),
             key=locked.gangs[0].name,
             since=locked.gangs[0].since,
             gpus=locked.held_gpus,
@@ -83,11 +84,20 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
             yield Attention(
                 trouble=Trouble.GANG,
                 text=f"{gang.name} waits whole: {gang.placed} of {gang.needed} pods have a node{holds}",
-                table="workloads" if gang.name in snapshot.workloads else "jobs",
+                table=_table(snapshot, gang.name),
                 key=gang.name,
                 since=gang.since,
                 gpus=gang.held_gpus,
             )
+
+
+def _table(snapshot: Snapshot, owner: str) -> str:
+    """The table in which the owner of a gang is found; empty if nothing stands for it."""
+    if owner in snapshot.workloads:
+        return "workloads"
+    if owner in snapshot.jobs:
+        return "jobs"
+    return "pod_groups" if owner in snapshot.pod_groups else ""
 
 
 def _nodes(snapshot: Snapshot) -> Iterator[Attention]:

@@ -15,8 +15,10 @@ from gpuconsole.model.snapshot import Snapshot
 class Gang(Struct, frozen=True, kw_only=True):
     """Pods that have to run together, and are not."""
 
+    key: tuple[str, str]
+    """As `gang_key` of its pods."""
     name: str
-    """Key of the Workload or job."""
+    """Key of its Workload, else of its job, else `namespace/gang`."""
     placed: int
     waiting: int
     needed: int
@@ -40,26 +42,35 @@ class Deadlock(Struct, frozen=True):
         return sum(gang.held_gpus for gang in self.gangs)
 
 
+def gang_key(pod: Pod) -> tuple[str, str]:
+    """Namespace and gang: gangs of the same name in two namespaces have nothing to do with each other."""
+    return pod.namespace, pod.gang
+
+
 @once("pods")
 def waiting_gangs(snapshot: Snapshot) -> tuple[Gang, ...]:
     """Gangs some of whose pods have no node, the one that waits longest first."""
     where = whereabouts(snapshot)
-    members: dict[str, list[Pod]] = {pod.gang: [] for pod in where.waiting.values() if pod.gang and not pod.deleted}
+    members: dict[tuple[str, str], list[Pod]] = {
+        gang_key(pod): [] for pod in where.waiting.values() if pod.gang and not pod.deleted
+    }
     if not members:
         return ()
     for pods in where.by_node.values():
         for pod in pods.values():
-            if pod.gang in members and not pod.deleted:
-                members[pod.gang].append(pod)
-    gangs = (_gang(name, pods) for name, pods in members.items())
+            if pod.gang and not pod.deleted and gang_key(pod) in members:
+                members[gang_key(pod)].append(pod)
+    gangs = (_gang(pods) for pods in members.values())
     return tuple(sorted(gangs, key=lambda gang: (gang.since, gang.name)))
 
 
-def _gang(name: str, pods: list[Pod]) -> Gang:
+def _gang(pods: list[Pod]) -> Gang:
+    first = pods[0]
     placed = [pod for pod in pods if pod.node]
     waiting = [pod for pod in pods if not pod.node]
     return Gang(
-        name=name,
+        key=gang_key(first),
+        name=first.workload or first.job or f"{first.namespace}/{first.gang}",
         placed=len(placed),
         waiting=len(waiting),
         needed=max((pod.gang_size for pod in pods), default=0) or len(pods),

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.demand import held_gpus, pod_gpus
+from gpuconsole.insight.gangs import gang_key
 from gpuconsole.insight.once import once
 from gpuconsole.insight.scan import changes
 from gpuconsole.insight.whereabouts import whereabouts
@@ -101,7 +102,7 @@ class GpuMap:
         self.workloads = snapshot.workloads
         self.where = whereabouts(snapshot)
         self.own = _own_parts(snapshot)
-        self.incomplete = frozenset(pod.gang for pod in self.where.waiting.values() if pod.gang)
+        self.incomplete = frozenset(gang_key(pod) for pod in self.where.waiting.values() if pod.gang)
         """Gangs some of whose pods have no node."""
         self.nominated: Counter[str] = Counter()
         for pod in self.where.waiting.values():
@@ -134,7 +135,7 @@ class GpuMap:
         if gangs or owners or charged:
             for name, pods in after.items():
                 if name not in stale and any(
-                    pod.workload in owners or pod.gang in gangs or pod.key in charged for pod in pods.values()
+                    pod.workload in owners or gang_key(pod) in gangs or pod.key in charged for pod in pods.values()
                 ):
                     stale.add(name)
         return stale
@@ -184,7 +185,7 @@ class GpuMap:
     def _state(self, pod: Pod, node: Node, own: bool) -> GpuState:
         if not node.ready:
             return GpuState.FAULT
-        if pod.gang in self.incomplete or pod.phase == PodPhase.PENDING:
+        if gang_key(pod) in self.incomplete or pod.phase == PodPhase.PENDING:
             return GpuState.HELD
         return GpuState.OWN if own else GpuState.BORROWED
 

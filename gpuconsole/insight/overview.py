@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.attention import Attention, attention
 from gpuconsole.insight.books import books
-from gpuconsole.insight.gangs import waiting_gangs
+from gpuconsole.insight.gangs import gang_key, waiting_gangs
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pages import Count
@@ -164,11 +164,11 @@ def waiting(snapshot: Snapshot) -> Waiting:
             oldest = book.longest
         total.add(book.count)
         codes.update(book.codes)
-    gangs = {gang.name for gang in waiting_gangs(snapshot)}
+    gangs = {gang.key for gang in waiting_gangs(snapshot)}
     alone = {
         pod.workload or pod.job or pod.key
         for pod in whereabouts(snapshot).waiting.values()
-        if not pod.gates and pod.gang not in gangs
+        if not pod.gates and gang_key(pod) not in gangs
     }
     codes[Code.GANG] += len(gangs)
     codes[Code.NODES] += len(alone)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.advice import advise
 from gpuconsole.insight.demand import held
-from gpuconsole.insight.gangs import waiting_gangs
+from gpuconsole.insight.gangs import gang_key, waiting_gangs
 from gpuconsole.insight.positions import Position, position
 from gpuconsole.insight.reasons import Code, Reason, dominant, read_kueue, read_nodes
 from gpuconsole.insight.shortage import (
@@ -192,7 +192,7 @@ def _explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str 
     if not waiting:
         return None
     first = next((pod for pod in waiting if pod.message), waiting[0])
-    gang = next((gang for gang in waiting_gangs(snapshot) if gang.name == first.gang), None)
+    gang = next((gang for gang in waiting_gangs(snapshot) if gang.key == gang_key(first)), None)
     reasons = read_nodes(first.message)
     if gang is not None:
         holds = f"; those hold {gang.held_gpus} GPUs and do no work" if gang.held_gpus else "; none holds anything"

@@ -13,10 +13,16 @@ _TYPE_LABELS = (
     "nvidia.com/gpu.product",
     "accelerator",
     "cloud.google.com/gke-accelerator",
+    "k8s.amazonaws.com/accelerator",
     "karpenter.k8s.aws/instance-gpu-name",
 )
 _MEMORY_LABELS = ("nvidia.com/gpu.memory", "karpenter.k8s.aws/instance-gpu-memory")
-_INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+_INSTANCE_LABELS = (
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    "karpenter.k8s.aws/instance-family",
+)
+"""The last holds what stands before the dot of the others: `p5` of `p5.48xlarge`."""
 _SPOT_LABELS = {
     "karpenter.sh/capacity-type": "spot",
     "cloud.google.com/gke-spot": "true",
@@ -78,7 +84,7 @@ def gpu_type(labels: Mapping[str, str], name: str = "") -> str:
         if found:
             return found
     for label in _INSTANCE_LABELS:
-        instance = labels.get(label, "").lower()
+        instance = f"{labels.get(label, '').lower()}."
         for prefix, kind in _INSTANCES:
             if instance.startswith(prefix):
                 return kind

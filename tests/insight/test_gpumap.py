@@ -65,6 +65,10 @@ MAPS: dict[str, tuple[list[Object], dict[str, str]]] = {
         [node("n", 4), pod("g-0", "n", (0, 1), gang="g"), pod("g-1", "n", (2, 3), gang="g")],
         {"n": "▣▣▣▣"},
     ),
+    "a gang of the same name in another namespace is another gang": (
+        [node("n", 4), pod("g-0", "n", (0, 1), gang="g"), replace(pod("g-1", wants=2, gang="g"), namespace="other")],
+        {"n": "▣▣○○"},
+    ),
     "a bound pod that has not started holds its GPU": (
         [node("n", 2), pod("p", "n", (1,), phase=PodPhase.PENDING)],
         {"n": "○⏸"},

@@ -244,8 +244,8 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             pod("b-1", gang="b", gang_size=2, wants=2),
         ],
         [
-            (Trouble.GANG, "a waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
-            (Trouble.GANG, "b waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
+            (Trouble.GANG, "team/a waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
+            (Trouble.GANG, "team/b waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
         ],
     ),
     "one half-placed job alone is no deadlock": (
@@ -255,11 +255,11 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             pod("a-1", gang="a", gang_size=2, wants=2),
             pod("p", "n", (2, 3)),
         ],
-        [(Trouble.GANG, "a waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile")],
+        [(Trouble.GANG, "team/a waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile")],
     ),
     "a gang that waits longer than a minute": (
         [node("n", 2), pod("p", "n", (0,)), pod("a-0", gang="a", gang_size=1, wants=4, created=START - 2 * MINUTE)],
-        [(Trouble.GANG, "a waits whole: 0 of 1 pods have a node")],
+        [(Trouble.GANG, "team/a waits whole: 0 of 1 pods have a node")],
     ),
 }
 

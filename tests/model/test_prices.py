@@ -35,6 +35,8 @@ TYPES = {
         "h100-80gb",
     ),
     "an AWS instance": ({"node.kubernetes.io/instance-type": "p5.48xlarge"}, "h100-80gb"),
+    "Karpenter's family of an AWS instance": ({"karpenter.k8s.aws/instance-family": "p5"}, "h100-80gb"),
+    "EKS's own label": ({"k8s.amazonaws.com/accelerator": "nvidia-tesla-v100"}, "v100"),
     "p4d has 40 GB": ({"node.kubernetes.io/instance-type": "p4d.24xlarge"}, "a100-40gb"),
     "p4de has 80 GB": ({"node.kubernetes.io/instance-type": "p4de.24xlarge"}, "a100-80gb"),
     "a small L4 instance": ({"node.kubernetes.io/instance-type": "g6.xlarge"}, "l4"),
