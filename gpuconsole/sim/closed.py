@@ -53,12 +53,14 @@ def _in_struct(data: object, fields: tuple[inspect.Field, ...], path: str) -> It
         if key in known:
             yield from _unknown(value, known[key], f"{path}.{key}".removeprefix("."))
         else:
-            yield f"{path}{': ' if path else ''}unknown key {clean(repr(key), 80)}; {_advice(str(key), list(known))}"
+            yield f"{path}{': ' if path else ''}{advice(str(key), list(known))}"
 
 
-def _advice(key: str, known: list[str]) -> str:
+def advice(key: str, known: list[str]) -> str:
+    """Say that a key is unknown, and which is meant, or which there are."""
     near = get_close_matches(key, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"the keys here are {', '.join(known)}"
+    right = f"did you mean {near[0]!r}?" if near else f"the keys here are {', '.join(known)}"
+    return f"unknown key {clean(repr(key), 80)}; {right}"
 
 
 def _suits(data: Any, member: inspect.Type) -> bool:

@@ -84,7 +84,7 @@ class StepForm(Struct, frozen=True, rename="camel"):
     delete: tuple[str, ...] = ()
     """`namespace/name` of a workload, job or pod, or `Kind/name`, `Kind/namespace/name` of anything."""
     commands: tuple[Document, ...] = ()
-    """Commands of `model.commands`, such as `{type: fail-node, node: a100-1}`."""
+    """Commands of `model.commands`, such as `{type: fail-node, node: a100-1}`, keys in camelCase."""
     create: tuple[Document, ...] = ()
     expect: tuple[Document, ...] = ()
     max_cycles: int | None = None

@@ -11,7 +11,7 @@ from gpuconsole.model.commands import Command, Delete, Finish, Submit
 from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.text import clean
-from gpuconsole.sim.closed import convert
+from gpuconsole.sim.closed import advice, convert
 from gpuconsole.sim.scenario_form import Document, StepForm
 
 _FORMS: dict[str, type[Any]] = {
@@ -77,9 +77,19 @@ def _command(document: Document, path: str, problems: list[str]) -> Iterator[Com
     if form is None:
         problems.append(f"{path}.type: {clean(repr(document.get('type')), 60)} is no command; {', '.join(_FORMS)} are")
         return
-    command: Command | None = convert({k: v for k, v in document.items() if k != "type"}, form, path, problems)
-    if command is not None:
-        yield command
+    names = {_camel(name): name for name in form.__struct_fields__}
+    unknown = [key for key in document if key != "type" and key not in names]
+    problems.extend(f"{path}: {advice(key, list(names))}" for key in unknown)
+    if not unknown:
+        fields = {names[key]: value for key, value in document.items() if key != "type"}
+        command: Command | None = convert(fields, form, path, problems)
+        if command is not None:
+            yield command
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
 
 
 def _deletion(name: str, path: str, problems: list[str]) -> Iterator[Command]:

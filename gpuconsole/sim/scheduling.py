@@ -94,7 +94,6 @@ def place_pods(world: World) -> None:
     world.placement_due = False
     if not world.placement.has_pending:
         return
-    touched: dict[str, None] = {}
     decisions = world.placement.schedule(world.now)
     for decision in decisions:
         match decision:
@@ -108,10 +107,7 @@ def place_pods(world: World) -> None:
                 _explain(world, decision)
             case _:
                 assert_never(decision)
-        pod = world.pod(decision.pod)
-        if pod is not None:
-            touched[crew_key(pod)] = None
-    if any(crew.running and crew.waiting for crew in map(world.crews.get, touched) if crew is not None):
+    if decisions:
         _name_deadlock(world)
     # A pass that took a reservation back may have made room for pods that it had tried before.
     world.placement_due = world.placement_due or bool(decisions)
@@ -147,12 +143,11 @@ def _tell_waiting(world: World, pod: Pod, decision: Unschedulable) -> None:
     waiting = [pod]
     if decision.gang:
         waiting = [p for p in pods.pods_of(world, world.crews[crew_key(pod)]) if not p.node and not p.done]
-    workload = world.workload(pod.workload) if pod.workload else None
     world.tell(
         What.GANG_WAITING if decision.gang else What.PENDING,
-        workload=pods.subject(pod),
+        workload=(pod.workload or pod.job or pod.key) if decision.gang else pods.subject(pod),
         pod="" if decision.gang else pod.key,
-        queue=workload.cluster_queue if workload is not None else "",
+        queue=pods.queue_of(world, pod),
         reason=UNSCHEDULABLE,
         message=decision.message,
         gpus=sum(gpus(p.template.requests) for p in waiting),

@@ -14,7 +14,7 @@ def test_a_job_is_queued_admitted_placed_and_finishes() -> None:
     simulation.advance(START + HOUR)
     key = key_of(simulation, "red/train")
     admitted = Happened(time=START, what=What.ADMITTED, workload=key, queue="red", flavor="a100", gpus=4)
-    bound = Happened(time=START, what=What.POD_BOUND, workload=key, pod="red/train-0", node="n1", gpus=2)
+    bound = replace(admitted, what=What.POD_BOUND, flavor="", pod="red/train-0", node="n1", gpus=2)
     assert [event for event in simulation.drain() if isinstance(event, Happened)] == [
         replace(admitted, what=What.SUBMITTED, flavor=""),
         admitted,

@@ -210,6 +210,10 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
         {"steps": [{"commands": [{"type": "drain", "nodes": "n1"}]}]},
         "s.yaml: steps[0].commands[0]: unknown key 'nodes'; did you mean 'node'?",
     ),
+    "a command in snake case": (
+        {"steps": [{"commands": [{"type": "set-quota", "cluster_queue": "red"}]}]},
+        "s.yaml: steps[0].commands[0]: unknown key 'cluster_queue'; did you mean 'clusterQueue'?",
+    ),
     "a deletion that names nothing": (
         {"steps": [{"delete": ["everything"]}]},
         "s.yaml: steps[0].delete[0]: 'everything' is no name; write namespace/name, or Kind/name",

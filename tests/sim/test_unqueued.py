@@ -100,4 +100,25 @@ def test_half_placed_jobs_hold_gpus_and_are_named_and_gangs_hold_nothing() -> No
             "PyTorchJob/red/one holds 4 GPUs with 4 of 6 pods and waits for 2 more; 0 GPUs are free",
         )
     ]
-    assert log(whole.drain())[-1] == "0:00 gang-waiting red/one-0"
+    assert log(whole.drain())[-1] == "0:00 gang-waiting PyTorchJob/red/one"
+
+
+def test_jobs_of_one_name_and_two_kinds_are_two_gangs() -> None:
+    simulation = start(nodes(1), UNQUEUED)
+    submit(simulation, job("x", gpus=2, pods=2, kind="PyTorchJob"), job("x", gpus=1, pods=2, kind="JobSet"))
+    simulation.advance(START + MINUTE)
+    pods = simulation.snapshot().pods
+    assert {pod.job: pod.gang for pod in pods.all()} == {
+        "PyTorchJob/red/x": "PyTorchJob/x",
+        "JobSet/red/x": "JobSet/x",
+    }
+    assert {pod.job for pod in pods.all() if pod.node} == {"PyTorchJob/red/x"}
+    assert len(pods) == 4
+
+
+def test_deleting_a_lone_pod_is_told_as_that() -> None:
+    simulation = start(nodes(1), UNQUEUED)
+    submit(simulation, pod("server"))
+    simulation.drain()
+    simulation.submit(Delete("pods", "default/server"))
+    assert log(simulation.drain()) == ["0:00 deleted default/server"]

@@ -5,8 +5,9 @@ from gpuconsole.model.events import What
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
 from gpuconsole.model.workloads import Job, Workload
-from gpuconsole.sim.controllers import endings, nodes, pods, queues, standing
+from gpuconsole.sim.controllers import endings, nodes, pods, queues, standing, work
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.world import World
 
 _KINDS: dict[str, type[Object]] = {table: kind for kind, table in TABLES.items()}
@@ -66,8 +67,12 @@ def _delete_pod(world: World, pod: Pod) -> Refusal:
         return f"pod {pod.key} is leaving already"
     if pod.done or not pod.node:
         pods.remove(world, (pod,), "Deleted")
-    else:
+    elif pod.workload or pod.job:
         nodes.evict_pod(world, pod, reason="Deleted", message="the pod is deleted")
+    else:
+        work.interrupt(world, crew_key(pod))
+        world.tell(What.DELETED, workload=pod.key, pod=pod.key, node=pod.node, gpus=len(pod.gpus))
+        pods.remove(world, (pod,), "Deleted")
     return DONE
 
 

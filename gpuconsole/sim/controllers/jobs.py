@@ -8,6 +8,7 @@ from gpuconsole.model.jobs import workload_of
 from gpuconsole.model.resources import gpus
 from gpuconsole.model.workloads import Job, JobPhase, Workload
 from gpuconsole.sim.controllers import pods, workloads
+from gpuconsole.sim.controllers.limits import defaulted, defaulted_sets
 from gpuconsole.sim.controllers.priorities import pod_priority, workload_priority
 from gpuconsole.sim.controllers.specs import job_pods
 from gpuconsole.sim.crews import Crew, crew_key
@@ -50,7 +51,8 @@ def create_workload(world: World, workload: Workload) -> None:
     """A Workload arrives, with or without a job."""
     ensure_namespace(world, workload.namespace)
     uid = workload.uid or world.next_uid(workload.key)
-    workload = replace(workload, uid=uid, created=workload.created or world.now)
+    pod_sets = defaulted_sets(world, workload.namespace, workload.pod_sets)
+    workload = replace(workload, uid=uid, created=workload.created or world.now, pod_sets=pod_sets)
     if not workload.owner and not workload.priority:
         number, name = workload_priority(world, workload.priority_class, workload.pod_sets)
         workload = replace(workload, priority=number, priority_class=name)
@@ -65,6 +67,7 @@ def create_pod(world: World, pod: Pod) -> None:
         uid=pod.uid or world.uid("Pod", pod.key),
         created=pod.created or world.now,
         priority=pod.priority or pod_priority(world, pod.template),
+        template=defaulted(world, pod.namespace, pod.template),
     )
     world.tell(What.SUBMITTED, workload=pod.key, gpus=gpus(pod.template.requests), priority=pod.priority)
     pods.form(world, Crew(key=crew_key(pod)), (pod,))

@@ -55,6 +55,7 @@ def fail_pod(world: World, pod: Pod, reason: str, message: str) -> None:
         What.POD_FAILED,
         workload=pods.subject(pod),
         pod=pod.key,
+        queue=pods.queue_of(world, pod),
         node=pod.node,
         reason=reason,
         message=message,
@@ -69,13 +70,13 @@ def evict_pod(world: World, pod: Pod, *, reason: str, message: str, by: Pod | No
     """A pod has to leave its node; the work of its crew stops. A pod that no Workload owns is a victim of its own."""
     loss = _interrupt(world, pod)
     if by is not None:
-        world.tell(What.PREEMPTED, reason=reason, **_victim(pod, by, message))
+        world.tell(What.PREEMPTED, reason=reason, **_victim(world, pod, by, message))
     world.tell(
         What.POD_EVICTED if pod.workload else What.EVICTED,
         reason=reason,
         lost_gpu_seconds=loss.gpu_seconds,
         cost=loss.cost,
-        **_victim(pod, by, message),
+        **_victim(world, pod, by, message),
     )
     pods.remove(world, (world.pod(pod.key) or pod,), reason, message)
 
@@ -96,14 +97,16 @@ def _interrupt(world: World, pod: Pod) -> work.Loss:
     return loss
 
 
-def _victim(pod: Pod, by: Pod | None, message: str) -> dict[str, object]:
+def _victim(world: World, pod: Pod, by: Pod | None, message: str) -> dict[str, object]:
     return {
         "workload": pods.subject(pod),
         "pod": pod.key,
+        "queue": pods.queue_of(world, pod),
         "node": pod.node,
         "gpus": len(pod.gpus),
         "priority": pod.priority,
         "by": pods.subject(by) if by is not None else "",
+        "by_queue": pods.queue_of(world, by) if by is not None else "",
         "by_priority": by.priority if by is not None else 0,
         "message": message,
     }

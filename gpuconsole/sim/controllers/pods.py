@@ -53,6 +53,7 @@ def bind(world: World, decision: Bind) -> None:
         What.POD_BOUND,
         workload=subject(pod),
         pod=pod.key,
+        queue=queue_of(world, pod),
         node=decision.node,
         gpus=len(decision.gpus),
         priority=pod.priority,
@@ -116,6 +117,12 @@ def pods_of(world: World, crew: Crew) -> list[Pod]:
 def subject(pod: Pod) -> str:
     """What history calls the owner of a pod: its Workload, or the pod itself."""
     return pod.workload or pod.key
+
+
+def queue_of(world: World, pod: Pod) -> str:
+    """The ClusterQueue whose quota a pod uses, if any."""
+    workload = world.workload(pod.workload) if pod.workload else None
+    return workload.cluster_queue if workload is not None else ""
 
 
 def _vanish(world: World, pod: Pod) -> None:

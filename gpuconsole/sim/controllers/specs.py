@@ -8,6 +8,7 @@ from gpuconsole.model.cluster import Pod, PodTemplate
 from gpuconsole.model.jobs import pod_name
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Job, PodSet, PodSetAssignment, Workload
+from gpuconsole.sim.controllers.limits import defaulted_sets
 from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.world import World
 
@@ -31,7 +32,7 @@ def workload_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
 
 def job_pods(world: World, job: Job) -> tuple[Pod, ...]:
     """The pods of a job that no Workload stands for."""
-    wanted = [(pod_set, pod_set.count, pod_set.template) for pod_set in job.pod_sets]
+    wanted = [(part, part.count, part.template) for part in defaulted_sets(world, job.namespace, job.pod_sets)]
     together = job.gang or job.kind not in _INDEPENDENT
     pods = _pods(world, job, wanted, job.key, "", together)
     return tuple(replace(pod, gang_size=job.min_available or pod.gang_size) if pod.gang else pod for pod in pods)
@@ -54,7 +55,7 @@ def _pods(
     world: World, job: Job, wanted: list[tuple[PodSet, int, PodTemplate]], owner: str, workload: str, together: bool
 ) -> Iterator[Pod]:
     total = sum(count for _, count, _ in wanted)
-    gang = (workload or owner).rpartition("/")[2] if together and total > 1 else ""
+    gang = _gang(workload, owner) if together and total > 1 else ""
     for pod_set, count, template in wanted:
         priority = pod_priority(world, template)
         for index in range(count):
@@ -74,3 +75,9 @@ def _pods(
                 gang=gang,
                 gang_size=total if gang else 0,
             )
+
+
+def _gang(workload: str, owner: str) -> str:
+    """A gang's name within its namespace. Jobs' names are only unique with their kinds."""
+    kind, _, rest = owner.partition("/")
+    return workload.partition("/")[2] or f"{kind}/{rest.partition('/')[2]}"

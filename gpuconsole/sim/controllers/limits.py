@@ -1,0 +1,43 @@
+"""LimitRanges: what a namespace gives to containers that do not say what they need (API server, plugin LimitRanger)."""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Container, LimitRange, LimitRangeItem, PodTemplate
+from gpuconsole.model.resources import Resources
+from gpuconsole.model.workloads import PodSet
+from gpuconsole.sim.world import World
+
+_CONTAINER = "Container"
+
+
+def defaulted(world: World, namespace: str, template: PodTemplate) -> PodTemplate:
+    """The template with the namespace's default requests and limits where its containers name none."""
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    for item in _items(world, namespace):
+        # The first LimitRange that names a resource counts; a limit without a default request is the request too.
+        requests = {**item.default, **item.default_request, **requests}
+        limits = {**item.default, **limits}
+    if not requests and not limits:
+        return template
+    return replace(
+        template,
+        containers=tuple(_filled(container, requests, limits) for container in template.containers),
+        init_containers=tuple(_filled(container, requests, limits) for container in template.init_containers),
+    )
+
+
+def defaulted_sets(world: World, namespace: str, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+    """Pod sets whose templates are `defaulted` (Kueue's AdjustResources does the same to a Workload)."""
+    return tuple(replace(part, template=defaulted(world, namespace, part.template)) for part in pod_sets)
+
+
+def _items(world: World, namespace: str) -> list[LimitRangeItem]:
+    ranges: Iterable[LimitRange] = world.state.table("limit_ranges").all()
+    return [item for found in ranges if found.namespace == namespace for item in found.items if item.type == _CONTAINER]
+
+
+def _filled(container: Container, requests: Resources, limits: Resources) -> Container:
+    return replace(container, requests={**requests, **container.effective}, limits={**limits, **container.limits})
