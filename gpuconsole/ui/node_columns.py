@@ -3,6 +3,7 @@
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
+from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell
 from gpuconsole.ui.widgets.gpumap import GLYPHS as CELLS
 from gpuconsole.ui.widgets.gpumap import WORDS
@@ -82,7 +83,12 @@ def gpu_columns(now: int) -> tuple[Column[GpuCell], ...]:
             sort=lambda cell: cell.state,
         ),
         Column(
-            "WORKLOAD", lambda cell: cell.workload, id="workload", width=18, flex=2, sort=lambda cell: cell.workload
+            "WORKLOAD",
+            lambda cell: called(cell.workload),
+            id="workload",
+            width=18,
+            flex=2,
+            sort=lambda cell: cell.workload,
         ),
         Column("POD", lambda cell: cell.pod, id="pod", width=14, flex=2, sort=lambda cell: cell.pod, rank=1),
         Column("QUEUE", lambda cell: cell.queue, id="queue", width=10, flex=1, sort=lambda cell: cell.queue),

@@ -23,6 +23,7 @@ from gpuconsole.model.queues import ClusterQueue, Quota, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Job, JobPhase, RequeueState, Workload
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.names import called
 
 
 class Change(Struct, frozen=True):
@@ -96,15 +97,15 @@ def _is_taken(snapshot: Snapshot, kind: str, namespace: str, name: str) -> bool:
 
 
 def stop(workload: Workload) -> Change:
-    return Change(f"stop {workload.key}", (SetActive(workload.key, False),))
+    return Change(f"stop {called(workload.key)}", (SetActive(workload.key, False),))
 
 
 def requeue(workload: Workload) -> Change:
-    return Change(f"requeue {workload.key}", (Requeue(workload.key),))
+    return Change(f"requeue {called(workload.key)}", (Requeue(workload.key),))
 
 
 def priority(workload: Workload, value: int) -> Change:
-    return Change(f"{workload.key} priority {workload.priority} → {value}", (SetPriority(workload.key, value),))
+    return Change(f"{called(workload.key)} priority {workload.priority} → {value}", (SetPriority(workload.key, value),))
 
 
 def lose(node: str) -> Change:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from gpuconsole.insight.preemptions import PreemptionRow
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
+from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell
 
 LONGEST = 6
@@ -27,7 +28,7 @@ def chain(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> list[str]:
         next_one = min(later, key=lambda other: other.time)
         names.append(next_one.by)
         after = next_one.time
-    return [name for name in names if name]
+    return [called(name) for name in names if name]
 
 
 def _priorities(row: PreemptionRow) -> str:
@@ -46,14 +47,14 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
     Column("WHEN", lambda row: fmt.clock(row.time), id="age", width=8, sort=lambda row: row.time, down=True),
     Column(
         "VICTIM",
-        lambda row: ((f"{GLYPHS['victim']} ", "victim"), (row.victim, "")),
+        lambda row: ((f"{GLYPHS['victim']} ", "victim"), (called(row.victim), "")),
         id="name",
         width=17,
         flex=2,
         sort=lambda row: row.victim,
     ),
     Column("GPU", lambda row: str(row.gpus), id="usage", width=4, align="right", sort=lambda row: row.gpus, down=True),
-    Column("← BY", lambda row: f"← {row.by}", id="by", width=16, flex=2, sort=lambda row: row.by),
+    Column("← BY", lambda row: f"← {called(row.by)}", id="by", width=16, flex=2, sort=lambda row: row.by),
     Column("RULE", lambda row: row.rule, id="status", width=13, flex=1, sort=lambda row: row.rule),
     Column("PRIO", _priorities, id="priority", width=11, sort=lambda row: row.priority, rank=1),
     Column(

@@ -3,8 +3,9 @@
 from rich.cells import set_cell_size
 
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf
-from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.clock import Span, Time, format_span
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 
@@ -41,7 +42,7 @@ def _more(count: int) -> list[Painted]:
 
 
 def _outcome(outcome: Outcome, start: Time) -> list[Painted]:
-    name = (outcome.workload, "strong")
+    name = (called(outcome.workload), "strong")
     gpus = f", {outcome.gpus} GPUs"
     if outcome.admitted is None:
         first = line((f"{GLYPHS['pending']} ", "pending"), name, f"{gpus}: not admitted before the horizon")
@@ -55,20 +56,20 @@ def _outcome(outcome: Outcome, start: Time) -> list[Painted]:
 
 def _victim(victim: Victim, start: Time, role: str = "victim") -> Painted:
     cost = f"{victim.gpus} GPUs, {victim.lost_gpu_hours:.1f} GPU-h lost ({fmt.money(victim.cost)})"
-    by = f", {victim.rule} by {victim.by}" if victim.by else f", {victim.rule}"
+    by = f", {victim.rule} by {called(victim.by)}" if victim.by else f", {victim.rule}"
     back = f"; back at {_at(victim.returns, start)}" if victim.returns is not None else "; not back before the horizon"
     at = f" at {_at(victim.time, start)}"
-    return line((f"{GLYPHS['victim']} ", role), (victim.workload, "strong"), f"  {cost}{at}{by}{back}")
+    return line((f"{GLYPHS['victim']} ", role), (called(victim.workload), "strong"), f"  {cost}{at}{by}{back}")
 
 
 def _shift(shift: Shift, start: Time) -> Painted:
     before = _at(shift.without, start) if shift.without is not None else "not before the horizon"
     after = _at(shift.changed, start) if shift.changed is not None else "not before the horizon"
-    return line(f"  {shift.workload}, {shift.gpus} GPUs: {before} → {after}")
+    return line(f"  {called(shift.workload)}, {shift.gpus} GPUs: {before} → {after}")
 
 
 def _at(moment: Time, start: Time) -> str:
-    return f"+{fmt.age(moment - start)}"
+    return f"+{format_span(moment - start)}"
 
 
 def _table(result: WhatIf) -> list[Painted]:

@@ -6,6 +6,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.workloads import Phase
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
+from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell
 from gpuconsole.ui.workload_rows import LAST, ORDER, Listing, WorkloadRow
 
@@ -44,7 +45,7 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
         return now() - row.since if row.phase is Phase.PENDING else 0
 
     return (
-        Column("WORKLOAD", lambda row: row.key, id="name", width=20, flex=3, sort=lambda row: row.key),
+        Column("WORKLOAD", lambda row: called(row.key), id="name", width=20, flex=3, sort=lambda row: called(row.key)),
         Column(
             "PHASE",
             lambda row: phase_cell(row.phase),
@@ -132,4 +133,5 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
             rank=3,
         ),
         Column("KIND", lambda row: row.kind, id="kind", width=8, sort=lambda row: row.kind, rank=6),
+        Column("KUEUE'S NAME", lambda row: row.workload.name, id="full-name", width=24, rank=9),
     )

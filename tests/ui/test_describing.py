@@ -4,11 +4,12 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import LimitRange, LimitRangeItem, PriorityClass
+from gpuconsole.model.cluster import Container, LimitRange, LimitRangeItem, PodTemplate, PriorityClass
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import AdmissionCheck, Topology
 from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
-from gpuconsole.model.workloads import Condition
+from gpuconsole.model.workloads import Condition, PodSet
 from gpuconsole.ui.as_yaml import as_manifest, as_yaml
 from gpuconsole.ui.describing import describe
 from gpuconsole.ui.paint import plain
@@ -44,6 +45,7 @@ def test_a_pending_workload_tells_what_kueue_wrote() -> None:
         "",
         "Pod sets",
         "  main ×1: each nvidia.com/gpu 6",
+        "    tolerates nvidia.com/gpu:any effect",
         "",
         "Conditions",
         "  QuotaReserved    False      12m  Pending",
@@ -80,7 +82,8 @@ def test_every_kind_can_be_described_and_written_as_yaml(thing: Object) -> None:
 
 
 def test_yaml_has_the_shape_of_the_manifest() -> None:
-    workload = replace(running("w", 4), conditions=(Condition("Admitted", True, "Admitted", "", 0),), uid="")
+    bare = PodSet(template=PodTemplate(containers=(Container(requests={GPU: 4}),)))
+    workload = replace(running("w", 4), pod_sets=(bare,), conditions=(Condition("Admitted", True, "Admitted", "", 0),), uid="")
     assert as_manifest(workload) == {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",

@@ -3,8 +3,20 @@
 from collections.abc import Iterable, Sequence
 
 from gpuconsole.backends.recorded import RecordedBackend
+from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time, parse_time
-from gpuconsole.model.cluster import Container, LabelSelector, Namespace, Node, Pod, PodPhase, PodTemplate, Taint
+from gpuconsole.model.cluster import (
+    Container,
+    LabelSelector,
+    Namespace,
+    Node,
+    Pod,
+    PodPhase,
+    PodTemplate,
+    Taint,
+    Toleration,
+)
+from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import Applied, Event, Happened, What
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
@@ -33,6 +45,8 @@ from gpuconsole.model.workloads import (
 )
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import Mode, Status
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
 
 NOW: Time = parse_time("2026-01-05T09:14:20Z")
 FLAVOR = "a100-80gb"
@@ -70,7 +84,8 @@ def node(name: str, gpus: int = 8, **more: object) -> Node:
 
 
 def pod_set(gpus: int, count: int = 1) -> PodSet:
-    return PodSet(count=count, template=PodTemplate(containers=(Container(requests={GPU: gpus}),)))
+    containers = (Container(requests={GPU: gpus}),)
+    return PodSet(count=count, template=PodTemplate(containers=containers, tolerations=(Toleration(GPU, "Exists"),)))
 
 
 def waiting(name: str, gpus: int, namespace: str = "research", priority: int = 500, ago: int = 12 * MINUTE) -> Workload:
@@ -241,4 +256,48 @@ def recorded(objects: Iterable[Object], lines: Sequence[Happened] = ()) -> Conso
         RecordedBackend(events, speed=60.0), about=Status(mode=Mode.REPLAY, source="test", engine="Kueue 0.19")
     )
     console.tick((NOW - events[0].time) / 60e6)
+    return console
+
+
+def simulated(objects: Iterable[Object], *, speed: float = 1.0) -> Console:
+    """A console on the embedded simulator that begins with these objects at NOW; tests tick it by hand."""
+    simulation = Simulation.from_objects(objects, policy=SimPolicy(), seed=7, start=NOW)
+    console = Console(SimulatedBackend(simulation, speed=speed), about=Status(source="test", engine="Kueue 0.19"))
+    console.tick(0.0)
+    return console
+
+
+def a_job(name: str, gpus: int, namespace: str, priority_class: str) -> Job:
+    """A job of one pod that waits to be admitted."""
+    return Job(
+        namespace=namespace,
+        name=name,
+        created=NOW,
+        queue=f"lq-{namespace}",
+        workload_priority_class=priority_class,
+        pod_sets=(pod_set(gpus),),
+        suspended=True,
+        duration=4 * HOUR,
+        phase=JobPhase.SUSPENDED,
+    )
+
+
+def org_jobs() -> list[Object]:
+    """The same organisation before anything runs; its jobs are submitted one after the other by `busy_org`."""
+    kinds = (Job, Workload, Pod)
+    return [thing for thing in org_cohort() if not isinstance(thing, kinds)]
+
+
+def busy_org() -> Console:
+    """The simulated organisation: llm-ft 4, embed 2 and rlhf 6 in research (it borrows 4), serve 8 in prod."""
+    console = simulated(org_jobs())
+    for name, gpus, namespace, rank in (
+        ("llm-ft", 4, "research", "research-default"),
+        ("embed", 2, "research", "research-default"),
+        ("serve", 8, "prod", "production"),
+        ("rlhf", 6, "research", "research-default"),
+    ):
+        console.submit(Submit((a_job(name, gpus, namespace, rank),)))
+        for _ in range(10):
+            console.tick(1.0)
     return console

@@ -8,6 +8,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
+from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, name_all
@@ -120,4 +121,4 @@ def _victim(snapshot: Snapshot, owner: str, gpus: int) -> Cell:
     if workload is not None:
         lost = unsaved_work(workload, snapshot.jobs.get(workload.owner), snapshot.time)
         loss = f"; ~{fmt.gpu_hours(lost / 1_000_000 * workload.gpus)} not saved"
-    return (("✖ ", "victim"), (owner, "strong"), (f"  {gpus} GPUs here{loss}", ""))
+    return (("✖ ", "victim"), (called(owner), "strong"), (f"  {gpus} GPUs here{loss}", ""))

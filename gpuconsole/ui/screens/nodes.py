@@ -9,6 +9,7 @@ from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.messages import FilterChanged
+from gpuconsole.ui.names import called
 from gpuconsole.ui.node_columns import NODES, health, mig
 from gpuconsole.ui.paint import GLYPHS, Cell, join
 from gpuconsole.ui.screens.background import Background
@@ -202,7 +203,7 @@ def owners(row: GpuRow) -> Cell:
         name = cell.workload or cell.pod
         if name:
             counts[name] = counts.get(name, 0) + 1
-    held = join([((name, "strong"), (f" {count}", "")) for name, count in counts.items()], "  ")
+    held = join([((called(name), "strong"), (f" {count}", "")) for name, count in counts.items()], "  ")
     words = [((f" {row.node} ", "title"), (f"{row.gpu_type} ×{row.gpus}", "dim")), health(row), mig(row)]
     return join([*words, held or "○ nobody"], "  ")
 

@@ -6,6 +6,7 @@ import msgspec
 
 from gpuconsole.model.commands import Delete
 from gpuconsole.ui.actions import Action
+from gpuconsole.ui.names import called
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
 from gpuconsole.ui.screens.describe import describe_screen, events_screen, find, yaml_screen
 from gpuconsole.ui.widgets.confirm import Question
@@ -85,6 +86,7 @@ class ObjectScreen(ConsoleScreen):
 
 def name_all(names: list[str]) -> str:
     """`a`, or `a, b and 3 more`."""
+    names = [called(name) for name in names]
     if len(names) <= 3:
         return ", ".join(names)
     return f"{names[0]}, {names[1]} and {len(names) - 2} more"

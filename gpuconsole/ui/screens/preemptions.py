@@ -11,6 +11,7 @@ from gpuconsole.insight.preemptions import PreemptionRow, VictimCount, by_victim
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted
 from gpuconsole.ui.preemption_columns import PREEMPTIONS, chain, key_of
 from gpuconsole.ui.screens.background import Background
@@ -127,15 +128,14 @@ def count_lines(past: Past) -> list[Painted]:
     for count in past.counts[:50]:
         circles = (f" {GLYPHS['victim']} in circles", "fault") if count.thrash else ""
         lost = f"  {count.lost_gpu_hours:.1f} GPU-h, {fmt.money(count.cost)}"
-        lines.append(line(f"  {count.times:>3}×  ", (count.workload, "strong"), (lost, "dim"), circles))
+        lines.append(line(f"  {count.times:>3}×  ", (called(count.workload), "strong"), (lost, "dim"), circles))
     return lines
 
 
 def about(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[Cell, ...]:
     """What the columns have no room for."""
-    placed = (
-        f"{row.by} was admitted at {fmt.clock(row.admitted_at)}" if row.admitted_at else f"{row.by} has no place yet"
-    )
+    by = called(row.by)
+    placed = f"{by} was admitted at {fmt.clock(row.admitted_at)}" if row.admitted_at else f"{by} has no place yet"
     links = chain(row, rows)
     words: list[tuple[str, str]] = [(" chain: ", "dim")]
     for number, name in enumerate(links):

@@ -10,6 +10,7 @@ from gpuconsole.model.workloads import Phase, Workload, phase
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
+from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, Subject, name_all
@@ -177,7 +178,11 @@ def loss_line(snapshot: Snapshot, workload: Workload) -> Cell:
     """What an eviction of a running workload would lose now."""
     lost = unsaved_work(workload, snapshot.jobs.get(workload.owner), snapshot.time)
     hours = fmt.gpu_hours(lost / 1_000_000 * workload.gpus)
-    return (("✖ ", "victim"), (f"{workload.key} ", "strong"), (f"runs on {workload.gpus} GPUs; ~{hours} not saved", ""))
+    return (
+        ("✖ ", "victim"),
+        (f"{called(workload.key)} ", "strong"),
+        (f"runs on {workload.gpus} GPUs; ~{hours} not saved", ""),
+    )
 
 
 def refusal(action: Action, targets: list[Workload]) -> str:

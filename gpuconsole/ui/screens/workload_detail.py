@@ -15,6 +15,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase, Workload
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.describing import events
+from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Painted, painted
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import Handlers
@@ -51,7 +52,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         self._background = Background(self, self._gather, self._tell, reads=True)
 
     def crumb(self) -> str:
-        return self._key
+        return called(self._key)
 
     def body(self) -> ComposeResult:
         yield StatusLine(id="summary")
@@ -107,7 +108,7 @@ def _title(facts: Facts) -> Painted:
     row = make_row(workload)
     size = f"{row.gpus} GPUs in {row.pods} pod{'s' if row.pods != 1 else ''}"
     rank = f"priority {workload.priority} {workload.priority_class}".rstrip()
-    return ((f" {workload.key} ", "title"), (f" {row.kind} · {size} · {rank}", ""))
+    return ((f" {called(workload.key)} ", "title"), (f" {row.kind} · {size} · {rank}", ""))
 
 
 def _state(facts: Facts) -> Painted:
@@ -153,7 +154,11 @@ def _holders(found: Explanation, now: Time) -> list[Painted]:
         about = f"({holder.queue}, priority {holder.priority}{ends})"
         lines.append(
             line(
-                "  ", (holder.workload, "strong"), f" {holder.gpus} GPUs", (borrowed, "borrowed"), (f"  {about}", "dim")
+                "  ",
+                (called(holder.workload), "strong"),
+                f" {holder.gpus} GPUs",
+                (borrowed, "borrowed"),
+                (f"  {about}", "dim"),
             )
         )
     return lines

@@ -26,6 +26,7 @@ from textual.strip import Strip
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState
 from gpuconsole.model.text import clean
 from gpuconsole.ui import paint
+from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import ROLE_CLASSES, Painted, join
 from gpuconsole.ui.widgets.painter import RoleStyles, StatusLine
 
@@ -88,7 +89,7 @@ class Look:
         """(glyph, role) of a queue's or a workload's cells."""
         if self.by is ColourBy.QUEUE:
             return self._letters.get(name, "▣") if name else "▣", self._series.get(name, "series-1")
-        first = clean(name.rpartition("/")[2][:1]) or "▣"
+        first = clean(called(name).rpartition("/")[2][:1]) or "▣"
         return (first if cell_len(first) == 1 else "▣"), f"series-{crc32(name.encode()) % SERIES + 1}"
 
     def legend(self) -> Painted:
@@ -99,7 +100,7 @@ class Look:
             free = [state for state in (GpuState.OWN, GpuState.BORROWED) if self.states[state]] + free
         else:
             for name, count in self.counts.most_common():
-                entries.append((self.owned(name), (f" {name or 'no queue'} {count}", "")))
+                entries.append((self.owned(name), (f" {called(name) or 'no queue'} {count}", "")))
         entries += [((GLYPHS[state], state), (f" {WORDS[state]} {self.states[state]}", "")) for state in free]
         return join(entries)
 

@@ -1,0 +1,16 @@
+"""Names as people know them: `research/rlhf` for the Workload `research/job-rlhf-04066` that Kueue named so."""
+
+import re
+from functools import lru_cache
+
+from gpuconsole.model.jobs.naming import GROUPS, HASH
+
+_KINDS = "|".join(sorted((kind.lower() for kind in GROUPS), key=len, reverse=True))
+_OWNED = re.compile(rf"(?P<space>[^/]*/)?(?:{_KINDS})-(?P<job>.+)-[0-9a-f]{{{HASH}}}")
+
+
+@lru_cache(maxsize=65_536)
+def called(key: str) -> str:
+    """A workload's key with its job's name in place of the name that Kueue made from it; other keys stay."""
+    found = _OWNED.fullmatch(key)
+    return f"{found['space'] or ''}{found['job']}" if found is not None else key
