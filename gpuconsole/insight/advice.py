@@ -54,6 +54,8 @@ def advise(
             return Advice("It was stopped (spec.active is false).", (), (Remedy(True, "resume it"),))
         case Code.BACKOFF:
             return _backoff(snapshot, workload)
+        case Code.EVICTED:
+            return _evicted(snapshot, reasons, name)
         case Code.PARKED:
             headline = "It is parked with its look-alikes, which did not fit, until something in its tree changes."
             return Advice(headline)
@@ -182,6 +184,13 @@ def _queue(snapshot: Snapshot, workload: Workload, code: Code) -> Advice:
         return Advice(f"{name} is stopped ({policy}).", (), (Remedy(True, f"resume {name}"),))
     headline = f"{queue.name} is inactive: something that it refers to is missing."
     return Advice(headline, (), (Remedy(True, f"see the problem that {queue.name} shows in the queues"),))
+
+
+def _evicted(snapshot: Snapshot, reasons: Sequence[Reason], name: str) -> Advice:
+    uid = reasons[0].name
+    by = next((other.key for other in snapshot.workloads.all() if uid and other.uid == uid), "")
+    why = f"was preempted for {by}" if by else "was preempted" if uid else "was evicted"
+    return Advice(f"It {why}, and waits for its turn in {name} again.")
 
 
 def _backoff(snapshot: Snapshot, workload: Workload) -> Advice:

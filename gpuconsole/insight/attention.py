@@ -15,6 +15,7 @@ from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.events import Happened
 from gpuconsole.model.queues import PreemptionPolicy, StopPolicy
+from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 
 LONG_WAIT: Span = 30 * MINUTE
@@ -62,6 +63,10 @@ def attention(snapshot: Snapshot, history: Sequence[Happened] = ()) -> tuple[Att
     return tuple(sorted(found, key=lambda one: (_RANK[one.trouble], -one.gpus, one.key)))
 
 
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
 def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
     gangs = waiting_gangs(snapshot)
     if not gangs:
@@ -80,7 +85,7 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
         )
     for gang in gangs:
         if snapshot.time - gang.since >= GANG_WAIT or gang.held_gpus:
-            holds = f", and holds {gang.held_gpus} GPUs meanwhile" if gang.held_gpus else ""
+            holds = f", and holds {_count(gang.held_gpus, 'GPU')} meanwhile" if gang.held_gpus else ""
             yield Attention(
                 trouble=Trouble.GANG,
                 text=f"{gang.name} waits whole: {gang.placed} of {gang.needed} pods have a node{holds}",
@@ -105,7 +110,7 @@ def _nodes(snapshot: Snapshot) -> Iterator[Attention]:
     idle = []
     for row in gpu_rows(snapshot):
         if not row.ready:
-            text = f"{row.node} is not ready: {row.gpus} GPUs are out"
+            text = f"{row.node} is not ready: {_count(row.gpus, 'GPU')} out"
             yield Attention(trouble=Trouble.NODE_DOWN, text=text, table="nodes", key=row.node, gpus=row.gpus)
         elif row.gpus and row.counts[GpuState.IDLE] == row.gpus:
             idle.append(row)
@@ -116,18 +121,18 @@ def _idle(snapshot: Snapshot, rows: list[GpuRow], waiting: int) -> Iterator[Atte
     """Idle nodes by name while they are few, as one line when they are many."""
     total = sum(row.gpus for row in rows)
     if waiting and total:
-        text = f"{total} GPUs on {len(rows)} nodes are idle while {waiting} are wanted"
+        text = f"{_count(total, 'GPU')} on {_count(len(rows), 'node')} idle while {waiting} are wanted"
         yield Attention(trouble=Trouble.IDLE_GPUS, text=text, table="nodes", key=rows[0].node, gpus=total)
         return
     if len(rows) > IDLE_NODES_LISTED:
-        text = f"{len(rows)} nodes with {total} GPUs are idle"
+        text = f"{len(rows)} nodes with {_count(total, 'GPU')} idle"
         yield Attention(trouble=Trouble.IDLE_NODE, text=text, table="nodes", key=rows[0].node, gpus=total)
         return
     ended = _last_end(snapshot, {row.node for row in rows})
     for row in rows:
         since = ended.get(row.node)
         span = f" for {format_span(snapshot.time - since)}" if since else ""
-        text = f"{row.node}: {row.gpus} GPUs idle{span}"
+        text = f"{row.node}: {_count(row.gpus, 'GPU')} idle{span}"
         yield Attention(trouble=Trouble.IDLE_NODE, text=text, table="nodes", key=row.node, since=since, gpus=row.gpus)
 
 
@@ -152,13 +157,16 @@ def _queues(snapshot: Snapshot) -> Iterator[Attention]:
 
 
 def _queue_trouble(node: QuotaNode, now: Time) -> tuple[Trouble | None, str]:
-    waits = f"; {node.pending} workloads wait there" if node.pending else ""
+    waits = f"; {_count(node.pending, 'workload')} waiting there" if node.pending else ""
     if node.problem:
         return Trouble.ADMITS_NOBODY, f"{node.name}: {node.problem}{waits}"
     if node.stop != StopPolicy.NONE and node.pending:
         return Trouble.ADMITS_NOBODY, f"{node.name} is stopped ({node.stop}){waits}"
     if node.oldest is not None and now - node.oldest >= LONG_WAIT:
-        return Trouble.LONG_WAIT, f"{node.name}: {node.pending} wait, the longest for {format_span(now - node.oldest)}"
+        return (
+            Trouble.LONG_WAIT,
+            f"{node.name}: {node.pending} waiting, the longest for {format_span(now - node.oldest)}",
+        )
     return None, ""
 
 
@@ -181,31 +189,36 @@ def _borrowers(snapshot: Snapshot) -> Iterator[Attention]:
         by_queue.setdefault(snapshot.workloads[key].cluster_queue, []).append(key)
     for root in quota_tree(snapshot):
         queues = list(_queue_nodes([root]))
-        lenders = [
-            node.name
-            for node in sorted(queues, key=lambda node: -node.gpus.lent)
-            if node.gpus.lent and _may_reclaim(snapshot, node.name)
-        ]
         for node in queues:
             borrowers = by_queue.get(node.name, ())
-            if borrowers and lenders:
+            lenders = _lenders(snapshot, node, queues) if borrowers else ()
+            if lenders:
                 yield _reclaimable(node.name, borrowers, sum(charged[key] for key in borrowers), lenders)
 
 
-def _may_reclaim(snapshot: Snapshot, name: str) -> bool:
-    return snapshot.cluster_queues[name].preemption.reclaim_within_cohort != PreemptionPolicy.NEVER
+def _lenders(snapshot: Snapshot, borrower: QuotaNode, queues: Sequence[QuotaNode]) -> list[str]:
+    """Who lends GPUs of the flavors that a queue borrows and may take them back, the largest lender first."""
+    flavors = {use.flavor for use in borrower.flavors if use.borrowed and is_gpu(use.resource)}
+    lent = {
+        node.name: sum(use.lent for use in node.flavors if use.flavor in flavors and is_gpu(use.resource))
+        for node in queues
+        if snapshot.cluster_queues[node.name].preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
+    }
+    return sorted((name for name, gpus in lent.items() if gpus), key=lambda name: (-lent[name], name))
 
 
 def _reclaimable(queue: str, borrowers: Sequence[str], gpus: int, lenders: Sequence[str]) -> Attention:
-    who = borrowers[0] if len(borrowers) == 1 else f"{len(borrowers)} workloads of {queue}"
-    verb = "it borrows" if len(borrowers) == 1 else "they borrow"
+    alone = len(borrowers) == 1
+    who = borrowers[0] if alone else f"{len(borrowers)} workloads of {queue}"
+    verb = "it borrows" if alone else "they borrow"
     owner = " and ".join(lenders[:2]) + (f" and {len(lenders) - 2} more" if len(lenders) > 2 else "")
     owns = "owns" if len(lenders) == 1 else "own"
+    what = "GPU" if gpus == 1 else f"{gpus} GPUs"
     return Attention(
         trouble=Trouble.RECLAIMABLE,
-        text=f"{who} can be reclaimed: {owner} {owns} the {gpus} GPUs that {verb}",
-        table="workloads" if len(borrowers) == 1 else "cluster_queues",
-        key=borrowers[0] if len(borrowers) == 1 else queue,
+        text=f"{who} can be reclaimed: {owner} {owns} the {what} that {verb}",
+        table="workloads" if alone else "cluster_queues",
+        key=borrowers[0] if alone else queue,
         gpus=gpus,
     )
 

@@ -49,6 +49,8 @@ class Code(StrEnum):
     """Admitted (or not queued at all), but no node takes a pod."""
     PARKED = "parked"
     """Set aside with its look-alikes until something changes; Kueue wrote no reason of its own."""
+    EVICTED = "evicted"
+    """Lost its place and waits for its turn again; it was not tried since."""
     QUEUED = "queued"
     """Waits for its turn and was not tried yet."""
     OTHER = "other"
@@ -122,6 +124,11 @@ _WHOLE: tuple[tuple[Code, str], ...] = (
         r"(?:LocalQueue|ClusterQueue) (?P<name>\S+) (?:doesn't exist|not found|is terminating or missing)",
     ),
     (Code.DEACTIVATED, r"The workload is deactivated.*"),
+    (Code.EVICTED, r"Preempted to accommodate a workload \(UID: (?P<name>[^,)]*).*"),
+    (Code.EVICTED, r"Exceeded the PodsReady timeout .*"),
+    (Code.EVICTED, r"Evicted due to AdmissionChecks? .*"),
+    (Code.EVICTED, r"Workload was evicted as there was no replacement for unhealthy node\(s\): .*"),
+    (Code.QUEUE_STOPPED, r"The (?:ClusterQueue|LocalQueue) is stopped"),
     (Code.QUEUED, r"Workload is pending evaluation in the scheduling queue"),
     (Code.PARKED, r"Bypassed scheduling evaluation because an equivalent workload recently failed"),
     (Code.GATED, r"Admission is gated by: (?P<name>.*)"),

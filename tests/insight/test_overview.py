@@ -10,9 +10,11 @@ from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import PodPhase
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.objects import Object
-from gpuconsole.model.queues import LocalQueue, Preemption, Quota, StopPolicy
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.queues import LocalQueue, Preemption, Quota, ResourceFlavor, StopPolicy
 from gpuconsole.model.state import RECENT
-from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, node, pod, running, world
+from gpuconsole.model.workloads import Workload
+from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, group, node, pod, running, world
 from tests.insight.world import waiting as waits
 
 HEAD = "couldn't assign flavors to pod set main: "
@@ -150,6 +152,13 @@ def test_a_history_that_does_not_reach_back_is_called_partial() -> None:
     assert not last_hour([line(20, What.PENDING)], START).partial
 
 
+def on_l4(workload: Workload) -> Workload:
+    """The same workload in flavor l4."""
+    assert workload.admission is not None
+    part = replace(workload.admission.pod_sets[0], flavors={GPU: "l4"})
+    return replace(workload, admission=replace(workload.admission, pod_sets=(part,)))
+
+
 TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
     "nothing is wrong": ([*ORG_QUEUES, node("n"), pod("p", "n", (0,))], []),
     "a lender that never reclaims is no threat": (
@@ -172,9 +181,24 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
         ],
         [(Trouble.RECLAIMABLE, "2 workloads of a can be reclaimed: b and d own the 5 GPUs that they borrow")],
     ),
+    "who lends another flavor is not named, nor the borrower itself": (
+        [
+            A100,
+            ResourceFlavor(name="l4"),
+            cluster_queue("a", "c", resource_groups=(group({"a100": Quota(0), "l4": Quota(4)}),)),
+            cluster_queue("b", "c", resource_groups=(group({"a100": Quota(4), "l4": Quota(0)}),)),
+            cluster_queue("d", "c", resource_groups=(group({"a100": Quota(0), "l4": Quota(0)}),)),
+            running("w", "ns/lq", 1, "a"),
+            on_l4(running("v", "ns/lq", 2, "d")),
+        ],
+        [
+            (Trouble.RECLAIMABLE, "ns/v can be reclaimed: a owns the 2 GPUs that it borrows"),
+            (Trouble.RECLAIMABLE, "ns/w can be reclaimed: b owns the GPU that it borrows"),
+        ],
+    ),
     "a node is down": (
         [node("n", ready=False)],
-        [(Trouble.NODE_DOWN, "n is not ready: 8 GPUs are out")],
+        [(Trouble.NODE_DOWN, "n is not ready: 8 GPUs out")],
     ),
     "a node is idle, and since when": (
         [node("n"), pod("p", "n", (0,), phase=PodPhase.SUCCEEDED, finished=START - 32 * MINUTE)],
@@ -182,15 +206,15 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
     ),
     "many idle nodes are one line": (
         [node(f"n{number}") for number in range(6)],
-        [(Trouble.IDLE_NODE, "6 nodes with 48 GPUs are idle")],
+        [(Trouble.IDLE_NODE, "6 nodes with 48 GPUs idle")],
     ),
     "GPUs are idle while somebody wants them": (
         [*ORG_QUEUES, node("n"), waits("w", "prod/lq", 2)],
-        [(Trouble.IDLE_GPUS, "8 GPUs on 1 nodes are idle while 2 are wanted")],
+        [(Trouble.IDLE_GPUS, "8 GPUs on 1 node idle while 2 are wanted")],
     ),
     "someone waits for long": (
         [*ORG_QUEUES, waits("w", "prod/lq", 2, minutes_ago=95)],
-        [(Trouble.LONG_WAIT, "cq-prod: 1 wait, the longest for 1h35m")],
+        [(Trouble.LONG_WAIT, "cq-prod: 1 waiting, the longest for 1h35m")],
     ),
     "a queue without a selector": (
         [
@@ -203,7 +227,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             (
                 Trouble.ADMITS_NOBODY,
                 "shut: admits nobody: it has no namespaceSelector, which matches no namespace ({} matches all); "
-                "1 workloads wait there",
+                "1 workload waiting there",
             )
         ],
     ),
@@ -215,7 +239,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             LocalQueue(namespace="ns", name="lq", cluster_queue="held"),
             waits("w", "ns/lq", 2),
         ],
-        [(Trouble.ADMITS_NOBODY, "held is stopped (Hold); 1 workloads wait there")],
+        [(Trouble.ADMITS_NOBODY, "held is stopped (Hold); 1 workload waiting there")],
     ),
     "half-placed jobs that wait for each other": (
         [
@@ -275,7 +299,7 @@ def test_a_line_leads_to_its_object_and_the_pressing_ones_come_first() -> None:
     assert attention(snapshot) == (
         Attention(
             trouble=Trouble.NODE_DOWN,
-            text="down is not ready: 4 GPUs are out",
+            text="down is not ready: 4 GPUs out",
             table="nodes",
             key="down",
             gpus=4,

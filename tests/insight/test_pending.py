@@ -265,6 +265,26 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
         "It is parked with its look-alikes, which did not fit, until something in its tree changes.",
         [],
     ),
+    "evicted, and not tried since": (
+        [*ORG_QUEUES, running("serve-2", "prod/lq", 8, "cq-prod")],
+        waiting(
+            "rlhf",
+            "research/lq",
+            6,
+            "Preempted to accommodate a workload (UID: serve-2, JobUID: UNKNOWN) due to reclamation within the cohort; "
+            "preemptor path: /org-cohort/cq-prod; preemptee path: /org-cohort/cq-research",
+        ),
+        Code.EVICTED,
+        "It was preempted for prod/serve-2, and waits for its turn in cq-research again.",
+        [],
+    ),
+    "evicted by a timeout": (
+        [*ORG_QUEUES],
+        waiting("w", "prod/lq", 6, "Exceeded the PodsReady timeout prod/w"),
+        Code.EVICTED,
+        "It was evicted, and waits for its turn in cq-prod again.",
+        [],
+    ),
     "not tried yet": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4),

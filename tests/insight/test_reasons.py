@@ -133,6 +133,12 @@ CODES = {
     "workload namespace doesn't match ClusterQueue selector": Code.NAMESPACE,
     "The workload is deactivated": Code.DEACTIVATED,
     "The workload is deactivated due to exceeding the maximum execution time": Code.DEACTIVATED,
+    "Preempted to accommodate a workload (UID: a-1, JobUID: UNKNOWN) due to prioritization in the ClusterQueue; "
+    "preemptor path: /c/q; preemptee path: /c/q": Code.EVICTED,
+    "Exceeded the PodsReady timeout ns/w": Code.EVICTED,
+    'Evicted due to AdmissionCheck in Retry state: "capacity" (none left)': Code.EVICTED,
+    "Workload was evicted as there was no replacement for unhealthy node(s): n1": Code.EVICTED,
+    "The ClusterQueue is stopped": Code.QUEUE_STOPPED,
     "Workload is pending evaluation in the scheduling queue": Code.QUEUED,
     "Workload no longer fits after processing another workload": Code.CONTENTION,
     OVERLAPS: Code.CONTENTION,
