@@ -22,6 +22,7 @@ from gpuconsole.services.console import Console
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.keymap import single_keys
 from gpuconsole.ui.messages import SnapshotReady
+from gpuconsole.ui.paint import ROLE_CLASSES
 from gpuconsole.ui.screens.base import ConsoleScreen, Handler
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.views import VIEWS
@@ -47,6 +48,7 @@ class ConsoleApp(App[None]):
     TITLE = "gpuconsole"
     CSS_PATH = sorted((Path(__file__).parent / "styles").glob("*.tcss"))
     ENABLE_COMMAND_PALETTE = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = ROLE_CLASSES
     DEFAULT_MODE = "dashboard"
     MODES: ClassVar[dict[str, str | Callable[[], Screen[None]]]] = dict(VIEWS)
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -34,9 +34,11 @@ ROLES = (
     "key",
     "chip",
     "good",
+    "cursor",
+    "marked",
     *(f"series-{number}" for number in range(1, 9)),
 )
-"""Each is a theme colour `$NAME` (or made from one) and the component class `role--NAME`."""
+"""Each is a theme colour `$NAME` (or made from one) and the component class `role--NAME` of the app."""
 
 ROLE_CLASSES = {f"role--{role}" for role in ROLES}
 

@@ -18,6 +18,7 @@ COLOURS = (
     "idle",
     "fault",
     "held",
+    "dim",
     "series-1",
     "series-2",
     "series-3",

@@ -527,6 +527,19 @@ async def test_both_themes_style_every_screen(name: str) -> None:
         assert app.theme != name
 
 
+async def test_roles_have_the_colours_of_the_theme_and_follow_a_change() -> None:
+    async with shown() as (app, pilot):
+        await press(pilot, "2")
+        for theme in app.themes:
+            app.theme = theme.name
+            await pilot.pause()
+            strips = app.screen._compositor.render_strips(app.size)
+            colours = {
+                s.style.color.name for strip in strips for s in strip if "████" in s.text if s.style and s.style.color
+            }
+            assert colours == {theme.variables["own"]}
+
+
 async def test_without_colours_the_cursor_and_the_states_can_still_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with shown() as (app, pilot):

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 from string import ascii_letters
-from typing import ClassVar
 from zlib import crc32
 
 from rich.cells import cell_len, set_cell_size
@@ -27,7 +26,7 @@ from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState
 from gpuconsole.model.text import clean
 from gpuconsole.ui import paint
 from gpuconsole.ui.names import called
-from gpuconsole.ui.paint import ROLE_CLASSES, Painted, join
+from gpuconsole.ui.paint import Painted, join
 from gpuconsole.ui.widgets.painter import RoleStyles, StatusLine
 
 SERIES = 8
@@ -105,18 +104,8 @@ class Look:
         return join(entries)
 
 
-COMPONENTS = {
-    *ROLE_CLASSES,
-    "role--cursor",
-    "role--marked",
-    *(f"role--series-{number}" for number in range(1, SERIES + 1)),
-}
-
-
 class Legend(StatusLine):
     """One line that says what the map's glyphs and colours mean, and how many GPUs have each."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS
 
     def show(self, look: Look) -> None:
         self.left = look.legend()
@@ -125,8 +114,6 @@ class Legend(StatusLine):
 
 class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
     """Nodes as blocks `name ▣▣▣▣○○○○`, with a cursor on a node."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS
 
     colour: reactive[ColourBy] = reactive(ColourBy.STATE)
 

@@ -17,7 +17,7 @@ from textual.strip import Strip
 
 from gpuconsole.ui.columns import GAP, Column, Layout, fit, total
 from gpuconsole.ui.messages import RowOpened, RowPicked
-from gpuconsole.ui.paint import ROLE_CLASSES, Cell, fitted, line, plain
+from gpuconsole.ui.paint import Cell, fitted, line, plain
 from gpuconsole.ui.widgets.filter import Filter
 from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.painter import RoleStyles
@@ -32,7 +32,6 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
     """A table of rows of type T, each known by its key."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        *ROLE_CLASSES,
         "grid--header",
         "grid--picked",
         "grid--row",

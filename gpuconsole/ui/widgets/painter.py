@@ -1,48 +1,59 @@
-"""What widgets that draw roles have in common: the component classes, and lines made from painted text."""
-
-from typing import ClassVar
+"""What widgets that draw roles have in common: the styles of the roles, and lines made from painted text."""
 
 from rich.style import Style
 from textual.reactive import reactive
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gpuconsole.ui.paint import ROLE_CLASSES, Cell, line
+from gpuconsole.ui.paint import Cell, line
 
 
 class RoleStyles(Widget):
-    """A widget that has the style of each role (`role--own` …) from the theme, and keeps them while they hold."""
+    """A widget that draws in roles. It asks the app for their styles, and keeps them while they hold.
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = ROLE_CLASSES
+    The roles are component classes of the app alone: on each widget they would be styled anew, some thirty a widget,
+    whenever a screen comes to the front, which took longer than drawing it.
+    """
 
     def style_of(self, role: str) -> Style:
-        """What a role adds to the style under it."""
-        return self._keep(f"role--{role}", partial=True)
+        """What a role adds to the style under it; nothing in an app that does not know it."""
+        kept = self._kept_styles
+        style = kept.get(role)
+        if style is None:
+            style = kept[role] = self._ask(f"role--{role}")
+        return style
 
     def component(self, name: str) -> Style:
-        """The whole style of a component class."""
-        return self._keep(name)
+        """The whole style of a component class of this widget."""
+        kept = self._kept_styles
+        style = kept.get(name)
+        if style is None:
+            style = kept[name] = self.get_component_rich_style(name)
+        return style
 
     @property
     def base(self) -> Style:
         """The style of the widget itself."""
-        kept = self.__dict__.setdefault("_kept", {})
-        if "" not in kept:
-            kept[""] = self.rich_style
-        style: Style = kept[""]
+        kept = self._kept_styles
+        style = kept.get("")
+        if style is None:
+            style = kept[""] = self.rich_style
         return style
 
-    def _keep(self, name: str, partial: bool = False) -> Style:
-        # Asking Textual costs some 20 µs each time, and a screen has thousands of pieces.
-        kept = self.__dict__.setdefault("_kept", {})
-        style: Style | None = kept.get(name)
-        if style is None:
-            style = kept[name] = self.get_component_rich_style(name, partial=partial)
-        return style
+    @property
+    def _kept_styles(self) -> dict[str, Style]:
+        kept: dict[str, Style] = self.__dict__.setdefault("_styles_kept", {})
+        return kept
+
+    def _ask(self, name: str) -> Style:
+        try:
+            return self.app.get_component_styles(name).partial_rich_style
+        except KeyError:
+            return Style.null()
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self.__dict__.pop("_kept", None)
+        self._kept_styles.clear()
 
 
 class StatusLine(RoleStyles):

@@ -1,14 +1,13 @@
 """A scrollable pane of finished lines: YAML, descriptions, explanations. Only the visible lines are drawn."""
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 from rich.cells import cell_len
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from gpuconsole.ui.paint import ROLE_CLASSES, Painted, Piece, plain, segments, width_of
+from gpuconsole.ui.paint import Painted, Piece, plain, segments, width_of
 from gpuconsole.ui.widgets.painter import RoleStyles
 
 BLANK: Painted = ()
@@ -62,7 +61,6 @@ def _words(text: str, longest: int) -> list[str]:
 class TextPane(ScrollView, RoleStyles, can_focus=True):
     """Shows lines; long ones are wrapped, or scrolled sideways where `wrap` is off."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = ROLE_CLASSES
 
     def __init__(self, *, wrap: bool = True, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
