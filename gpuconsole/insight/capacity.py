@@ -1,6 +1,5 @@
 """Kueue's quota tree of a Snapshot, filled with what its workloads hold; the arithmetic is the scheduler's own."""
 
-import math
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -9,8 +8,8 @@ from gpuconsole.insight.books import books
 from gpuconsole.insight.demand import FlavorResource
 from gpuconsole.insight.lending import lent
 from gpuconsole.insight.once import once
-from gpuconsole.model.quantity import MAX
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.scheduling.kueue.fairness import share
 from gpuconsole.scheduling.kueue.tree import QuotaTree
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
@@ -76,25 +75,8 @@ class Capacity:
         return lent(root, self.members, net, lambda node: tree.nominal[node * tree.width + column])
 
     def weighted_share(self, node: int) -> int:
-        """Kueue's status.weightedShare of a node: its dominant resource share in ‰ by its weight, rounded up (§8.1).
-
-        For each resource, what the node borrows of all flavors ÷ what its parent could ever have of them; 0 without a
-        parent or borrowing, MAX for weight 0 that borrows.
-        """
-        tree, used = self.tree, self.usage.usage
-        parent = tree.parent[node]
-        if parent < 0:
-            return 0
-        borrowed: dict[str, int] = {}
-        lendable: dict[str, int] = {}
-        for column, (_, resource) in enumerate(tree.columns):
-            at = node * tree.width + column
-            borrowed[resource] = borrowed.get(resource, 0) + max(0, used[at] - tree.subtree[at])
-            lendable[resource] = lendable.get(resource, 0) + tree.potential[parent * tree.width + column]
-        ratio = max((borrowed[name] * 1000 / most for name, most in lendable.items() if most > 0), default=0.0)
-        if ratio == 0:
-            return 0
-        return math.ceil(ratio / tree.weights[node]) if tree.weights[node] else MAX
+        """Kueue's status.weightedShare of a node: its dominant resource share in ‰ by its weight, rounded up (§8.1)."""
+        return share(self.usage, node).rounded
 
 
 @once("workloads", "local_queues", "cluster_queues", "cohorts")
