@@ -1,1 +1,14 @@
-"""Admission by Kueue's rules, decision for decision as Kueue v0.19.2."""
+"""Admission by Kueue's rules, decision for decision as Kueue v0.19.2.
+
+`session` is the way in: objects are applied, `run_cycle` returns decisions; `conditions` says what they do to a
+Workload. Inside: `rules` and `tree` compile the configuration, `requests` the workloads; `pending` holds who waits,
+`usage` and `accounts` what is used; `cycle` → `nomination` (`flavors`, `preemption`, `topology`) → `processing`.
+
+Where Kueue takes the order of a Go map, or sorts without stability, this engine is stable by name:
+
+- heads of different ClusterQueues that tie on borrowing height, priority and age: by the ClusterQueue's name;
+- trees and ClusterQueues without a cohort under fair sharing: by the name of the tree's first ClusterQueue;
+- children of a cohort in the tournament: child cohorts first, each kind by name;
+- child cohorts of equal share when victims are sought: the last by name; ClusterQueues: by their next candidate;
+- of two pod sets that are placed together and cannot be: the failure is told for the workers.
+"""

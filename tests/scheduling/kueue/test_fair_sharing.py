@@ -4,10 +4,11 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuconsole.model.queues import ClusterQueue, Cohort
+from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.queues import ClusterQueue, Cohort, ResourceFlavor
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig, Strategy
-from tests.scheduling.kueue.cluster import ANY, LOWER, World, admitted, cohort, queue, victims, workload
+from tests.scheduling.kueue.cluster import ANY, LOWER, World, admitted, cohort, pods, queue, victims, workload
 
 FAIR = "InCohortFairSharing"
 BOTH = KueueConfig(fair_sharing=True)
@@ -127,6 +128,39 @@ def test_who_does_not_borrow_what_it_asks_for_comes_first() -> None:
     world.run(workload("b0", "b", 1), admitted=True)
     world.apply(workload("b9", "b", 1, priority=9), workload("a9", "a", 4))
     assert admitted(world.cycle()) == ["a9", "b9"]
+
+
+def test_borrowing_other_flavors_does_not_count_against_it() -> None:
+    flavors = (ResourceFlavor(name="f", node_labels={"kind": "f"}), ResourceFlavor(name="g", node_labels={"kind": "g"}))
+    world = World(
+        *flavors,
+        queue("a", {"f": 2, "g": 0}, cohort="c"),
+        queue("b", {"f": 0, "g": 0}, cohort="c"),
+        queue("lender", {"f": 2, "g": 8}, cohort="c"),
+        config=BOTH,
+        flavors=(),
+    )
+    on_f, on_g = (PodTemplate(node_selector={"kind": kind}) for kind in "fg")
+    world.run(workload("a0", "a", pod_sets=(pods(1, 6, template=on_g),)), admitted=True)
+    world.apply(
+        workload("a9", "a", pod_sets=(pods(1, 2, template=on_f),), created=5),
+        workload("b9", "b", pod_sets=(pods(1, 1, template=on_f),), created=1),
+    )
+    assert admitted(world.cycle()) == ["a9", "b9"]
+
+
+def test_an_admission_counts_for_the_whole_branch_at_once() -> None:
+    world = World(
+        cohort("root", 12),
+        cohort("left", parent="root"),
+        cohort("right", parent="root"),
+        queue("a", 0, cohort="left"),
+        queue("b", 0, cohort="left"),
+        queue("d", 0, cohort="right"),
+        config=BOTH,
+    )
+    world.apply(workload("a1", "a"), workload("b1", "b"), workload("d1", "d"))
+    assert admitted(world.cycle()) == ["a1", "d1", "b1"]
 
 
 def test_equal_shares_are_decided_by_priority_then_age() -> None:

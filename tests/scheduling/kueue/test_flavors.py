@@ -23,11 +23,9 @@ from tests.scheduling.kueue.cluster import (
     GPU,
     LOWER,
     World,
-    cohort,
     group,
     pods,
     queue,
-    quota,
     victims,
     workload,
 )
@@ -182,20 +180,21 @@ def test_fungibility(case: Choice) -> None:
 
 
 def test_the_search_goes_on_where_it_stopped() -> None:
-    """Two heads want the same loan; the second one tries its next flavor in the next cycle, not the same again."""
+    """Two heads want the same loan; the loser tries its next flavor in the next cycle, even if the first is free."""
     stops = FlavorFungibility(STOP, NEXT)
     world = World(
-        cohort("c", quota(0)),
         queue("x", {"a": 0, "b": 2}, cohort="c", fungibility=stops),
         queue("y", {"a": 0, "b": 2}, cohort="c", fungibility=stops),
         queue("lender", {"a": 2}, cohort="c"),
-        flavors=("a", "b", "f"),
+        flavors=("a", "b"),
     )
     world.apply(workload("x0", "x", 2, created=1), workload("y0", "y", 2, created=2))
     world.cycle()
     assert world.message("y0") == "Workload no longer fits after processing another workload"
+    assert flavors_of(world, "x0") == {GPU: "a"}
+    world.finish("x0")
     world.cycle()
-    assert (flavors_of(world, "x0"), flavors_of(world, "y0")) == ({GPU: "a"}, {GPU: "b"})
+    assert flavors_of(world, "y0") == {GPU: "b"}
 
 
 def groups(*pairs: tuple[tuple[str, ...], dict[str, dict[str, int]]]) -> tuple[ResourceGroup, ...]:
@@ -292,3 +291,17 @@ def test_resource_groups_get_their_flavors_apart() -> None:
     world = World(queue("q", groups=resource_groups), flavors=("g", "x"))
     world.run(workload("w", "q", pod_sets=(pods(1, 2, cpu=1000),)))
     assert flavors_of(world, "w") == {"cpu": "x", GPU: "g"}
+
+
+def test_victims_are_looked_for_without_regard_to_the_number_of_pods() -> None:
+    """Kueue's search leaves the `pods` quota out; what it finds is then found not to be enough."""
+    resource_groups = groups(((GPU, "cpu", "pods"), {"f": {GPU: 4, "cpu": 8000, "pods": 4}}))
+    world = World(queue("q", groups=resource_groups, within=LOWER))
+    world.run(
+        workload("wide", "q", 3, priority=-1),
+        workload("many", "q", priority=-1, created=1, pod_sets=(pods(3, 0, cpu=1000),)),
+        admitted=True,
+    )
+    world.apply(workload("new", "q", priority=9, pod_sets=(pods(2, 1),)))
+    assert victims(world.cycle()) == {}
+    assert world.message("new") == "Workload no longer fits after processing another workload"

@@ -90,6 +90,22 @@ POLICIES: dict[str, Case] = {
         w("new", "a", 6),
         {"b2": RECLAIM, "b3": RECLAIM, "b4": RECLAIM},
     ),
+    "then it is another queue's turn, whatever the priorities": Case(
+        (
+            queue("a", 4, cohort="c", reclaim=ANY),
+            queue("b", 4, cohort="c"),
+            queue("d", 2, cohort="c"),
+        ),
+        (w("b0", "b", 2, -5), w("b1", "b", 2, -5), w("b2", "b", 2, -5), w("d0", "d", 2, 9), w("d1", "d", 2, 9)),
+        w("new", "a", 4),
+        {"b2": RECLAIM, "d1": RECLAIM},
+    ),
+    "reclaiming goes together with evicting the own, if the queue borrows nothing in the end": Case(
+        (queue("a", 4, cohort="c", within=LOWER, reclaim=ANY), queue("b", 4, cohort="c")),
+        (w("a0", "a", 2, -1), w("b0", "b", 2), w("b1", "b", 2), w("b2", "b", 2)),
+        w("new", "a", 4),
+        {"a0": OWN, "b2": RECLAIM},
+    ),
     "nobody reclaims in order to borrow": Case(
         pair(reclaim=ANY), (w("b0", "b", 4), w("b1", "b", 4)), w("new", "a", 6), {}
     ),
@@ -207,6 +223,18 @@ TREES: dict[str, Case] = {
         ),
         (w("near0", "near", 2, 1), w("far0", "far", 2, -9)),
         w("new", "a", 2),
+        {"far0": RECLAIM},
+    ),
+    "what its own cohort could give is its to reclaim from further away": Case(
+        (
+            cohort("root"),
+            cohort("left", 4, parent="root"),
+            cohort("right", parent="root"),
+            queue("a", 0, cohort="left", reclaim=ANY),
+            queue("far", 0, cohort="right"),
+        ),
+        (w("far0", "far", 4, 9),),
+        w("new", "a", 4),
         {"far0": RECLAIM},
     ),
     "a cohort within its quota protects its queues": Case(

@@ -216,6 +216,17 @@ def test_a_backoff_parks_until_somebody_ends_it() -> None:
     assert world.session.next_requeue is None
 
 
+def test_a_head_that_has_to_wait_meanwhile_is_parked_even_in_strict_fifo() -> None:
+    world = World(queue("q", 2, strategy=STRICT))
+    world.apply(workload("big", "q", 4))
+    world.apply(
+        replace(world.workloads["big"], conditions=(Condition("Requeued", False, "PodsReadyTimeout", "", world.now),))
+    )
+    assert world.waiting("q") == ["big"]
+    world.cycle()
+    assert world.waiting("q") == ["(big)"]
+
+
 def test_a_parked_workload_comes_back_for_a_change_that_matters() -> None:
     world = World(queue("q", 2))
     world.run(workload("big", "q", 4))

@@ -289,6 +289,17 @@ def test_a_place_is_kept_for_one_that_finds_nobody_to_evict() -> None:
     assert 'topology "topo" allows to fit only 2 out of 4 pod(s)' in world.message("big")
 
 
+def test_a_second_look_finds_other_victims() -> None:
+    """It was to have the second host; another head takes a GPU there, so the first host is cleared instead."""
+    world = World(*site(((4, 4),)), queue("a", 20, within=LOWER), queue("b", 20))
+    world.run(on_one_host("p", "a", 4, priority=-1), on_one_host("r", "a", 3, priority=-1, created=1), admitted=True)
+    world.apply(on_one_host("x", "b", 1, priority=9), on_one_host("y", "a", 4, priority=5))
+    decisions = world.cycle()
+    assert (admitted(decisions), victims(decisions)) == (["x"], {"p": "InClusterQueue"})
+    assert admitted(world.cycle()) == ["y"]
+    assert places(world, "y") == {"main": {"n000": 4}}
+
+
 def test_new_nodes_wake_those_that_wait_for_a_place() -> None:
     world = World(*site(((2,),)), queue("q", 8)).run(on_one_host("w", "q", 4))
     assert world.waiting("q") == ["(w)"]
