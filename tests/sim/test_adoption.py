@@ -1,0 +1,118 @@
+"""Going on from a Snapshot, or from manifests of things that live already."""
+
+from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND
+from gpuconsole.model.cluster import PodPhase
+from gpuconsole.model.commands import Requeue
+from gpuconsole.model.snapshot import Snapshot, decode, encode
+from gpuconsole.model.state import ClusterState
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
+from tests.sim.cluster import (
+    START,
+    UNQUEUED,
+    USUAL,
+    job,
+    key_of,
+    log,
+    nodes,
+    pod,
+    run,
+    start,
+    submit,
+    two_teams,
+    workload,
+)
+from tests.sim.strategies import LIVES, live
+from tests.sim.test_laws import LIFE, fresh
+
+
+def adopted(snapshot: Snapshot, policy: SimPolicy = USUAL) -> Simulation:
+    return Simulation.from_snapshot(snapshot, policy=policy, seed=1)
+
+
+def test_what_runs_finishes_when_it_would_have_and_what_waits_follows() -> None:
+    simulation = start(two_teams())
+    submit(simulation, job("own", gpus=4, duration=20 * MINUTE), job("loan", gpus=4, duration=30 * MINUTE))
+    submit(simulation, job("waits", gpus=4, duration=10 * MINUTE), workload("drawn", "blue", gpus=1))
+    simulation.advance(START + 5 * MINUTE)
+    simulation.drain()
+    twin = adopted(simulation.snapshot())
+    assert (twin.now, twin.drain(), twin.snapshot().recent) == (simulation.now, [], simulation.snapshot().recent)
+    assert run(twin, HOUR) == run(simulation, HOUR)
+
+
+def test_nothing_is_told_again_and_the_objects_are_the_same() -> None:
+    simulation = start(two_teams())
+    submit(simulation, job("own", gpus=4), job("waits", gpus=4, pods=2))
+    twin = adopted(simulation.snapshot())
+    assert list(twin.snapshot().objects()) == list(simulation.snapshot().objects())
+
+
+def test_pods_that_leave_are_gone_when_their_grace_period_ends() -> None:
+    simulation = start(two_teams())
+    submit(simulation, job("train", gpus=2, pods=2, duration=10 * MINUTE, checkpoint=MINUTE))
+    simulation.advance(START + 5 * MINUTE)
+    simulation.submit(Requeue(key_of(simulation, "red/train")))
+    simulation.advance(simulation.now + 10 * SECOND)
+    simulation.drain()
+    twin = adopted(simulation.snapshot())
+    wanted = [
+        "5:30 requeued red/train",
+        "5:30 admitted red/train",
+        "5:30 started red/train",
+        "10:30 finished red/train",
+    ]
+    assert run(twin, HOUR) == run(simulation, HOUR) == wanted
+
+
+def test_a_snapshot_that_went_through_a_file_is_as_good() -> None:
+    simulation = start(two_teams())
+    submit(simulation, job("train", gpus=4, duration=20 * MINUTE), job("waits", gpus=4, pods=2, duration=MINUTE))
+    read = ClusterState.from_file(decode(encode(simulation.snapshot()))).freeze()
+    assert run(adopted(read), HOUR)[-1] == "21:01 finished red/waits"
+
+
+def test_objects_of_a_living_cluster_go_on_living() -> None:
+    simulation = start(two_teams())
+    submit(simulation, job("train", gpus=4, duration=20 * MINUTE), job("waits", gpus=4, pods=2, duration=MINUTE))
+    simulation.drain()
+    dumped = list(simulation.snapshot().objects())
+    twin = Simulation.from_objects(dumped, policy=SimPolicy(), seed=1, start=simulation.now)
+    assert [line for line in log(twin.drain()) if "refused" in line] == []
+    assert run(twin, HOUR) == run(simulation, HOUR)
+
+
+def test_a_pod_with_a_node_in_its_manifest_holds_its_gpus() -> None:
+    server = replace(pod("server", gpus=3), node="n1", gpus=(0, 1, 3), phase=PodPhase.RUNNING, started=START)
+    simulation = start([*nodes(1), server], UNQUEUED)
+    submit(simulation, pod("other", gpus=2), pod("small", gpus=1))
+    placed = {p.name: p.gpus for p in simulation.snapshot().pods.all()}
+    assert placed == {"server": (0, 1, 3), "other": (), "small": (2,)}
+
+
+def test_a_missing_pod_of_a_running_job_is_made() -> None:
+    simulation = start(two_teams())
+    submit(simulation, job("train", gpus=1, pods=3, duration=20 * MINUTE))
+    objects = [thing for thing in simulation.snapshot().objects() if thing.key != "red/train-1"]
+    twin = Simulation.from_objects(objects, policy=SimPolicy(), seed=1, start=START + MINUTE)
+    twin.drain()
+    assert {p.name: bool(p.node) for p in twin.snapshot().pods.all()} == dict.fromkeys(
+        ("train-0", "train-1", "train-2"), True
+    )
+    assert run(twin, HOUR) == ["21:00 finished red/train"]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(LIVES)
+def test_any_snapshot_can_be_gone_on_from(deeds: LIFE) -> None:
+    simulation = fresh()
+    live(simulation, deeds)
+    twin = adopted(simulation.snapshot())
+    twin.advance(twin.now + 3 * HOUR)
+    running = [p for p in twin.snapshot().pods.all() if p.deleted and p.deleted < twin.now - HOUR]
+    assert running == []
+    for crew in twin._world.crews.values():
+        assert min(crew.running, crew.leaving, crew.missing, crew.waiting) >= 0
