@@ -1,0 +1,210 @@
+"""The workloads: order, cursor, explanation, and what can be done with them; at both sizes, with hostile names too."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.objects import Object
+from gpuconsole.model.workloads import Phase
+from gpuconsole.ui.screens.text import TextScreen
+from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.screens.workloads import WorkloadsScreen
+from gpuconsole.ui.widgets.confirm import Choice, Confirm, Prompt
+from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.textpane import TextPane
+from gpuconsole.ui.workload_rows import WorkloadRows, make_row
+from tests.ui.stage import SIZES, Stage, staged
+from tests.ui.worlds import HOSTILE, busy_org, history, org_cohort, recorded, running, snapshot_of, waiting
+
+
+def names(stage: Stage) -> list[str]:
+    return [row.workload.name for row in stage.screen(WorkloadsScreen).query_one(Grid).rows]
+
+
+def under_cursor(stage: Stage) -> str:
+    return str(stage.screen(WorkloadsScreen).query_one(Grid).current.workload.name)
+
+
+def test_pending_workloads_come_first_by_their_place_in_the_queue() -> None:
+    objects: list[Object] = [
+        *org_cohort(),
+        waiting("late", 1, ago=MINUTE),
+        waiting("urgent", 1, priority=900, ago=MINUTE),
+    ]
+    listing = WorkloadRows().update(snapshot_of(objects))
+    assert [(row.workload.name, row.phase, listing.positions.get(row.key)) for row in listing.rows] == [
+        ("urgent", Phase.PENDING, 1),
+        ("rlhf-2", Phase.PENDING, 2),
+        ("late", Phase.PENDING, 3),
+        ("rlhf", Phase.RUNNING, None),
+        ("embed", Phase.RUNNING, None),
+        ("llm-ft", Phase.RUNNING, None),
+        ("serve", Phase.RUNNING, None),
+    ]
+
+
+def test_only_workloads_that_changed_are_summed_up_anew() -> None:
+    rows = WorkloadRows()
+    objects = org_cohort()
+    before = {row.key: row for row in rows.update(snapshot_of(objects)).rows}
+    changed = replace(running("embed", 2), priority=900)
+    after = {row.key: row for row in rows.update(snapshot_of([*objects, changed])).rows}
+    assert {key for key in after if after[key] is not before[key]} == {"research/embed"}
+
+
+def test_namespaces_narrow_the_listing_and_places_stay_those_of_the_queue() -> None:
+    listing = WorkloadRows().update(snapshot_of(org_cohort()), frozenset({"prod"}))
+    assert [row.key for row in listing.rows] == ["prod/serve"]
+
+
+def test_a_row_says_why_in_one_word() -> None:
+    assert (make_row(waiting("w", 6)).reason, make_row(running("r", 1)).reason) == ("quota", "")
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_the_table_shows_phase_reason_place_and_size(size: tuple[int, int]) -> None:
+    async with staged(recorded(org_cohort()), size) as stage:
+        await stage.press("3")
+        pending = stage.line("research/rlhf-2").split()
+        assert pending[:7] == ["▌", "research/rlhf-2", "◐", "pending", "quota", "1", "500"]
+        assert "▲4" in stage.line("research/rlhf ")
+        assert "● running" in stage.line("prod/serve")
+
+
+async def test_the_cursor_stays_on_its_row_whatever_is_sorted_or_arrives() -> None:
+    console = recorded(org_cohort())
+    async with staged(console) as stage:
+        await stage.press("3", "down", "down")
+        assert under_cursor(stage) == "embed"
+        await stage.press("N")
+        assert names(stage) == ["serve", "embed", "llm-ft", "rlhf", "rlhf-2"]
+        assert under_cursor(stage) == "embed"
+        await stage.press("P")
+        assert names(stage)[0] == "serve"
+        assert under_cursor(stage) == "embed"
+
+
+async def test_marked_workloads_are_stopped_together_after_a_question_with_cancel_in_front() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("3", "N")
+        await stage.press("slash")
+        await stage.write("research")
+        await stage.press("enter", "g", "space", "space", "s")
+        stage.screen(Confirm)
+        assert "Stop research/embed, research/llm-ft?" in stage.text
+        await stage.press("enter")
+        await stage.tick(times=3)
+        stage.screen(WorkloadsScreen)
+        assert all(w.active for w in stage.app.cluster.snapshot.workloads.all())
+        await stage.press("s", "tab", "enter")
+        await stage.tick(times=5)
+        stopped = [w.name for w in stage.app.cluster.snapshot.workloads.all() if not w.active]
+        assert sorted(stopped) == ["job-embed-5eb0a", "job-llm-ft-4364e"]
+
+
+async def test_a_stopped_workload_is_resumed_without_a_question() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("3", "slash")
+        await stage.write("embed")
+        await stage.press("enter", "s", "tab", "enter")
+        await stage.tick(times=40)
+        assert "⏸ stopped" in stage.line("research/embed")
+        await stage.press("s")
+        stage.screen(WorkloadsScreen)
+        await stage.tick(times=20)
+        assert "● running" in stage.line("research/embed")
+
+
+async def test_the_priority_is_asked_for_and_changed() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("3", "N", "g", "m", "p")
+        stage.screen(Prompt)
+        await stage.press("ctrl+u")
+        await stage.write("777")
+        await stage.press("enter")
+        await stage.tick(times=2)
+        assert {w.priority for w in stage.app.cluster.snapshot.workloads.all() if "serve" in w.name} == {777}
+
+
+async def test_what_makes_no_sense_is_refused_with_the_reason() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("3", "m")
+        stage.screen(Choice)
+        assert "only a pending workload can move" in stage.line("move to queue")
+        assert "resume" in stage.line("it is not stopped")
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_the_detail_explains_a_pending_workload_beside_kueues_words(size: tuple[int, int]) -> None:
+    async with staged(recorded(org_cohort(), history()), size) as stage:
+        await stage.press("3", "enter")
+        detail = stage.screen(WorkloadDetailScreen)
+        why = detail.query_one("#why", TextPane).text
+        assert "The cohort org-cohort has 4 GPUs free, and rlhf-2 needs 6 GPUs." in why
+        assert "Kueue wrote 12m ago: couldn't assign flavors to pod set main" in why
+        assert "research/rlhf 6 GPUs ▲4" in why
+        assert "TIMELINE" in why
+        if size[0] < 110:
+            assert "PODS" not in stage.text
+            await stage.press("tab")
+        assert "PODS 0" in stage.text
+        await stage.press("escape")
+        assert under_cursor(stage) == "rlhf-2"
+
+
+async def test_the_detail_names_the_pods_and_where_they_run() -> None:
+    async with staged(recorded(org_cohort(), history())) as stage:
+        await stage.press("3", "down", "enter")
+        pods = stage.screen(WorkloadDetailScreen).query_one("#pods", TextPane).text
+        assert "● Running  rlhf-0  node-3  GPU 0,1,2,3,4,5" in pods
+
+
+async def test_describe_and_yaml_open_and_lead_back() -> None:
+    async with staged(recorded(org_cohort(), history())) as stage:
+        await stage.press("3", "d")
+        assert "Workload research/rlhf-2" in stage.screen(TextScreen).query_one(TextPane).text
+        await stage.press("escape", "y")
+        assert "kind: Workload" in stage.screen(TextScreen).query_one(TextPane).text
+        await stage.press("escape")
+        stage.screen(WorkloadsScreen)
+
+
+async def test_deleting_takes_a_word_and_its_screens_say_that_it_is_gone() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("3", "N", "g", "enter", "ctrl+x", "enter", "enter")
+        stage.screen(Confirm)
+        await stage.write("delete")
+        await stage.press("enter", "enter")
+        await stage.tick(times=40)
+        stage.screen(WorkloadDetailScreen)
+        assert "prod/job-serve-fd090 is gone" in stage.text
+        await stage.press("escape")
+        assert "prod/serve" not in stage.text
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if name])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_hostile_names_reach_no_screen_raw(name: str, size: tuple[int, int]) -> None:
+    bad = replace(waiting(name, 6), namespace=name, queue=name, labels={name: name}, owner=f"{name}/{name}/{name}")
+    console = recorded([*org_cohort(), bad])
+    async with staged(console, size) as stage:
+        for keys in (
+            ("3",),
+            ("enter",),
+            ("escape", "d"),
+            ("escape", "y"),
+            ("escape", "E"),
+            ("escape", "i"),
+            ("escape", "m"),
+        ):
+            await stage.press(*keys)
+            assert all(line.isprintable() for line in stage.lines), keys
+
+
+async def test_a_thousand_workloads_are_listed_in_the_background() -> None:
+    console = recorded([*org_cohort(), *(waiting(f"w-{number:04}", 1) for number in range(1500))])
+    async with staged(console) as stage:
+        await stage.press("3")
+        assert len(names(stage)) == 1505
+        await stage.press("end")
+        assert under_cursor(stage) == "serve"
