@@ -432,7 +432,7 @@ CASES = {
         REFUSED,
         "duplicate",
         "spec.template.spec.containers[1].name",
-        "container c stands twice",
+        "'c' stands twice",
     ),
     "two pod sets of one name would be the same pods": Case(
         "Workload work",
@@ -441,7 +441,7 @@ CASES = {
         ERROR,
         "duplicate",
         "spec.podSets[1].name",
-        "main is the name of another one too",
+        "'main' stands twice",
     ),
     "two tasks of one name would be the same pods": Case(
         "Job volcano",
@@ -512,7 +512,7 @@ metadata: {name: c}
         (7, 1, "spec.queueingStrategy", "bad-value"),
         (8, 1, "spec.stopPolicy", "bad-value"),
         (15, 2, "metadata.labels.x", "not-a-text"),
-        (16, 2, "spec.clusterQueue", "required"),
+        (16, 2, "spec.clusterQueue", "no-cluster-queue"),
         (19, 3, "", "syntax"),
         (21, 4, "kind", "unknown-kind"),
     ]
@@ -562,9 +562,9 @@ def test_a_scenario_is_kept_as_it_stands_and_its_objects_are_checked() -> None:
     assert loaded.scenario == (scenario,)
     assert loaded.objects == ()
     assert [(f.path, f.code) for f in loaded.findings] == [
-        ("objects[0].spec.clusterQueue", "required"),
+        ("objects[0].spec.clusterQueue", "no-cluster-queue"),
         ("steps[0].create[0].metadata.name", "no-name"),
-        ("steps[0].create[0].spec.clusterQueue", "required"),
+        ("steps[0].create[0].spec.clusterQueue", "no-cluster-queue"),
     ]
 
 

@@ -1,6 +1,5 @@
 """metadata of an object: its name and namespace, checked as the API server checks them; labels and times."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,12 +7,10 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import NO_LABELS
+from gpuconsole.model.documents.names import LABEL, LONGEST_LABEL, annotations, labels, name
 from gpuconsole.model.documents.reader import Reader
 
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+TOP = ("apiVersion", "kind", "metadata", "spec", "status")
 _FIELDS = (
     *("annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers"),
     *("generateName", "generation", "labels", "managedFields", "name", "namespace", "ownerReferences"),
@@ -48,21 +45,14 @@ def metadata(reader: Reader, now: Time, *, namespaced: bool = True) -> Metadata:
         uid=place.text("uid"),
         created=now if created is None else created,
         labels=labels(place),
-        annotations=place.labels("annotations"),
+        annotations=annotations(place),
     )
 
 
 def _name(place: Reader) -> str:
-    name = place.text("name")
-    if name:
-        if not _SUBDOMAIN.fullmatch(name):
-            place.report.refused(
-                place.at("name"),
-                f"{name!r} is no valid name",
-                "use lower-case letters, digits, '-' and '.', at most 253 of them",
-                "bad-name",
-            )
-        return name
+    text = name(place, "name")
+    if text:
+        return text
     prefix = place.text("generateName")
     if prefix:
         return f"{prefix.rstrip('-')}-0"
@@ -72,38 +62,12 @@ def _name(place: Reader) -> str:
 
 
 def _namespace(place: Reader) -> str:
-    namespace = place.text("namespace") or "default"
-    if not _LABEL.fullmatch(namespace) or len(namespace) > 63:
-        place.report.refused(
-            place.at("namespace"),
-            f"{namespace!r} is no valid namespace",
-            "use lower-case letters, digits and '-', at most 63 of them",
-            "bad-name",
-        )
-    return namespace
+    return name(place, "namespace", LABEL, limit=LONGEST_LABEL) or "default"
 
 
-def is_label_key(text: str) -> bool:
-    """True for a text that may be the key of a label."""
-    return _KEY.fullmatch(text) is not None
-
-
-def labels(place: Reader, key: str = "labels") -> Mapping[str, str]:
-    """Read labels and report keys and values that the API server refuses."""
-    found = place.labels(key, limit=400)
-    for name, value in found.items():
-        if not is_label_key(name):
-            place.report.refused(
-                place.at(key, name),
-                f"{name!r} is no valid label key",
-                "a key is an optional domain and '/', then at most 63 letters, digits, '-', '_' and '.'",
-                "bad-label",
-            )
-        if len(value) > 63 or not _VALUE.fullmatch(value):
-            place.report.refused(
-                place.at(key, name),
-                f"{value[:80]!r} is no valid label value",
-                "use at most 63 letters, digits, '-', '_' and '.'",
-                "bad-label",
-            )
-    return found
+def spec_of(reader: Reader, *fields: str) -> Reader:
+    """The spec of an object; fields that nothing reads are reported, there and beside it."""
+    reader.only(*TOP)
+    spec = reader.mapping("spec")
+    spec.only(*fields)
+    return spec

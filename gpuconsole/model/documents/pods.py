@@ -3,7 +3,7 @@
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Container, PodTemplate, SpreadConstraint
 from gpuconsole.model.documents.amounts import is_extended, resources
-from gpuconsole.model.documents.metadata import labels
+from gpuconsole.model.documents.names import annotations, labels, unique
 from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.documents.selectors import node_affinity, selector, tolerations
 from gpuconsole.model.quantity import format_quantity
@@ -22,14 +22,14 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
     priority_class = spec.text("priorityClassName")
     return PodTemplate(
         labels=labels(meta),
-        annotations=meta.labels("annotations"),
+        annotations=annotations(meta),
         containers=_containers(spec, "containers", checked),
         init_containers=_containers(spec, "initContainers", checked),
         overhead=resources(spec, "overhead"),
-        node_selector=spec.labels("nodeSelector"),
+        node_selector=labels(spec, "nodeSelector") if checked else spec.labels("nodeSelector"),
         affinity=required,
         preferred=preferred,
-        tolerations=tolerations(spec, "tolerations"),
+        tolerations=tolerations(spec, "tolerations", checked=checked),
         priority_class=priority_class,
         priority=spec.optional("priority"),
         preemption_policy=spec.one_of("preemptionPolicy", "", ("Never", "PreemptLowerPriority")),
@@ -45,20 +45,18 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
 
 def _containers(spec: Reader, key: str, checked: bool) -> tuple[Container, ...]:
     found = tuple(_container(place, checked) for place in spec.items(key, MOST_CONTAINERS))
-    if checked and key == "containers" and not found and not spec.raw(key):
+    absent = spec.raw(key) is None and bool(spec.value)
+    if key == "containers" and (absent or (checked and not spec.raw(key))):
         spec.report.refused(spec.at(key), "a pod needs at least one container", "add a container", "required")
-    names = [container.name for container in found] if checked else []
-    for position, name in enumerate(names):
-        if name and name in names[:position]:
-            problem = f"container {name} stands twice"
-            spec.report.refused(spec.at(key, position, "name"), problem, "rename one of them", "duplicate")
+    if checked:
+        unique(spec, key, [container.name for container in found], "name")
     return found
 
 
 def _container(place: Reader, checked: bool) -> Container:
     needs = place.mapping("resources")
     container = Container(
-        name=place.required("name") if checked else place.text("name"),
+        name=place.required("name") if checked or "name" not in place else place.text("name"),
         image=place.text("image", limit=1000),
         requests=resources(needs, "requests"),
         limits=resources(needs, "limits"),

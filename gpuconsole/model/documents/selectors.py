@@ -1,7 +1,8 @@
 """Selectors, taints, tolerations and affinity: the parts of a document that compare labels."""
 
 from gpuconsole.model.cluster import LabelSelector, NodeTerm, PreferredTerm, Requirement, Taint, Toleration
-from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.documents.names import LONGEST_KEY, is_label_value, key_name, labels, unique
+from gpuconsole.model.documents.reader import Reader, shown
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _SETS = ("In", "NotIn", "Exists", "DoesNotExist")
@@ -34,14 +35,26 @@ def selector(reader: Reader, key: str) -> LabelSelector | None:
         return None
     place = reader.mapping(key)
     place.only("matchLabels", "matchExpressions")
-    return LabelSelector(place.labels("matchLabels"), requirements(place, "matchExpressions"))
+    return LabelSelector(labels(place, "matchLabels"), requirements(place, "matchExpressions"))
 
 
 def taints(reader: Reader, key: str) -> tuple[Taint, ...]:
-    return tuple(
-        Taint(place.required("key"), place.text("value"), place.one_of("effect", "", _EFFECTS) or _effect(place))
-        for place in reader.items(key)
-    )
+    """The taints under `key`, unique by key and effect."""
+    found = tuple(_taint(place) for place in reader.items(key))
+    unique(reader, key, [f"{taint.key}:{taint.effect}" for taint in found])
+    return found
+
+
+def _taint(place: Reader) -> Taint:
+    value = place.text("value")
+    if not is_label_value(value):
+        place.report.refused(
+            place.at("value"),
+            f"{shown(value)} is no valid value of a taint",
+            "write it as a label's value",
+            "bad-label",
+        )
+    return Taint(key_name(place, "key", required=True), value, place.one_of("effect", "", _EFFECTS) or _effect(place))
 
 
 def _effect(place: Reader) -> str:
@@ -49,16 +62,28 @@ def _effect(place: Reader) -> str:
     return "NoSchedule"
 
 
-def tolerations(reader: Reader, key: str) -> tuple[Toleration, ...]:
-    return tuple(_toleration(place) for place in reader.items(key))
+def tolerations(reader: Reader, key: str, *, checked: bool = True) -> tuple[Toleration, ...]:
+    """The tolerations under `key`; `checked` adds the API server's rules for pods and flavors."""
+    return tuple(_toleration(place, checked) for place in reader.items(key))
 
 
-def _toleration(place: Reader) -> Toleration:
-    name = place.text("key")
-    operator = place.one_of("operator", "Equal", ("Equal", "Exists"))
-    value = place.text("value")
+def _toleration(place: Reader, checked: bool) -> Toleration:
+    found = Toleration(
+        place.text("key", limit=LONGEST_KEY),
+        place.text("operator") or "Equal",
+        place.text("value"),
+        place.text("effect"),
+        place.optional("tolerationSeconds", low=-(2**63), high=2**63 - 1),
+    )
+    if checked:
+        _check_toleration(place, found.key, found.operator, found.value, found.seconds)
+    return found
+
+
+def _check_toleration(place: Reader, name: str, operator: str, value: str, seconds: int | None) -> None:
+    key_name(place, "key")
+    place.one_of("operator", "Equal", ("Equal", "Exists"))
     effect = place.one_of("effect", "", _EFFECTS)
-    seconds = place.optional("tolerationSeconds", low=-(2**63), high=2**63 - 1)
     if not name and operator != "Exists":
         place.report.refused(
             place.at("operator"),
@@ -77,7 +102,6 @@ def _toleration(place: Reader) -> Toleration:
             "write effect: NoExecute, or drop tolerationSeconds",
             "bad-toleration",
         )
-    return Toleration(name, operator, value, effect, seconds)
 
 
 def node_term(place: Reader) -> NodeTerm:

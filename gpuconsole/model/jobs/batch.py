@@ -1,8 +1,9 @@
 """batch/v1 Job and jobset.x-k8s.io JobSet: pods by parallelism and completions."""
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.jobs.common import MOST_PODS, check_names, job, phase, pod_set, pods
+from gpuconsole.model.jobs.common import MOST_PODS, job, phase, pod_set, pods
 from gpuconsole.model.jobs.topology import whole
 from gpuconsole.model.workloads import Job, PodSet
 
@@ -60,7 +61,7 @@ def jobset(reader: Reader, now: Time) -> Job:
     spec = reader.mapping("spec")
     spec.only(*_JOBSET_FIELDS)
     pod_sets = tuple(_replicated(place) for place in spec.items("replicatedJobs", 1000))
-    check_names(spec, "replicatedJobs", "name", [pods.name for pods in pod_sets])
+    unique(spec, "replicatedJobs", [pods.name for pods in pod_sets], "name", fatal=True)
     if not pod_sets:
         spec.report.refused(
             spec.at("replicatedJobs"), "replicatedJobs is empty: there is nothing to run", "add a job", "required"

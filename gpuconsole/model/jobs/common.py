@@ -1,17 +1,14 @@
 """What all kinds of jobs share: queue, priority, time limits, how long they run, and their pods' rules."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.documents.metadata import metadata
+from gpuconsole.model.documents.metadata import TOP, metadata
 from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, MAX_EXECUTION, PRIORITY_CLASS, QUEUE
 from gpuconsole.model.jobs.topology import topology_request, whole
 from gpuconsole.model.workloads import Job, JobPhase, PodSet
-
-TOP = ("apiVersion", "kind", "metadata", "spec", "status")
 
 MOST_PODS = 100_000
 MOST_POD_SETS = 18
@@ -37,16 +34,6 @@ def job(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], **ow
         max_execution_time=_max_execution(labels),
         **facts,
     )
-
-
-def check_names(place: Reader, key: str, field: str, names: Sequence[str]) -> None:
-    """Report groups of pods under `key` that are named alike (in `field`): their pods would be the same."""
-    seen: set[str] = set()
-    for position, name in enumerate(names):
-        if name and name in seen:
-            problem, path = f"{name} is the name of another one too", place.at(key, position, field)
-            place.report.error(path, problem, "rename one of them", "duplicate")
-        seen.add(name)
 
 
 def positive_span(notes: Reader, key: str) -> Span | None:

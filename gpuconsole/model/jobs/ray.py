@@ -5,8 +5,9 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Container, PodTemplate
 from gpuconsole.model.documents.amounts import resources
+from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.jobs.common import MOST_PODS, check_names, job, phase, pod_set, pods
+from gpuconsole.model.jobs.common import MOST_PODS, job, phase, pod_set, pods
 from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.workloads import Job, PodSet
@@ -70,7 +71,7 @@ def _head(cluster: Reader, mode: str) -> PodSet:
 
 def _workers(cluster: Reader) -> tuple[PodSet, ...]:
     workers = tuple(_worker(place) for place in cluster.items("workerGroupSpecs", 1000))
-    check_names(cluster, "workerGroupSpecs", "groupName", [pods.name for pods in workers])
+    unique(cluster, "workerGroupSpecs", [pods.name for pods in workers], "groupName", fatal=True)
     return workers
 
 

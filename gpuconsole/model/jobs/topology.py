@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from gpuconsole.model.documents.metadata import is_label_key
+from gpuconsole.model.documents.names import is_label_key
 from gpuconsole.model.documents.reader import INT32, Reader, shown
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import TopologyRequest

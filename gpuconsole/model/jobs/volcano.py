@@ -3,8 +3,9 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.reader import Reader, kind_of, shown
-from gpuconsole.model.jobs.common import check_names, job, pod_set, pods
+from gpuconsole.model.jobs.common import job, pod_set, pods
 from gpuconsole.model.jobs.kubeflow import with_priority_class
 from gpuconsole.model.jobs.labels import VOLCANO_QUEUE
 from gpuconsole.model.workloads import Job, JobPhase, PodSet
@@ -71,7 +72,7 @@ def _tasks(spec: Reader) -> tuple[PodSet, ...]:
         place.only(*_TASK_FIELDS)
         name = place.text("name") or f"default{position}"
         tasks.append(_task(place, name, scheduler))
-    check_names(spec, "tasks", "name", [task.name for task in tasks])
+    unique(spec, "tasks", [task.name for task in tasks], "name", fatal=True)
     if not tasks:
         spec.report.refused(spec.at("tasks"), "No task specified in job spec", "add a task", "required")
     return tuple(tasks)

@@ -8,7 +8,7 @@ from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.jobs import batch, kubeflow, podgroup, ray
 from gpuconsole.model.jobs import volcano as volcano_jobs
-from gpuconsole.model.manifests import core, karpenter, kueue, volcano, workload
+from gpuconsole.model.manifests import capacity, core, karpenter, kueue, volcano, workload
 from gpuconsole.model.objects import Object
 
 Decoder = Callable[[Reader, Time], Object]
@@ -21,13 +21,13 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     ("", "Pod"): core.pod,
     ("", "LimitRange"): core.limit_range,
     ("scheduling.k8s.io", "PriorityClass"): core.priority_class,
-    (KUEUE, "ResourceFlavor"): kueue.resource_flavor,
+    (KUEUE, "ResourceFlavor"): capacity.resource_flavor,
     (KUEUE, "ClusterQueue"): kueue.cluster_queue,
     (KUEUE, "Cohort"): kueue.cohort,
     (KUEUE, "LocalQueue"): kueue.local_queue,
     (KUEUE, "WorkloadPriorityClass"): kueue.workload_priority_class,
-    (KUEUE, "Topology"): kueue.topology,
-    (KUEUE, "AdmissionCheck"): kueue.admission_check,
+    (KUEUE, "Topology"): capacity.topology,
+    (KUEUE, "AdmissionCheck"): capacity.admission_check,
     (KUEUE, "Workload"): workload.workload,
     ("batch", "Job"): batch.batch_job,
     ("jobset.x-k8s.io", "JobSet"): batch.jobset,

@@ -1,14 +1,13 @@
-"""Kueue's configuration objects (v1beta1 and v1beta2), validated by the rules of Kueue 0.19's CRDs and webhooks."""
+"""Kueue's queues and priorities (v1beta1 and v1beta2), validated by the rules of Kueue 0.19's CRDs and webhooks."""
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import HOSTNAME
 from gpuconsole.model.documents.amounts import weight
-from gpuconsole.model.documents.metadata import metadata
+from gpuconsole.model.documents.metadata import metadata, spec_of
+from gpuconsole.model.documents.names import name, unique
 from gpuconsole.model.documents.reader import INT32, Reader
-from gpuconsole.model.documents.selectors import selector, taints, tolerations
+from gpuconsole.model.documents.selectors import selector
 from gpuconsole.model.manifests.quotas import resource_groups
 from gpuconsole.model.queues import (
-    AdmissionCheck,
     BorrowWithinCohort,
     CheckRule,
     ClusterQueue,
@@ -20,52 +19,20 @@ from gpuconsole.model.queues import (
     Preemption,
     PreemptionPolicy,
     QueueingStrategy,
-    ResourceFlavor,
     StopPolicy,
-    Topology,
     WorkloadPriorityClass,
 )
 
-TOP = ("apiVersion", "kind", "metadata", "spec", "status")
 NO_SELECTOR = "no-namespace-selector"
 """Code of the finding that a ClusterQueue admits nobody."""
 MOST_CHECKS = 64
-MOST_LEVELS = 16
 OLD_SPELLINGS = {"Borrow": Fungibility.MAY_STOP_SEARCH, "Preempt": Fungibility.MAY_STOP_SEARCH}
-
-
-def _spec(reader: Reader, *fields: str) -> Reader:
-    reader.only(*TOP)
-    spec = reader.mapping("spec")
-    spec.only(*fields)
-    return spec
-
-
-def resource_flavor(reader: Reader, now: Time) -> ResourceFlavor:
-    meta = metadata(reader, now, namespaced=False)
-    spec = _spec(reader, "nodeLabels", "nodeTaints", "tolerations", "topologyName")
-    labels = spec.labels("nodeLabels", limit=63)
-    flavor = ResourceFlavor(
-        name=meta.name,
-        uid=meta.uid,
-        node_labels=labels,
-        node_taints=taints(spec, "nodeTaints"),
-        tolerations=tolerations(spec, "tolerations"),
-        topology=spec.text("topologyName"),
-    )
-    for key, count in (("nodeLabels", labels), ("nodeTaints", flavor.node_taints), ("tolerations", flavor.tolerations)):
-        if len(count) > 8:
-            spec.report.refused(spec.at(key), f"it has {len(count)} entries, 8 are allowed", "drop some", "too-many")
-    if flavor.topology and not labels:
-        problem = "at least one nodeLabel is required when topology is set"
-        spec.report.refused(spec.at("topologyName"), problem, "add a nodeLabel of the nodes", "required")
-    return flavor
 
 
 def cluster_queue(reader: Reader, now: Time) -> ClusterQueue:
     """A ClusterQueue; without namespaceSelector it admits nobody (a warning), `{}` admits from every namespace."""
     meta = metadata(reader, now, namespaced=False)
-    spec = _spec(
+    spec = spec_of(
         reader,
         *("cohort", "cohortName", "namespaceSelector", "queueingStrategy", "resourceGroups", "flavorFungibility"),
         *("preemption", "admissionChecks", "admissionChecksStrategy", "stopPolicy", "fairSharing", "admissionScope"),
@@ -83,7 +50,7 @@ def cluster_queue(reader: Reader, now: Time) -> ClusterQueue:
         name=meta.name,
         uid=meta.uid,
         created=meta.created,
-        cohort=spec.text(parent),
+        cohort=name(spec, parent),
         namespace_selector=selector(spec, "namespaceSelector"),
         queueing_strategy=spec.choice("queueingStrategy", QueueingStrategy.BEST_EFFORT_FIFO),
         resource_groups=resource_groups(spec, parent=parent, above="cohort", lends_own=True),
@@ -98,7 +65,10 @@ def cluster_queue(reader: Reader, now: Time) -> ClusterQueue:
 
 def _admission_mode(spec: Reader) -> str:
     modes = ("UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing")
-    mode = spec.mapping("admissionScope").one_of("admissionMode", "", modes)
+    scope = spec.mapping("admissionScope")
+    mode = scope.one_of("admissionMode", "", modes)
+    if "admissionScope" in spec:
+        scope.required("admissionMode")
     return mode if mode == modes[0] else ""
 
 
@@ -156,18 +126,29 @@ def _checks(spec: Reader) -> tuple[CheckRule, ...]:
         return tuple(CheckRule(name) for name in spec.texts("admissionChecks", MOST_CHECKS))
     place = spec.mapping("admissionChecksStrategy")
     place.only("admissionChecks")
-    rules = place.items("admissionChecks", MOST_CHECKS)
-    return tuple(CheckRule(rule.required("name"), rule.texts("onFlavors", MOST_CHECKS)) for rule in rules)
+    rules = tuple(_check_rule(rule) for rule in place.items("admissionChecks", MOST_CHECKS))
+    if not rules:
+        place.report.refused(
+            place.at("admissionChecks"), "admissionChecks is empty", "name a check, or drop the strategy", "required"
+        )
+    unique(place, "admissionChecks", [rule.name for rule in rules], "name")
+    return rules
+
+
+def _check_rule(place: Reader) -> CheckRule:
+    flavors = place.texts("onFlavors", MOST_CHECKS)
+    unique(place, "onFlavors", flavors)
+    return CheckRule(place.required("name"), flavors)
 
 
 def cohort(reader: Reader, now: Time) -> Cohort:
     meta = metadata(reader, now, namespaced=False)
-    spec = _spec(reader, "parentName", "parent", "resourceGroups", "fairSharing")
+    spec = spec_of(reader, "parentName", "parent", "resourceGroups", "fairSharing")
     parent = "parentName" if "parentName" in spec else "parent"
     return Cohort(
         name=meta.name,
         uid=meta.uid,
-        parent=spec.text(parent),
+        parent=name(spec, parent),
         resource_groups=resource_groups(spec, parent=parent, above="parent", lends_own=False),
         fair_weight=weight(spec),
     )
@@ -175,12 +156,18 @@ def cohort(reader: Reader, now: Time) -> Cohort:
 
 def local_queue(reader: Reader, now: Time) -> LocalQueue:
     meta = metadata(reader, now)
-    spec = _spec(reader, "clusterQueue", "stopPolicy", "fairSharing")
+    spec = spec_of(reader, "clusterQueue", "stopPolicy", "fairSharing")
+    queue = name(spec, "clusterQueue")
+    if not queue:
+        problem = "clusterQueue is missing: nothing that is submitted here can be admitted"
+        spec.report.warning(
+            spec.at("clusterQueue"), problem, "name the ClusterQueue that it leads to", "no-cluster-queue"
+        )
     return LocalQueue(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
-        cluster_queue=spec.required("clusterQueue"),
+        cluster_queue=queue,
         stop_policy=spec.choice("stopPolicy", StopPolicy.NONE),
         fair_weight=weight(spec),
     )
@@ -195,39 +182,4 @@ def workload_priority_class(reader: Reader, now: Time) -> WorkloadPriorityClass:
         name=meta.name,
         value=reader.number("value", 0, low=-INT32 - 1, high=INT32),
         description=reader.text("description", limit=2048),
-    )
-
-
-def topology(reader: Reader, now: Time) -> Topology:
-    """Levels, highest first; the host name may only be the lowest."""
-    meta = metadata(reader, now, namespaced=False)
-    spec = _spec(reader, "levels")
-    levels = tuple(level.required("nodeLabel") for level in spec.items("levels", MOST_LEVELS))
-    if not levels:
-        spec.report.refused(spec.at("levels"), "levels is empty", "name at least one node label", "required")
-    for position, level in enumerate(levels):
-        if level in levels[:position]:
-            spec.report.refused(spec.at("levels", position), f"{level} must be unique", "drop one", "duplicate")
-        if level == HOSTNAME and position < len(levels) - 1:
-            spec.report.refused(
-                spec.at("levels", position),
-                f"the {HOSTNAME} label can only be used at the lowest level of topology",
-                "move it to the end",
-                "level-order",
-            )
-    return Topology(name=meta.name, levels=levels)
-
-
-def admission_check(reader: Reader, now: Time) -> AdmissionCheck:
-    """An admission check; without a status its controller is taken as active."""
-    meta = metadata(reader, now, namespaced=False)
-    spec = _spec(reader, "controllerName", "parameters", "retryDelayMinutes")
-    parameters = spec.mapping("parameters")
-    names = [parameters.text(key) for key in ("apiGroup", "kind", "name")] if "parameters" in spec else []
-    active = True
-    for condition in reader.mapping("status").items("conditions"):
-        if condition.text("type") == "Active":
-            active = condition.text("status") == "True"
-    return AdmissionCheck(
-        name=meta.name, controller=spec.required("controllerName"), parameters="/".join(names), active=active
     )

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from gpuconsole.model.documents.amounts import not_negative
 from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.documents.names import is_label_key, name, unique
 from gpuconsole.model.documents.reader import Reader, shown
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
 
@@ -35,7 +36,15 @@ def resource_groups(spec: Reader, *, parent: str, above: str, lends_own: bool) -
 
 def _group(place: Reader, listed: Listed) -> ResourceGroup:
     place.only("coveredResources", "flavors")
-    covered = tuple(dict.fromkeys(place.texts("coveredResources", MOST_IN_GROUP)))
+    listed_resources = place.texts("coveredResources", MOST_IN_GROUP)
+    unique(place, "coveredResources", listed_resources)
+    for position, resource in enumerate(listed_resources):
+        if not is_label_key(resource):
+            problem = f"{shown(resource)} is no name of a resource"
+            place.report.refused(
+                place.at("coveredResources", position), problem, "write it as nvidia.com/gpu", "bad-name"
+            )
+    covered = tuple(dict.fromkeys(listed_resources))
     for key in ("coveredResources", "flavors"):
         if not place.raw(key):
             place.report.refused(place.at(key), f"{key} is empty", "it needs at least one entry", "required")
@@ -45,7 +54,7 @@ def _group(place: Reader, listed: Listed) -> ResourceGroup:
 def _flavor(place: Reader, covered: tuple[str, ...], listed: Listed) -> FlavorQuotas:
     """Quotas in the order of the covered resources; a missing one is 0, one that is not covered is left out."""
     place.only("name", "resources")
-    name = place.required("name")
+    flavor = name(place, "name", required=True)
     quotas: dict[str, Quota] = {}
     for item in place.items("resources", MOST_IN_GROUP):
         resource, quota = _quota(item)
@@ -53,15 +62,15 @@ def _flavor(place: Reader, covered: tuple[str, ...], listed: Listed) -> FlavorQu
             item.report.refused(item.at("name"), f"{resource} is listed twice", "list it once", "duplicate")
         quotas[resource] = quota
         listed.append((item, resource, quota))
-    _check_order(place, name, tuple(quotas), covered)
-    return FlavorQuotas(name, {resource: quotas.get(resource, Quota()) for resource in covered})
+    _check_order(place, flavor, tuple(quotas), covered)
+    return FlavorQuotas(flavor, {resource: quotas.get(resource, Quota()) for resource in covered})
 
 
 def _quota(item: Reader) -> tuple[str, Quota]:
     item.only("name", "nominalQuota", "borrowingLimit", "lendingLimit")
     resource = item.required("name")
     if "nominalQuota" not in item:
-        item.report.refused(item.at("nominalQuota"), "nominalQuota is missing; it is 0", "give a quota", "required")
+        item.report.warning(item.at("nominalQuota"), "nominalQuota is missing; it is 0", "give a quota", "no-quota")
     return resource, Quota(
         not_negative(item, "nominalQuota", resource) or 0,
         not_negative(item, "borrowingLimit", resource),

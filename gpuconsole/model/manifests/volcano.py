@@ -2,9 +2,8 @@
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.amounts import resources
-from gpuconsole.model.documents.metadata import metadata
+from gpuconsole.model.documents.metadata import metadata, spec_of
 from gpuconsole.model.documents.reader import INT32, Reader
-from gpuconsole.model.manifests.kueue import TOP
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 
 _QUEUE_FIELDS = (
@@ -22,9 +21,7 @@ HEAVIEST = 65535
 def volcano_queue(reader: Reader, now: Time) -> VolcanoQueue:
     """A Volcano Queue; it is read and validated, Volcano's engine acts on it."""
     meta = metadata(reader, now, namespaced=False)
-    reader.only(*TOP)
-    spec = reader.mapping("spec")
-    spec.only(*_QUEUE_FIELDS)
+    spec = spec_of(reader, *_QUEUE_FIELDS)
     spec.one_of("dequeueStrategy", "", ("fifo", "traverse"))
     queue = VolcanoQueue(
         name=meta.name,

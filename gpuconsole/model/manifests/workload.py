@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata
+from gpuconsole.model.documents.names import KEY, LABEL, LONGEST_LABEL, PATH, name, unique
 from gpuconsole.model.documents.pods import pod_template
-from gpuconsole.model.documents.reader import INT32, Reader
-from gpuconsole.model.jobs.common import check_names
+from gpuconsole.model.documents.reader import INT32, Reader, shown
 from gpuconsole.model.manifests.core import owner
+from gpuconsole.model.quantity import PODS
 from gpuconsole.model.workloads import (
     Admission,
     CheckState,
@@ -23,6 +24,7 @@ from gpuconsole.model.workloads import (
 
 MOST_POD_SETS = 18
 MOST_PODS = 1_000_000
+_CLASSES = (("kueue.x-k8s.io", "WorkloadPriorityClass"), ("scheduling.k8s.io", "PriorityClass"))
 STATES = ("Pending", "Ready", "Retry", "Rejected")
 
 
@@ -32,15 +34,15 @@ def workload(reader: Reader, now: Time) -> Workload:
     spec, status = reader.mapping("spec"), reader.mapping("status")
     reference = spec.mapping("priorityClassRef")
     pod_sets = tuple(pod_set(place) for place in spec.items("podSets", MOST_POD_SETS))
-    check_names(spec, "podSets", "name", [pods.name for pods in pod_sets])
-    if not pod_sets:
-        spec.report.refused(spec.at("podSets"), "podSets is empty", "a Workload needs 1 to 18 pod sets", "required")
+    unique(spec, "podSets", [pods.name for pods in pod_sets], "name", fatal=True)
+    _check_pod_sets(spec, pod_sets)
+    _check_priority(spec, reference)
     seconds = spec.optional("maximumExecutionTimeSeconds", low=1)
     return Workload(
         **meta.facts,
         owner=owner(reader, meta.namespace),
         job_uid=meta.labels.get("kueue.x-k8s.io/job-uid", ""),
-        queue=spec.text("queueName"),
+        queue=name(spec, "queueName"),
         priority=spec.number("priority", 0),
         priority_class=reference.text("name") or spec.text("priorityClassName"),
         active=spec.flag("active", True),
@@ -57,16 +59,43 @@ def workload(reader: Reader, now: Time) -> Workload:
     )
 
 
+def _check_pod_sets(spec: Reader, pod_sets: tuple[PodSet, ...]) -> None:
+    if not pod_sets:
+        complain = spec.report.refused if "podSets" in spec else spec.report.warning
+        complain(spec.at("podSets"), "podSets is empty", "a Workload needs 1 to 18 pod sets", "no-pod-sets")
+    if sum(pods.min_count is not None for pods in pod_sets) > 1:
+        problem = "at most one podSet can use minCount"
+        spec.report.refused(spec.at("podSets"), problem, "leave it in one of them", "bad-min-count")
+
+
+def _check_priority(spec: Reader, reference: Reader) -> None:
+    """A reference names one of two kinds of class, each of its own group, and the priority that it came to."""
+    if "priorityClassRef" not in spec:
+        return
+    name(reference, "name", required=True)
+    group, kind = reference.required("group"), reference.required("kind")
+    if group and kind and (group, kind) not in _CLASSES:
+        allowed = " or ".join(f"{kind} of {group}" for group, kind in _CLASSES)
+        problem = f"{shown(kind)} of {shown(group)} is no priority class"
+        spec.report.refused(reference.path, problem, f"name a {allowed}", "bad-value")
+    if "priority" not in spec:
+        problem = "priority should not be nil when priorityClassRef is set"
+        spec.report.refused(spec.at("priority"), problem, "write the value of the class", "required")
+
+
 def pod_set(place: Reader) -> PodSet:
     """One entry of spec.podSets."""
     place.only("name", "template", "count", "minCount", "topologyRequest")
+    if "template" not in place:
+        place.report.refused(place.at("template"), "template is missing", "describe the pods", "required")
+    _check_requests(place.down("template", "spec"))
     count = place.number("count", 1, low=0, high=MOST_PODS)
     minimum = place.optional("minCount", low=1)
     if minimum is not None and minimum > count:
         problem = "minCount should be positive and less or equal to count"
         place.report.refused(place.at("minCount"), problem, f"write {count} or less", "bad-min-count")
     return PodSet(
-        name=place.text("name") or "main",
+        name=name(place, "name", LABEL, limit=LONGEST_LABEL) or "main",
         count=count,
         min_count=minimum,
         template=pod_template(place.mapping("template"), checked=False),
@@ -76,18 +105,35 @@ def pod_set(place: Reader) -> PodSet:
 
 def _topology_request(place: Reader) -> TopologyRequest:
     constraints = place.items("podsetSliceRequiredTopologyConstraints", 3)
+    if "podSetSliceSize" in place and "podSetSliceRequiredTopology" not in place:
+        problem = "may not be set when podSetSliceRequiredTopology is not specified"
+        place.report.refused(place.at("podSetSliceSize"), problem, "name the topology, or drop it", "bad-topology")
     return TopologyRequest(
-        required=place.text("required", limit=316),
-        preferred=place.text("preferred", limit=316),
+        required=_level(place, "required"),
+        preferred=_level(place, "preferred"),
         unconstrained=place.flag("unconstrained"),
-        slice_required=place.text("podSetSliceRequiredTopology", limit=316),
+        slice_required=name(place, "podSetSliceRequiredTopology", PATH, limit=LONGEST_LABEL, code="bad-topology"),
         slice_size=place.optional("podSetSliceSize", low=1),
         slice_constraints=tuple((c.required("topology"), c.number("size", 1, low=1)) for c in constraints),
         group=place.text("podSetGroupName"),
         index_label=place.text("podIndexLabel", limit=316),
         subgroup_index_label=place.text("subGroupIndexLabel", limit=316),
-        subgroup_count=place.optional("subGroupCount", low=0),
+        subgroup_count=place.optional("subGroupCount"),
     )
+
+
+def _check_requests(spec: Reader) -> None:
+    for key in ("containers", "initContainers"):
+        for container in spec.items(key):
+            needs = container.mapping("resources")
+            for part in ("requests", "limits"):
+                if PODS in needs.mapping(part):
+                    path, problem = needs.at(part, PODS), "the key is reserved for internal kueue use"
+                    needs.report.refused(path, problem, "drop it: pods are counted by themselves", "reserved")
+
+
+def _level(place: Reader, key: str) -> str:
+    return name(place, key, KEY, limit=LONGEST_LABEL, code="bad-topology")
 
 
 def _condition(place: Reader, now: Time) -> Condition:
