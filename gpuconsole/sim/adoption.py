@@ -100,7 +100,7 @@ def _adopt(world: World, key: str, members: list[Pod]) -> None:
         missing=absent + sum(1 for pod in members if pod.done),
     )
     for pod in members:
-        if pod.deleted and not pod.done:
+        if pod.deleted:
             due = max(world.now, pod.deleted + pod.template.grace_period)
             world.kernel.at(due, PodsGone(((pod.key, pod.uid),)))
     world.crew(crew)

@@ -1,7 +1,7 @@
 """Nodes: failing, coming back, drained, cordoned, deleted; and what becomes of the pods on them."""
 
-from gpuconsole.model.clock import HOUR, MINUTE
-from gpuconsole.model.commands import Cordon, Delete, Drain, FailNode, FailPod, RestoreNode
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND
+from gpuconsole.model.commands import Cordon, Delete, Drain, FailNode, FailPod, Requeue, RestoreNode
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.workloads import JobPhase
 from tests.sim.cluster import START, job, key_of, log, node, queue, run, start, submit, two_teams
@@ -90,6 +90,21 @@ def test_a_deleted_node_fails_its_pods() -> None:
         "0:00 pod-failed red/train NodeLost",
         "0:00 node-down n1 Deleted",
         "0:00 started red/train",
+    ]
+
+
+def test_what_was_leaving_a_node_that_fails_is_gone_at_once() -> None:
+    simulation = start(two_teams(8))
+    submit(simulation, job("train", gpus=4, duration=10 * MINUTE))
+    simulation.submit(Requeue(key_of(simulation, "red/train")))
+    simulation.advance(START + 10 * SECOND)
+    simulation.drain()
+    simulation.submit(FailNode("n1"))
+    assert log(simulation.drain()) == [
+        "0:10 node-down n1",
+        "0:10 requeued red/train",
+        "0:10 admitted red/train",
+        "0:10 started red/train",
     ]
 
 

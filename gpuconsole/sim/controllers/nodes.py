@@ -42,9 +42,12 @@ def restore(world: World, node: Node) -> None:
 
 
 def lose_pods(world: World, name: str) -> None:
-    """Everything on a node fails."""
+    """Everything on a node fails; what was leaving it anyway is gone."""
     for pod in pods_on(world, name):
-        fail_pod(world, pod, NODE_LOST, f"node {name} does not answer")
+        if pod.deleted:
+            pods.vanish(world, pod)
+        else:
+            fail_pod(world, pod, NODE_LOST, f"node {name} does not answer")
 
 
 def fail_pod(world: World, pod: Pod, reason: str, message: str) -> None:

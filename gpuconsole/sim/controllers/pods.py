@@ -69,7 +69,7 @@ def remove(world: World, pods: Iterable[Pod], reason: str, message: str = "") ->
             continue
         grace = pod.template.grace_period
         if not pod.node or pod.done or grace <= 0:
-            _vanish(world, pod)
+            vanish(world, pod)
             continue
         world.put(replace(pod, deleted=world.now, reason=reason, message=message))
         crew = world.crews[crew_key(pod)]
@@ -84,7 +84,7 @@ def gone(world: World, timer: PodsGone) -> None:
     for key, uid in timer.pods:
         pod = world.pod(key)
         if pod is not None and pod.uid == uid and pod.deleted:
-            _vanish(world, pod)
+            vanish(world, pod)
 
 
 def fail(world: World, pod: Pod, reason: str, message: str) -> None:
@@ -97,7 +97,7 @@ def succeed(world: World, crew: Crew) -> None:
     """All pods of a crew end well; the crew is no more."""
     for pod in pods_of(world, crew):
         if pod.deleted or not pod.node:
-            _vanish(world, pod)
+            vanish(world, pod)
         else:
             world.put(replace(pod, phase=PodPhase.SUCCEEDED, finished=world.now, reason="", message=""))
     disband(world, crew)
@@ -125,7 +125,8 @@ def queue_of(world: World, pod: Pod) -> str:
     return workload.cluster_queue if workload is not None else ""
 
 
-def _vanish(world: World, pod: Pod) -> None:
+def vanish(world: World, pod: Pod) -> None:
+    """A pod is gone."""
     if not pod.done:
         _leave(world, pod)
     world.drop(Pod, pod.key)
