@@ -7,6 +7,11 @@ from gpuconsole.errors import ConsoleError
 _PACKAGE = Path(__file__).resolve().parent
 
 
+def price_table() -> Path:
+    """The price table that comes along."""
+    return folder("fixtures") / "prices.yaml"
+
+
 def folder(name: str) -> Path:
     """The folder `themes` or `fixtures`. Raises ConsoleError where the installation lacks it."""
     for place in (_PACKAGE / "_assets" / name, _PACKAGE.parent / name):

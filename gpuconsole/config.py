@@ -34,6 +34,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Name of a theme; empty = the dark one, or none with NO_COLOR."""
     state_dir: str = ""
     """Folder of the history and the log; empty = the user's state folder."""
+    prices: str = ""
+    """A price table; empty = the one that comes along."""
     read_only: bool = False
     worker: bool = True
     """Compute what-ifs in a process of their own."""

@@ -10,6 +10,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole import assets
 from gpuconsole.config import Config, load
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -25,6 +26,7 @@ class Request(Struct, frozen=True, kw_only=True):
     nodes: Path | None = None
     gpus_per_node: int | None = None
     admit_all_namespaces: bool = False
+    prices: Path | None = None
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -32,10 +34,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 def configured(request: Request, **options: Any) -> tuple[Request, Config]:
     """Fill in what the environment and the configuration file say. Raises ConfigError."""
+    options["prices"] = None if request.prices is None else str(request.prices)
     simulation = {"seed": request.seed, "gpus_per_node": request.gpus_per_node, "speed": options.pop("speed", None)}
     settings = load({**options, "simulation": simulation}, os.environ)
     chosen = settings.simulation
-    return replace(request, seed=chosen.seed, gpus_per_node=chosen.gpus_per_node), settings
+    prices = Path(settings.prices).expanduser() if settings.prices else assets.price_table()
+    return replace(request, seed=chosen.seed, gpus_per_node=chosen.gpus_per_node, prices=prices), settings
 
 
 def clustered(function: Function) -> Function:
@@ -48,6 +52,7 @@ def clustered(function: Function) -> Function:
         click.option("--nodes", type=_FILE, help="Manifests of nodes, instead of nodes made from the flavors."),
         click.option("--gpus-per-node", type=click.IntRange(1, 64), help="Of nodes that are made from flavors."),
         click.option("--admit-all-namespaces", is_flag=True, help="As if every namespaceSelector were {}."),
+        click.option("--prices", type=_FILE, help="A price table, for scenarios that bring none."),
     )
 
     @wraps(function)

@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, to_builtins
 
 from gpuconsole.cli.tables import table
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.workloads import Workload, phase
 
 _STATES = {
     What.SUBMITTED: "pending",
@@ -55,7 +56,7 @@ def record(line: Happened) -> Record:
     )
 
 
-class QueueRow(Struct):
+class QueueRow(Struct, rename="camel"):
     """What happened in a ClusterQueue. Mutates while it is added up."""
 
     queue: str
@@ -74,7 +75,7 @@ class QueueRow(Struct):
         return self.waited // self.admitted if self.admitted else 0
 
 
-class WorkloadRow(Struct):
+class WorkloadRow(Struct, rename="camel"):
     """What became of a workload. Mutates while it is added up."""
 
     workload: str
@@ -99,15 +100,15 @@ class Report(Struct, frozen=True, kw_only=True):
     events: list[Record]
 
 
-def report(lines: Sequence[Happened], *, start: Time, end: Time, seed: int) -> Report:
-    """Sum up what happened between two moments."""
+def report(lines: Sequence[Happened], *, present: Iterable[Workload], start: Time, end: Time, seed: int) -> Report:
+    """Sum up what happened between two moments; `present` are the workloads that were there at the first."""
     return Report(
         start=start,
         end=end,
         seed=seed,
         counts=dict(sorted(Counter(line.what.value for line in lines).items())),
         queues=_queues(lines),
-        workloads=_workloads(lines),
+        workloads=_workloads(lines, present),
         events=[record(line) for line in lines],
     )
 
@@ -120,10 +121,10 @@ def as_json(report: Report) -> dict[str, Any]:
         "seed": report.seed,
         "counts": report.counts,
         "queues": [
-            {**structs.asdict(row), "waited": row.waited / SECOND, "meanWait": row.mean_wait / SECOND}
+            {**to_builtins(row), "waited": row.waited / SECOND, "meanWait": row.mean_wait / SECOND}
             for row in report.queues
         ],
-        "workloads": [{**structs.asdict(row), **_moments(row)} for row in report.workloads],
+        "workloads": [{**to_builtins(row), **_moments(row)} for row in report.workloads],
         "events": report.events,
     }
 
@@ -186,8 +187,21 @@ def _queues(lines: Iterable[Happened]) -> list[QueueRow]:
     return sorted(rows.values(), key=lambda row: row.queue)
 
 
-def _workloads(lines: Iterable[Happened]) -> list[WorkloadRow]:
-    rows: dict[str, WorkloadRow] = {}
+def _at_first(workload: Workload) -> WorkloadRow:
+    began = workload.condition("Admitted")
+    return WorkloadRow(
+        workload=workload.key,
+        queue=workload.cluster_queue,
+        gpus=workload.gpus,
+        state=phase(workload).value,
+        submitted=workload.created,
+        started=began.since if began is not None and began.status else None,
+        evictions=workload.evictions,
+    )
+
+
+def _workloads(lines: Iterable[Happened], present: Iterable[Workload]) -> list[WorkloadRow]:
+    rows = {workload.key: _at_first(workload) for workload in present}
     for line in lines:
         if line.what not in _STATES or not (line.workload or line.pod):
             continue

@@ -57,7 +57,7 @@ def command(
         return 0
     request, _ = configured(request)
     simulation = open_simulation(request).simulation
-    start = simulation.now
+    start, present = simulation.now, simulation.snapshot().workloads
     lines = [line for line in _run(simulation, until) if not types or line.what.value in types]
     if save is not None:
         _save(simulation, save)
@@ -65,7 +65,7 @@ def command(
         for line in lines:
             click.echo(msgspec.json.encode(record(line)))
         return 0
-    summary = report(lines, start=start, end=simulation.now, seed=simulation.seed)
+    summary = report(lines, present=present.all(), start=start, end=simulation.now, seed=simulation.seed)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(as_json(summary)), indent=2).decode())
     else:

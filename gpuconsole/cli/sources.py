@@ -16,6 +16,9 @@ from gpuconsole.errors import ConsoleError, NotSupportedError, SourceError, Usag
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.manifests import Loaded, Severity, load
+from gpuconsole.model.manifests.admit_all import admitting_all
+from gpuconsole.model.prices import Prices, PricesError
+from gpuconsole.model.prices import load as load_prices
 from gpuconsole.model.snapshot import decode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
@@ -50,8 +53,11 @@ def open_simulation(request: Request) -> Opened:
     if request.live:
         raise NotSupportedError("--live: this version simulates only; open manifests or a saved Snapshot instead")
     if request.snapshot is not None:
-        return _from_snapshot(request.snapshot, request.seed or 0)
-    scenario, loaded = _read(resolve(request.files or (DEFAULT,)), request.admit_all_namespaces)
+        if request.nodes is not None or request.admit_all_namespaces:
+            raise UsageError("a Snapshot stays as it is: --nodes and --admit-all-namespaces are for FILES")
+        return _from_snapshot(request.snapshot, request.seed or 0, _prices(request))
+    files = resolve(request.files or (DEFAULT,))
+    scenario, loaded = _read(files, request.admit_all_namespaces, _prices(request))
     if request.nodes is not None:
         scenario = _with_nodes(scenario, request.nodes)
     return _opened(build(scenario, seed=request.seed, gpus_per_node=request.gpus_per_node), scenario, loaded, request)
@@ -59,17 +65,34 @@ def open_simulation(request: Request) -> Opened:
 
 def read_scenario(files: Sequence[str], *, admit_all_namespaces: bool = False) -> Scenario:
     """Read files as one scenario; manifests alone are one without steps. Raises FindingsError."""
-    scenario, _ = _read(files, admit_all_namespaces)
+    scenario, _ = _read(files, admit_all_namespaces, Prices())
     return scenario
 
 
-def _read(files: Sequence[str], admit_all_namespaces: bool) -> tuple[Scenario, Loaded]:
+def _prices(request: Request) -> Prices:
+    """The price table that was asked for. Raises SourceError."""
+    if request.prices is None:
+        return Prices()
+    try:
+        return load_prices(request.prices.read_text(), str(request.prices))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(str(request.prices), str(error)) from error
+    except PricesError as error:
+        raise FindingsError(str(error)) from error
+
+
+def _read(files: Sequence[str], admit_all_namespaces: bool, prices: Prices) -> tuple[Scenario, Loaded]:
     loaded = _loaded(files, admit_all_namespaces=admit_all_namespaces)
     folder = next((Path(file).parent for file in files if file != "-"), None)
     try:
-        return load_scenario(loaded.scenario, ", ".join(files), objects=loaded.objects, folder=folder), loaded
+        scenario = load_scenario(
+            loaded.scenario, ", ".join(files), objects=loaded.objects, folder=folder, prices=prices
+        )
     except ScenarioError as error:
         raise FindingsError(str(error)) from error
+    if admit_all_namespaces:
+        scenario = replace(scenario, objects=tuple(map(admitting_all, scenario.objects)))
+    return scenario, loaded
 
 
 def _with_nodes(scenario: Scenario, file: Path) -> Scenario:
@@ -98,14 +121,14 @@ def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request:
     return Opened(simulation=simulation, about=_about(simulation, source), notices=notices)
 
 
-def _from_snapshot(file: Path, seed: int) -> Opened:
+def _from_snapshot(file: Path, seed: int, prices: Prices) -> Opened:
     """Go on from a saved Snapshot. Raises SourceError."""
     try:
         saved = decode(file.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
         raise SourceError(str(file), str(error)) from error
     snapshot = ClusterState.from_file(saved).freeze()
-    simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(), seed=seed)
+    simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(prices=prices), seed=seed)
     return Opened(simulation=simulation, about=_about(simulation, file.name))
 
 

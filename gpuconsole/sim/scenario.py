@@ -9,6 +9,7 @@ from msgspec import Struct
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.model.objects import Object
+from gpuconsole.model.prices import Prices
 from gpuconsole.model.text import clean
 from gpuconsole.sim.closed import convert
 from gpuconsole.sim.engine import Simulation
@@ -19,6 +20,7 @@ from gpuconsole.sim.scenario_steps import Step, decode_all, read_steps
 from gpuconsole.sim.synthesis import GPUS_PER_NODE, complete
 
 START = "2026-01-05T08:00:00Z"
+USUAL_PRICES = Prices()
 
 
 class ScenarioError(ValueError):
@@ -44,16 +46,18 @@ def load_scenario(
     *,
     objects: Sequence[Object] = (),
     folder: Path | None = None,
+    prices: Prices = USUAL_PRICES,
 ) -> Scenario:
     """Read a scenario from its document, with the objects of the manifests that stand beside it.
 
-    No document at all gives a cluster of those objects in which nothing is planned. `folder` is where its `files` are.
+    No document at all gives a cluster of those objects in which nothing is planned. `folder` is where its `files` are,
+    `prices` are those of a scenario that names none.
     Raises ScenarioError that names every wrong key of `source`.
     """
     if len(documents) > 1:
         raise ScenarioError(f"{source}: there are {len(documents)} scenarios; give one at a time")
     problems: list[str] = []
-    scenario = _read(documents[0] if documents else {}, objects, folder, problems)
+    scenario = _read(documents[0] if documents else {}, objects, folder, prices, problems)
     if problems or scenario is None:
         raise ScenarioError("\n".join(f"{source}: {problem}" for problem in problems))
     return scenario
@@ -76,7 +80,7 @@ def build(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | N
 
 
 def _read(
-    document: Mapping[str, Any], beside: Sequence[Object], folder: Path | None, problems: list[str]
+    document: Mapping[str, Any], beside: Sequence[Object], folder: Path | None, prices: Prices, problems: list[str]
 ) -> Scenario | None:
     form = convert(document, ScenarioForm, "", problems)
     if form is None:
@@ -86,7 +90,7 @@ def _read(
     except ValueError:
         problems.append(f"start: {clean(form.start, 60)!r} is no moment; write it as {START}")
         return None
-    policy = policy_of(form, problems)
+    policy = policy_of(form, prices, problems)
     steps = read_steps(form.steps, start, problems)
     objects = [*beside, *decode_all(form.objects, "objects", start, problems)]
     for name in form.files:

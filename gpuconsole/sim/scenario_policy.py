@@ -19,8 +19,11 @@ from gpuconsole.sim.scenario_form import ScenarioForm, ShapeForm, SpreadForm, St
 T = TypeVar("T")
 
 
-def policy_of(form: ScenarioForm, problems: list[str]) -> SimPolicy:
-    """Read everything but the objects and the steps; what is wrong is added to `problems`."""
+def policy_of(form: ScenarioForm, prices: Prices, problems: list[str]) -> SimPolicy:
+    """Read everything but the objects and the steps; what is wrong is added to `problems`.
+
+    `prices` are those of a scenario that names none.
+    """
     read = _Reading(problems)
     placement = form.engine.placement
     if form.engine.capacity.gpus_per_node < 1:
@@ -29,7 +32,7 @@ def policy_of(form: ScenarioForm, problems: list[str]) -> SimPolicy:
         kueue=read.kueue(form) if form.engine.admission == "Kueue" else None,
         placement=PlacementPolicy(score=placement.score, gangs=placement.gangs, preemption=placement.preemption),
         wake_up_batch=read.span(form.wake_up_batch, "wakeUpBatch"),
-        prices=read.prices(form.prices),
+        prices=read.prices(form.prices) if form.prices else prices,
         durations=read.spread(form.durations, "durations"),
         keep_finished=read.span(form.keep_finished, "keepFinished") if form.keep_finished else None,
         arrivals=tuple(read.stream(stream, f"arrivals[{n}]") for n, stream in enumerate(form.arrivals)),

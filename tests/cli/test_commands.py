@@ -243,3 +243,47 @@ def test_keys_for_programs_is_the_whole_registry(gpuconsole: Line) -> None:
 def test_every_bundled_fixture_is_valid(gpuconsole: Line, name: str) -> None:
     result = gpuconsole("validate", name)
     assert result.status == 0, result.out
+
+
+def test_a_snapshot_shows_what_already_ran_in_it(gpuconsole: Line, manifests: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "snapshot.json"
+    gpuconsole("simulate", manifests, "--until", "30m", "--save", saved)
+    result = gpuconsole("simulate", "--snapshot", saved, "--until", "10m", "-o", "json")
+    (row,) = json.loads(result.out)["workloads"]
+    assert (row["queue"], row["state"], row["started"]) == ("cq", "running", "2026-01-05T08:00:00Z")
+
+
+def test_a_snapshot_takes_no_other_nodes(gpuconsole: Line, manifests: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "snapshot.json"
+    gpuconsole("simulate", manifests, "--until", "1m", "--save", saved)
+    result = gpuconsole("simulate", "--snapshot", saved, "--nodes", manifests)
+    assert (result.status, "a Snapshot stays as it is" in result.err) == (2, True)
+
+
+def test_lost_work_is_priced_by_the_table_that_was_asked_for(gpuconsole: Line, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("gpu-hour: {a100-80gb: 10}")
+    usual = json.loads(gpuconsole("simulate", "org-cohort", "-o", "json").out)["queues"]
+    dear = json.loads(gpuconsole("simulate", "org-cohort", "--prices", prices, "-o", "json").out)["queues"]
+    lost = {row["queue"]: (row["lostGpuHours"], round(row["cost"], 2)) for row in (*usual, *dear)}
+    assert {row["queue"]: round(row["cost"], 2) for row in usual} == {"cq-prod": 0.0, "cq-research": 13.26}
+    assert lost["cq-research"] == (6.0, 60.0)
+
+
+def test_a_wrong_price_table_is_named(gpuconsole: Line, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("other: cheap")
+    result = gpuconsole("simulate", "three-nodes", "--prices", prices)
+    assert (result.status, str(prices) in result.err) == (1, True)
+
+
+def test_all_namespaces_are_admitted_in_a_scenario_too(gpuconsole: Line, tmp_path: Path) -> None:
+    documents = QUEUES.replace("  namespaceSelector: {}\n", "").split("---\n")
+    items = "".join(
+        "- " + text.strip().replace("\n", "\n  ") + "\n" for text in [*documents, LOW.removeprefix("---\n")]
+    )
+    file = tmp_path / "scenario.yaml"
+    file.write_text(f"name: closed\nobjects:\n{items}steps: []\n")
+    refused = gpuconsole("simulate", file, "-o", "jsonl", "--type", "admitted")
+    admitted = gpuconsole("simulate", file, "--admit-all-namespaces", "-o", "jsonl", "--type", "admitted")
+    assert (refused.lines, len(admitted.lines)) == ([], 1)
