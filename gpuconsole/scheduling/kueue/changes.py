@@ -4,6 +4,7 @@ Objects are only stored when they change; `settle` compiles them when they are n
 cluster compiles it once. Kueue 0.19 pkg/cache/queue/manager.go and the controllers' event handlers.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from gpuconsole.model.cluster import Namespace, Node
@@ -13,7 +14,7 @@ from gpuconsole.scheduling.kueue.pending import PendingQueue
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import Objects
 from gpuconsole.scheduling.kueue.state import State
-from gpuconsole.scheduling.kueue.workloads import enqueue, route
+from gpuconsole.scheduling.kueue.workloads import enqueue, renew, request_of, route
 
 TABLES = Objects.__struct_fields__
 
@@ -43,11 +44,14 @@ def settle(state: State) -> None:
             state.relocate()
         return
     before = {name: rules.queue.queueing_strategy for name, rules in state.setup.queues.items()}
+    limits = state.setup.limits
     state.compile()
     for name, rules in state.setup.queues.items():
         if before.get(name) != rules.queue.queueing_strategy:
             _open_queue(state, name, rules.queue.queueing_strategy)
-    _route_all(state)
+    _route_all(
+        state, [n for n in limits.keys() | state.setup.limits.keys() if limits.get(n) != state.setup.limits_of(n)]
+    )
     for name in before.keys() - state.setup.queues.keys():
         state.roster.drop_queue(name)
     requoted = dict.fromkeys(member for name in state.requoted for member in state.tree_of(name))
@@ -68,13 +72,15 @@ def _open_queue(state: State, name: str, strategy: QueueingStrategy) -> None:
     state.roster.add_queue(name, queue)
 
 
-def _route_all(state: State) -> None:
-    """Move workloads whose LocalQueue leads elsewhere now."""
+def _route_all(state: State, relimited: Collection[str]) -> None:
+    """Move workloads whose LocalQueue leads elsewhere now; `relimited` are namespaces with other LimitRanges."""
     for number, record in enumerate(state.roster.records):
         match record:
             case Request():
                 target = route(state, record.workload)
                 if target == record.cluster_queue:
+                    if record.workload.namespace in relimited:
+                        renew(state, record)
                     continue
                 state.roster.queue(record.cluster_queue).remove(number)
                 workload = record.workload
@@ -83,7 +89,7 @@ def _route_all(state: State) -> None:
             case _:
                 continue
         if target:
-            enqueue(state, Request(workload, number, target, state.config))
+            enqueue(state, request_of(state, workload, number, target))
         else:
             state.roster.records[number] = workload
 

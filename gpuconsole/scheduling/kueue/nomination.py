@@ -10,6 +10,7 @@ from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.flavors import Assigner, Nominated
+from gpuconsole.scheduling.kueue.limits import violation
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
@@ -29,6 +30,10 @@ def nominate(context: Context, entry: Entry, resume: Resume | None) -> bool:
     if not context.setup.matches_namespace(entry.rules.queue, workload.namespace):
         entry.message = messages.NAMESPACE_MISMATCH
         entry.requeue = Requeue.NAMESPACE_MISMATCH
+        return False
+    limits = context.setup.limits_of(workload.namespace)
+    entry.message = violation([request.pod_set.template for request in entry.request.pod_sets], limits)
+    if entry.message:
         return False
     entry.record(*propose(context, entry.rules, entry.request, resume))
     return True

@@ -10,12 +10,14 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import MILLISECOND, Time
 from gpuconsole.model.resources import Resources, scale
 from gpuconsole.model.workloads import PodSet, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED, PREEMPTED, QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.limits import NO_LIMITS, Limits, with_defaults
 
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
 
@@ -60,13 +62,15 @@ class Request:
         "workload",
     )
 
-    def __init__(self, workload: Workload, id: int, cluster_queue: str, config: KueueConfig) -> None:
+    def __init__(
+        self, workload: Workload, id: int, cluster_queue: str, config: KueueConfig, limits: Limits = NO_LIMITS
+    ) -> None:
         self.workload = workload
         self.id = id
         self.cluster_queue = cluster_queue
         self.priority = effective_priority(workload, config)
         self.timestamp = queue_timestamp(workload, config)
-        self.pod_sets = tuple(_pod_set_request(workload, pod_set, config) for pod_set in workload.pod_sets)
+        self.pod_sets = tuple(_pod_set_request(workload, pod_set, config, limits) for pod_set in workload.pod_sets)
         self.asks_for_topology = any(pod_set.topology is not None for pod_set in workload.pod_sets)
         self.order: Order = (-self.priority, self.timestamp, workload.uid)
         self._shape: bytes | None = None
@@ -175,7 +179,9 @@ def admitted_usage(workload: Workload, config: KueueConfig) -> Iterable[tuple[st
             yield flavor, resource, amount
 
 
-def _pod_set_request(workload: Workload, pod_set: PodSet, config: KueueConfig) -> PodSetRequest:
+def _pod_set_request(workload: Workload, pod_set: PodSet, config: KueueConfig, limits: Limits) -> PodSetRequest:
+    if limits:
+        pod_set = replace(pod_set, template=with_defaults(pod_set.template, limits))
     prefixes = config.exclude_resource_prefixes
     per_pod = {
         name: max(0, amount)

@@ -8,7 +8,7 @@ from copy import copy
 
 from msgspec import Struct
 
-from gpuconsole.model.cluster import NO_LABELS, Namespace, Node
+from gpuconsole.model.cluster import NO_LABELS, LimitRange, Namespace, Node
 from gpuconsole.model.quantity import PODS
 from gpuconsole.model.queues import (
     AdmissionCheck,
@@ -21,6 +21,7 @@ from gpuconsole.model.queues import (
     Topology,
 )
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.limits import NO_LIMITS, Limits, summarise
 from gpuconsole.scheduling.kueue.topology.domains import Domains, build_domains
 from gpuconsole.scheduling.kueue.tree import Column, QuotaTree
 
@@ -29,6 +30,7 @@ class Objects(Struct):
     """The configuration objects by table and key. Mutated by its owner only, until `Setup` compiles it."""
 
     namespaces: dict[str, Namespace] = {}
+    limit_ranges: dict[str, LimitRange] = {}
     topologies: dict[str, Topology] = {}
     nodes: dict[str, Node] = {}
     flavors: dict[str, ResourceFlavor] = {}
@@ -86,7 +88,7 @@ class QueueRules:
 class Setup:
     """The compiled configuration. Frozen after construction."""
 
-    __slots__ = ("flavors", "most_flavors", "objects", "queues", "topologies", "tree")
+    __slots__ = ("flavors", "limits", "most_flavors", "objects", "queues", "topologies", "tree")
 
     def __init__(self, objects: Objects, config: KueueConfig, columns: Iterable[Column] = ()) -> None:
         self.objects = objects
@@ -103,6 +105,8 @@ class Setup:
             name: QueueRules(queue, self._active(queue), self._tas_only(queue), self.tree)
             for name, queue in objects.cluster_queues.items()
         }
+        self.limits = summarise(objects.limit_ranges.values())
+        """Namespace → its LimitRanges, where it has any."""
         self.topologies = _topologies(objects)
         """Flavor → its domains, where it has a topology."""
         self.most_flavors = max((len(g.flavors) for r in self.queues.values() for g in r.groups), default=0)
@@ -114,6 +118,9 @@ class Setup:
         twin.objects = objects
         twin.topologies = _topologies(objects)
         return twin
+
+    def limits_of(self, namespace: str) -> Limits:
+        return self.limits.get(namespace, NO_LIMITS)
 
     def cluster_queue_of(self, local_queue: str) -> str:
         """The ClusterQueue behind a LocalQueue that takes workloads, or nothing."""

@@ -87,6 +87,18 @@ def enqueue(state: State, request: Request) -> None:
         queue.park(request)
 
 
+def request_of(state: State, workload: Workload, number: int, cluster_queue: str) -> Request:
+    """What a workload asks for, with the defaults of its namespace."""
+    return Request(workload, number, cluster_queue, state.config, state.setup.limits_of(workload.namespace))
+
+
+def renew(state: State, old: Request) -> None:
+    """The defaults of its namespace changed; a parked workload comes back if that changes what it asks for."""
+    new = request_of(state, old.workload, old.id, old.cluster_queue)
+    if new.shape != old.shape:
+        _replace(state, old, new)
+
+
 def backoff_ended(workload: Workload, now: Time) -> bool:
     """False while the workload waits to be requeued after an eviction."""
     requeued = workload.condition(REQUEUED)
@@ -115,19 +127,22 @@ def _wait(state: State, number: int, workload: Workload) -> None:
     else:
         _detach(state, number)
     if target:
-        enqueue(state, Request(workload, number, target, state.config))
+        enqueue(state, request_of(state, workload, number, target))
     else:
         state.roster.records[number] = workload
 
 
 def _update(state: State, old: Request, workload: Workload) -> None:
     """A waiting workload changed; one that is parked comes back only for a change that could matter."""
-    queue = state.roster.queue(old.cluster_queue)
     if _same(old.workload, workload):
         state.roster.records[old.id] = new = old.updated(workload)
-        queue.refresh(new)
+        state.roster.queue(old.cluster_queue).refresh(new)
         return
-    new = Request(workload, old.id, old.cluster_queue, state.config)
+    _replace(state, old, request_of(state, workload, old.id, old.cluster_queue))
+
+
+def _replace(state: State, old: Request, new: Request) -> None:
+    queue = state.roster.queue(old.cluster_queue)
     if queue.is_parked(old.id):
         enqueue(state, new)
     else:
