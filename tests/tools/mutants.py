@@ -66,16 +66,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "oldest victim instead of newest",
-        f"{KUEUE}/requests.py",
-        "return self.priority, -self.reserved_at, self.workload.uid",
-        "return self.priority, self.reserved_at, self.workload.uid",
+        f"{KUEUE}/workloads.py",
+        "rank=(not evicted, priority, -since, workload.uid),",
+        "rank=(not evicted, priority, since, workload.uid),",
         KUEUE_TESTS,
     ),
     Mutant(
         "victims of the own queue before those of others",
-        f"{KUEUE}/preemption/policy.py",
-        "return not holding.evicted, holding.cluster_queue == search.rules.name, holding.order",
-        "return not holding.evicted, holding.cluster_queue != search.rules.name, holding.order",
+        f"{KUEUE}/preemption/candidates.py",
+        "everything = [*self.hierarchical, *self.priority, *self.same_queue]",
+        "everything = [*self.same_queue, *self.hierarchical, *self.priority]",
         KUEUE_TESTS,
     ),
     Mutant(
@@ -193,8 +193,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "quota is free before the victim's pods are gone",
         f"{CONTROLLERS}/workloads.py",
-        '    world.dirty[crew.key] = None\n    pods.remove(world, pods.pods_of(world, crew), "Evicted", message)',
-        '    release(world, workload.key)\n    pods.remove(world, pods.pods_of(world, crew), "Evicted", message)',
+        "        world.dirty[key] = None\n        pods.remove(",
+        "        release(world, key)\n        pods.remove(",
         SIM_TESTS,
     ),
 )
