@@ -3,9 +3,11 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
+from gpuconsole.model.cluster import Taint, Toleration
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import JobPhase, Phase, phase
-from tests.sim.cluster import START, job, key_of, log, queue, run, start, submit, two_teams, workload
+from tests.sim.cluster import A100, START, job, key_of, log, node, queue, run, start, submit, two_teams, workload
 
 
 def test_a_job_is_queued_admitted_placed_and_finishes() -> None:
@@ -141,3 +143,14 @@ def test_the_time_limit_deactivates_what_runs_too_long_evictions_included() -> N
     ]
     stopped = simulation.snapshot().workloads[key_of(simulation, "red/long")]
     assert (stopped.active, stopped.reserved, phase(stopped)) == (False, False, Phase.STOPPED)
+
+
+def test_pods_go_to_the_nodes_of_their_flavor_and_tolerate_what_it_tolerates() -> None:
+    taint = Taint("reserved", "red")
+    flavor = ResourceFlavor(name="a100", node_labels=A100, tolerations=(Toleration(key="reserved", operator="Exists"),))
+    others = [replace(node("other"), labels={"kubernetes.io/hostname": "other"})]
+    tainted = [replace(node("tainted"), taints=(taint,))]
+    simulation = start([flavor, *queue("red", 4), *others, *tainted])
+    submit(simulation, job("train", gpus=2))
+    pod = simulation.snapshot().pods["red/train-0"]
+    assert (pod.node, dict(pod.template.node_selector)) == ("tainted", A100)

@@ -54,3 +54,14 @@ def test_what_is_freed_within_the_batch_wakes_them_once() -> None:
         "1:01 started red/parked",
     ]
     assert simulation.now == START + 2 * MINUTE
+
+
+def test_a_saved_simulation_remembers_who_is_parked_and_that_a_wake_up_is_due() -> None:
+    simulation = full(SimPolicy())
+    simulation.advance(START + MINUTE + SECOND // 2)
+    loaded = Simulation.load(simulation.save())
+    for one in (simulation, loaded):
+        one.drain()
+        submit(one, job("fast", gpus=3, duration=10 * MINUTE))
+    wanted = ["1:00 admitted red/fast", "1:00 started red/fast"]
+    assert run(loaded, MINUTE) == run(simulation, MINUTE) == wanted
