@@ -8,7 +8,7 @@ from tests.sim.cluster import GPU, UNQUEUED, job, key_of, nodes, start, submit, 
 DEFAULTS = LimitRange(
     namespace="red",
     name="defaults",
-    items=(LimitRangeItem(default={GPU: 3}, default_request={GPU: 2}), LimitRangeItem(type="Pod", max={GPU: 1})),
+    items=(LimitRangeItem(default={GPU: 3}, default_request={GPU: 2}), LimitRangeItem(type="Pod", max={GPU: 4})),
 )
 
 
