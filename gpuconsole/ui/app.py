@@ -29,6 +29,7 @@ from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.theme import load_themes
 from gpuconsole.ui.widgets.command_line import CommandLineRead, namespaces
 from gpuconsole.ui.widgets.confirm import Confirm, Field, Prompt, Question
+from gpuconsole.ui.widgets.painter import RoleStyles
 from gpuconsole.ui.widgets.palette import Palette
 
 LOG = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class ConsoleApp(App[None]):
     DEFAULT_MODE = "dashboard"
     MODES: ClassVar[dict[str, str | Callable[[], Screen[None]]]] = dict(VIEWS)
     BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(key, f"press_at_once({key!r})", show=False, priority=True) for key in single_keys()),
         *(Binding(key, f"press({key!r})", show=False) for key in single_keys()),
         Binding("ctrl+c", "interrupt", show=False, priority=True),
         Binding("ctrl+q", "press('q')", show=False, priority=True),
@@ -128,6 +130,21 @@ class ConsoleApp(App[None]):
         return next((s for s in reversed(self.screen_stack) if isinstance(s, ConsoleScreen)), None)
 
     # Keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action != "press_at_once":
+            return super().check_action(action, parameters)
+        # A key that bubbles up from the focused widget comes late: the next one, typed fast, overtakes it. Our own
+        # widgets bind no keys, so the app may have theirs at once; fields that take text come first to theirs.
+        screen, focused = self.screen, self.focused
+        return (
+            isinstance(screen, ConsoleScreen)
+            and (focused is None or isinstance(focused, RoleStyles))
+            and screen.means(str(parameters[0]), self._last_key)
+        )
+
+    def action_press_at_once(self, key: str) -> None:
+        self.action_press(key)
 
     def action_press(self, key: str) -> None:
         before, self._last_key = self._last_key, key

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Button, Input
 
@@ -195,6 +196,27 @@ async def test_escape_clears_the_filter_before_it_goes_back() -> None:
         await press(pilot, "escape")
         assert len(grid.rows) == 5
         assert not app.screen.query_one(FilterLine).display
+
+
+@pytest.mark.parametrize(("opens", "line"), [("/", FilterLine), (":", CommandLine)], ids=["filter", "command"])
+async def test_letters_typed_faster_than_the_screen_draws_are_kept(
+    opens: str, line: type[FilterLine | CommandLine]
+) -> None:
+    async with shown() as (app, pilot):
+        await press(pilot, "2")
+        for letter in f"{opens}prod":
+            app.post_message(events.Key({"/": "slash", ":": "colon"}.get(letter, letter), letter))
+        await pilot.pause()
+        assert app.screen.query_one(line).query_one(Input).value == "prod"
+
+
+async def test_letters_typed_before_the_palette_is_drawn_are_kept() -> None:
+    async with shown() as (app, pilot):
+        app.post_message(events.Key("ctrl+p", None))
+        for letter in "quota":
+            app.post_message(events.Key(letter, letter))
+        await pilot.pause()
+        assert app.screen.query_one(Input).value == "quota"
 
 
 async def test_a_spoilt_filter_says_what_is_wrong_and_keeps_the_rows() -> None:

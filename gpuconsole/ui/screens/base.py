@@ -197,7 +197,11 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
 
     def on_screen_resume(self) -> None:
         self.set_reactive(ConsoleScreen.snapshot, self.console.snapshot)
-        self.call_after_refresh(self.redraw)
+        if self.size:
+            # Known already: the newest data are in the first painting, not in a second one after it.
+            self.redraw()
+        else:
+            self.call_after_refresh(self.redraw)
 
     def watch_snapshot(self) -> None:
         self.redraw()
@@ -233,14 +237,22 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         """What the palette shows."""
         return [Entry(action, self.refusal(action)) for action in self.offered() if action.id != "app.palette"]
 
+    def means(self, key: str, before: str = "") -> bool:
+        """Does the key do anything here?"""
+        offered = self.offered()
+        return self._action(key, before, offered) is not None or bool(continuations(key, offered))
+
     def press(self, key: str, before: str = "") -> None:
         """Do what a key means here. `before` is the key pressed just before it, for sequences such as `y y`."""
         offered = self.offered()
-        action = find(f"{before} {key}", offered) or find(key, offered)
+        action = self._action(key, before, offered)
         if action is not None:
             self.run(action)
         elif following := continuations(key, offered):
             self._hint(key, following)
+
+    def _action(self, key: str, before: str, offered: list[Action]) -> Action | None:
+        return find(f"{before} {key}", offered) or find(key, offered)
 
     def run(self, action: Action) -> None:
         """Do an action: refuse it with a reason, or ask first if it is dangerous."""

@@ -78,7 +78,8 @@ class CommandLine(Horizontal):
         self.display = True
         field = self.query_one(Input)
         field.value = ""
-        field.focus()
+        # At once, not with the next idle moment: fast fingers have typed the first letter by then.
+        self.screen.set_focus(field)
 
     def close(self) -> None:
         self.display = False

@@ -228,6 +228,9 @@ class Prompt(ModalScreen[str | None]):
         if event.key == "escape":
             event.stop()
             self.dismiss(None)
+        elif event.is_printable and event.character:
+            # Typed before the field had the keyboard.
+            self.query_one(Input).insert_text_at_cursor(event.character)
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:

@@ -93,7 +93,8 @@ class FilterLine(Horizontal):
     def open(self) -> None:
         """Show the line and take the keyboard."""
         self.display = True
-        self.query_one(Input).focus()
+        # At once, not with the next idle moment: fast fingers have typed the first letter by then.
+        self.screen.set_focus(self.query_one(Input))
 
     def put(self, text: str) -> None:
         """Show a filter that came from elsewhere; the keyboard stays where it is."""

@@ -84,6 +84,9 @@ class Palette(ModalScreen[str | None]):
         if event.key in moves:
             event.stop()
             moves[event.key]()
+        elif event.is_printable and event.character:
+            # Typed before the field had the keyboard.
+            self.query_one(Input).insert_text_at_cursor(event.character)
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:
