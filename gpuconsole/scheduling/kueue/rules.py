@@ -15,7 +15,6 @@ from gpuconsole.model.queues import (
     ClusterQueue,
     Cohort,
     LocalQueue,
-    PreemptionPolicy,
     ResourceFlavor,
     StopPolicy,
     Topology,
@@ -79,10 +78,6 @@ class QueueRules:
     @property
     def covers_pods(self) -> bool:
         return PODS in self.group_of
-
-    @property
-    def may_preempt_while_borrowing(self) -> bool:
-        return self.queue.preemption.borrow_within_cohort.policy != PreemptionPolicy.NEVER
 
 
 class Setup:
