@@ -40,9 +40,9 @@ def nodes(count: int, gpus: int = 4) -> list[Object]:
     return [node(f"n{number}", gpus) for number in range(1, count + 1)]
 
 
-def queue(name: str, nominal: int, *, cohort: str = "org", borrowing: int | None = None) -> list[Object]:
+def queue(name: str, nominal: int, *, cohort: str = "org", flavor: str = "a100") -> list[Object]:
     """A team: its ClusterQueue, its LocalQueue `lq` in its own namespace."""
-    group = ResourceGroup((GPU,), (FlavorQuotas("a100", {GPU: Quota(nominal, borrowing)}),))
+    group = ResourceGroup((GPU,), (FlavorQuotas(flavor, {GPU: Quota(nominal)}),))
     return [
         ClusterQueue(
             name=name,

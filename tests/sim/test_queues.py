@@ -2,9 +2,9 @@
 
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Command, Delete, MoveToQueue, SetPriority, SetQuota, SetStopPolicy
-from gpuconsole.model.queues import LocalQueue, StopPolicy
+from gpuconsole.model.queues import Cohort, LocalQueue, ResourceFlavor, StopPolicy
 from gpuconsole.sim.engine import Simulation
-from tests.sim.cluster import GPU, START, job, key_of, log, run, start, submit, two_teams
+from tests.sim.cluster import GPU, START, job, key_of, log, queue, run, start, submit, two_teams
 
 
 def text_of(simulation: Simulation, name: str) -> str:
@@ -68,6 +68,24 @@ def test_a_missing_queue_is_named_and_its_creation_lets_the_workload_in() -> Non
     submit(simulation, LocalQueue(namespace="red", name="later", cluster_queue="red"))
     simulation.advance(START + MINUTE)
     assert simulation.snapshot().workloads[key_of(simulation, "red/early")].admitted
+
+
+def test_a_queue_whose_flavor_is_missing_is_inactive_until_the_flavor_is_there() -> None:
+    simulation = start([*two_teams(), *queue("green", 4, flavor="h100")])
+    submit(simulation, job("early", "green"))
+    assert text_of(simulation, "green/early") == "Inadmissible: ClusterQueue green is inactive"
+    submit(simulation, ResourceFlavor(name="h100"))
+    simulation.advance(START + MINUTE)
+    assert simulation.snapshot().workloads[key_of(simulation, "green/early")].admitted
+    simulation.submit(Delete("flavors", "h100"))
+    submit(simulation, job("late", "green"))
+    assert text_of(simulation, "green/late") == "Inadmissible: ClusterQueue green is inactive"
+
+
+def test_cohorts_that_are_their_own_ancestors_make_their_queues_inactive() -> None:
+    simulation = start([*two_teams(), Cohort(name="org", parent="top")])
+    submit(simulation, Cohort(name="top", parent="org"), job("stuck"))
+    assert text_of(simulation, "red/stuck") == "Inadmissible: ClusterQueue red is inactive"
 
 
 def test_a_queue_that_holds_quota_cannot_be_deleted_and_an_empty_one_can() -> None:

@@ -4,7 +4,7 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.jobs import pod_name
 from gpuconsole.model.objects import Object
-from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue
+from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.sim.controllers import jobs, queues
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
@@ -70,6 +70,9 @@ def _configure(world: World, thing: Object) -> Refusal:
             queues.recheck(world, thing)
         case Cohort(name=name):
             world.tell(What.QUEUE_CHANGED, reason="Created" if new else "Updated", message=f"Cohort {name}")
+            queues.recheck_all(world)
+        case ResourceFlavor() | AdmissionCheck() | Topology():
+            queues.recheck_all(world)
         case _:
             pass
     return DONE

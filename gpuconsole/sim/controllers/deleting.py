@@ -3,7 +3,7 @@
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.queues import ClusterQueue, LocalQueue
+from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.sim.controllers import endings, nodes, pods, queues, standing, work
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
@@ -37,6 +37,9 @@ def delete(world: World, table: str, key: str) -> Refusal:
             world.tell(What.NODE_DOWN, node=key, reason="Deleted", gpus=thing.gpus)
         case ClusterQueue() | LocalQueue():
             return _delete_queue(world, thing)
+        case ResourceFlavor() | AdmissionCheck() | Topology() | Cohort():
+            world.drop(kind, key)
+            queues.recheck_all(world)
         case _:
             world.drop(kind, key)
     return DONE

@@ -42,6 +42,12 @@ def recheck(world: World, queue: ClusterQueue | LocalQueue) -> None:
         standing.check(world, workload)
 
 
+def recheck_all(world: World) -> None:
+    """Something that ClusterQueues refer to appeared, changed or went."""
+    for queue in list(world.state.table("cluster_queues").all()):
+        recheck(world, queue)
+
+
 def waiting_in(world: World, queue: ClusterQueue | LocalQueue) -> list[Workload]:
     """Workloads without quota whose LocalQueue is this one or leads to this ClusterQueue."""
     belongs = _belongs(world, queue)
