@@ -24,6 +24,11 @@ def command(files: tuple[str, ...], strict: bool, output: str) -> int:
     if there are errors.
     """
     loaded = load(resolve(files), strict=strict, stdin=sys.stdin.read() if "-" in files else None)
+    if loaded.scenario:
+        # Imported only here: most manifests are none, and the simulation is half of what this command would load.
+        from gpuconsole.cli.scenarios import with_scenarios
+
+        loaded = with_scenarios(loaded)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(_as_json(loaded)), indent=2).decode())
     else:
@@ -44,6 +49,7 @@ def as_line(finding: Finding) -> str:
 def _summary(loaded: Loaded) -> list[str]:
     kinds = Counter(type(thing).__name__ for thing in loaded.objects)
     lines = [_named("read", kinds) if kinds else "read nothing that is simulated"]
+    lines += [f"scenario: {clean(origin)}" for origin in loaded.origins]
     if loaded.known_unsimulated:
         lines.append(_named("known, not simulated yet", loaded.known_unsimulated))
     if loaded.unknown:

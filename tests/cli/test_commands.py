@@ -131,6 +131,31 @@ def test_validate_gives_programs_all_findings(gpuconsole: Line, manifests: Path)
     assert manifests.read_text().splitlines()[finding["line"] - 1] == "value: many"
 
 
+def test_a_scenario_is_validated_with_all_that_is_in_it(gpuconsole: Line, tmp_path: Path) -> None:
+    scenario = tmp_path / "scenario.yaml"
+    node = "- {apiVersion: v1, kind: Node, metadata: {name: node-1}, status: {capacity: {cpu: 1}}}"
+    scenario.write_text(f"name: s\nobjects:\n{node}\nsteps:\n- expect: [{{admited: []}}]\n- advanceSeconds: -1\n")
+    result = gpuconsole("validate", scenario)
+    assert result.status == 1
+    assert result.lines == [
+        f"{scenario}:6: error: steps[1].advanceSeconds: -1 is before the last step; time goes on",
+        "read nothing that is simulated",
+        f"scenario: {scenario}",
+        "1 error, 0 warnings, 0 notes",
+    ]
+    scenario.write_text(scenario.read_text().replace("-1", "1"))
+    result = gpuconsole("validate", scenario)
+    assert result.status == 1
+    assert result.lines[0].startswith(f"{scenario}:5: error: steps[0].expect[0]: 'admited' is no key of expect; ")
+    assert result.lines[1:] == ["read: 1 Node", f"scenario: {scenario}", "1 error, 0 warnings, 0 notes"]
+
+
+def test_every_bundled_scenario_is_valid(gpuconsole: Line) -> None:
+    for file in fixtures().values():
+        result = gpuconsole("validate", file)
+        assert (result.status, result.lines[-1].split(",")[:2]) == (0, ["0 errors", " 0 warnings"]), file
+
+
 def test_simulate_prints_one_event_a_line(gpuconsole: Line, manifests: Path) -> None:
     events = [json.loads(line) for line in gpuconsole("simulate", manifests, "-o", "jsonl").lines]
     told = [(event["t"], event["type"], event["queue"]) for event in events if event["type"] != "pod-bound"]

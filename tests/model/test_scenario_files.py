@@ -57,8 +57,25 @@ def test_a_file_that_is_given_beside_its_scenario_comes_once(tmp_path: Path) -> 
 def test_a_scenario_in_the_files_of_a_scenario_is_left_out(tmp_path: Path) -> None:
     write(tmp_path, inner=json.dumps({"objects": [LOCAL]}), outer=json.dumps({"files": ["inner.yaml", "outer.yaml"]}))
     loaded = load([tmp_path / "outer.yaml"])
-    assert [(Path(f.file).name, f.code) for f in loaded.findings] == [("inner.yaml", "nested-scenario")]
+    assert [(Path(f.file).name, f.code) for f in loaded.findings] == [
+        ("outer.yaml", "nested-scenario"),
+        ("inner.yaml", "nested-scenario"),
+    ]
     assert loaded.scenario == ({"files": ["inner.yaml", "outer.yaml"]},)
+
+
+def test_scenarios_know_nothing_of_each_other(tmp_path: Path) -> None:
+    again = json.dumps({"files": ["cluster.yaml"], "objects": [LOCAL]})
+    write(tmp_path, cluster=f"{FLAVOR}---{QUEUE}", one=again, two=again, three=json.dumps({"objects": [LOCAL]}))
+    findings = load([tmp_path]).findings
+    assert [(Path(f.file).name, f.code) for f in findings] == [("three.yaml", "undefined-clusterqueue")]
+
+
+def test_a_step_may_create_again_what_an_earlier_one_deleted(tmp_path: Path) -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"capacity": {"cpu": 1}}}
+    steps = [{"create": [node]}, {"delete": ["Node/n"]}, {"create": [node]}]
+    write(tmp_path, scenario=json.dumps({"steps": steps}))
+    assert load([tmp_path]).findings == ()
 
 
 def pod(name: str, **labels: str) -> dict[str, Any]:

@@ -19,11 +19,19 @@ Names = Mapping[str, Mapping[str, Entry]]
 
 
 def check(entries: Sequence[Entry]) -> None:
-    """Report what does not fit together, at the object that names the other."""
+    """Report what does not fit together, at the object that names the other. A scenario sees what stands beside it."""
+    beside = [entry for entry in entries if not entry.scope]
+    _check_scope(beside, beside)
+    for scope in dict.fromkeys(entry.scope for entry in entries if entry.scope):
+        own = [entry for entry in entries if entry.scope == scope]
+        _check_scope(own, [*beside, *own])
+
+
+def _check_scope(own: Sequence[Entry], known: Sequence[Entry]) -> None:
     names: dict[str, dict[str, Entry]] = {}
-    for entry in entries:
+    for entry in known:
         names.setdefault(entry.table, {})[entry.thing.key] = entry
-    for entry in entries:
+    for entry in own:
         _check(entry, names)
     _check_cycles(names.get("cohorts", {}), _cohort_parent, "parentName", "cohort")
     _check_cycles(names.get("volcano_queues", {}), _volcano_parent, "parent", "queue")

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from gpuconsole.model.jobs.naming import POD
 from gpuconsole.model.jobs.podgroup import FAST, GROUP, group_of, pod_group, total_of
 from gpuconsole.model.manifests.loaded import Entry
@@ -12,7 +14,7 @@ Members = list[tuple[Job, Entry]]
 
 def fold_groups(entries: Sequence[Entry]) -> list[Entry]:
     """Replace the pods of each pod group by one job, in the place of its first pod; report incomplete groups."""
-    groups: dict[tuple[str, str], Members] = {}
+    groups: dict[tuple[str, str, str], Members] = {}
     kept: list[Entry | Members] = []
     for entry in entries:
         thing = entry.thing
@@ -20,7 +22,7 @@ def fold_groups(entries: Sequence[Entry]) -> list[Entry]:
         if not isinstance(thing, Job) or not name:
             kept.append(entry)
             continue
-        members = groups.setdefault((thing.namespace, name), [])
+        members = groups.setdefault((entry.scope, thing.namespace, name), [])
         if not members:
             kept.append(members)
         members.append((thing, entry))
@@ -48,4 +50,4 @@ def _fold(members: Members) -> Entry | None:
             f"'{name}' group has {len(pods)} pods, {len(pods) - total} more than its total count: they are removed"
         )
         report.warning(path, problem, "correct the total count", "excess-pods")
-    return Entry(thing=pod_group(name, pods, total), place=first.place, keep=first.keep)
+    return replace(first, thing=pod_group(name, pods, total))

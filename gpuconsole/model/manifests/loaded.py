@@ -1,11 +1,11 @@
 """What loading gives: objects, findings, and counts of what was left out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from gpuconsole.model.documents.findings import Finding, Severity
+from gpuconsole.model.documents.findings import Finding, Path, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.objects import TABLES, Object
 
@@ -25,6 +25,8 @@ class Loaded(Struct, frozen=True, kw_only=True):
     """Scenario documents as they stand."""
     origins: tuple[str, ...] = ()
     """The source of each scenario, as it was named: its `files` are looked for beside it."""
+    lines: tuple[Callable[[Path], int], ...] = ()
+    """For each scenario: which line a path in it stands in."""
 
     @property
     def has_errors(self) -> bool:
@@ -32,11 +34,16 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """An object and the place that it was read from. `keep` is False for what only a scenario creates."""
+    """An object and the place that it was read from."""
 
     thing: Object
     place: Reader
     keep: bool = True
+    """False for what only a scenario creates."""
+    scope: str = ""
+    """The scenario that it belongs to; scenarios know nothing of each other."""
+    later: bool = False
+    """A step creates it: by then an earlier one of its name may be gone."""
 
     @property
     def table(self) -> str:
@@ -45,10 +52,10 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 def last_of_each(entries: Sequence[Entry]) -> list[Entry]:
     """Of an object that is given twice the last one counts, as with kubectl apply."""
-    last: dict[tuple[str, str], Entry] = {}
+    last: dict[tuple[str, str, str], Entry] = {}
     for entry in entries:
-        key = entry.table, entry.thing.key
-        if key in last:
+        key = entry.scope, entry.table, entry.thing.key
+        if key in last and not entry.later:
             first = last[key].place
             where = f"{first.report.file} line {first.report.line_of(first.path)}"
             entry.place.report.warning(

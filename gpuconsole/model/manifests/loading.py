@@ -1,13 +1,12 @@
 """Many documents to objects: which are read, which are only counted, and what is said about each."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from gpuconsole.model.clock import Time
+from gpuconsole.model.documents.findings import Path as FieldPath
 from gpuconsole.model.documents.findings import Report, Severity
 from gpuconsole.model.documents.jsonsafe import looks_like_json, read_json
 from gpuconsole.model.documents.prose import blocks, looks_like_prose
@@ -21,7 +20,7 @@ from gpuconsole.model.manifests.includes import included, is_same_file
 from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS, decoder_of, kind_of_document
 from gpuconsole.model.manifests.loaded import Entry, Loaded, last_of_each
 from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated, likely_meant
-from gpuconsole.model.manifests.unfold import is_scenario, label, objects_in, scenario_objects
+from gpuconsole.model.manifests.unfold import first_objects, is_scenario, label, later_objects, objects_in
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.text import clean
 
@@ -67,7 +66,9 @@ class _Loading:
         self._unsimulated: Counter[str] = Counter()
         self._scenarios: list[dict[str, Any]] = []
         self._origins: list[str] = []
-        self._including = False
+        self._lines: list[Callable[[FieldPath], int]] = []
+        self._including = ""
+        """The scenario whose files are being read."""
 
     def _report(self, source: str, document: int, tree: Tree) -> Report:
         report = Report(clean(source, 1000), document, strict=self._strict, line_of=tree.place.find)
@@ -147,26 +148,26 @@ class _Loading:
             return
         self._scenarios.append(root.value)
         self._origins.append(source)
-        for place in scenario_objects(root):
-            self._object(place, keep=False)
+        self._lines.append(root.report.line_of)
+        for place in first_objects(root):
+            self._object(place, scope=source)
+        for place in later_objects(root):
+            self._object(place, scope=source, later=True)
 
     def include(self) -> None:
         """Take in the files that scenarios name: each scenario brings their objects itself when it runs."""
-        self._including = True
-        for scenario, origin in zip(self._scenarios, self._origins, strict=True):
+        for scenario, origin in zip(list(self._scenarios), list(self._origins), strict=True):
+            self._including = origin
             for source in included(scenario, origin):
-                if not self._leave_to_scenario(source.name):
-                    self.read(source)
+                self._leave_to_scenario(source.name)
+                self.read(source)
 
-    def _leave_to_scenario(self, file: str) -> bool:
-        """True if a file was read for its own sake already; its objects would come twice."""
-        read = {name for name in {report.file for report in self._reports} if is_same_file(name, file)}
-        self._entries = [
-            replace(entry, keep=False) if entry.place.report.file in read else entry for entry in self._entries
-        ]
-        return bool(read)
+    def _leave_to_scenario(self, file: str) -> None:
+        """A file that was read for its own sake as well: its objects would come twice."""
+        read = {name for name in {entry.place.report.file for entry in self._entries} if is_same_file(name, file)}
+        self._entries = [entry for entry in self._entries if entry.scope or entry.place.report.file not in read]
 
-    def _object(self, place: Reader, *, keep: bool = True) -> None:
+    def _object(self, place: Reader, *, scope: str = "", later: bool = False) -> None:
         group, version, kind = kind_of_document(place.value)
         report = place.report.about(label(place.value, kind))
         self._reports.append(report)
@@ -179,7 +180,8 @@ class _Loading:
             _say_version(place, group, version, kind)
         thing = decoder(place, self._now)
         if thing.name:
-            self._entries.append(Entry(thing=thing, place=place, keep=keep and not self._including))
+            scope = scope or self._including
+            self._entries.append(Entry(thing=thing, place=place, keep=not scope, scope=scope, later=later))
 
     def _not_read(self, place: Reader, group: str, kind: str) -> None:
         """Count a document that is not read, and say why."""
@@ -204,7 +206,8 @@ class _Loading:
         """Fold pod groups, drop what is given twice, and check what the objects say about each other."""
         entries = last_of_each(fold_groups(self._entries))
         check(entries)
-        findings = [finding for report in self._reports for finding in report.findings]
+        # A file that several scenarios name says the same each time.
+        findings = list(dict.fromkeys(finding for report in self._reports for finding in report.findings))
         objects = [entry.thing for entry in entries if entry.keep]
         if admit_all:
             objects = [admitting_all(thing) for thing in objects]
@@ -218,6 +221,7 @@ class _Loading:
             known_unsimulated=dict(sorted(self._unsimulated.items())),
             scenario=tuple(self._scenarios),
             origins=tuple(self._origins),
+            lines=tuple(self._lines),
         )
 
 

@@ -33,11 +33,15 @@ def _with_kind(item: Reader, parent: dict[str, Any], kind: str) -> Reader:
     return item.reporting(item.report, {"apiVersion": parent.get("apiVersion"), "kind": kind, **item.value})
 
 
-def scenario_objects(place: Reader) -> Iterator[Reader]:
-    """The objects that a scenario starts with, then those that its steps create."""
-    for item in place.items("objects", MOST_ITEMS):
+def first_objects(scenario: Reader) -> Iterator[Reader]:
+    """The objects that a scenario starts with."""
+    for item in scenario.items("objects", MOST_ITEMS):
         yield from objects_in(item)
-    for step in place.items("steps", MOST_ITEMS):
+
+
+def later_objects(scenario: Reader) -> Iterator[Reader]:
+    """The objects that a scenario's steps create."""
+    for step in scenario.items("steps", MOST_ITEMS):
         for item in step.items("create", MOST_ITEMS):
             yield from objects_in(item)
 

@@ -1,0 +1,64 @@
+"""Scenarios as `validate` sees them: their own objects count, and their problems are findings like all others."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from gpuconsole.insight.expectations import ExpectError, read_expectation
+from gpuconsole.model.documents.findings import Path as FieldPath
+from gpuconsole.model.manifests import Finding, Loaded, Severity
+from gpuconsole.sim.scenario import Scenario, ScenarioError, load_scenario
+
+_PLACE = re.compile(r"([A-Za-z][\w.\[\]]*): (.+)")
+_KEY = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+FILES = "files"
+
+
+def with_scenarios(loaded: Loaded) -> Loaded:
+    """What was loaded, with the objects of its scenarios, or with what is wrong with these."""
+    objects, findings = list(loaded.objects), list(loaded.findings)
+    for document, origin, line_of in zip(loaded.scenario, loaded.origins, loaded.lines, strict=True):
+        try:
+            scenario = load_scenario([document], origin, folder=Path(origin).parent)
+        except ScenarioError as error:
+            texts = [text.removeprefix(f"{origin}: ") for text in str(error).splitlines()]
+        else:
+            objects += scenario.objects
+            texts = list(_wrong_expectations(scenario))
+        problems = [_finding(text, origin, line_of) for text in texts]
+        # What is wrong in the files that it names was found when they were loaded.
+        findings += [problem for problem in problems if problem.path != FILES or not loaded.has_errors]
+    return replace(loaded, objects=tuple(objects), findings=tuple(findings))
+
+
+def _wrong_expectations(scenario: Scenario) -> Iterator[str]:
+    for number, step in enumerate(scenario.steps):
+        for position, item in enumerate(step.expect):
+            try:
+                read_expectation(item)
+            except ExpectError as error:
+                yield f"steps[{number}].expect[{position}]: {error}"
+
+
+def _finding(text: str, origin: str, line_of: Callable[[FieldPath], int]) -> Finding:
+    """A problem of a scenario, `path: problem; remedy`, with its place."""
+    placed = _PLACE.fullmatch(text)
+    path, said = (placed[1], placed[2]) if placed else ("", text)
+    problem, _, remedy = said.partition("; ")
+    return Finding(
+        severity=Severity.ERROR,
+        file=origin,
+        line=line_of(_keys(path)),
+        document=1,
+        path=path,
+        object="",
+        problem=problem,
+        remedy=remedy or "see how the bundled scenarios write it",
+        code="scenario",
+    )
+
+
+def _keys(path: str) -> FieldPath:
+    return tuple(int(number) if number else name for number, name in _KEY.findall(path))
