@@ -109,6 +109,11 @@ PLACES: dict[str, Case] = {
         one(8, TopologyRequest(required=BLOCK, slice_constraints=((RACK, 4), (HOSTNAME, 2)))),
         {"main": {"n110": 8}},
     ),
+    "inner slices start with the host that has the least room": Case(
+        site(((1, 4), (3, 4))),
+        one(8, TopologyRequest(required=BLOCK, slice_constraints=((RACK, 4), (HOSTNAME, 2)))),
+        {"main": {"n001": 4, "n010": 2, "n011": 2}},
+    ),
     "a leader goes where its workers are": Case(
         site(((3,), (5,))),
         (

@@ -50,14 +50,16 @@ class Layout:
         return current
 
     def _descend(self, number: int, size: int) -> list[int]:
-        """Lay out what a domain was given over its children."""
+        """Lay out what a domain was given over its children.
+
+        They are put in order before the inner slices are counted, as in Kueue: so the emptiest come first.
+        """
         counts = self._counts
-        children = self._domains.children[number]
+        children = self._sorted(self._domains.children[number])
         if size > 1:
             for child in children:
                 counts.slices[child] = counts.pods[child] // size
                 counts.slices_with_leader[child] = counts.pods_with_leader[child] // size
-        children = self._sorted(children)
         return self._spread(children, counts.pods[number], counts.leaders[number], size, slices=size > 1)
 
     def _find(self, level: int) -> tuple[int, list[int]]:
