@@ -68,6 +68,7 @@ def run_cycles(world: World) -> None:
         if not (session.progressed or world.cycles_due):
             break
         world.cycles_due = False
+    world.mark_parked()
 
 
 def _run_cycle(world: World, session: Session) -> None:

@@ -6,11 +6,13 @@ is what keeps the state equal to the events that were handed out.
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.queues import ClusterQueue, LocalQueue
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.scheduling.kube.session import Placement
@@ -41,6 +43,7 @@ class World:
         "seed",
         "session",
         "state",
+        "waiting",
         "wake_at",
     )
 
@@ -61,6 +64,8 @@ class World:
         self.wake_at: Time | None = None
         """When the gathered wake-ups take place."""
         self.backoff_at: Time | None = None
+        self.waiting: dict[str, None] = {}
+        """Workloads that could be parked and that the state does not call so."""
         self.births = 0
         """How many workloads were created here."""
         self.cycle_at: Time = 0
@@ -85,6 +90,7 @@ class World:
                 if self.session is not None:
                     self.session.apply(thing, self.now)
                     self.cycles_due = True
+                    self._note_waiting(thing)
             case Job():
                 pass
             case _:
@@ -93,6 +99,31 @@ class World:
                 if self.session is not None:
                     self.session.apply(thing, self.now)
                     self.cycles_due = True
+
+    def _note_waiting(self, workload: Workload) -> None:
+        waits = workload.active and not workload.parked and not workload.reserved and not workload.finished
+        if waits and self._parks(workload):
+            self.waiting[workload.key] = None
+        else:
+            self.waiting.pop(workload.key, None)
+
+    def _parks(self, workload: Workload) -> bool:
+        """True if its queue parks workloads at all: a StrictFIFO queue keeps trying its head."""
+        door = self.local_queue(workload.local_queue)
+        queue = self.cluster_queue(door.cluster_queue) if door is not None else None
+        return queue is not None and queue.queueing_strategy is QueueingStrategy.BEST_EFFORT_FIFO
+
+    def mark_parked(self) -> None:
+        """Write down which workloads the session has parked unseen, beside another one of their shape."""
+        if self.session is None:
+            return
+        for key in sorted(filter(self.session.parked, self.waiting)):
+            workload = self.workload(key)
+            if workload is not None:
+                event = Applied(self.now, replace(workload, parked=True))
+                self.state.apply(event)
+                self.out.append(event)
+            del self.waiting[key]
 
     def drop(self, kind: type[Object], key: str) -> None:
         """Delete an object."""
@@ -104,6 +135,7 @@ class World:
             self.placement.delete(table, key, self.now)
             self.placement_due = True
         if self.session is not None and kind is not Pod:
+            self.waiting.pop(key, None)
             self.session.delete(table, key, self.now)
             self.cycles_due = True
 
@@ -159,7 +191,7 @@ class World:
         twin.session = None if self.session is None else self.session.fork()
         twin.placement = self.placement.fork()
         twin.kernel = self.kernel.fork()
-        twin.crews = self.crews.copy()
+        twin.crews, twin.waiting = self.crews.copy(), self.waiting.copy()
         twin.out = self.out[:]
         twin.dirty, twin.births, twin.cycle_at = self.dirty.copy(), self.births, self.cycle_at
         twin.cycles_due, twin.placement_due = self.cycles_due, self.placement_due

@@ -4,7 +4,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Finish, Submit
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import START, at, job, run, start, submit, two_teams
+from tests.sim.cluster import START, at, job, run, short, start, submit, two_teams
 
 AT_ONCE = SimPolicy(wake_up_batch=0)
 
@@ -65,3 +65,19 @@ def test_a_saved_simulation_remembers_who_is_parked_and_that_a_wake_up_is_due() 
         submit(one, job("fast", gpus=3, duration=10 * MINUTE))
     wanted = ["1:00 admitted red/fast", "1:00 started red/fast"]
     assert run(loaded, MINUTE) == run(simulation, MINUTE) == wanted
+
+
+def test_look_alikes_of_a_parked_workload_are_parked_with_it_and_said_to_be() -> None:
+    simulation = full(SimPolicy())
+    submit(simulation, *(job(f"alike-{number}", gpus=4, pods=2) for number in range(3)))
+    simulation.advance(START + 10 * SECOND)
+    parked = {short(w.key): w.parked for w in simulation.snapshot().workloads.all()}
+    assert parked == {
+        "red/fills": False,
+        "red/parked": True,
+        "red/alike-0": True,
+        "red/alike-1": True,
+        "red/alike-2": True,
+    }
+    assert simulation.session is not None
+    assert [p.parked for p in simulation.session.pending("red")] == [True] * 4
