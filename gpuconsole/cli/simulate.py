@@ -1,6 +1,8 @@
 """`gpuconsole simulate`: the headless twin of the console."""
 
+import json
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -10,10 +12,11 @@ import msgspec
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.report import as_json, as_text, record, report
 from gpuconsole.cli.sources import open_simulation
-from gpuconsole.errors import SourceError
-from gpuconsole.model.clock import Span, parse_span
+from gpuconsole.errors import SourceError, UsageError
+from gpuconsole.model.clock import Span, Time, format_span, parse_span
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import encode
+from gpuconsole.model.text import clean
 from gpuconsole.sim.bare import run_lines
 from gpuconsole.sim.engine import Simulation
 
@@ -52,13 +55,17 @@ def command(
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin.
     """
     if cycles is not None:
-        for result in run_lines(cycles):
-            click.echo(result)
-        return 0
+        if request != Request():
+            raise UsageError("--cycles runs bare scenarios; it takes no FILES and nothing that shapes a cluster")
+        return _run_bare(cycles)
     request, _ = configured(request)
-    simulation = open_simulation(request).simulation
+    opened = open_simulation(request)
+    simulation = opened.simulation
     start, present = simulation.now, simulation.snapshot().workloads
-    lines = [line for line in _run(simulation, until) if not types or line.what.value in types]
+    everything = _run(simulation, until)
+    for notice in [*opened.notices, *_refusals(everything, start)]:
+        click.echo(clean(f"gpuconsole: {notice}"), err=True)
+    lines = [line for line in everything if not types or line.what.value in types]
     if save is not None:
         _save(simulation, save)
     if output == "jsonl":
@@ -72,6 +79,21 @@ def command(
         for text in as_text(summary):
             click.echo(text)
     return 0
+
+
+def _run_bare(lines: TextIO) -> int:
+    failed = False
+    for result in run_lines(lines):
+        click.echo(json.dumps(result, separators=(",", ":")))
+        failed = failed or "error" in result
+    return 1 if failed else 0
+
+
+def _refusals(lines: Iterable[Happened], start: Time) -> Iterator[str]:
+    """Commands of the scenario that were not carried out: what follows may not be what was meant."""
+    for line in lines:
+        if line.what is What.COMMAND_REFUSED:
+            yield f"+{format_span(line.time - start)} refused {line.reason}: {line.message}"
 
 
 def _run(simulation: Simulation, until: Span) -> list[Happened]:

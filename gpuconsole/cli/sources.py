@@ -83,11 +83,10 @@ def _prices(request: Request) -> Prices:
 
 def _read(files: Sequence[str], admit_all_namespaces: bool, prices: Prices) -> tuple[Scenario, Loaded]:
     loaded = _loaded(files, admit_all_namespaces=admit_all_namespaces)
-    folder = next((Path(file).parent for file in files if file != "-"), None)
+    origin = next(iter(loaded.origins), ", ".join(files))
+    folder = Path(origin).parent if Path(origin).is_file() else None
     try:
-        scenario = load_scenario(
-            loaded.scenario, ", ".join(files), objects=loaded.objects, folder=folder, prices=prices
-        )
+        scenario = load_scenario(loaded.scenario, origin, objects=loaded.objects, folder=folder, prices=prices)
     except ScenarioError as error:
         raise FindingsError(str(error)) from error
     if admit_all_namespaces:
@@ -116,9 +115,11 @@ def _loaded(files: Sequence[str], *, admit_all_namespaces: bool = False) -> Load
 def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request: Request) -> Opened:
     warnings = sum(finding.severity is Severity.WARNING for finding in loaded.findings)
     names = " ".join(request.files) or DEFAULT
-    notices = (f"{counted(warnings, 'warning')}; gpuconsole validate {names} shows them",) if warnings else ()
+    notices = [f"{counted(warnings, 'warning')}; gpuconsole validate {names} shows them"] if warnings else []
+    if not simulation.snapshot().nodes:
+        notices.append("there is no Node, and no quota to make nodes from: nothing can be placed")
     source = scenario.name or ", ".join(Path(file).name for file in request.files) or DEFAULT
-    return Opened(simulation=simulation, about=_about(simulation, source), notices=notices)
+    return Opened(simulation=simulation, about=_about(simulation, source), notices=tuple(notices))
 
 
 def _from_snapshot(file: Path, seed: int, prices: Prices) -> Opened:

@@ -25,19 +25,28 @@ Queues = dict[str, list[str]]
 _CREATION_ORDER = list(TABLES)
 
 
-def run_lines(lines: Iterable[str]) -> Iterator[str]:
+def run_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Run scenarios, one JSON document a line, and give one result a line; a bad line gives an `error`."""
     for line in lines:
-        if not line.strip():
-            continue
-        name = ""
-        try:
-            scenario = json.loads(line)
-            name = scenario.get("name", "")
-            result = run(scenario)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            result = {"name": name, "cycles": [], "error": f"{type(error).__name__}: {error}"}
-        yield json.dumps(result, separators=(",", ":"))
+        if line.strip():
+            yield _run_line(line)
+
+
+def _run_line(line: str) -> dict[str, Any]:
+    name = ""
+    try:
+        scenario = json.loads(line)
+        if not isinstance(scenario, dict):
+            raise ValueError("a scenario is a JSON object")
+        name = str(scenario.get("name", ""))
+        return run(scenario)
+    except json.JSONDecodeError as error:
+        problem = f"the line is no JSON: {error}"
+    except KeyError as error:
+        problem = f"the scenario lacks {error}"
+    except (ValueError, TypeError, AttributeError) as error:
+        problem = f"the scenario's form is wrong: {error}"
+    return {"name": name, "cycles": [], "error": problem}
 
 
 def run(scenario: Document) -> dict[str, Any]:

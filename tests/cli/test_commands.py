@@ -50,6 +50,12 @@ spec:
       containers:
       - {{name: main, image: x, resources: {{requests: {{nvidia.com/gpu: 8}}, limits: {{nvidia.com/gpu: 8}}}}}}
 """
+NODE = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {cpu: 8, memory: 64Gi, pods: 100, nvidia.com/gpu: 8}}
+"""
 LOW = JOB.format(name="low", priority="")
 
 
@@ -168,6 +174,35 @@ def test_simulate_prints_one_event_a_line(gpuconsole: Line, manifests: Path) -> 
     assert {event["workload"].rsplit("-", 1)[0] for event in events} == {"team/job-low"}
 
 
+def test_what_a_scenario_could_not_do_is_said_on_stderr(gpuconsole: Line, tmp_path: Path) -> None:
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text("steps:\n- {advanceSeconds: 60, finish: [default/nothere]}\n")
+    result = gpuconsole("simulate", scenario, "-o", "jsonl", "--type", "finished")
+    assert (result.status, result.out) == (0, "")
+    assert result.err.splitlines() == [
+        "gpuconsole: there is no Node, and no quota to make nodes from: nothing can be placed",
+        "gpuconsole: +1m refused Finish: there is no unfinished workload, job or pod default/nothere",
+    ]
+
+
+def test_warnings_of_the_input_are_counted_on_stderr(gpuconsole: Line, manifests: Path) -> None:
+    manifests.write_text(manifests.read_text().replace("  namespaceSelector: {}\n", ""))
+    result = gpuconsole("simulate", manifests, "--type", "admitted", "-o", "jsonl")
+    assert (result.out, result.err) == ("", f"gpuconsole: 1 warning; gpuconsole validate {manifests} shows them\n")
+    opened = gpuconsole("simulate", manifests, "--type", "admitted", "-o", "jsonl", "--admit-all-namespaces")
+    assert (len(opened.lines), opened.err) == (1, "")
+
+
+def test_the_files_of_a_scenario_are_beside_it_wherever_it_is_named_from(gpuconsole: Line, manifests: Path) -> None:
+    inner = manifests.parent / "inner"
+    inner.mkdir()
+    (inner / "scenario.yaml").write_text("name: s\nfiles: [../cluster.yaml]\nseed: 5\n")
+    (manifests.parent / "node.yaml").write_text(NODE)
+    for files in (["inner"], ["node.yaml", "inner/scenario.yaml"]):
+        result = gpuconsole("simulate", *(manifests.parent / file for file in files))
+        assert result.lines[-1].startswith("2026-01-05T08:00:00Z to 2026-01-06T08:00:00Z, seed 5: 1 admitted")
+
+
 def test_simulate_filters_by_type(gpuconsole: Line, manifests: Path) -> None:
     result = gpuconsole("simulate", manifests, "-o", "jsonl", "--type", "finished", "--type", "started")
     assert [json.loads(line)["type"] for line in result.lines] == ["started", "finished"]
@@ -256,6 +291,17 @@ def test_the_bare_mode_answers_each_line_with_a_line(gpuconsole: Line, tmp_path:
         {"name": "empty", "cycles": []},
         {"name": "again", "cycles": []},
     ]
+
+
+def test_a_bare_scenario_that_cannot_be_run_is_status_1(gpuconsole: Line, tmp_path: Path) -> None:
+    file = tmp_path / "scenarios.jsonl"
+    file.write_text('{"name": "no start"}\n')
+    result = gpuconsole("simulate", "--cycles", file)
+    assert result.status == 1
+    assert [json.loads(line) for line in result.lines] == [
+        {"name": "no start", "cycles": [], "error": "the scenario lacks 'start'"}
+    ]
+    assert gpuconsole("simulate", "three-nodes", "--cycles", file).status == 2
 
 
 def test_keys_for_programs_is_the_whole_registry(gpuconsole: Line) -> None:

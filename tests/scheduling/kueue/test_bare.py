@@ -128,7 +128,13 @@ def test_a_scenario_cycle_by_cycle() -> None:
 
 
 def test_lines_in_lines_out_and_a_bad_line_is_an_error_of_its_own() -> None:
-    results = [json.loads(line) for line in run_lines([json.dumps(SCENARIO), "", "{", '{"name": "no start"}'])]
-    assert [r.get("name") for r in results] == ["small", "", "no start"]
+    late = json.dumps({"name": "late", "start": "soon", "objects": []})
+    results = list(run_lines([json.dumps(SCENARIO), "", "{", "[]", '{"name": "no start"}', late]))
+    assert [r["name"] for r in results] == ["small", "", "", "no start", "late"]
     assert "error" not in results[0]
-    assert all(r["cycles"] == [] and r["error"] for r in results[1:])
+    assert [(r["cycles"], r["error"].split(":")[0]) for r in results[1:]] == [
+        ([], "the line is no JSON"),
+        ([], "the scenario's form is wrong"),
+        ([], "the scenario lacks 'start'"),
+        ([], "the scenario's form is wrong"),
+    ]
