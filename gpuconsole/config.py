@@ -6,10 +6,10 @@ The file is `config.yaml` in the user's configuration folder (`GPUCONSOLE_CONFIG
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from gpuconsole.errors import ConfigError
 
@@ -21,9 +21,9 @@ class Simulation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     seed: int | None = None
     """None = what the scenario says."""
-    speed: float = 60.0
+    speed: Annotated[float, Meta(ge=1, le=10_000)] = 60.0
     """Virtual seconds a second, 1 to 10,000."""
-    gpus_per_node: int | None = None
+    gpus_per_node: Annotated[int, Meta(ge=1, le=64)] | None = None
     """GPUs of a node that is made because the input has none; None = what the scenario says, else 8."""
 
 

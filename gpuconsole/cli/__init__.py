@@ -38,9 +38,14 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from gpuconsole.config import load
+        from gpuconsole.config import Config, load
 
-        config = load({}, os.environ)
+        try:
+            config = load({}, os.environ)
+        except ConsoleError as error:
+            # Who asks for help may well ask because of it.
+            _complain(str(error))
+            config = Config()
         with formatter.section("Files"):
             formatter.write_dl([("log", str(config.log_file)), ("history", str(config.history_file))])
 

@@ -15,7 +15,7 @@ from gpuconsole.model.text import clean
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
-@click.group()
+@click.group(no_args_is_help=False)
 def command() -> None:
     """Run scenarios and check what they expect."""
 

@@ -26,34 +26,46 @@ _STATES = {
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An event as a program reads it: what was not so is left out, `t` is RFC 3339."""
+    """A line of `-o jsonl`: what was not so is left out, `t` is RFC 3339."""
 
     t: str
     type: str
     workload: str
     queue: str
-    pod: str | None = None
     by: str | None = None
     reason: str | None = None
-    message: str | None = None
     gpus: int | None = None
     node: str | None = None
 
 
+class Detail(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """An event of `-o json`, with the pod that it is about and the scheduler's own text."""
+
+    pod: str | None = None
+    message: str | None = None
+
+
 def record(line: Happened) -> Record:
-    """A line of history for `-o jsonl`; a pod that no workload stands for is its own workload."""
-    return Record(
-        t=format_time(line.time),
-        type=line.what.value,
-        workload=line.workload or line.pod,
-        queue=line.queue,
-        pod=line.pod if line.pod and line.workload not in ("", line.pod) else None,
-        by=line.by or None,
-        reason=line.reason or None,
-        message=line.message or None,
-        gpus=line.gpus or None,
-        node=line.node or None,
-    )
+    """An event in short; a pod that no workload stands for is its own workload."""
+    return Record(**_facts(line))
+
+
+def _detail(line: Happened) -> Detail:
+    pod = line.pod if line.workload not in ("", line.pod) else ""
+    return Detail(**_facts(line), pod=pod or None, message=line.message or None)
+
+
+def _facts(line: Happened) -> dict[str, Any]:
+    return {
+        "t": format_time(line.time),
+        "type": line.what.value,
+        "workload": line.workload or line.pod,
+        "queue": line.queue,
+        "by": line.by or None,
+        "reason": line.reason or None,
+        "gpus": line.gpus or None,
+        "node": line.node or None,
+    }
 
 
 class QueueRow(Struct, rename="camel"):
@@ -97,7 +109,7 @@ class Report(Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     queues: list[QueueRow]
     workloads: list[WorkloadRow]
-    events: list[Record]
+    events: list[Detail]
 
 
 def report(lines: Sequence[Happened], *, present: Iterable[Workload], start: Time, end: Time, seed: int) -> Report:
@@ -109,7 +121,7 @@ def report(lines: Sequence[Happened], *, present: Iterable[Workload], start: Tim
         counts=dict(sorted(Counter(line.what.value for line in lines).items())),
         queues=_queues(lines),
         workloads=_workloads(lines, present),
-        events=[record(line) for line in lines],
+        events=[_detail(line) for line in lines],
     )
 
 
@@ -202,10 +214,13 @@ def _at_first(workload: Workload) -> WorkloadRow:
 
 def _workloads(lines: Iterable[Happened], present: Iterable[Workload]) -> list[WorkloadRow]:
     rows = {workload.key: _at_first(workload) for workload in present}
+    own = {line.workload for line in lines if line.what is What.SUBMITTED}
     for line in lines:
-        if line.what not in _STATES or not (line.workload or line.pod):
-            continue
         name = line.workload or line.pod
+        # Why a pod of a job waits is no state of a workload; the job's own row says that it does.
+        of_a_job = line.what is What.PENDING and bool(line.pod) and name not in own
+        if line.what not in _STATES or not name or of_a_job:
+            continue
         row = rows.get(name)
         if row is None:
             row = rows[name] = WorkloadRow(name, submitted=line.time)

@@ -76,6 +76,13 @@ def test_the_help_names_every_command_and_the_log(gpuconsole: Line, tmp_path: Pa
     assert str(tmp_path / "state" / "gpuconsole.log") in said.replace("\n", "").replace(" ", "")
 
 
+def test_help_is_there_even_if_the_settings_are_wrong(gpuconsole: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUCONSOLE_SIMULATION__SPEED", "0")
+    result = gpuconsole("--help")
+    assert (result.status, "Usage: gpuconsole" in result.out) == (0, True)
+    assert result.err == "gpuconsole: GPUCONSOLE_SIMULATION__SPEED: simulation.speed: Expected `float` >= 1.0\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -88,6 +95,7 @@ def test_the_help_names_every_command_and_the_log(gpuconsole: Line, tmp_path: Pa
         pytest.param(["run"], "the console needs a terminal", id="a console without a terminal"),
         pytest.param([], "the console needs a terminal", id="nothing, without a terminal"),
         pytest.param(["validate"], "Missing argument 'FILES...'.", id="nothing to validate"),
+        pytest.param(["drill"], "Missing command.", id="nothing to do with drills"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(gpuconsole: Line, arguments: list[str], complaint: str) -> None:
@@ -172,6 +180,23 @@ def test_simulate_prints_one_event_a_line(gpuconsole: Line, manifests: Path) -> 
         ("2026-01-05T09:30:00Z", "finished", "cq"),
     ]
     assert {event["workload"].rsplit("-", 1)[0] for event in events} == {"team/job-low"}
+
+
+def test_a_line_has_the_keys_of_an_event_and_the_report_the_texts_too(gpuconsole: Line) -> None:
+    lines = [json.loads(line) for line in gpuconsole("simulate", "org-cohort", "-o", "jsonl").lines]
+    keys = {"t", "type", "workload", "queue", "by", "reason", "gpus", "node"}
+    assert {key for line in lines for key in line} == keys
+    events = json.loads(gpuconsole("simulate", "org-cohort", "-o", "json").out)["events"]
+    assert [{key: value for key, value in event.items() if key in keys} for event in events] == lines
+    [evicted] = [event for event in events if event["type"] == "preempted"]
+    assert evicted["message"].startswith("Preempted to accommodate a workload")
+
+
+def test_pods_of_a_job_have_no_rows_but_those_that_were_evicted(gpuconsole: Line) -> None:
+    report = json.loads(gpuconsole("simulate", "gang-without", "-o", "json").out)
+    assert [row["workload"] for row in report["workloads"]] == ["default/serving", "PyTorchJob/default/train"]
+    report = json.loads(gpuconsole("simulate", "three-nodes", "--type", "evicted", "-o", "json").out)
+    assert sorted(row["workload"] for row in report["workloads"]) == [f"default/dev-{n}" for n in range(4)]
 
 
 def test_what_a_scenario_could_not_do_is_said_on_stderr(gpuconsole: Line, tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ def test_other_peoples_variables_are_let_be(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         pytest.param("simulation: {speed: fast}", "simulation.speed: Expected `float`, got `str`", id="a wrong type"),
+        pytest.param("simulation: {speed: 0}", "simulation.speed: Expected `float` >= 1", id="too slow"),
+        pytest.param("simulation: {gpus_per_node: 65}", "gpus_per_node: Expected `int` <= 64", id="too many GPUs"),
         pytest.param("thme: light", "Object contains unknown field `thme`", id="an unknown setting"),
         pytest.param("[1, 2]", "Expected `object`, got `array`", id="a list"),
         pytest.param("a: [", "while parsing a flow node", id="no YAML"),
