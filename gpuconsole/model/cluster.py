@@ -10,6 +10,8 @@ from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.resources import EMPTY, Resources, add, gpus, largest
 
 HOSTNAME = "kubernetes.io/hostname"
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""The label of every namespace that holds its name."""
 NO_LABELS: Mapping[str, str] = {}
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 

@@ -76,6 +76,15 @@ class ResourceGroup(Struct, frozen=True, omit_defaults=True):
     flavors: tuple[FlavorQuotas, ...]
 
 
+def _quotas(groups: tuple[ResourceGroup, ...]) -> dict[tuple[str, str], Quota]:
+    return {
+        (flavor.name, resource): quota
+        for group in groups
+        for flavor in group.flavors
+        for resource, quota in flavor.resources.items()
+    }
+
+
 class FlavorFungibility(Struct, frozen=True, omit_defaults=True):
     when_can_borrow: Fungibility = Fungibility.MAY_STOP_SEARCH
     when_can_preempt: Fungibility = Fungibility.TRY_NEXT_FLAVOR
@@ -125,12 +134,7 @@ class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
 
     def quotas(self) -> dict[tuple[str, str], Quota]:
         """(flavor, resource) → quota, in the order of the manifest."""
-        return {
-            (flavor.name, resource): quota
-            for group in self.resource_groups
-            for flavor in group.flavors
-            for resource, quota in flavor.resources.items()
-        }
+        return _quotas(self.resource_groups)
 
 
 class Cohort(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -148,12 +152,7 @@ class Cohort(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
     def quotas(self) -> dict[tuple[str, str], Quota]:
         """(flavor, resource) → quota, in the order of the manifest."""
-        return {
-            (flavor.name, resource): quota
-            for group in self.resource_groups
-            for flavor in group.flavors
-            for resource, quota in flavor.resources.items()
-        }
+        return _quotas(self.resource_groups)
 
 
 class LocalQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):

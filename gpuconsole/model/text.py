@@ -16,8 +16,3 @@ def clean(text: str, limit: int = MAX_MESSAGE) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else REPLACEMENT for c in text)
-
-
-def clean_lines(text: str, limit: int = 100_000) -> list[str]:
-    """Return the lines of a longer text (YAML, a log), each cleaned; at most `limit` characters are looked at."""
-    return [clean(line) for line in text[:limit].splitlines()]

@@ -424,6 +424,30 @@ CASES = {
     "a kind that is nearly known": Case(
         CQ, ("kind",), "ClusterQueu", WARNING, "unknown-kind", "kind", "did you mean ClusterQueue?"
     ),
+    "a pod's duration that is none": Case(
+        "Pod alone",
+        ("metadata", "annotations"),
+        {"gpuconsole.io/duration": "soon"},
+        ERROR,
+        "bad-span",
+        "metadata.annotations[gpuconsole.io/duration]",
+    ),
+    "a Workload's checkpoint interval of nothing": Case(
+        "Workload work",
+        ("metadata", "annotations"),
+        {"gpuconsole.io/checkpoint-interval": "0s"},
+        ERROR,
+        "bad-span",
+        "metadata.annotations[gpuconsole.io/checkpoint-interval]",
+    ),
+    "a duration where nothing reads it": Case(
+        "JobSet set",
+        ("spec", "replicatedJobs", 0, "template", "spec", "template", "metadata"),
+        {"annotations": {"gpuconsole.io/duration": "1h"}},
+        WARNING,
+        "misplaced-annotation",
+        "metadata.annotations[gpuconsole.io/duration]",
+    ),
     "a kind in the wrong case": Case(JOB, ("kind",), "job", WARNING, "unknown-kind", "kind", "did you mean Job?"),
     "two containers of one name": Case(
         JOB,

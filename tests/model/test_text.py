@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuconsole.model.text import MAX_MESSAGE, REPLACEMENT, clean, clean_lines
+from gpuconsole.model.text import MAX_MESSAGE, REPLACEMENT, clean
 
 HOSTILE = {
     "plain text is left alone": ("llm-ft ● 4 GPUs", "llm-ft ● 4 GPUs"),
@@ -30,7 +30,3 @@ def test_cleaned_text_is_printable_and_cleaning_twice_changes_nothing(text: str)
 
 def test_a_long_text_is_cut_and_says_so() -> None:
     assert clean("x" * 10_000_000) == "x" * (MAX_MESSAGE - 1) + "…"
-
-
-def test_lines_are_cleaned_one_by_one() -> None:
-    assert clean_lines("a: 1\nb: \x1b[31m2\n") == ["a: 1", f"b: {REPLACEMENT}[31m2"]

@@ -24,6 +24,10 @@ def job(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], **ow
         problem = f"it has {len(pod_sets)} pod sets; a Workload holds {MOST_POD_SETS}"
         reader.report.refused(reader.at("spec"), problem, "use fewer groups of pods", "too-many")
     facts = {"queue": labels.text(QUEUE), **own}
+    if DURATION not in notes and any(DURATION in pods.template.annotations for pods in pod_sets):
+        problem = f"{DURATION} stands in the pod template, where nothing reads it"
+        remedy = "write it in the annotations of the job itself: it is how long the whole job takes"
+        notes.report.warning(notes.at(DURATION), problem, remedy, "misplaced-annotation")
     return Job(
         **meta.facts,
         kind=kind,
@@ -34,6 +38,13 @@ def job(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], **ow
         max_execution_time=_max_execution(labels),
         **facts,
     )
+
+
+def check_spans(reader: Reader) -> None:
+    """Report durations that cannot be read in the annotations of an object that keeps them as they stand."""
+    notes = reader.down("metadata", "annotations")
+    for key in (DURATION, CHECKPOINT):
+        positive_span(notes, key)
 
 
 def positive_span(notes: Reader, key: str) -> Span | None:

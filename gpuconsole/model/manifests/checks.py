@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from gpuconsole.model.cluster import Namespace, PriorityClass
+from gpuconsole.model.cluster import NAMESPACE_NAME, Namespace, PriorityClass
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE, VOLCANO_QUEUE
@@ -112,7 +112,7 @@ def _check_local_queue(queue: LocalQueue, place: Reader, names: Names) -> None:
     target = names["cluster_queues"][queue.cluster_queue].thing
     namespace = names.get("namespaces", {}).get(queue.namespace)
     known = namespace.thing if namespace is not None else None
-    labels = known.labels if isinstance(known, Namespace) else {"kubernetes.io/metadata.name": queue.namespace}
+    labels = known.labels if isinstance(known, Namespace) else {NAMESPACE_NAME: queue.namespace}
     selector = target.namespace_selector if isinstance(target, ClusterQueue) else None
     if selector is not None and not selector.matches(labels):
         place.report.warning(

@@ -3,12 +3,22 @@
 from collections.abc import Mapping
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import LimitRange, LimitRangeItem, Namespace, Node, Pod, PodPhase, PriorityClass
+from gpuconsole.model.cluster import (
+    NAMESPACE_NAME,
+    LimitRange,
+    LimitRangeItem,
+    Namespace,
+    Node,
+    Pod,
+    PodPhase,
+    PriorityClass,
+)
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata
 from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import taints
+from gpuconsole.model.jobs.common import check_spans
 from gpuconsole.model.resources import Resources, is_gpu, is_mig
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -21,7 +31,7 @@ _GANG_ANNOTATION = "scheduling.k8s.io/group-name"
 
 def namespace(reader: Reader, now: Time) -> Namespace:
     meta = metadata(reader, now, namespaced=False)
-    return Namespace(name=meta.name, labels={**meta.labels, "kubernetes.io/metadata.name": meta.name})
+    return Namespace(name=meta.name, labels={**meta.labels, NAMESPACE_NAME: meta.name})
 
 
 def node(reader: Reader, now: Time) -> Node:
@@ -74,6 +84,7 @@ def pod(reader: Reader, now: Time) -> Pod:
     meta = metadata(reader, now)
     spec, status = reader.mapping("spec"), reader.mapping("status")
     template = pod_template(reader)
+    check_spans(reader)
     return Pod(
         **meta.facts,
         template=template,

@@ -8,6 +8,7 @@ from gpuconsole.model.documents.metadata import metadata
 from gpuconsole.model.documents.names import KEY, LABEL, LONGEST_LABEL, PATH, name, unique
 from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import INT32, Reader, shown
+from gpuconsole.model.jobs.common import check_spans
 from gpuconsole.model.manifests.core import owner
 from gpuconsole.model.quantity import PODS
 from gpuconsole.model.workloads import (
@@ -33,6 +34,7 @@ def workload(reader: Reader, now: Time) -> Workload:
     meta = metadata(reader, now)
     spec, status = reader.mapping("spec"), reader.mapping("status")
     reference = spec.mapping("priorityClassRef")
+    check_spans(reader)
     pod_sets = tuple(pod_set(place) for place in spec.items("podSets", MOST_POD_SETS))
     unique(spec, "podSets", [pods.name for pods in pod_sets], "name", fatal=True)
     _check_pod_sets(spec, pod_sets)

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Namespace, Pod
+from gpuconsole.model.cluster import NAMESPACE_NAME, Namespace, Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.jobs import workload_of
 from gpuconsole.model.resources import gpus
@@ -76,4 +76,4 @@ def create_pod(world: World, pod: Pod) -> None:
 def ensure_namespace(world: World, name: str) -> None:
     """Make a namespace that is only named."""
     if world.state.get(Namespace, name) is None:
-        world.put(Namespace(name=name, labels={"kubernetes.io/metadata.name": name}, named_only=True))
+        world.put(Namespace(name=name, labels={NAMESPACE_NAME: name}, named_only=True))

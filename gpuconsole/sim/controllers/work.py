@@ -9,15 +9,13 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time, parse_span
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.controllers.pods import pods_of
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import WorkEnds
 from gpuconsole.sim.world import World
-
-DURATION = "gpuconsole.io/duration"
-CHECKPOINT = "gpuconsole.io/checkpoint-interval"
 
 
 class Loss(Struct, frozen=True):
