@@ -55,7 +55,7 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
     ),
     Column("GPU", lambda row: str(row.gpus), id="usage", width=4, align="right", sort=lambda row: row.gpus, down=True),
     Column("← BY", lambda row: f"← {called(row.by)}", id="by", width=16, flex=2, sort=lambda row: row.by),
-    Column("RULE", lambda row: row.rule, id="status", width=13, flex=1, sort=lambda row: row.rule),
+    Column("RULE", lambda row: row.rule, id="status", width=17, flex=1, sort=lambda row: row.rule),
     Column("PRIO", _priorities, id="priority", width=11, sort=lambda row: row.priority, rank=1),
     Column(
         "LOST",

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -11,7 +11,7 @@ from gpuconsole.services.console import Console
 from gpuconsole.ui.app import ConsoleApp
 
 SIZES = ((80, 24), (120, 36))
-S = TypeVar("S", bound=Screen[None])
+S = TypeVar("S", bound=Screen[Any])
 
 
 class Stage:

@@ -83,7 +83,8 @@ def test_every_kind_can_be_described_and_written_as_yaml(thing: Object) -> None:
 
 def test_yaml_has_the_shape_of_the_manifest() -> None:
     bare = PodSet(template=PodTemplate(containers=(Container(requests={GPU: 4}),)))
-    workload = replace(running("w", 4), pod_sets=(bare,), conditions=(Condition("Admitted", True, "Admitted", "", 0),), uid="")
+    admitted = Condition("Admitted", True, "Admitted", "", 0)
+    workload = replace(running("w", 4), pod_sets=(bare,), conditions=(admitted,), uid="")
     assert as_manifest(workload) == {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",

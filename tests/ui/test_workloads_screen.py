@@ -22,7 +22,9 @@ def names(stage: Stage) -> list[str]:
 
 
 def under_cursor(stage: Stage) -> str:
-    return str(stage.screen(WorkloadsScreen).query_one(Grid).current.workload.name)
+    workload = stage.screen(WorkloadsScreen).workload_under_cursor()
+    assert workload is not None
+    return workload.name
 
 
 def test_pending_workloads_come_first_by_their_place_in_the_queue() -> None:

@@ -52,6 +52,7 @@ class PreemptionsScreen(WorkloadScreen):
         yield Panes(
             Grid(PREEMPTIONS, key=key_of, fault=lambda row: row.thrash, empty="Nobody was preempted."),
             TextPane(id="counts"),
+            wide=150,
         )
         yield Lines(id="about")
 

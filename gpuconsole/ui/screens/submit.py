@@ -212,7 +212,7 @@ class SubmitScreen(ConsoleScreen):
         where = f"queue {request.queue}" if request.queue else "no queue"
         rank = f", priority {request.priority_class}" if request.priority_class else ""
         size = f"{request.pods} pod{'s' if request.pods != 1 else ''} × {request.gpus} GPUs"
-        return (f"{template.title}: {size}, {where}{rank}", *draft.prospects(self.snapshot, request, self._room()))
+        return (template.title, f"{size}, {where}{rank}", *draft.prospects(self.snapshot, request, self._room()))
 
     def _send(self) -> None:
         objects = self._objects

@@ -124,5 +124,9 @@ class ChangeScreen(ConsoleScreen):
             self.app.call_from_thread(self.flash, f"{path}: {problem}", "error")
         else:
             self.app.call_from_thread(
-                self.add, plan.submit(loaded.objects, f"{Path(path).name}, {len(loaded.objects)}")
+                self.add, plan.submit(loaded.objects, f"{Path(path).name}, {_count(len(loaded.objects))}")
             )
+
+
+def _count(objects: int) -> str:
+    return f"{objects} object{'s' if objects != 1 else ''}"

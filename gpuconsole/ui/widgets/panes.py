@@ -7,7 +7,6 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 
 WIDE = 110
-"""Cells from which on all panes are shown."""
 
 
 class Panes(Horizontal):
@@ -15,8 +14,10 @@ class Panes(Horizontal):
 
     DEFAULT_CLASSES: ClassVar[str] = "panes"
 
-    def __init__(self, *children: Widget, id: str | None = None) -> None:
+    def __init__(self, *children: Widget, wide: int = WIDE, id: str | None = None) -> None:
+        """From `wide` cells on all of them are shown."""
         super().__init__(*children, id=id)
+        self._wide = wide
         self._panes = children
         self._current = 0
 
@@ -26,7 +27,7 @@ class Panes(Horizontal):
 
     @property
     def narrow(self) -> bool:
-        return self.size.width < WIDE
+        return self.size.width < self._wide
 
     def step(self, way: int) -> None:
         """Go on to the next pane."""

@@ -1,0 +1,138 @@
+"""The nodes: map and list share cursor, filter and marks; dangerous actions name their victims first."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.model.objects import Object
+from gpuconsole.ui.screens.node_detail import NodeDetailScreen
+from gpuconsole.ui.screens.nodes import NodesScreen
+from gpuconsole.ui.screens.whatif import WhatIfScreen
+from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.widgets.confirm import Choice, Confirm
+from gpuconsole.ui.widgets.gpumap import GpuMap
+from tests.ui.stage import SIZES, Stage, staged
+from tests.ui.worlds import HOSTILE, busy_org, node, org_cohort, pod_on, recorded, running
+
+
+def ready(stage: Stage, name: str) -> bool:
+    return bool(stage.app.cluster.snapshot.nodes[name].ready)
+
+
+def cordoned(stage: Stage) -> list[str]:
+    return [node.name for node in stage.app.cluster.snapshot.nodes.all() if node.unschedulable]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_the_map_shows_every_gpu_and_who_owns_those_of_the_node_under_the_cursor(size: tuple[int, int]) -> None:
+    async with staged(recorded(org_cohort()), size) as stage:
+        await stage.press("4", "right", "right")
+        assert "3 nodes · 20 of 24 GPUs in use" in stage.text
+        assert "node-1 ▣▣▣▣▣▣▣▣   node-2 ▣▣▣▣▣▣○○  ▌node-3 ▣▣▲▲▲▲○○" in stage.text
+        assert "research/rlhf 6" in stage.line("a100-80gb ×8")
+        await stage.press("B")
+        assert "node-1 AAAAAAAA   node-2 BBBBBB○○  ▌node-3 BBBBBB○○" in stage.text
+        assert "B cq-research 12  A cq-prod 8  ○ idle 4" in stage.text
+        await stage.press("B")
+        assert "node-1 ssssssss   node-2 llllee○○  ▌node-3 rrrrrr○○" in stage.text
+
+
+async def test_map_and_list_keep_the_same_node_under_the_cursor() -> None:
+    async with staged(recorded(org_cohort())) as stage:
+        await stage.press("4", "right", "M")
+        screen = stage.screen(NodesScreen)
+        assert screen.subject() == ("nodes", "node-2")
+        assert "6/8" in stage.line("node-2")
+        await stage.press("down", "M")
+        assert screen.query_one(GpuMap).cursor_key == "node-3"
+
+
+async def test_the_filter_narrows_the_map_too() -> None:
+    async with staged(recorded(org_cohort())) as stage:
+        await stage.press("4", "slash")
+        await stage.write("node-2")
+        await stage.press("enter")
+        assert "node-2 ▣▣▣▣▣▣○○" in stage.text
+        assert "node-1 ▣" not in stage.text
+        await stage.press("escape")
+        assert "node-1 ▣" in stage.text
+
+
+async def test_marked_nodes_are_cordoned_together() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("4", "space", "right", "space", "c")
+        await stage.tick(times=2)
+        assert cordoned(stage) == ["node-1", "node-3"]
+        await stage.press("backslash", "home", "u")
+        await stage.tick(times=2)
+        assert cordoned(stage) == ["node-3"]
+
+
+async def test_a_drain_names_its_victims_and_does_nothing_by_enter_alone() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("4", "r")
+        stage.screen(Confirm)
+        assert "research/llm-ft  4 GPUs here" in stage.text
+        assert "research/embed  2 GPUs here" in stage.text
+        await stage.press("enter")
+        await stage.tick(times=2)
+        assert cordoned(stage) == []
+        await stage.press("r", "tab", "enter")
+        await stage.tick(times=2)
+        assert cordoned(stage) == ["node-1"]
+
+
+async def test_a_node_fails_and_comes_back() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("4", "m", "f")
+        stage.screen(Confirm)
+        await stage.press("tab", "enter")
+        await stage.tick(times=2)
+        assert not ready(stage, "node-1")
+        assert "⚠⚠⚠⚠⚠⚠⚠⚠" in stage.line("▌node-1")
+        await stage.press("m", "r")
+        await stage.tick(times=2)
+        assert ready(stage, "node-1")
+
+
+async def test_a_node_leads_to_its_gpus_and_from_there_to_their_owner() -> None:
+    async with staged(recorded(org_cohort())) as stage:
+        await stage.press("4", "right", "enter")
+        stage.screen(NodeDetailScreen)
+        assert "research/llm-ft" in stage.line("▣ in own quota")
+        await stage.press("end")
+        assert "○ idle" in stage.line("▌")
+        await stage.press("home", "enter")
+        assert stage.screen(WorkloadDetailScreen).crumb() == "research/llm-ft"
+        await stage.press("escape", "escape")
+        assert stage.screen(NodesScreen).query_one(GpuMap).cursor_key == "node-2"
+
+
+async def test_a_node_can_be_lost_in_a_what_if() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("4", "i")
+        stage.screen(Choice)
+        await stage.press("k")
+        screen = stage.screen(WhatIfScreen)
+        assert [change.words for change in screen.changes] == ["lose node node-1"]
+        await stage.press("enter")
+        assert ready(stage, "node-1")
+        assert stage.line("GPUs in use").split() == ["GPUs", "in", "use", "20/24", "20", "16", "-4"]
+
+
+async def test_mig_slices_are_counted_by_name() -> None:
+    sliced = node("mig-1", 4)
+    room = {**sliced.allocatable, "nvidia.com/mig-1g.10gb": 7}
+    sliced = replace(sliced, allocatable=room, capacity=room)
+    async with staged(recorded([sliced])) as stage:
+        await stage.press("4")
+        assert "mig-1g.10gb 0/7" in stage.line("1 nodes")
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if name])
+async def test_hostile_names_reach_no_screen_raw(name: str) -> None:
+    owner = replace(running("w", 4), name=name, owner=f"Job/{name}/{name}")
+    objects: list[Object] = [node(name), owner, pod_on(owner, name, 0)]
+    async with staged(recorded(objects), (80, 24)) as stage:
+        for keys in ("4", "B", "B", "enter", "escape M", "r", "escape i", "escape m", "escape d", "escape y"):
+            await stage.press(*keys.split())
+            assert all(line.isprintable() for line in stage.lines), keys

@@ -1,0 +1,70 @@
+"""The history of preemptions: victim ← preemptor, the rule in words, what it lost; chains and counts."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.insight.preemptions import rows
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.events import Happened, What
+from gpuconsole.ui.preemption_columns import chain
+from gpuconsole.ui.screens.preemptions import PreemptionsScreen
+from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.widgets.textpane import TextPane
+from tests.ui.stage import SIZES, staged
+from tests.ui.worlds import HOSTILE, NOW, history, org_cohort, recorded
+
+
+def preempted(victim: str, by: str, ago: int) -> Happened:
+    return Happened(time=NOW - ago, what=What.PREEMPTED, workload=victim, by=by, reason="InClusterQueue", gpus=1)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_each_preemption_names_victim_preemptor_rule_and_loss(size: tuple[int, int]) -> None:
+    async with staged(recorded(org_cohort(), history()), size) as stage:
+        await stage.press("6")
+        newest, older = stage.line("research/rlhf"), stage.line("dev/notebook-2")
+        assert stage.text.index(newest) < stage.text.index(older)
+        assert "← prod/serve-2" in newest
+        assert "reclaim in cohort" in newest
+        assert "2.9h" in newest
+        if size[0] >= 110:
+            assert "500 ← 10k" in newest
+        assert "Preempted to accommodate a workload in the cohort" in stage.text
+
+
+async def test_counts_sum_up_and_name_who_was_hit_most_often() -> None:
+    lines = [*history(), preempted("research/rlhf", "prod/serve-3", 20 * MINUTE)]
+    async with staged(recorded(org_cohort(), lines)) as stage:
+        await stage.press("6")
+        counts = stage.screen(PreemptionsScreen).query_one("#counts", TextPane).text.splitlines()
+        assert counts[1] == "  3 preemptions, 3.0 GPU-h lost, 6.63 $"
+        assert counts[counts.index("MOST OFTEN EVICTED") + 1] == "    2×  research/rlhf  2.9 GPU-h, 6.41 $"
+        assert "⟲2" in stage.line("prod/serve-3")
+
+
+async def test_enter_opens_the_victim_and_w_the_preemptor() -> None:
+    async with staged(recorded(org_cohort(), history())) as stage:
+        await stage.press("6", "enter")
+        assert stage.screen(WorkloadDetailScreen).crumb() == "research/rlhf"
+        await stage.press("escape", "down", "w")
+        assert stage.screen(WorkloadDetailScreen).crumb() == "research/llm-ft"
+
+
+def test_a_chain_follows_the_preemptor_until_it_closes() -> None:
+    found = rows([preempted("r/a", "r/b", 30), preempted("r/b", "r/c", 20), preempted("r/c", "r/a", 10)])
+    assert chain(found[-1], found) == ["r/a", "r/b", "r/c", "r/a"]
+
+
+async def test_without_preemptions_it_says_so() -> None:
+    async with staged(recorded(org_cohort())) as stage:
+        await stage.press("6")
+        assert "Nobody was preempted" in stage.text
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if name])
+async def test_hostile_names_reach_no_screen_raw(name: str) -> None:
+    bad = replace(history()[3], workload=f"{name}/{name}", by=f"{name}/{name}", reason=name, message=name, queue=name)
+    async with staged(recorded(org_cohort(), [bad]), (80, 24)) as stage:
+        for keys in ("6", "tab", "enter"):
+            await stage.press(*keys.split())
+            assert all(line.isprintable() for line in stage.lines), keys

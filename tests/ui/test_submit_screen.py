@@ -1,0 +1,213 @@
+"""The submit form, by keyboard alone: choose, size, see what would come of it, submit, and watch it being admitted."""
+
+import pytest
+
+from gpuconsole.insight.headroom import headroom
+from gpuconsole.model.clock import HOUR
+from gpuconsole.model.cluster import Namespace
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import LocalQueue, WorkloadPriorityClass
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui import draft
+from gpuconsole.ui.paint import plain
+from gpuconsole.ui.screens.submit import SubmitScreen
+from gpuconsole.ui.templates import BY_ID, Request
+from gpuconsole.ui.widgets.confirm import Choice, Confirm
+from gpuconsole.ui.widgets.textpane import TextPane
+from tests.ui.stage import SIZES, Stage, staged
+from tests.ui.worlds import HOSTILE, busy_org, org_cohort, org_jobs, recorded, simulated, snapshot_of
+
+DEBOUNCE = 0.3
+
+
+def values(stage: Stage) -> dict[str, str]:
+    return stage.screen(SubmitScreen).form.values
+
+
+def admitted(snapshot: Snapshot) -> list[str]:
+    return [workload.owner for workload in snapshot.workloads.all() if workload.admitted]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_a_job_is_submitted_by_keyboard_only_and_admitted(size: tuple[int, int]) -> None:
+    async with staged(simulated(org_jobs()), size) as stage:
+        await stage.press("8", "right")
+        assert values(stage)["template"] == "training"
+        await stage.press("down", "right", "down", "down", "ctrl+u")
+        await stage.write("my-train")
+        await stage.press("down", "right", "down", "ctrl+u")
+        await stage.write("4")
+        await stage.wait(DEBOUNCE)
+        assert values(stage) == {
+            "template": "training",
+            "namespace": "research",
+            "queue": "lq-research",
+            "name": "my-train",
+            "priority": "production",
+            "gpus": "4",
+            "pods": "1",
+            "duration": "8h",
+            "checkpoint": "30m",
+        }
+        assert "✓ 4 GPUs fit the quota now" in stage.text
+        await stage.press("ctrl+s")
+        stage.screen(Confirm)
+        assert "1 pod × 4 GPUs, queue lq-research, priority production" in stage.text
+        await stage.press("enter")
+        await stage.tick(times=2)
+        assert admitted(stage.app.cluster.snapshot) == []
+        await stage.press("ctrl+s", "tab", "enter")
+        await stage.tick(times=5)
+        assert admitted(stage.app.cluster.snapshot) == ["Job/research/my-train"]
+        assert "● running research/" in stage.text
+        assert values(stage)["name"] == "training-1"
+
+
+async def test_what_is_wrong_is_said_at_the_field_while_typing_and_cannot_be_sent() -> None:
+    async with staged(simulated(org_jobs())) as stage:
+        await stage.press("8", "down", "down", "down", "ctrl+u")
+        await stage.write("No Good")
+        await stage.wait(DEBOUNCE)
+        assert "✖ a-z, 0-9 and - only" in stage.line(" Name ")
+        await stage.press("ctrl+s")
+        stage.screen(SubmitScreen)
+        await stage.press("ctrl+u")
+        await stage.write("good")
+        await stage.wait(DEBOUNCE)
+        assert "✖" not in stage.text
+
+
+async def test_the_preview_is_the_yaml_that_would_be_sent() -> None:
+    async with staged(simulated(org_jobs()), (80, 24)) as stage:
+        await stage.press("8")
+        await stage.wait(DEBOUNCE)
+        assert "apiVersion" not in stage.text
+        await stage.press("ctrl+y")
+        preview = stage.screen(SubmitScreen).query_one("#preview", TextPane).text
+        assert "kueue.x-k8s.io/queue-name: lq-prod" in preview
+        assert "apiVersion: batch/v1" in stage.text
+        await stage.press("ctrl+y")
+        assert "Template" in stage.text
+
+
+async def test_a_template_is_chosen_from_a_list_and_brings_its_sizes() -> None:
+    async with staged(simulated(org_jobs())) as stage:
+        await stage.press("8", "ctrl+t")
+        stage.screen(Choice)
+        await stage.press("3")
+        assert (values(stage)["template"], values(stage)["gpus"], values(stage)["pods"]) == ("pytorch", "8", "4")
+        await stage.wait(DEBOUNCE)
+        assert "kind: PyTorchJob" in stage.screen(SubmitScreen).query_one("#preview", TextPane).text
+        verdict = stage.screen(SubmitScreen).query_one("#verdict", TextPane).text
+        assert "it asks for 32 GPUs, and cq-prod could never have more than 16" in verdict
+
+
+async def test_a_running_workload_is_duplicated_into_the_form() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("3", "slash")
+        await stage.write("rlhf")
+        await stage.press("enter", "D")
+        assert values(stage) == {
+            "template": "training",
+            "namespace": "research",
+            "queue": "lq-research",
+            "name": "training-1",
+            "priority": "research-default",
+            "gpus": "6",
+            "pods": "1",
+            "duration": "4h",
+            "checkpoint": "",
+        }
+
+
+async def test_escape_leaves_the_field_so_that_keys_lead_to_screens_again() -> None:
+    async with staged(simulated(org_jobs())) as stage:
+        await stage.press("8", "down", "down", "down", "3")
+        assert values(stage)["name"].endswith("3")
+        await stage.press("escape", "3")
+        assert stage.app.view == "workloads"
+
+
+PROSPECTS = {
+    "what fits now": (4, 1, "lq-research", ["✓ 4 GPUs fit the quota now"]),
+    "what does not fit now waits or preempts": (
+        8,
+        1,
+        "lq-research",
+        ["◐ 8 GPUs do not fit now; it would wait or preempt (ctrl+o tries it)"],
+    ),
+    "what could never fit": (
+        8,
+        3,
+        "lq-research",
+        ["⚠ it asks for 24 GPUs, and cq-research could never have more than 16"],
+    ),
+    "what no node could hold": (
+        16,
+        1,
+        "lq-research",
+        [
+            "⚠ no node has 16 GPUs: the largest has 8",
+            "◐ 16 GPUs do not fit now; it would wait or preempt (ctrl+o tries it)",
+        ],
+    ),
+    "what no queue manages": (4, 1, "", ["⏸ no queue: its pods go to the nodes at once, by priority"]),
+}
+
+
+@pytest.mark.parametrize("case", PROSPECTS)
+def test_prospects(case: str) -> None:
+    gpus, pods, queue, want = PROSPECTS[case]
+    snapshot = snapshot_of(org_cohort())
+    room = next((room for room in headroom(snapshot) if room.name == queue), None)
+    lines = draft.prospects(snapshot, Request(namespace="research", name="n", queue=queue, gpus=gpus, pods=pods), room)
+    assert [plain(row) for row in lines if not plain(row).startswith("  ")] == want
+
+
+WRONG = {
+    "": "needed",
+    "-a": "a-z, 0-9 and - only, at most 63",
+    "a" * 64: "a-z, 0-9 and - only, at most 63",
+    "A": "a-z, 0-9 and - only, at most 63",
+}
+
+
+def fields(**changes: str) -> dict[str, str]:
+    sizes = draft.defaults(BY_ID["training"])
+    return {"template": "training", "namespace": "n", "queue": "q", "name": "a", "priority": "", **sizes, **changes}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_names_that_kubernetes_would_refuse(name: str) -> None:
+    assert draft.read(fields(name=name))[1] == {"name": WRONG[name]}
+
+
+def test_numbers_and_durations_are_read() -> None:
+    request, problems = draft.read(fields(gpus="x", pods="0", duration="soon", checkpoint="0s"))
+    assert problems == {
+        "gpus": "0 to 100,000",
+        "pods": "1 to 10,000",
+        "duration": "as 30m, 1h30m, 2d",
+        "checkpoint": "more than nothing",
+    }
+    request, problems = draft.read(fields(gpus="2", pods="3", duration="2h", checkpoint=""))
+    assert (request.gpus, request.pods, request.duration, request.checkpoint, problems) == (2, 3, 2 * HOUR, None, {})
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if name])
+async def test_hostile_names_reach_no_screen_raw(name: str) -> None:
+    objects: list[Object] = [
+        *org_jobs(),
+        Namespace(name=name),
+        LocalQueue(namespace=name, name=name, cluster_queue=name),
+        WorkloadPriorityClass(name=name, value=1),
+    ]
+    async with staged(recorded(objects), (80, 24)) as stage:
+        await stage.press("8", "down")
+        for _ in range(3):
+            await stage.press("right")
+            await stage.wait(DEBOUNCE)
+            assert all(line.isprintable() for line in stage.lines)
+        for keys in ("enter", "escape", "down enter", "escape ctrl+y"):
+            await stage.press(*keys.split())
+            assert all(line.isprintable() for line in stage.lines), keys

@@ -1,0 +1,156 @@
+"""The what-if: changes from anywhere, tried in a fork, with victims by name; the cluster itself stays as it is."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuconsole.model.commands import Submit
+from gpuconsole.model.events import What
+from gpuconsole.model.workloads import Job
+from gpuconsole.ui import plan
+from gpuconsole.ui.screens.submit import SubmitScreen
+from gpuconsole.ui.screens.whatif import WhatIfScreen, try_out
+from gpuconsole.ui.templates import BY_ID, Request
+from gpuconsole.ui.widgets.confirm import Choice, Prompt
+from tests.ui.stage import SIZES, Stage, staged
+from tests.ui.worlds import a_job, busy_org, history, org_cohort, recorded, snapshot_of
+
+SERVE_2 = a_job("serve-2", 8, "prod", "production")
+
+
+def words(stage: Stage) -> list[str]:
+    return [change.words for change in stage.screen(WhatIfScreen).changes]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_it_names_the_victims_where_it_lands_and_says_that_nothing_is_reserved(size: tuple[int, int]) -> None:
+    async with staged(busy_org(), size) as stage:
+        try_out(stage.app, plan.submit([SERVE_2], "prod/serve-2, 8 GPUs"))
+        await stage.settle()
+        await stage.press("enter")
+        assert "✓ prod/serve-2, 8 GPUs: admitted at +30s from a100-80gb on node-3" in stage.text
+        assert "feasible, not a reservation" in stage.text
+        assert "✖ research/rlhf  6 GPUs" in stage.text
+        assert "reclaim in cohort by prod/serve-2" in " ".join(stage.text.split())
+        assert stage.line("GPUs in use").split()[3:] == ["20/24", "20", "22", "+2"]
+        assert stage.line("cq-prod GPUs").split()[2:] == ["8/16", "8", "16", "+8"]
+        assert len(stage.app.cluster.snapshot.workloads) == 4
+
+
+async def test_a_job_that_could_never_fit_says_why() -> None:
+    async with staged(busy_org()) as stage:
+        try_out(stage.app, plan.submit([a_job("huge", 64, "prod", "production")], "prod/huge"))
+        await stage.settle()
+        await stage.press("enter")
+        assert "not admitted before the horizon" in stage.text
+        assert "could never have more than 16 GPUs" in stage.text
+
+
+async def test_changes_are_added_from_a_menu_and_undone_one_by_one() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("7", "a")
+        stage.screen(Choice)
+        await stage.press("s")
+        stage.screen(Prompt)
+        await stage.write("nobody")
+        assert "no workload has this name" in stage.text
+        await stage.press("ctrl+u")
+        await stage.write("serve")
+        await stage.press("enter", "a", "k", "down", "enter")
+        assert words(stage) == ["stop prod/serve", "lose node node-2"]
+        await stage.press("u")
+        assert words(stage) == ["stop prod/serve"]
+        await stage.press("u", "u")
+        assert words(stage) == []
+        assert "Nothing to try yet" in stage.text
+
+
+async def test_a_quota_is_changed_in_the_fork_only() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("7", "a", "q", "down", "enter")
+        await stage.press("enter")
+        stage.screen(Prompt)
+        await stage.press("ctrl+u")
+        await stage.write("4")
+        await stage.press("enter")
+        assert words(stage) == ["cq-prod a100-80gb gpu 16 → 4"]
+        await stage.press("enter")
+        quota = stage.app.cluster.snapshot.cluster_queues["cq-prod"].quotas()["a100-80gb", "nvidia.com/gpu"]
+        assert quota.nominal == 16
+
+
+async def test_a_manifest_file_is_submitted_into_the_fork(tmp_path: Path) -> None:
+    good, bad = tmp_path / "job.yaml", tmp_path / "bad.yaml"
+    request = Request(namespace="prod", name="file-1", queue="lq-prod", priority_class="production", gpus=8)
+    good.write_text(BY_ID["training"].text(request), encoding="utf-8")
+    bad.write_text("kind: [", encoding="utf-8")
+    async with staged(busy_org()) as stage:
+        await stage.press("7", "a", "y")
+        await stage.write(str(bad))
+        await stage.press("enter")
+        assert words(stage) == []
+        await stage.press("a", "y")
+        await stage.write(str(good))
+        await stage.press("enter")
+        assert words(stage) == ["submit job.yaml, 1 object"]
+        await stage.press("enter")
+        assert "✓ prod/file-1, 8 GPUs: admitted" in stage.text
+
+
+async def test_a_workload_is_taken_along_by_its_key() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("3", "slash")
+        await stage.write("serve")
+        await stage.press("enter", "i", "c")
+        assert words(stage) == ["submit prod/serve-copy2, 8 GPUs, prio 10000"]
+        await stage.press("enter")
+        assert "✖ research/rlhf  6 GPUs" in stage.text
+
+
+async def test_the_form_brings_its_job_along() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("8")
+        stage.screen(SubmitScreen)
+        await stage.wait(0.3)
+        await stage.press("ctrl+o")
+        assert words(stage) == ["submit prod/notebook-1, 1 GPUs"]
+
+
+async def test_the_horizon_can_be_set() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("7", "H", "ctrl+u")
+        await stage.write("soon")
+        assert "is no duration" in stage.text
+        await stage.press("ctrl+u")
+        await stage.write("6h")
+        await stage.press("enter")
+        assert "to +6h" in stage.text
+
+
+async def test_a_recording_says_that_it_has_no_other_future() -> None:
+    async with staged(recorded(org_cohort(), history())) as stage:
+        try_out(stage.app, plan.lose("node-1"))
+        await stage.settle()
+        await stage.press("enter")
+        assert "✖ Failed: A recording has no other future" in stage.text
+
+
+def test_a_copy_begins_anew_under_a_free_name() -> None:
+    snapshot = snapshot_of(org_cohort())
+    (submit,) = plan.copy(snapshot, snapshot.workloads["prod/serve"]).commands
+    assert isinstance(submit, Submit)
+    (job,) = submit.objects
+    assert isinstance(job, Job)
+    assert (job.key, job.suspended, job.started) == ("Job/prod/serve-copy2", True, 0)
+
+
+async def test_nothing_of_a_what_if_reaches_the_cluster() -> None:
+    console = busy_org()
+    before = console.snapshot
+    async with staged(console) as stage:
+        try_out(stage.app, plan.submit([SERVE_2], "prod/serve-2"))
+        await stage.settle()
+        await stage.press("enter")
+        await stage.tick(times=3)
+        assert not [row for row in console.snapshot.recent if row.what is What.PREEMPTED]
+        assert set(console.snapshot.jobs) == set(before.jobs)
