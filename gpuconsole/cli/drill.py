@@ -10,9 +10,8 @@ from gpuconsole.cli.options import Request, configured
 from gpuconsole.cli.sources import FindingsError, read_scenario
 from gpuconsole.cli.tables import counted
 from gpuconsole.insight.drill import run_drill
+from gpuconsole.model.manifests import Severity, load
 from gpuconsole.model.text import clean
-
-SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @click.group(no_args_is_help=False)
@@ -39,12 +38,14 @@ def run_drills(files: tuple[str, ...], seed: int | None) -> int:
 
 
 def _scenarios(files: Sequence[str]) -> Iterator[str]:
+    """The scenarios; of a folder those below it, but not the manifests beside them, unless these are wrong."""
     for file in files:
-        path = Path(file)
-        if path.is_dir():
-            yield from (str(found) for found in sorted(path.iterdir()) if found.suffix in SUFFIXES)
-        else:
+        if not Path(file).is_dir():
             yield file
+            continue
+        loaded = load([file])
+        wrong = (finding.file for finding in loaded.findings if finding.severity is Severity.ERROR)
+        yield from dict.fromkeys([*loaded.origins, *wrong]) or [file]
 
 
 def _run(file: str, request: Request) -> Iterator[tuple[bool, str]]:

@@ -82,6 +82,8 @@ def check_usage(look: Look, wanted: Any, includes: bool) -> Finding:
                     raise UnknownName(f"queue {queue} has no quota of {clean(f'{resource} in {flavor}', 120)}")
                 want.append(f"{queue} {flavor} {resource} {format_quantity(resource, _amount(resource, value))}")
                 got.append(f"{queue} {flavor} {resource} {format_quantity(resource, uses[flavor, resource])}")
+    if not want:
+        raise ExpectError("it names no resource; write queue: {flavor: {resource: amount}}")
     return Finding(want == got, _join(want), _join(got))
 
 
@@ -136,6 +138,8 @@ CHECKS: dict[str, Check] = {
 }
 LISTS = ("admitted", "pending", "evicted", "nodes")
 """Keys that may end in `Includes`."""
+NAMED = ("usage", "borrowed", "lent", "share", "nodes")
+"""Keys that say something only about what they name."""
 
 
 class Expectation(Struct, frozen=True):
@@ -156,6 +160,8 @@ def read_expectation(document: Mapping[str, Any]) -> Expectation:
     for key in wanted:
         if key not in known:
             raise ExpectError(f"{clean(repr(key), 60)} is no key of expect; {', '.join(known)} and {WITHIN} are")
+        if wanted[key] in ([], {}, None) and (key in NAMED or key.endswith(INCLUDES)):
+            raise ExpectError(f"{key}: it names nothing, so it would always come true; name what has to be so")
     if not wanted:
         raise ExpectError(f"it expects nothing; give it one of {', '.join(known)}")
     try:

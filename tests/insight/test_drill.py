@@ -217,9 +217,9 @@ MEANINGS: dict[str, tuple[dict[str, Any], Result]] = {
         {"admitted": []},
         failed("admitted", "nothing", "default/stays"),
     ),
-    "admittedIncludes is not exact": (
-        {"admittedIncludes": []},
-        passed("admittedIncludes", "default/stays", wanted="nothing"),
+    "admittedIncludes is what it says": (
+        {"admittedIncludes": ["default/stays"]},
+        passed("admittedIncludes", "default/stays"),
     ),
     "admittedIncludes misses what is not there": (
         {"admittedIncludes": ["default/low"]},
@@ -262,9 +262,9 @@ MEANINGS: dict[str, tuple[dict[str, Any], Result]] = {
         {"evictedIncludes": [{"workload": "default/low"}, {"workload": "default/low"}]},
         failed("evictedIncludes", "default/low, default/low", EVICTED),
     ),
-    "evictedIncludes is not exact": (
-        {"evictedIncludes": []},
-        passed("evictedIncludes", EVICTED, wanted="nothing"),
+    "evictedIncludes is what it says": (
+        {"evictedIncludes": [{"workload": "default/low"}]},
+        passed("evictedIncludes", EVICTED, wanted="default/low"),
     ),
     "noEvictions is broken by any": ({"noEvictions": True}, failed("noEvictions", "no evictions", EVICTED)),
     "nodes name the pods that hold a place, leaving ones too": (
@@ -306,6 +306,14 @@ KEYS = (
 )
 PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown key": ({"admited": []}, f"'admited' is no key of expect; {KEYS} and within are"),
+    "a list that includes nothing": (
+        {"admittedIncludes": []},
+        "admittedIncludes: it names nothing, so it would always come true; name what has to be so",
+    ),
+    "nodes without a node": (
+        {"nodes": {}},
+        "nodes: it names nothing, so it would always come true; name what has to be so",
+    ),
     "a key that has no Includes": (
         {"usageIncludes": {}},
         f"'usageIncludes' is no key of expect; {KEYS} and within are",
