@@ -37,6 +37,7 @@ LOG = logging.getLogger(__name__)
 SPEEDS = (1, 10, 60, 300, 1000, 3600, 10_000)
 REPAINT = 0.2
 """Seconds between two repaints for new data, at least."""
+FRAME = 0.001
 TWICE = 2.0
 """Seconds within which a second ctrl+c quits."""
 
@@ -66,7 +67,7 @@ class ConsoleApp(App[None]):
         self.cluster = cluster
         self.namespaces: frozenset[str] = frozenset()
         self._repaint = repaint
-        self._painted = 0.0
+        self._painted = self._pressed = 0.0
         self._waiting: Timer | None = None
         self._visited: list[str] = [self.DEFAULT_MODE]
         self._at = 0
@@ -99,7 +100,9 @@ class ConsoleApp(App[None]):
         message.stop()
         if self._waiting is not None:
             return
-        wait = self._painted + self._repaint - time.monotonic()
+        # Keys come first: new data wait a moment for them to end, but not for ever.
+        quiet = min(self._pressed, self._painted + 4 * self._repaint) + self._repaint / 2
+        wait = max(self._painted + self._repaint, quiet) - time.monotonic()
         if wait <= 0:
             self._paint(message.snapshot)
         else:
@@ -148,6 +151,7 @@ class ConsoleApp(App[None]):
 
     def action_press(self, key: str) -> None:
         before, self._last_key = self._last_key, key
+        self._pressed = time.monotonic()
         if isinstance(self.screen, ConsoleScreen):
             self.screen.press(key, before)
 
@@ -220,6 +224,10 @@ class ConsoleApp(App[None]):
             self.switch_mode(view)
         if (filtered or at) and (front := self.front) is not None:
             front.arrive(filtered=filtered, at=at)
+
+    def delay_update(self, delay: float = FRAME) -> None:
+        """Textual draws nothing for 50 ms after a change of mode, lest a new screen flicker; ours hardly wait."""
+        super().delay_update(min(delay, FRAME))
 
     def up(self) -> None:
         """Go back to where this screen was opened from; at the top there is nothing to go back to."""

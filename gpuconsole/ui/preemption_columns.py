@@ -50,11 +50,11 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
         lambda row: ((f"{GLYPHS['victim']} ", "victim"), (called(row.victim), "")),
         id="name",
         width=17,
-        flex=2,
+        flex=1,
         sort=lambda row: row.victim,
     ),
     Column("GPU", lambda row: str(row.gpus), id="usage", width=4, align="right", sort=lambda row: row.gpus, down=True),
-    Column("← BY", lambda row: f"← {called(row.by)}", id="by", width=16, flex=2, sort=lambda row: row.by),
+    Column("← BY", lambda row: f"← {called(row.by)}", id="by", width=16, flex=1, sort=lambda row: row.by),
     Column("RULE", lambda row: row.rule, id="status", width=17, flex=1, sort=lambda row: row.rule),
     Column("PRIO", _priorities, id="priority", width=11, sort=lambda row: row.priority, rank=1),
     Column(

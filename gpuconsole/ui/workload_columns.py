@@ -76,7 +76,7 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
         ),
         Column(
             "GPU×POD",
-            lambda row: f"{row.gpus}×{row.pods}" if row.pods != 1 else str(row.gpus),
+            lambda row: row.shape,
             id="usage",
             width=7,
             align="right",

@@ -6,7 +6,7 @@ from typing import assert_never
 from msgspec import Struct
 
 from gpuconsole.insight.borrowing import borrowed_gpus
-from gpuconsole.insight.demand import held_gpus, waiting_since, wanted_gpus
+from gpuconsole.insight.demand import held_gpus, pod_gpus, waiting_since, wanted_gpus
 from gpuconsole.insight.positions import positions
 from gpuconsole.insight.reasons import Code, code_of
 from gpuconsole.model.clock import Time
@@ -33,6 +33,8 @@ class WorkloadRow(Struct, frozen=True):
     phase: Phase
     gpus: int
     pods: int
+    shape: str
+    """GPUs of one pod × pods that have some, such as `8×4`; the sum alone where pods differ."""
     flavor: str
     kind: str
     reason: str
@@ -57,11 +59,22 @@ def make_row(workload: Workload) -> WorkloadRow:
         phase=word,
         gpus=held_gpus(workload) if holds else wanted_gpus(workload),
         pods=sum(pod_set.count for pod_set in workload.pod_sets),
+        shape=shape(workload),
         flavor=",".join(flavors),
         kind=workload.owner.partition("/")[0] or "Workload",
         reason=_reason(workload, word),
         since=_since(workload, word),
     )
+
+
+def shape(workload: Workload) -> str:
+    """GPUs × pods in a few characters."""
+    sizes = [(pod_gpus(pod_set.template), pod_set.count) for pod_set in workload.pod_sets]
+    sizes = [(gpus, count) for gpus, count in sizes if gpus and count]
+    count = sum(count for _, count in sizes)
+    if len({gpus for gpus, _ in sizes}) == 1:
+        return f"{sizes[0][0]}×{count}" if count > 1 else str(sizes[0][0])
+    return str(sum(gpus * count for gpus, count in sizes))
 
 
 def _since(workload: Workload, word: Phase) -> Time:

@@ -28,7 +28,10 @@ async def test_the_map_shows_every_gpu_and_who_owns_those_of_the_node_under_the_
         await stage.press("4", "right", "right")
         assert "3 nodes · 20 of 24 GPUs in use" in stage.text
         assert "node-1 ▣▣▣▣▣▣▣▣   node-2 ▣▣▣▣▣▣○○  ▌node-3 ▣▣▲▲▲▲○○" in stage.text
-        assert "research/rlhf 6" in stage.line("a100-80gb ×8")
+        assert "node-3 a100-80gb ×8  ✓ ready" in stage.text
+        assert "▣ in own quota research/rlhf" in stage.line("GPU 0-1")
+        assert "▲ borrowed     research/rlhf" in stage.line("GPU 2-5")
+        assert "○ idle" in stage.line("GPU 6-7")
         await stage.press("B")
         assert "node-1 AAAAAAAA   node-2 BBBBBB○○  ▌node-3 BBBBBB○○" in stage.text
         assert "B cq-research 12  A cq-prod 8  ○ idle 4" in stage.text

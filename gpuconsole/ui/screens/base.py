@@ -266,6 +266,9 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
             self.ask(question, handler)
         else:
             handler()
+            if action.scope is Scope.TABLE:
+                # With the row itself, not with the message about it, which comes a frame later.
+                self._show_place()
 
     def run_id(self, id: str) -> None:
         self.run(BY_ID[id])

@@ -1,11 +1,13 @@
 """The nodes with their GPUs: a map for the eye, a list for numbers, both with the same cursor, filter and marks."""
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 
 from textual import on
 from textual.app import ComposeResult
 
-from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, gpu_rows
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.messages import FilterChanged
@@ -17,9 +19,10 @@ from gpuconsole.ui.screens.base import Handler, Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.objects import Subject
-from gpuconsole.ui.widgets.gpumap import GpuMap, Legend
+from gpuconsole.ui.widgets.gpumap import GLYPHS as GLYPHS_OF
+from gpuconsole.ui.widgets.gpumap import WORDS, GpuMap, Legend
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.painter import StatusLine
+from gpuconsole.ui.widgets.painter import Lines, StatusLine
 
 
 class NodesScreen(NodeScreen):
@@ -37,7 +40,7 @@ class NodesScreen(NodeScreen):
         yield StatusLine(id="totals")
         yield GpuMap()
         yield Grid(NODES, key=lambda row: row.node, labels=self._labels, fault=_faulty, empty="No nodes.", id="list")
-        yield StatusLine(id="owners")
+        yield Lines(id="owners")
         yield Legend()
 
     def on_mount(self) -> None:
@@ -79,14 +82,14 @@ class NodesScreen(NodeScreen):
         """Let the map show what the list would: its rows in its order, with its marks."""
         self._map.show(self._list.rows, frozenset(row.node for row in self._list.marked))
         if self.mapped and not self._list.rows and self._rows:
-            self.query_one("#owners", StatusLine).left = f" No node passes the filter ({len(self._rows)} nodes)."
+            self.query_one("#owners", Lines).lines = (f" No node passes the filter ({len(self._rows)} nodes).",)
         else:
             self._show_owners()
         self.query_one(Legend).show(self._map.look)
 
     def _show_owners(self) -> None:
         row = self._rows.get(self._key)
-        self.query_one("#owners", StatusLine).left = owners(row) if row is not None else ""
+        self.query_one("#owners", Lines).lines = owners(row, max(1, self.size.height // 5)) if row is not None else ()
 
     @property
     def _key(self) -> str:
@@ -155,7 +158,6 @@ class NodesScreen(NodeScreen):
     def _change_colour(self) -> None:
         self._map.colour = self._map.colour.next
         self.query_one(Legend).show(self._map.look)
-        self.flash(f"Coloured by {self._map.colour}")
 
     @on(GpuMap.Moved)
     def _moved(self, message: GpuMap.Moved) -> None:
@@ -196,16 +198,23 @@ def totals(rows: Sequence[GpuRow]) -> Cell:
     return join(words, " · ")
 
 
-def owners(row: GpuRow) -> Cell:
-    """Who owns the GPUs of a node, in one line."""
-    counts: dict[str, int] = {}
-    for cell in row.cells:
-        name = cell.workload or cell.pod
-        if name:
-            counts[name] = counts.get(name, 0) + 1
-    held = join([((called(name), "strong"), (f" {count}", "")) for name, count in counts.items()], "  ")
-    words = [((f" {row.node} ", "title"), (f"{row.gpu_type} ×{row.gpus}", "dim")), health(row), mig(row)]
-    return join([*words, held or "○ nobody"], "  ")
+def owners(row: GpuRow, most: int) -> tuple[Cell, ...]:
+    """A node and who owns its GPUs, in at most so many lines; the last one sums up what has no room."""
+    head = join([((f" {row.node} ", "title"), (f"{row.gpu_type} ×{row.gpus}", "dim")), health(row), mig(row)], "  ")
+    runs = [list(cells) for _, cells in groupby(row.cells, key=lambda cell: (cell.workload, cell.pod, cell.state))]
+    if most <= len(runs):
+        counts = Counter(cell.workload or cell.pod for cell in row.cells)
+        held = join([((called(name), "strong"), (f" {count}", "")) for name, count in counts.items() if name])
+        return (join([head, held or "nobody"]),)
+    return (head, *map(_run, runs))
+
+
+def _run(cells: Sequence[GpuCell]) -> Cell:
+    name, state = cells[0].workload or cells[0].pod, cells[0].state
+    first, last = cells[0].index, cells[-1].index
+    numbers = f"{first}" if first == last else f"{first}-{last}"
+    who = ((called(name), "strong"), (f"  {cells[0].queue or 'no queue'}  {cells[0].pod}", "dim")) if name else ()
+    return ((f"   GPU {numbers:<5} ", "dim"), (f"{GLYPHS_OF[state]} {WORDS[state]:<13}", str(state)), *who)
 
 
 def _faulty(row: GpuRow) -> bool:

@@ -106,7 +106,7 @@ class WorkloadDetailScreen(WorkloadScreen):
 def _title(facts: Facts) -> Painted:
     workload = facts.workload
     row = make_row(workload)
-    size = f"{row.gpus} GPUs in {row.pods} pod{'s' if row.pods != 1 else ''}"
+    size = f"{row.gpus} GPU{'s' if row.gpus != 1 else ''} in {row.pods} pod{'s' if row.pods != 1 else ''}"
     rank = f"priority {workload.priority} {workload.priority_class}".rstrip()
     return ((f" {called(workload.key)} ", "title"), (f" {row.kind} · {size} · {rank}", ""))
 

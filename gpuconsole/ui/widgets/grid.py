@@ -316,7 +316,14 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         else:
             # As long as all rows can be seen, their number changes no size: a new one lays the whole screen out anew.
             size = Size(region.width, max(height, region.height))
-        if size != self.virtual_size:
+        if size == self.virtual_size:
+            return
+        if self.show_vertical_scrollbar and height > region.height and size.width == self.virtual_size.width:
+            # The scrollbar stays: it is told, and nothing else on the screen moves.
+            self.set_reactive(Grid.virtual_size, size)
+            self.vertical_scrollbar.window_virtual_size = height
+            self.scroll_y = self.validate_scroll_y(self.scroll_y)
+        else:
             self.virtual_size = size
 
     def _repaint(self) -> None:
