@@ -10,6 +10,7 @@ from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.sim.controllers import creating, jobs, standing, work, workloads
+from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
 from gpuconsole.sim.crews import Crew, crew_key
 from gpuconsole.sim.kernel import PodsGone, Release, TimeLimit
@@ -48,6 +49,7 @@ def restore(world: World, objects: Iterable[Object]) -> None:
 
 def take_over(world: World) -> None:
     """Give every group of pods its crew and its timers, and make what is missing."""
+    _complete_pods(world)
     grouped: dict[str, list[Pod]] = {}
     for pod in world.state.table("pods").all():
         grouped.setdefault(crew_key(pod), []).append(pod)
@@ -58,6 +60,17 @@ def take_over(world: World) -> None:
     owned = {workload.owner for workload in world.state.table("workloads").all()}
     for job in list(world.state.table("jobs").all()):
         _continue_job(world, job, owned)
+
+
+def _complete_pods(world: World) -> None:
+    """Fill in what an API server does not say of a pod that runs: its Workload, its priority, which GPUs it owns."""
+    owned = {workload.owner: workload.key for workload in world.state.table("workloads").all() if workload.owner}
+    for pod in list(world.state.table("pods").all()):
+        workload = pod.workload if world.workload(pod.workload) is not None else owned.get(pod.job, "")
+        priority = pod.priority or pod_priority(world, pod.template)
+        indices = pod.gpus or world.placement.gpus_of(pod.key)
+        if (workload, priority, indices) != (pod.workload, pod.priority, pod.gpus):
+            world.put(replace(pod, workload=workload, priority=priority, gpus=indices))
 
 
 def _owners(objects: Iterable[Object]) -> set[str]:
@@ -111,16 +124,24 @@ def _adopt(world: World, key: str, members: list[Pod]) -> None:
 def _names(wanted: Sequence[Pod], members: Sequence[Pod]) -> tuple[list[str], int]:
     """Keys of a crew's pods in the order in which they are wanted, and how many of them do not exist.
 
-    A pod is known by its pod set and index; one that says neither (a live cluster's) stands for any other.
+    A pod is known by its pod set and index. One that nobody wants by these (a live cluster does not say the index)
+    stands for one that is not there, of its own pod set if it says which.
     """
     known = {(pod.pod_set, pod.index): pod.key for pod in members}
-    others = [pod.key for pod in members if known[(pod.pod_set, pod.index)] != pod.key]
+    named = [known.get((pod.pod_set, pod.index)) for pod in wanted]
+    taken = set(named)
+    others: dict[str, list[str]] = {}
+    for pod in reversed(members):
+        if pod.key not in taken:
+            others.setdefault(pod.pod_set, []).append(pod.key)
     names, absent = [], 0
-    for pod in wanted:
-        key = known.pop((pod.pod_set, pod.index), None) or (others.pop() if others else None)
+    for pod, key in zip(wanted, named, strict=True):
+        stand_ins = others.get(pod.pod_set) or others.get("")
+        if key is None and stand_ins:
+            key = stand_ins.pop()
         absent += key is None
         names.append(key or pod.key)
-    return [*names, *known.values(), *others], absent
+    return [*names, *(key for rest in others.values() for key in reversed(rest))], absent
 
 
 def _wanted(world: World, crew: Crew) -> tuple[Pod, ...]:

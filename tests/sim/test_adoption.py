@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
-from gpuconsole.model.cluster import PodPhase
+from gpuconsole.model.cluster import Pod, PodPhase, PodTemplate
 from gpuconsole.model.commands import Requeue
 from gpuconsole.model.snapshot import Snapshot, decode, encode
 from gpuconsole.model.state import ClusterState
@@ -14,6 +14,7 @@ from tests.sim.cluster import (
     START,
     UNQUEUED,
     USUAL,
+    classes,
     job,
     key_of,
     log,
@@ -91,6 +92,34 @@ def test_a_pod_with_a_node_in_its_manifest_holds_its_gpus() -> None:
     submit(simulation, pod("other", gpus=2), pod("small", gpus=1))
     placed = {p.name: p.gpus for p in simulation.snapshot().pods.all()}
     assert placed == {"server": (0, 1, 3), "other": (), "small": (2,)}
+
+
+def test_a_dump_of_a_live_cluster_goes_on() -> None:
+    simulation = start(two_teams())
+    submit(simulation, job("train", gpus=2, pods=2, duration=20 * MINUTE))
+    objects = [
+        # An API server gives pods a random suffix and says neither their index nor their GPUs.
+        replace(thing, name=f"{thing.name}-x7k2p", workload="", pod_set="", index=0, gpus=(), gang="", gang_size=0)
+        if isinstance(thing, Pod)
+        else thing
+        for thing in simulation.snapshot().objects()
+    ]
+    twin = Simulation.from_objects(objects, policy=SimPolicy(), seed=1, start=START + MINUTE)
+    pods = twin.snapshot().pods
+    key = key_of(simulation, "red/train")
+    assert {pod.name: (pod.workload, pod.gpus) for pod in pods.all()} == {
+        "train-0-x7k2p": (key, (0, 1)),
+        "train-1-x7k2p": (key, (2, 3)),
+    }
+    twin.drain()
+    assert run(twin, HOUR) == ["20:00 finished red/train"]
+
+
+def test_a_pod_in_a_manifest_has_the_priority_of_its_class() -> None:
+    template = PodTemplate(priority_class="serving", containers=pod("server").template.containers)
+    server = Pod(name="server", node="n1", phase=PodPhase.RUNNING, started=START, template=template)
+    simulation = start([*nodes(1), *classes(), server], UNQUEUED)
+    assert simulation.snapshot().pods["default/server"].priority == 500
 
 
 def test_a_missing_pod_of_a_running_job_is_made() -> None:

@@ -19,6 +19,7 @@ from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import taints
 from gpuconsole.model.jobs.common import check_spans
+from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
 from gpuconsole.model.resources import Resources, is_gpu, is_mig
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -80,16 +81,19 @@ def _ready(status: Reader) -> bool:
 
 
 def pod(reader: Reader, now: Time) -> Pod:
-    """A pod as the API server shows it; its job is its controlling owner."""
+    """A pod as the API server shows it: its job is its controlling owner, its Workload what Kueue notes on it."""
     meta = metadata(reader, now)
     spec, status = reader.mapping("spec"), reader.mapping("status")
     template = pod_template(reader)
     check_spans(reader)
+    workload = meta.annotations.get(WORKLOAD)
     return Pod(
         **meta.facts,
         template=template,
         priority=template.priority or 0,
         job=owner(reader, meta.namespace),
+        workload=f"{meta.namespace}/{workload}" if workload else "",
+        pod_set=meta.labels.get(POD_SET, ""),
         gang=_gang(meta.labels, meta.annotations),
         gates=template.scheduling_gates,
         phase=status.choice("phase", PodPhase.PENDING, also={"Unknown": PodPhase.FAILED}),

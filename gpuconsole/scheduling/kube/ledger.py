@@ -78,6 +78,11 @@ class Ledger:
             self.queue.seat(waiter.gang, waiter.pod, size=waiter.size, job=waiter.job, gpus=waiter.shape.gpus)
         return seat
 
+    def seat_of(self, key: str) -> Seat | None:
+        """The pod's place on its node, if it has one."""
+        home = self._homes.get(key)
+        return None if home is None else self.board.nodes[home[0]].seats[key]
+
     def leave(self, key: str) -> None:
         """A pod is on its way out of its place."""
         number, gang = self._homes[key]

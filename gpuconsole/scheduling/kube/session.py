@@ -126,6 +126,11 @@ class Placement:
         """Indices of the GPUs that nobody owns, by node."""
         return {state.name: state.free_gpus for state in self._board.nodes if state.node is not None}
 
+    def gpus_of(self, pod: str) -> tuple[int, ...]:
+        """Indices of the GPUs that a pod owns; none if it sits on no node."""
+        seat = self._ledger.seat_of(pod)
+        return () if seat is None else seat.gpus
+
     def largest_gang(self, template: PodTemplate) -> int:
         """How many pods of this template would fit now, all at once."""
         return self.fitting(self._ledger.shapes.of(template), self._ledger.priority(template))
