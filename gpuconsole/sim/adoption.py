@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Job, Workload
@@ -63,14 +63,17 @@ def take_over(world: World) -> None:
 
 
 def _complete_pods(world: World) -> None:
-    """Fill in what an API server does not say of a pod that runs: its Workload, its priority, which GPUs it owns."""
+    """Fill in what nobody said of pods: Workload, priority, GPUs; one that has a node, but no start, starts now."""
     owned = {workload.owner: workload.key for workload in world.state.table("workloads").all() if workload.owner}
     for pod in list(world.state.table("pods").all()):
         workload = pod.workload if world.workload(pod.workload) is not None else owned.get(pod.job, "")
         priority = pod.priority or pod_priority(world, pod.template)
         indices = pod.gpus or world.placement.gpus_of(pod.key)
-        if (workload, priority, indices) != (pod.workload, pod.priority, pod.gpus):
-            world.put(replace(pod, workload=workload, priority=priority, gpus=indices))
+        full = replace(pod, workload=workload, priority=priority, gpus=indices)
+        if pod.node and not pod.done and not pod.started:
+            full = replace(full, started=world.now, phase=PodPhase.RUNNING)
+        if full != pod:
+            world.put(full)
 
 
 def _owners(objects: Iterable[Object]) -> set[str]:

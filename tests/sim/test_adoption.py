@@ -122,6 +122,14 @@ def test_a_pod_in_a_manifest_has_the_priority_of_its_class() -> None:
     assert simulation.snapshot().pods["default/server"].priority == 500
 
 
+def test_a_pod_that_was_put_on_a_node_by_hand_starts_now() -> None:
+    server = replace(pod("server", duration="10m"), node="n1")
+    simulation = Simulation.from_objects([*nodes(1), server], policy=UNQUEUED, seed=1, start=START)
+    assert simulation.snapshot().pods["default/server"].phase is PodPhase.RUNNING
+    simulation.drain()
+    assert run(simulation, HOUR) == ["10:00 finished default/server"]
+
+
 def test_a_missing_pod_of_a_running_job_is_made() -> None:
     simulation = start(two_teams())
     submit(simulation, job("train", gpus=1, pods=3, duration=20 * MINUTE))
