@@ -23,6 +23,8 @@ class Admit(Struct, frozen=True):
     workload: str
     admission: Admission
     borrowing: bool = False
+    considered: str = ""
+    """The flavors that were tried, and why those that were passed over did not do, as Kueue's event lists them."""
 
 
 class Preempt(Struct, frozen=True):
@@ -42,6 +44,8 @@ class Refuse(Struct, frozen=True):
     reason: str = "Pending"
     requeue: str = ""
     """Kueue's requeue reason: NoFit, PendingPreemption, PreemptionNoCandidates, …"""
+    skipped_preemption: bool = False
+    """It had victims, but an earlier head of the cycle came first (admission_cycle_preemption_skips)."""
 
 
 AdmissionDecision = Union[Admit, Preempt, Refuse]

@@ -6,6 +6,7 @@ from gpuconsole.model.quantity import PODS
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import Admission, PodSet, PodSetAssignment, TopologyDomain
 from gpuconsole.scheduling.kueue import messages
+from gpuconsole.scheduling.kueue.attempts import Searched
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.requests import Place
 from gpuconsole.scheduling.kueue.topology.domains import Domains
@@ -31,7 +32,7 @@ class Choice:
 class PodSetResult:
     """What one pod set would get. The topology is filled in after the quota."""
 
-    __slots__ = ("choices", "count", "failure", "pod_set", "reasons", "requests", "topology")
+    __slots__ = ("choices", "count", "failure", "pod_set", "reasons", "requests", "searches", "topology")
 
     def __init__(self, pod_set: PodSet, count: int, requests: Resources) -> None:
         self.pod_set = pod_set
@@ -39,6 +40,8 @@ class PodSetResult:
         self.requests = requests
         self.choices: dict[str, Choice] = {}
         self.reasons: list[str] = []
+        self.searches: list[Searched] = []
+        """How its flavors were looked for."""
         self.failure = ""
         """An error that ends the assignment whatever the quota."""
         self.topology: tuple[TopologyDomain, ...] = ()

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Preempt, Refuse
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import Resume
+from gpuconsole.scheduling.kueue.attempts import considered
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry, Status
+from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.nomination import nominate
 from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.processing import process
@@ -42,8 +44,13 @@ def run_cycle(state: State) -> list[AdmissionDecision]:
     waiting += refused
     moved = [_requeue(state, entry) for entry in waiting]
     state.idle = 0 if decisions or any(moved) else state.idle + 1
-    decisions.extend(Refuse(e.request.workload.key, e.message, _PENDING, e.requeue.value) for e in waiting)
+    decisions.extend(map(_refuse, waiting))
     return decisions
+
+
+def _refuse(entry: Entry) -> Refuse:
+    skipped = entry.status is Status.SKIPPED and entry.assignment.mode == Mode.PREEMPT
+    return Refuse(entry.request.workload.key, entry.message, _PENDING, entry.requeue.value, skipped)
 
 
 def head(state: State, rules: QueueRules) -> Request | None:
@@ -92,7 +99,8 @@ def _preemptions(context: Context, entry: Entry) -> Iterator[Preempt]:
 def _admit(state: State, entry: Entry) -> Admit:
     admission = entry.assignment.admission(entry.rules.name, state.setup.topologies)
     assume(state, entry.request, admission)
-    return Admit(entry.request.workload.key, admission, entry.assignment.borrows > 0)
+    tried = considered((result.pod_set.name, result.searches) for result in entry.assignment.pod_sets)
+    return Admit(entry.request.workload.key, admission, entry.assignment.borrows > 0, tried)
 
 
 def _requeue(state: State, entry: Entry) -> bool:

@@ -11,6 +11,7 @@ from gpuconsole.model.resources import add
 from gpuconsole.model.workloads import PodSet
 from gpuconsole.scheduling.kueue import messages, modes
 from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult, Resume
+from gpuconsole.scheduling.kueue.attempts import Noted, Searched
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.matching import mismatch
 from gpuconsole.scheduling.kueue.modes import Mode, Outcome
@@ -48,10 +49,12 @@ class Assigner:
         results = self._results(counts)
         for indices in self._groups():
             members = [results[index] for index in indices]
-            choices, reasons = self._assign_group(indices, members, assignment.usage)
+            searches: list[Searched] = []
+            choices, reasons = self._assign_group(indices, members, assignment.usage, searches)
             failed = False
             for result in members:
                 result.reasons = reasons[:]
+                result.searches = searches
                 result.choices = {name: choices[name] for name in result.requests if name in choices}
                 if not result.requests and result.pod_set.topology is not None and result.pod_set.topology.group:
                     result.choices = self._topology_choices(choices)
@@ -85,7 +88,9 @@ class Assigner:
         flavors = self._context.setup.flavors
         return {name: choice for name, choice in choices.items() if flavors[choice.flavor].topology}
 
-    def _assign_group(self, indices: list[int], members: list[PodSetResult], assumed: Mapping[int, int]) -> _Found:
+    def _assign_group(
+        self, indices: list[int], members: list[PodSetResult], assumed: Mapping[int, int], searches: list[Searched]
+    ) -> _Found:
         requests = members[0].requests if len(members) == 1 else ordered(add(*(m.requests for m in members)))
         choices: dict[str, Choice] = {}
         reasons: list[str] = []
@@ -95,7 +100,9 @@ class Assigner:
                 continue
             if group is None:
                 return {}, [messages.unavailable(resource)]
-            found, why = self._search(group, indices, requests, resource, assumed)
+            noted: list[Noted] = []
+            found, why = self._search(group, indices, requests, resource, assumed, noted)
+            searches.append(Searched(resource, group.flavors, tuple(noted)))
             if not found:
                 return {}, why
             choices.update(found)
@@ -103,7 +110,13 @@ class Assigner:
         return choices, reasons
 
     def _search(
-        self, group: Group, indices: list[int], requests: Mapping[str, int], resource: str, assumed: Mapping[int, int]
+        self,
+        group: Group,
+        indices: list[int],
+        requests: Mapping[str, int],
+        resource: str,
+        assumed: Mapping[int, int],
+        noted: list[Noted],
     ) -> _Found:
         """Try the group's flavors in order; the choice for each of its resources, and why nothing better was found."""
         fungibility = self._rules.queue.fungibility
@@ -118,8 +131,11 @@ class Assigner:
             why = self._excluded(group.flavors[index], indices, resource, group)
             if why:
                 reasons.append(why)
+                noted.append(Noted(group.flavors[index], Mode.NO_FIT, 0, (why,)))
                 continue
-            choices, outcome = self._try_flavor(group, index, wanted, assumed, reasons)
+            told = len(reasons)
+            choices, outcome, height = self._try_flavor(group, index, wanted, assumed, reasons)
+            noted.append(Noted(group.flavors[index], outcome[0], height, tuple(reasons[told:])))
             if fungible and modes.stops_search(outcome, fungibility):
                 best, best_outcome = choices, outcome
                 break
@@ -163,19 +179,23 @@ class Assigner:
         wanted: Sequence[tuple[str, int]],
         assumed: Mapping[int, int],
         reasons: list[str],
-    ) -> tuple[dict[str, Choice], Outcome]:
-        """The outcome of a flavor is the worst over its resources; all are judged, even after one that does not fit."""
-        outcome = modes.BEST
+    ) -> tuple[dict[str, Choice], Outcome, int]:
+        """The outcome of a flavor is the worst over its resources; all are judged, even after one that does not fit.
+
+        The last value is the greatest height that any of them borrows from.
+        """
+        outcome, highest = modes.BEST, 0
         choices: dict[str, Choice] = {}
         for name, amount in wanted:
             column = group.columns[index][name]
             mode, height = self._fits(column, assumed.get(column, 0), amount, reasons)
+            highest = max(highest, height)
             if modes.preferred(outcome, (mode, height), self._rules.queue.fungibility):
                 outcome = (mode, height)
             if outcome[0] != Mode.NO_FIT:
                 public = Mode.FIT if mode == Mode.FIT else Mode.PREEMPT
                 choices[name] = Choice(group.flavors[index], column, public, height)
-        return choices, outcome
+        return choices, outcome, highest
 
     def _fits(self, column: int, assumed: int, amount: int, reasons: list[str]) -> Outcome:
         """Compare one amount with the quota (fitsResourceQuota); appends to `reasons` unless it fits now."""

@@ -96,6 +96,13 @@ class Session:
         queue = self._state.roster.look_at(record.cluster_queue)
         return queue is not None and queue.is_parked(record.id)
 
+    def requested(self, workload: str) -> dict[str, dict[str, int]]:
+        """Pod set → resources that a waiting workload asks for in all (status.resourceRequests)."""
+        record = self._settled.roster.find(workload)
+        if not isinstance(record, Request):
+            return {}
+        return {request.pod_set.name: dict(request.total) for request in record.pod_sets}
+
     @property
     def tree(self) -> UsageTree:
         """Usage and quotas by node and column; to be read, not changed."""

@@ -1,0 +1,105 @@
+"""Which flavors were tried for a pod set, and what came of each: told in the event of an admission.
+
+Kueue 0.19 flavorassigner/flavor_assigner_attempts.go. Searches only note what happened; it is put together when asked.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.kueue.modes import Mode
+
+
+class Noted(Struct, frozen=True):
+    """One flavor in one search: its worst outcome over the resources, what it borrows, and why it does not just fit."""
+
+    flavor: str
+    mode: Mode
+    height: int = 0
+    reasons: tuple[str, ...] = ()
+
+
+class Searched(Struct, frozen=True):
+    """One search, made for one resource among the flavors of its group."""
+
+    resource: str
+    flavors: tuple[str, ...]
+    noted: tuple[Noted, ...]
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """A flavor over all searches of a pod set."""
+
+    flavor: str
+    mode: Mode
+    """NO_FIT, PREEMPT or FIT."""
+    possibility: Mode | None = None
+    """What preemption could have done, where it was asked: NO_CANDIDATES, PREEMPT or RECLAIM."""
+    height: int = 0
+    reasons: tuple[str, ...] = ()
+
+
+def attempts(searches: Iterable[Searched]) -> list[Attempt]:
+    """Put searches together, flavor by flavor, by name; a flavor that one of them passed over does not fit."""
+    merged: dict[str, Attempt] = {}
+    for search in searches:
+        for noted in search.noted:
+            merged[noted.flavor] = _merge(merged.get(noted.flavor), noted)
+        if search.noted:
+            tried = {noted.flavor for noted in search.noted}
+            for flavor in search.flavors:
+                if flavor in merged and flavor not in tried:
+                    merged[flavor] = _without(merged[flavor], search.resource)
+    return [merged[flavor] for flavor in sorted(merged)]
+
+
+def _merge(known: Attempt | None, noted: Noted) -> Attempt:
+    simulated = noted.mode if noted.mode not in (Mode.NO_FIT, Mode.FIT) else None
+    mode = Mode.PREEMPT if simulated is not None else noted.mode
+    if known is None:
+        reasons = tuple(sorted(set(noted.reasons)))
+        return Attempt(flavor=noted.flavor, mode=mode, possibility=simulated, height=noted.height, reasons=reasons)
+    possible = [p for p in (known.possibility, simulated) if p is not None]
+    return Attempt(
+        flavor=noted.flavor,
+        mode=min(known.mode, mode),
+        possibility=min(possible, default=None),
+        height=max(known.height, noted.height),
+        reasons=tuple(sorted({*known.reasons, *noted.reasons})),
+    )
+
+
+def _without(known: Attempt, resource: str) -> Attempt:
+    reason = f"flavor {known.flavor} does not provide resource {resource}"
+    return Attempt(
+        flavor=known.flavor,
+        mode=Mode.NO_FIT,
+        possibility=known.possibility,
+        height=known.height,
+        reasons=tuple(sorted({*known.reasons, reason})),
+    )
+
+
+def considered(searches_by_pod_set: Iterable[tuple[str, Sequence[Searched]]]) -> str:
+    """The text of the event: every pod set with the flavors that do not simply fit; nothing if all do."""
+    return " | ".join(
+        f"{name}: {', '.join(texts)}" for name, searches in searches_by_pod_set if (texts := list(_texts(searches)))
+    )
+
+
+_NAMES = {
+    Mode.NO_FIT: "NoFit",
+    Mode.NO_CANDIDATES: "preemptionMode=NoCandidates",
+    Mode.PREEMPT: "preemptionMode=Preempt",
+    Mode.RECLAIM: "preemptionMode=Reclaim",
+    Mode.FIT: "Fit",
+}
+
+
+def _texts(searches: Sequence[Searched]) -> Iterator[str]:
+    for attempt in attempts(searches):
+        if attempt.mode == Mode.FIT and not attempt.height:
+            continue
+        outcome = _NAMES[attempt.mode if attempt.possibility is None else attempt.possibility]
+        borrow = [f"borrow={attempt.height}"] if attempt.height else []
+        yield f"{attempt.flavor}({';'.join([outcome, *borrow, *attempt.reasons])})"

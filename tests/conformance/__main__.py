@@ -1,0 +1,46 @@
+"""`python -m tests.conformance [NAME…]`: one line per scenario family and table; `--show` also prints what differs."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.conformance.areas import CHECKS
+from tests.conformance.scenarios import families, score_family
+from tests.conformance.tables import Score, load, score
+from tests.shared import CONFORMANCE
+
+
+def scores(folder: Path, names: Sequence[str] = ()) -> Iterator[Score]:
+    """Score every family and every known table whose name contains one of `names`; no names are all."""
+
+    def chosen(name: str) -> bool:
+        return not names or any(part in name for part in names)
+
+    for family in families(folder / "scenarios"):
+        if chosen(f"scenarios/{family}"):
+            yield score_family(folder / "scenarios", family)
+    for name, check in CHECKS.items():
+        if chosen(name) and (folder / "tables" / f"{name}.json").is_file():
+            yield score(load(folder / "tables", name), check)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
+    parser.add_argument("names", nargs="*", help="only families and tables whose names contain one of these")
+    parser.add_argument("--show", type=int, default=0, metavar="N", help="print the differences of N failed cases each")
+    options = parser.parse_args()
+    if CONFORMANCE is None or not CONFORMANCE.is_dir():
+        print("no conformance data beside the project: nothing was compared", file=sys.stderr)
+        return 0
+    for result in scores(CONFORMANCE, options.names):
+        print(result.line(), flush=True)
+        for name, differences in list(result.failures.items())[: options.show]:
+            print(f"  {name}")
+            for difference in differences:
+                print(f"   {difference}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,237 @@
+"""scheduler/TestSchedule…: one scheduling cycle on a whole cluster.
+
+Everything is compared: all workloads with their conditions, what the cache holds, who is left in the queues, the
+events where a case lists them, and how many preemptions were skipped.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Namespace
+from gpuconsole.model.decisions import Admit, Preempt, Refuse
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.workloads import Admission, Workload
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.requests import Holding
+from gpuconsole.scheduling.kueue.session import Session
+from tests.conformance import world
+from tests.conformance.events import Seen, events_of, expected_events
+from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
+
+_NAMESPACES = {
+    "default": "",
+    "eng-alpha": "eng",
+    "eng-beta": "eng",
+    "eng-gamma": "eng",
+    "sales": "sales",
+    "lend": "lend",
+}
+_ORDER = list(TABLES)
+_STATUS = {
+    *("conditions", "admission", "requeueState", "reclaimablePods", "admissionChecks", "unhealthyNodes"),
+    *("accumulatedPastExecutionTimeSeconds", "schedulingStats", "resourceRequests"),
+}
+"""Fields of a workload's status that are compared."""
+
+
+class Cycle:
+    """A cluster as a case describes it, and what one cycle made of it. Mutates."""
+
+    def __init__(self, config: KueueConfig, things: Iterable[Object], now: Time, *, failing: bool = False) -> None:
+        ordered = sorted(things, key=lambda thing: _ORDER.index(type(thing)))
+        self.now = now
+        self.config = config
+        self.failing = failing
+        """Every write of a status fails."""
+        self.workloads = {thing.key: thing for thing in ordered if isinstance(thing, Workload)}
+        self.queues = {thing.name: thing for thing in ordered if isinstance(thing, ClusterQueue)}
+        self.session: Session = world.session(config, ordered, now)
+        self.events: list[Seen] = []
+        self.refused: set[str] = set()
+        self.skipped: dict[str, int] = dict.fromkeys(self.queues, 0)
+
+    def run(self) -> None:
+        """One cycle, with what is written of it."""
+        decisions = self.session.run_cycle(self.now)
+        for decision in decisions:
+            before = self.workloads[decision.workload]
+            match decision:
+                case Admit():
+                    if self.failing:
+                        self.session.apply(before, self.now)
+                        continue
+                    after = self._admit(before, decision.admission)
+                case Refuse():
+                    if decision.skipped_preemption:
+                        self.skipped[self._queue_of(before)] += 1
+                    after = conditions.refuse(before, decision.reason, decision.message, self.now)
+                    self.refused.add(before.key)
+                case Preempt():
+                    after = conditions.evict(before, "Preempted", decision.message, self.now, decision.rule)
+            self.events += events_of(decision, before, after, self.workloads, self.config, self.now)
+            if not self.failing:
+                self.workloads[decision.workload] = after
+
+    def _admit(self, workload: Workload, admission: Admission) -> Workload:
+        """Reserve quota; it is admitted at once if it knows all checks of its queue and they are ready."""
+        reserved = conditions.reserve(workload, admission, self.now)
+        known = {check.name for check in workload.checks}
+        flavors = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
+        rules = self.queues[admission.cluster_queue].checks
+        wanted = {rule.name for rule in rules if not rule.on_flavors or flavors & set(rule.on_flavors)}
+        return conditions.admit(reserved, self.now) if wanted <= known else reserved
+
+    def _queue_of(self, workload: Workload) -> str:
+        return self.session._state.setup.cluster_queue_of(workload.local_queue)
+
+    def holding(self) -> dict[str, Admission]:
+        """Who holds quota in the cache."""
+        roster = self.session._state.roster
+        return {
+            record.key: world.plain(record.workload.admission)
+            for record in roster.all()
+            if isinstance(record, Holding) and record.workload.admission is not None
+        }
+
+    def left(self, *, parked: bool) -> dict[str, list[str]]:
+        """ClusterQueue → who waits in its heap, or who is parked."""
+        found = {
+            name: sorted(p.workload.key for p in self.session.pending(name) if p.parked == parked)
+            for name in self.queues
+        }
+        return {name: keys for name, keys in found.items() if keys}
+
+
+def check_schedule(table: Table, case: Case) -> Iterator[str]:
+    """One case of the tables that share TestSchedule's form."""
+    cluster = table.fixtures["cfg"]
+    given = case.input
+    documents = [
+        *cluster["resourceFlavors"],
+        *cluster["clusterQueues"],
+        *(given.get("additionalClusterQueues") or ()),
+        *(given.get("cohorts") or ()),
+        *cluster["queues"],
+        *(given.get("additionalLocalQueues") or ()),
+        *given["workloads"],
+        *(given.get("objects") or ()),
+    ]
+    config = KueueConfig(fair_sharing=bool(given.get("enableFairSharing")), gates=case.gates)
+    things = [*_namespaces(_NAMESPACES), *world.decode_all(documents)]
+    cycle = Cycle(config, things, world.clock(cluster["fakeClock"]), failing=bool(given.get("admissionError")))
+    cycle.run()
+    yield from _workloads(cycle, case, given["workloads"])
+    wanted = {key: world.admission(a) for key, a in (case.want.get("wantAssignments") or {}).items()}
+    yield from compare("assignments", cycle.holding(), {key: world.plain(a) for key, a in wanted.items()})
+    yield from _queues(cycle, case)
+    if case.want.get("wantEvents"):
+        yield from _events(cycle, case)
+    for name, number in (case.want.get("wantSkippedPreemptions") or {}).items():
+        yield from compare(f"skipped preemptions of {name}", cycle.skipped.get(name, 0), number)
+
+
+def _namespaces(labels: Mapping[str, str]) -> list[Namespace]:
+    return [Namespace(name=name, labels={"dep": label} if label else {}) for name, label in labels.items()]
+
+
+def _workloads(cycle: Cycle, case: Case, given: Sequence[Document]) -> Iterator[str]:
+    """All workloads of the API; conditions as they are while the gate UnadmittedWorkloadsObservability is off."""
+    settled = case.derived.get("wantWorkloadsConditionsObservabilityOff") or {}
+    before = {_key(document): document for document in given}
+    wanted = {_key(document): document for document in case.want.get("wantWorkloads") or ()}
+    yield from compare("workloads", sorted(cycle.workloads), sorted(wanted))
+    for key, document in wanted.items():
+        if key not in cycle.workloads:
+            continue
+        want = world.decode_workload(document)
+        if key in settled:
+            want = replace(want, conditions=world.conditions(settled[key]))
+        yield from compare(key, world.comparable(cycle.workloads[key]), world.comparable(want))
+        yield from _unknown_fields(key, before.get(key, {}), document)
+        yield from compare(f"resourceRequests of {key}", _requested(cycle, key, before), _stated(document))
+
+
+def _unknown_fields(key: str, before: Document, want: Document) -> Iterator[str]:
+    """Fields of the status that the model does not have must not be expected to change."""
+    old, new = before.get("status") or {}, want.get("status") or {}
+    for name in sorted((old.keys() | new.keys()) - _STATUS):
+        yield from compare(f"status.{name} of {key}", old.get(name), new.get(name))
+
+
+def _requested(cycle: Cycle, key: str, before: Mapping[str, Document]) -> dict[str, dict[str, int]]:
+    """status.resourceRequests: written with a refusal, removed with a reservation, otherwise left alone."""
+    workload = cycle.workloads[key]
+    if key in cycle.refused and not cycle.failing:
+        return cycle.session.requested(key)
+    if workload.reserved and not world.decode_workload(before[key]).reserved:
+        return {}
+    return _stated(before[key])
+
+
+def _stated(document: Document) -> dict[str, dict[str, int]]:
+    listed = (document.get("status") or {}).get("resourceRequests") or ()
+    return {entry["name"]: world.amounts(entry.get("resources") or {}) for entry in listed}
+
+
+def _key(document: Document) -> str:
+    metadata = document["metadata"]
+    return f"{metadata.get('namespace', 'default')}/{metadata['name']}"
+
+
+def _queues(cycle: Cycle, case: Case) -> Iterator[str]:
+    for field, parked in (("wantLeft", False), ("wantInadmissibleLeft", True)):
+        wanted = {name: sorted(keys) for name, keys in (case.want.get(field) or {}).items() if keys}
+        yield from compare(field, cycle.left(parked=parked), wanted)
+
+
+def _events(cycle: Cycle, case: Case, *, ordered: bool = True) -> Iterator[str]:
+    options = str((case.input.get("eventCmpOpts") or {}).get("$cmp"))
+    got, want = cycle.events, expected_events(case.want.get("wantEvents") or ())
+    if "structFilter" in options:
+        got, want = [event.silent() for event in got], [event.silent() for event in want]
+    if not ordered:
+        got, want = sorted(got), sorted(want)
+    yield from compare("events", got, want)
+
+
+def check_topology(table: Table, case: Case) -> Iterator[str]:
+    """One case of TestScheduleForTAS, TestScheduleForTASPreemption and TestScheduleForTASCohorts."""
+    given, cluster = case.input, table.fixtures.get("cfg") or table.fixtures
+    if given.get("resourceTransformations"):
+        raise NotModelled("resource transformations")
+    names = (
+        *("topologies", "nodes", "pods", "resourceFlavors", "admissionChecks", "cohorts", "clusterQueues"),
+        "workloads",
+    )
+    documents: list[Any] = [document for name in names for document in given.get(name) or ()]
+    now = world.clock(cluster["now"])
+    things = [*_namespaces({"default": ""}), *world.decode_all([*documents, *cluster["queues"]])]
+    config = KueueConfig(gates=case.gates)
+    cycle = Cycle(config, things, now, failing=bool(given.get("patchStatusErr")))
+    first = {key for key, workload in cycle.workloads.items() if workload.admitted}
+    if table.name.endswith("/TestScheduleForTAS"):
+        first = {key for key in first if not cycle.workloads[key].unhealthy_nodes}
+    cycle.run()
+    if "wantWorkloads" in case.want or not table.name.endswith("/TestScheduleForTAS"):
+        yield from _workloads(cycle, case, given["workloads"])
+    new = {key: admission for key, admission in cycle.holding().items() if key not in first}
+    wanted = {key: world.admission(a) for key, a in (case.want.get("wantNewAssignments") or {}).items()}
+    yield from compare("new assignments", new, {key: world.plain(a) for key, a in wanted.items()})
+    yield from _queues(cycle, case)
+    yield from _events(cycle, case, ordered=table.name.endswith("/TestScheduleForTAS"))
+
+
+CHECKS: dict[str, Check] = {
+    "scheduler/TestSchedule": lambda table, case: list(check_schedule(table, case)),
+    "scheduler/TestScheduleForFairSharing": lambda table, case: list(check_schedule(table, case)),
+    "scheduler/TestScheduleRecomputePreemptionTargets": lambda table, case: list(check_schedule(table, case)),
+    "scheduler/TestScheduleConcurrentAdmission": lambda table, case: list(check_schedule(table, case)),
+    "scheduler/TestScheduleForTAS": lambda table, case: list(check_topology(table, case)),
+    "scheduler/TestScheduleForTASPreemption": lambda table, case: list(check_topology(table, case)),
+    "scheduler/TestScheduleForTASCohorts": lambda table, case: list(check_topology(table, case)),
+}

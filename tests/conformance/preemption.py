@@ -1,0 +1,205 @@
+"""scheduler_preemption*: whose workloads a preemptor takes, in a cluster that is given as it stands."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.queues import PreemptionPolicy
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue import conditions, messages
+from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult
+from gpuconsole.scheduling.kueue.config import BOTH, KueueConfig, Strategy
+from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
+from gpuconsole.scheduling.kueue.preemption.policy import allows, considered_in_order
+from gpuconsole.scheduling.kueue.preemption.target_order import TargetOrder
+from gpuconsole.scheduling.kueue.requests import Holding, Request
+from gpuconsole.scheduling.kueue.state import State
+from tests.conformance import world
+from tests.conformance.tables import Case, Check, Document, Table, compare
+
+_MODES = {"NoFit": Mode.NO_FIT, "Preempt": Mode.PREEMPT, "Fit": Mode.FIT}
+
+
+def search_of(state: State, queue: str, workload: Workload, assignment: Assignment) -> Search:
+    """The search for victims that an assignment calls for."""
+    request = Request(workload, state.roster.id_of(workload.key), queue, state.config)
+    rules = state.setup.queues[queue]
+    return Search(state.context(), rules, request, assignment.needing_preemption, assignment.preemption_uses)
+
+
+def assignment_of(state: State, workload: Workload, queue: str, document: Document) -> Assignment:
+    """An assignment as a case lists it; what is requested is the workload's."""
+    request = Request(workload, 0, queue, state.config)
+    assignment = Assignment()
+    for listed, needs in zip(document["PodSets"], request.pod_sets, strict=True):
+        count = listed.get("Count", needs.count)
+        result = PodSetResult(needs.pod_set, count, needs.scaled(count))
+        for resource, flavor in (listed.get("Flavors") or {}).items():
+            column = state.setup.tree.numbers[flavor["Name"], resource]
+            result.choices[resource] = Choice(flavor["Name"], column, _MODES[flavor.get("Mode", "NoFit")], 0)
+        result.reasons = ["as the case says"]
+        assignment.append(result)
+    return assignment
+
+
+def check_preemption(table: Table, case: Case) -> Iterator[str]:
+    """TestPreemption, TestHierarchicalPreemptions: who is evicted, and what all workloads say afterwards."""
+    given, now = case.input, world.clock(table.fixtures["now"])
+    flavors = table.fixtures.get("flavors") or [table.fixtures["rf"]]
+    queues = given.get("clusterQueues") or [table.fixtures["cq"]]
+    admitted = given.get("admitted") or given.get("workloads") or ()
+    documents = [*flavors, *(given.get("cohorts") or ()), *queues, *admitted]
+    state = world.state(KueueConfig(gates=case.gates), world.decode_all(documents), now)
+    incoming = world.decode_workload(given["incoming"])
+    queue = given.get("targetCQ") or queues[0]["metadata"]["name"]
+    assignment = assignment_of(state, incoming, queue, given["assignment"])
+    search = search_of(state, queue, incoming, assignment)
+    before = search.usage.usage[:]
+    targets = find_targets(search)
+    yield from compare("the accounts afterwards", search.usage.usage, before)
+    if "wantPreempted" in case.want:
+        yield from compare("wantPreempted", len(targets), case.want["wantPreempted"])
+    if "wantWorkloads" in case.want:
+        told = _told(state, incoming, queue, targets, now)
+        workloads = {w.key: world.comparable(told.get(w.key, w)) for w in map(world.decode_workload, admitted)}
+        wanted = {w.key: world.comparable(w) for w in map(world.decode_workload, case.want["wantWorkloads"])}
+        yield from compare("workloads", sorted(workloads), sorted(wanted))
+        for key in workloads.keys() & wanted.keys():
+            yield from compare(key, workloads[key], wanted[key])
+
+
+def _told(state: State, incoming: Workload, queue: str, targets: Sequence[Target], now: Time) -> Mapping[str, Workload]:
+    """The victims with what they are told; those that are being evicted already are not told again."""
+    told = {}
+    path = state.setup.queues[queue].path_text
+    for target in targets:
+        if not target.holding.evicted:
+            theirs = state.setup.queues[target.holding.cluster_queue].path_text
+            message = messages.preempted(incoming, target.rule, path, theirs)
+            told[target.holding.key] = conditions.evict(target.holding.workload, "Preempted", message, now, target.rule)
+    return told
+
+
+def check_fair(table: Table, case: Case) -> Iterator[str]:
+    """TestFairPreemptions: the set of victims with their reasons; a workload's uid is its name."""
+    given, now = case.input, world.clock(table.fixtures["now"])
+    flavors = given.get("flavors") or table.fixtures["flavors"]
+    things = world.decode_all([*flavors, *(given.get("cohorts") or ()), *given["clusterQueues"]])
+    admitted = [world.decode_workload(document) for document in given["admitted"]]
+    strategies = tuple(Strategy(name) for name in given.get("strategies") or ()) or BOTH
+    config = KueueConfig(fair_sharing=True, strategies=strategies, gates=case.gates)
+    state = world.state(config, [*things, *(replace(w, uid=w.name) for w in admitted)], now)
+    incoming, queue = world.decode_workload(given["incoming"]), given["targetCQ"]
+    flavor = given.get("assignmentFlavor") or "default"
+    listed = {"PodSets": [{"Flavors": {"cpu": {"Name": flavor, "Mode": "Preempt"}}}]}
+    search = search_of(state, queue, incoming, assignment_of(state, incoming, queue, listed))
+    got = sorted(f"{_reference(target.holding)}:{target.rule.value}" for target in find_targets(search))
+    yield from compare("wantPreempted", got, sorted(case.want.get("wantPreempted") or ()))
+
+
+def _reference(holding: Holding) -> str:
+    """`namespace/name`; the tables' workloads have no namespace."""
+    return f"/{holding.workload.name}"
+
+
+def check_policy(table: Table, case: Case) -> Iterator[str]:
+    """TestSatisfiesPreemptionPolicy: may this workload take that one's quota?"""
+    given = case.input
+    queue = {
+        "kind": "ClusterQueue",
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "metadata": {"name": "any"},
+        "spec": {"namespaceSelector": {}},
+    }
+    candidate = world.decode_workload(given["candidate"])
+    held = world.decode_workload(
+        {
+            **given["candidate"],
+            "status": {
+                "conditions": [*(given["candidate"].get("status") or {}).get("conditions", ()), _RESERVED],
+                "admission": {"clusterQueue": "any"},
+            },
+        }
+    )
+    now = world.clock(table.fixtures["now"])
+    state = world.state(KueueConfig(gates=case.gates), [world.decode(queue), held], now)
+    search = search_of(state, "any", world.decode_workload(given["preemptor"]), Assignment())
+    holding = state.roster.find(candidate.key)
+    assert isinstance(holding, Holding)
+    yield from compare("want", allows(search, holding, PreemptionPolicy(given["policy"])), case.want["want"])
+
+
+_RESERVED = {"type": "QuotaReserved", "status": "True", "reason": "Test", "lastTransitionTime": "2020-01-01T00:00:00Z"}
+
+
+def check_order_of_queues(table: Table, case: Case) -> Iterator[str]:
+    """TestMakeClusterQueueOrdering: whose turn it is, with a workload taken or the queue dropped at each."""
+    given, now = case.input, world.clock(table.fixtures["now"])
+    documents = [*(given.get("cohorts") or ()), *given["clusterQueues"], *(given.get("admitted") or ())]
+    state = world.state(KueueConfig(fair_sharing=True, gates=case.gates), world.decode_all(documents), now)
+    preemptor = given["preemptorCQ"]
+    search = search_of(state, preemptor, Workload(name="preemptor"), Assignment())
+    candidates = [holding for name in given["candidateCQs"] for holding in _as_listed(state, name, given)]
+    order = TargetOrder(search, candidates)
+    actions = iter(given.get("actions") or ())
+    names = []
+    for node in order.turns():
+        names.append(state.setup.tree.names[node])
+        if next(actions, "") == "drop":
+            order.drop(node)
+        else:
+            order.take(node)
+    yield from compare("wantOrder", names, case.want.get("wantOrder") or [])
+
+
+def _as_listed(state: State, queue: str, given: Document) -> list[Holding]:
+    keys = [world.decode_workload(document).key for document in given.get("admitted") or ()]
+    held = {holding.key: holding for holding in state.roster.ranked(queue)}
+    return [held[key] for key in keys if key in held]
+
+
+def check_order_of_candidates(table: Table, case: Case) -> Iterator[str]:
+    """TestCandidatesOrdering: who goes first."""
+    now = world.clock(table.fixtures["now"])
+    workloads = []
+    names = {"preemptor"}
+    for info in case.input["candidates"]:
+        queue = info.get("ClusterQueue", "")
+        names.add(queue)
+        workload = world.decode_workload(info["Obj"])
+        held = conditions.reserve(workload, world.admission({"clusterQueue": queue}), world.LONG_AGO)
+        kept = workload if workload.reserved else held
+        workloads.append(replace(kept, admission=world.admission({"clusterQueue": queue})))
+    queues = [_plain_queue(name) for name in sorted(names)]
+    things = [*world.decode_all(queues), *workloads]
+    state = world.state(KueueConfig(gates=case.gates), things, now)
+    search = search_of(state, "preemptor", Workload(name="preemptor"), Assignment())
+    holdings = [record for record in state.roster.all() if isinstance(record, Holding)]
+    got = [_reference(holding) for holding in sorted(holdings, key=lambda held: considered_in_order(search, held))]
+    yield from compare("wantCandidates", got, [f"/{key.split('/')[-1]}" for key in case.want["wantCandidates"]])
+
+
+def _plain_queue(name: str) -> Document:
+    return {
+        "kind": "ClusterQueue",
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "metadata": {"name": name},
+        "spec": {"namespaceSelector": {}},
+    }
+
+
+CHECKS: dict[str, Check] = {
+    "scheduler_preemption/TestPreemption": lambda table, case: list(check_preemption(table, case)),
+    "scheduler_preemption/TestHierarchicalPreemptions": lambda table, case: list(check_preemption(table, case)),
+    "scheduler_preemption/TestFairPreemptions": lambda table, case: list(check_fair(table, case)),
+    "scheduler_preemption/TestCandidatesOrdering": lambda table, case: list(check_order_of_candidates(table, case)),
+    "scheduler_preemption/TestPreemptionWhenWorkloadModifiedConcurrently": lambda table, case: list(
+        check_preemption(table, case)
+    ),
+    "scheduler_preemption_common/TestSatisfiesPreemptionPolicy": lambda table, case: list(check_policy(table, case)),
+    "scheduler_preemption_fairsharing/TestMakeClusterQueueOrdering": lambda table, case: list(
+        check_order_of_queues(table, case)
+    ),
+}

@@ -1,0 +1,95 @@
+"""From the tables' API objects to a session: decoding, times, gates, and workloads in a form that can be compared."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time, parse_time
+from gpuconsole.model.manifests import decode_object
+from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import amount
+from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.state import State
+from tests.conformance.tables import NotModelled
+
+Document = Mapping[str, Any]
+
+LONG_AGO: Time = -62_135_596_800_000_000
+"""Go's zero time: what an absent creationTimestamp stands for."""
+
+
+def decode(document: Document) -> Object:
+    """One API object; a time that is absent is Go's zero."""
+    thing = decode_object(document, now=LONG_AGO)
+    if thing is None:
+        raise NotModelled(f"{document.get('kind')} {document.get('metadata', {}).get('name')}")
+    return thing
+
+
+def decode_all(documents: Iterable[Document] | None) -> list[Object]:
+    return [decode(document) for document in documents or ()]
+
+
+def decode_workload(document: Document) -> Workload:
+    thing = decode({"kind": "Workload", "apiVersion": "kueue.x-k8s.io/v1beta2", **document})
+    assert isinstance(thing, Workload)
+    return thing
+
+
+def clock(value: Any) -> Time:
+    """A time, or the clock that shows it."""
+    return parse_time(value["$clock"] if isinstance(value, Mapping) else value)
+
+
+def session(config: KueueConfig, things: Iterable[Object], now: Time) -> Session:
+    """A session that knows these objects; nobody is to be woken."""
+    result = Session(config)
+    for thing in things:
+        result.apply(thing, now)
+    result.wake(now)
+    return result
+
+
+def state(config: KueueConfig, things: Iterable[Object], now: Time) -> State:
+    """What such a session knows, for calls of what a cycle is made of."""
+    return session(config, things, now)._settled
+
+
+def admission(document: Document) -> Admission:
+    """status.admission as the model has it."""
+    body = {"metadata": {"name": "any"}, "status": {"admission": document}}
+    found = decode_workload(body).admission
+    assert found is not None
+    return found
+
+
+def conditions(documents: Sequence[Document]) -> tuple[Condition, ...]:
+    """status.conditions as the model has them."""
+    return decode_workload({"metadata": {"name": "any"}, "status": {"conditions": documents}}).conditions
+
+
+def comparable(workload: Workload) -> Workload:
+    """A workload without what comparisons leave out: the order of conditions, its creation, levels' names."""
+    return replace(
+        workload,
+        created=0,
+        conditions=tuple(sorted(workload.conditions, key=lambda condition: condition.type)),
+        admission=plain(workload.admission) if workload.admission is not None else None,
+    )
+
+
+def plain(admission: Admission) -> Admission:
+    """An admission with amounts that are nothing left out, so that absent and zero are equal."""
+    return replace(admission, pod_sets=tuple(map(_plain, admission.pod_sets)))
+
+
+def _plain(assignment: PodSetAssignment) -> PodSetAssignment:
+    return replace(assignment, flavors=dict(assignment.flavors), usage=dict(assignment.usage))
+
+
+def amounts(quantities: Mapping[str, str]) -> dict[str, int]:
+    """Quantities in base units."""
+    return {name: amount(name, quantity) for name, quantity in quantities.items()}
