@@ -192,7 +192,6 @@ ACTIONS: tuple[Action, ...] = (
     ),
     _view("workloads", "3", "workloads", "Workloads with their place in the queue.", "wl", "workloads", "workload"),
     _view("nodes", "4", "nodes", "Nodes with a map of their GPUs.", "no", "nodes", "node", "gpu"),
-    _view("topology", "5", "topology", "Blocks, racks and hosts.", "topo", "topology"),
     _view("preemptions", "6", "preempt", "Who evicted whom, and why.", "pre", "preemptions"),
     _view("whatif", "7", "what-if", "Try changes in a fork of this cluster.", "sim", "whatif", "what-if"),
     Action(
@@ -204,7 +203,6 @@ ACTIONS: tuple[Action, ...] = (
         aliases=("new", "submit"),
         footer=True,
     ),
-    _view("cost", "9", "cost", "What it costs, and who pays.", "cost"),
     _view("history", "alt+0", "history", "What happened, line by line.", "hist", "history", "ev", "events"),
     # Simulation
     Action(

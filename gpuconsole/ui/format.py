@@ -92,3 +92,8 @@ def factor(speed: float) -> str:
 def permille(value: float) -> str:
     """A weighted share (DRS) in thousandths; `max` where a weight of zero makes it endless."""
     return "max" if value == float("inf") else f"{value:,.0f}"
+
+
+def gpus(count: int) -> str:
+    """A number of GPUs: `1 GPU`, `8 GPUs`."""
+    return "1 GPU" if count == 1 else f"{number(count)} GPUs"

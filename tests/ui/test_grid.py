@@ -99,6 +99,20 @@ async def test_only_what_can_be_seen_is_formatted_among_a_hundred_thousand_rows(
         assert len(set(DRAWN)) <= 30
 
 
+async def test_rows_that_come_and_go_move_the_scrollbar() -> None:
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await shown(pilot, *(Row(f"row-{number}") for number in range(100)))
+        app.grid.bottom()
+        await shown(pilot, *(Row(f"row-{number}") for number in range(60)))
+        assert app.grid.vertical_scrollbar.window_virtual_size == 61
+        assert (app.grid.max_scroll_y, app.grid.scroll_y) == (51, 51)
+        assert app.lines()[-1].startswith("▌ row-59"), "the end of the list, not emptiness behind it"
+        await shown(pilot, Row("only"))
+        assert not app.grid.show_vertical_scrollbar
+        assert app.lines()[1].startswith("▌ only")
+
+
 async def test_a_known_row_is_not_formatted_again_when_the_cursor_comes_back() -> None:
     app = GridApp()
     async with app.run_test(size=(40, 10)) as pilot:

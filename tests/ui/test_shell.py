@@ -122,6 +122,19 @@ async def test_no_key_means_two_things_on_one_screen(view: str) -> None:
         assert {key: ids for key, ids in keys.items() if len(ids) > 1} == {}
 
 
+async def test_every_action_of_the_registry_is_offered_somewhere() -> None:
+    async with shown() as (app, pilot):
+        offered: set[str] = set()
+        for view in VIEWS:
+            app.go(view)
+            await pilot.pause()
+            offered |= {action.id for action in front(app).offered()}
+        app.go("workloads")
+        await press(pilot, "enter")
+        offered |= {action.id for action in front(app).offered()}
+    assert set(BY_ID) - offered == set()
+
+
 async def test_every_action_that_runs_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="gpuconsole.ui.actions")
     async with shown() as (_app, pilot):

@@ -14,9 +14,10 @@ from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.quantity import GPU
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.actions import ACTIONS, ALIASES, BY_ID, Action, Scope
+from gpuconsole.ui.actions import ACTIONS, ALIASES, BY_ID, Scope
 from gpuconsole.ui.keymap import continuations, find, single_keys, spell
 from gpuconsole.ui.paint import GLYPHS, plain
+from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.theme import COLOURS, ThemeError, load_theme, load_themes
 from gpuconsole.ui.widgets.bars import bar, gauge, pool, share, spark
 from gpuconsole.ui.widgets.command_line import CommandError, parse_command
@@ -256,7 +257,7 @@ def test_command_lines(case: str) -> None:
 @pytest.mark.parametrize(
     "alias",
     [
-        *("qu", "cq", "lq", "co", "wl", "no", "gpu", "topo", "pre", "sim", "new", "cost", "hist", "ns", "q"),
+        *("qu", "cq", "lq", "co", "wl", "no", "gpu", "pre", "sim", "new", "hist", "ns", "q"),
         "pause",
         "step",
     ],
@@ -373,7 +374,7 @@ def test_stale_data_say_so_in_the_fault_colour_unless_paused() -> None:
     assert right_part(paused)[1] == (" · 42 s old ", "dim")
 
 
-def test_views_are_ten_and_each_has_a_key() -> None:
+def test_every_view_has_a_key_and_a_screen() -> None:
     views = [action for action in ACTIONS if action.scope is Scope.VIEWS]
-    assert [action.keys[-1] for action in views] == [*"123456789", "alt+0"]
-    assert all(isinstance(action, Action) for action in views)
+    assert [action.keys[-1] for action in views] == [*"1234678", "alt+0"]
+    assert [action.id.removeprefix("view.") for action in views] == list(VIEWS)

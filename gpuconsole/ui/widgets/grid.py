@@ -311,9 +311,8 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
 
     def _resize(self) -> None:
         region, height = self.scrollable_content_region, len(self._order) + self._header
-        if self._wide:
-            size = Size(total(self._layout) + GUTTER, height)
-        else:
+        size = Size(total(self._layout) + GUTTER if self._wide else region.width, height)
+        if not self._wide and not self.show_vertical_scrollbar:
             # As long as all rows can be seen, their number changes no size: a new one lays the whole screen out anew.
             size = Size(region.width, max(height, region.height))
         if size == self.virtual_size:
