@@ -122,3 +122,20 @@ def test_deleting_a_lone_pod_is_told_as_that() -> None:
     simulation.drain()
     simulation.submit(Delete("pods", "default/server"))
     assert log(simulation.drain()) == ["0:00 deleted default/server"]
+
+
+def test_a_plain_job_that_does_not_fit_whole_holds_nothing_and_says_so() -> None:
+    simulation = start(nodes(1), UNQUEUED)
+    submit(simulation, job("wide", pods=8))
+    assert [p.node for p in simulation.snapshot().pods.all()] == [""] * 8
+    (waiting,) = [line for line in simulation.drain() if isinstance(line, Happened) and line.what is What.GANG_WAITING]
+    assert waiting.workload == "Job/red/wide"
+    assert waiting.message.startswith("gang red/Job/wide waits whole: 4 of 8 pods fit; 0/1 nodes are available")
+
+
+def test_without_gangs_the_deadlock_of_a_plain_job_is_named() -> None:
+    simulation = start(nodes(1), LOOSE)
+    submit(simulation, job("wide", pods=8))
+    assert sorted(p.node for p in simulation.snapshot().pods.all()) == [""] * 4 + ["n1"] * 4
+    (named,) = [line for line in simulation.drain() if isinstance(line, Happened) and line.what is What.DEADLOCK]
+    assert named.message == ("Job/red/wide holds 4 GPUs with 4 of 8 pods and waits for 4 more; 0 GPUs are free")

@@ -12,9 +12,6 @@ from gpuconsole.sim.controllers.limits import defaulted_sets
 from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.world import World
 
-_INDEPENDENT = ("Job", "Pod")
-"""Kinds whose pods can start one by one when nothing else says that they belong together."""
-
 
 def workload_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
     """The pods of an admitted Workload: as many as it was given, bound to the flavors that it was given."""
@@ -27,14 +24,13 @@ def workload_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
     for pod_set in workload.pod_sets:
         assignment = given.get(pod_set.name, PodSetAssignment(name=pod_set.name, count=pod_set.count))
         wanted.append((pod_set, assignment.count, flavored(world, pod_set.template, assignment)))
-    return tuple(_pods(world, job, wanted, workload.owner, workload.key, True))
+    return tuple(_pods(world, job, wanted, workload.owner, workload.key))
 
 
 def job_pods(world: World, job: Job) -> tuple[Pod, ...]:
-    """The pods of a job that no Workload stands for."""
+    """The pods of a job that no Workload stands for: a gang, for its work needs all of them, or `min_available`."""
     wanted = [(part, part.count, part.template) for part in defaulted_sets(world, job.namespace, job.pod_sets)]
-    together = job.gang or job.kind not in _INDEPENDENT
-    pods = _pods(world, job, wanted, job.key, "", together)
+    pods = _pods(world, job, wanted, job.key, "")
     return tuple(replace(pod, gang_size=job.min_available or pod.gang_size) if pod.gang else pod for pod in pods)
 
 
@@ -52,10 +48,10 @@ def flavored(world: World, template: PodTemplate, assignment: PodSetAssignment) 
 
 
 def _pods(
-    world: World, job: Job, wanted: list[tuple[PodSet, int, PodTemplate]], owner: str, workload: str, together: bool
+    world: World, job: Job, wanted: list[tuple[PodSet, int, PodTemplate]], owner: str, workload: str
 ) -> Iterator[Pod]:
     total = sum(count for _, count, _ in wanted)
-    gang = _gang(workload, owner) if together and total > 1 else ""
+    gang = _gang(workload, owner) if total > 1 else ""
     for pod_set, count, template in wanted:
         priority = pod_priority(world, template)
         for index in range(count):
