@@ -1,8 +1,9 @@
 """Drive the console in a real terminal: `make smoke`.
 
 At 120×36 and 80×24, on the default fixture, every key of the action registry is pressed on a screen that offers it; the
-log has to show that the key's action ran. What happened in the cluster meanwhile is read from the history that the
-console kept. Prints `borrowed≥1 preempted≥1 gangPending≥1 keys N/N exceptions 0` with the real counts.
+log has to show that the key's action ran, or the menu has to say why it cannot be done just now. What happened in the
+cluster meanwhile is read from the history that the console kept. Prints
+`borrowed≥1 preempted≥1 gangPending≥1 keys N/N exceptions 0` with the real counts.
 """
 
 import json
@@ -31,7 +32,7 @@ VIEWS = {
     "preemptions": "6",
     "what-if": "7",
     "submit": "8",
-    "history": "alt+0",
+    "history": "H",
 }
 SCOPES = {
     "Tables": "workloads",
@@ -43,6 +44,10 @@ SCOPES = {
     "Submit": "submit",
 }
 LEAVING = "app.suspend"
+TOGGLES = ("sim.pause", "app.header", "app.zoom")
+"""Pressed again, so that what they change does not stay for the keys that follow."""
+FOOTER = "\\? help"
+"""Stands on every screen; the header may be hidden by a key."""
 
 
 class Session:
@@ -62,7 +67,10 @@ class Session:
 
     def calm(self) -> None:
         """Close whatever the last key opened."""
-        self._terminal.press("escape", "escape")
+        for _ in range(2):
+            self._terminal.press("escape")
+            # A key that follows an escape at once would be taken for alt+key.
+            time.sleep(0.2)
 
     def show(self, view: str) -> None:
         self.calm()
@@ -70,16 +78,22 @@ class Session:
         time.sleep(0.15)
 
     def ran(self, action: str, keys: str, view: str) -> bool:
-        """Press the keys on this view; true once the log says that the action ran."""
+        """Press the keys on this view; true once the log says that the action ran, or the menu why it cannot now."""
         self.show(view)
         before = self.actions_run().count(action)
-        self._terminal.press(*keys.split())
-        deadline = time.monotonic() + 3
+        for key in keys.split():
+            self._terminal.press(key)
+            time.sleep(0.15)
+        deadline = time.monotonic() + 1.5
         while time.monotonic() < deadline:
-            if self.actions_run().count(action) > before:
+            if self.actions_run().count(action) > before or self._refused(keys):
                 return True
             time.sleep(0.05)
         return False
+
+    def _refused(self, keys: str) -> bool:
+        """A menu stays open and says why what was picked cannot be done with what is under the cursor."""
+        return " " in keys and re.search(r"│ ⚠ \w", self._terminal.text()) is not None
 
 
 def registry() -> list[dict[str, Any]]:
@@ -99,9 +113,12 @@ def press_all(session: Session, terminal: Terminal) -> tuple[int, list[str]]:
                 good += 1
             else:
                 missed.append(f"{action['id']} ({keys})")
+            if action["id"] in TOGGLES:
+                terminal.press(*keys.split())
             if action["id"] == LEAVING:
+                terminal.wait("Stopped")
                 terminal.run("fg")
-                time.sleep(0.5)
+                terminal.wait(FOOTER)
     session.calm()
     return good, missed
 
@@ -127,15 +144,17 @@ def drive(columns: int, lines: int) -> bool:
         environment = {"GPUCONSOLE_STATE_DIR": folder, "TERM": "tmux-256color", "COLORTERM": "truecolor"}
         with Terminal(columns, lines, environment) as terminal:
             started = time.monotonic()
-            terminal.run(f"{shlex.quote(str(COMMAND))} run --speed {SPEED}; echo ended with $?")
+            terminal.run(f"{shlex.quote(str(COMMAND))} run --speed {SPEED}")
             terminal.wait(r"SIM ×")
             session = Session(terminal, state)
             keys, missed = press_all(session, terminal)
             time.sleep(max(0.0, MINUTE - (time.monotonic() - started)))
             session.show("dashboard")
-            terminal.wait(r"SIM ×")
+            terminal.wait(FOOTER)
             terminal.press(":", "q", "enter")
-            terminal.wait(r"ended with 0")
+            time.sleep(2)
+            terminal.run("echo ended with $?")
+            terminal.wait(r"^ended with 0")
             exceptions = session.exceptions()
         happened = counts(state)
     total = keys + len(missed)

@@ -80,7 +80,7 @@ class Terminal:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             screen = self.text()
-            if re.search(pattern, screen):
+            if re.search(pattern, screen, flags=re.MULTILINE):
                 return screen
             time.sleep(0.05)
         raise TimeoutError(f"{pattern!r} did not appear within {seconds} s:\n{self.text()}")
