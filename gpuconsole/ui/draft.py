@@ -8,6 +8,7 @@ from gpuconsole.model.clock import Span, format_span, parse_span
 from gpuconsole.model.manifests import Finding, Severity
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Job
+from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.templates import BY_ID, TEMPLATES, Request, Template
 from gpuconsole.ui.widgets.form import Choices
@@ -148,7 +149,7 @@ def prospects(snapshot: Snapshot, request: Request, room: Headroom | None) -> li
     lines: list[Painted] = []
     if request.gpus > largest:
         lines.append(
-            line((f"{GLYPHS['fault']} ", "fault"), f"no node has {request.gpus} GPUs: the largest has {largest}")
+            line((f"{GLYPHS['fault']} ", "fault"), f"no node has {fmt.gpus(request.gpus)}: the largest has {largest}")
         )
     if room is None:
         return [*lines, line((f"{GLYPHS['held']} ", "held"), "no queue: its pods go to the nodes at once, by priority")]
@@ -156,12 +157,12 @@ def prospects(snapshot: Snapshot, request: Request, room: Headroom | None) -> li
     if room.problem:
         lines.append(line((f"{GLYPHS['fault']} ", "fault"), room.problem))
     elif wanted > most:
-        words = f"it asks for {wanted} GPUs, and {room.cluster_queue} could never have more than {most}"
+        words = f"it asks for {fmt.gpus(wanted)}, and {room.cluster_queue} could never have more than {most}"
         lines.append(line((f"{GLYPHS['fault']} ", "fault"), words))
     elif wanted <= room.best:
-        lines.append(line((f"{GLYPHS['good']} ", "good"), f"{wanted} GPUs fit the quota now"))
+        lines.append(line((f"{GLYPHS['good']} ", "good"), f"{fmt.gpus(wanted)} fit the quota now"))
     else:
-        words = f"{wanted} GPUs do not fit now; it would wait or preempt (ctrl+o tries it)"
+        words = f"{fmt.gpus(wanted)} do not fit now; it would wait or preempt (ctrl+o tries it)"
         lines.append(line((f"{GLYPHS['pending']} ", "pending"), words))
     for flavor in room.flavors:
         numbers = f"{flavor.available} free, {flavor.own_left} of them own; {flavor.potential} at most"

@@ -42,7 +42,7 @@ def copy(snapshot: Snapshot, workload: Workload) -> Change:
     """Submit the same once more, under another name."""
     name = free_name(snapshot, workload)
     job = snapshot.jobs.get(workload.owner)
-    what = f"{workload.namespace}/{name}, {wanted_gpus(workload)} GPUs, prio {workload.priority}"
+    what = f"{workload.namespace}/{name}, {fmt.gpus(wanted_gpus(workload))}, prio {workload.priority}"
     if job is not None:
         return submit([again(job, name)], what)
     twin = replace(

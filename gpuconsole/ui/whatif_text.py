@@ -43,7 +43,7 @@ def _more(count: int) -> list[Painted]:
 
 def _outcome(outcome: Outcome, start: Time) -> list[Painted]:
     name = (called(outcome.workload), "strong")
-    gpus = f", {outcome.gpus} GPUs"
+    gpus = f", {fmt.gpus(outcome.gpus)}"
     if outcome.admitted is None:
         first = line((f"{GLYPHS['pending']} ", "pending"), name, f"{gpus}: not admitted before the horizon")
         own = [line(("  ", ""), (outcome.text, "dim"))] if outcome.text and outcome.text != outcome.why else []
@@ -55,7 +55,7 @@ def _outcome(outcome: Outcome, start: Time) -> list[Painted]:
 
 
 def _victim(victim: Victim, start: Time, role: str = "victim") -> Painted:
-    cost = f"{victim.gpus} GPUs, {victim.lost_gpu_hours:.1f} GPU-h lost ({fmt.money(victim.cost)})"
+    cost = f"{fmt.gpus(victim.gpus)}, {victim.lost_gpu_hours:.1f} GPU-h lost ({fmt.money(victim.cost)})"
     by = f", {victim.rule} by {called(victim.by)}" if victim.by else f", {victim.rule}"
     back = f"; back at {_at(victim.returns, start)}" if victim.returns is not None else "; not back before the horizon"
     at = f" at {_at(victim.time, start)}"
@@ -65,7 +65,7 @@ def _victim(victim: Victim, start: Time, role: str = "victim") -> Painted:
 def _shift(shift: Shift, start: Time) -> Painted:
     before = _at(shift.without, start) if shift.without is not None else "not before the horizon"
     after = _at(shift.changed, start) if shift.changed is not None else "not before the horizon"
-    return line(f"  {called(shift.workload)}, {shift.gpus} GPUs: {before} → {after}")
+    return line(f"  {called(shift.workload)}, {fmt.gpus(shift.gpus)}: {before} → {after}")
 
 
 def _at(moment: Time, start: Time) -> str:

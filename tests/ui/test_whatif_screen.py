@@ -113,7 +113,7 @@ async def test_the_form_brings_its_job_along() -> None:
         stage.screen(SubmitScreen)
         await stage.wait(0.3)
         await stage.press("ctrl+o")
-        assert words(stage) == ["submit prod/notebook-1, 1 GPUs"]
+        assert words(stage) == ["submit prod/notebook-1, 1 GPU"]
 
 
 async def test_the_horizon_can_be_set() -> None:

@@ -12,7 +12,7 @@ from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
-from gpuconsole.ui.paint import GLYPHS, Cell, Painted
+from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.preemption_columns import PREEMPTIONS, chain, key_of
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import Handlers
@@ -21,7 +21,6 @@ from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.notice import State
-from gpuconsole.ui.widgets.painter import Lines
 from gpuconsole.ui.widgets.panes import Panes
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line
 
@@ -54,7 +53,7 @@ class PreemptionsScreen(WorkloadScreen):
             TextPane(id="counts"),
             wide=150,
         )
-        yield Lines(id="about")
+        yield TextPane(id="about")
 
     def show(self, snapshot: Snapshot) -> None:
         newest = next((row for row in reversed(snapshot.recent) if row.what in MOVING), None)
@@ -85,7 +84,7 @@ class PreemptionsScreen(WorkloadScreen):
         return [r for r in self._rows if names & {r.victim.partition("/")[0], r.by.partition("/")[0]}]
 
     def picked(self, row: PreemptionRow | None) -> None:
-        self.query_one("#about", Lines).lines = about(row, self._rows) if row is not None else ()
+        self.query_one("#about", TextPane).show(about(row, self._rows) if row is not None else ())
 
     def subject(self) -> Subject | None:
         row: PreemptionRow | None = self.query_one(Grid).current
@@ -133,7 +132,7 @@ def count_lines(past: Past) -> list[Painted]:
     return lines
 
 
-def about(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[Cell, ...]:
+def about(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[Painted, ...]:
     """What the columns have no room for."""
     by = called(row.by)
     placed = f"{by} was admitted at {fmt.clock(row.admitted_at)}" if row.admitted_at else f"{by} has no place yet"

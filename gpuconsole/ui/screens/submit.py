@@ -11,6 +11,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Job
 from gpuconsole.ui import draft, plan
+from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.paint import Cell, Painted
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
@@ -211,7 +212,7 @@ class SubmitScreen(ConsoleScreen):
         template = draft.template_of(self.form.values)
         where = f"queue {request.queue}" if request.queue else "no queue"
         rank = f", priority {request.priority_class}" if request.priority_class else ""
-        size = f"{request.pods} pod{'s' if request.pods != 1 else ''} × {request.gpus} GPUs"
+        size = f"{request.pods} pod{'s' if request.pods != 1 else ''} × {fmt.gpus(request.gpus)}"
         return (template.title, f"{size}, {where}{rank}", *draft.prospects(self.snapshot, request, self._room()))
 
     def _send(self) -> None:
@@ -223,6 +224,6 @@ class SubmitScreen(ConsoleScreen):
     def _try_out(self) -> None:
         self._judge()
         request = self._request()
-        words = f"{request.namespace}/{request.name}, {request.gpus * request.pods} GPUs"
+        words = f"{request.namespace}/{request.name}, {fmt.gpus(request.gpus * request.pods)}"
         rank = f", prio {request.priority_class}" if request.priority_class else ""
         try_out(self.console_app, plan.submit(self._objects, words + rank))

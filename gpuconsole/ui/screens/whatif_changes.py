@@ -26,15 +26,15 @@ class ChangeScreen(ConsoleScreen):
 
     def ask_change(self) -> None:
         options = (
-            Option("form", "submit a job from the form", "f", (("opens the submit form", "dim"),)),
-            Option("file", "submit a manifest", "y", (("a YAML file", "dim"),)),
-            Option("copy", "submit a workload once more", "c"),
-            Option("stop", "stop a workload", "s"),
-            Option("priority", "change a priority", "p"),
-            Option("quota", "change a quota", "q", refused="" if self.snapshot.cluster_queues else "no queues"),
-            Option("hold", "hold a queue", "h", refused="" if self.snapshot.cluster_queues else "no queues"),
-            Option("lose", "lose a node", "k", refused="" if self.snapshot.nodes else "no nodes"),
-            Option("drain", "drain a node", "d", refused="" if self.snapshot.nodes else "no nodes"),
+            Option("form", "job from the form", "f", (("opens the submit form", "dim"),)),
+            Option("file", "manifest file", "y", (("submits its objects", "dim"),)),
+            Option("copy", "workload again", "c", (("submits a copy of it", "dim"),)),
+            Option("stop", "stop workload", "s"),
+            Option("priority", "priority", "p"),
+            Option("quota", "quota", "q", refused="" if self.snapshot.cluster_queues else "no queues"),
+            Option("hold", "hold queue", "h", refused="" if self.snapshot.cluster_queues else "no queues"),
+            Option("lose", "lose node", "k", refused="" if self.snapshot.nodes else "no nodes"),
+            Option("drain", "drain node", "d", refused="" if self.snapshot.nodes else "no nodes"),
         )
         self.choose("What to try", options, self._ask_more)
 

@@ -106,7 +106,7 @@ class WorkloadDetailScreen(WorkloadScreen):
 def _title(facts: Facts) -> Painted:
     workload = facts.workload
     row = make_row(workload)
-    size = f"{row.gpus} GPU{'s' if row.gpus != 1 else ''} in {row.pods} pod{'s' if row.pods != 1 else ''}"
+    size = f"{fmt.gpus(row.gpus)} in {row.pods} pod{'s' if row.pods != 1 else ''}"
     rank = f"priority {workload.priority} {workload.priority_class}".rstrip()
     return ((f" {called(workload.key)} ", "title"), (f" {row.kind} · {size} · {rank}", ""))
 
@@ -156,7 +156,7 @@ def _holders(found: Explanation, now: Time) -> list[Painted]:
             line(
                 "  ",
                 (called(holder.workload), "strong"),
-                f" {holder.gpus} GPUs",
+                f" {fmt.gpus(holder.gpus)}",
                 (borrowed, "borrowed"),
                 (f"  {about}", "dim"),
             )
