@@ -106,8 +106,8 @@ def _show(console: Console, settings: Config) -> int:
 def _favour_keys() -> None:
     """Let the thread that answers keys wait less for the one that ticks, and neither for the garbage collector.
 
-    A full collection of a big cluster takes 50 ms and more, and finds nothing: facts are frozen and acyclic. What stands
-    now is left out of collections for good.
+    A full collection of a big cluster takes 50 ms and more, and finds nothing: facts are frozen and acyclic. What
+    stands now is left out of collections for good.
     """
     sys.setswitchinterval(0.0005)
     gc.collect()

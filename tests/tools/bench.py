@@ -35,6 +35,19 @@ RUNS = 5
 START = parse_time("2026-01-05T08:00:00Z")
 COMMAND = Path(sys.executable).with_name("gpuconsole")
 COLUMNS, LINES = 120, 36
+ROUNDS = 30
+PRESSES = (
+    ("changing the screen", "2", "COHORT"),
+    ("moving the cursor", "j", r" 2/\d"),
+    ("moving the cursor", "j", r" 3/\d"),
+    ("moving the cursor", "g", r" 1/\d"),
+    ("changing the screen", "3", "WORKLOAD"),
+    ("going to an end", "G", r" (\d+)/\1\b"),
+    ("going to an end", "g", r" 1/\d"),
+    ("opening a filter and typing into it", "/þ", "þ"),
+)
+"""What is pressed, in turn, and what is painted then and not before. Rows of queues keep their places, so the place of
+the cursor tells what a key did even while data comes."""
 
 
 def cpu(work: Callable[[], object]) -> float:
@@ -181,22 +194,11 @@ def latencies(report: Report, name: str, arguments: list[str], folder: str) -> N
     with PtyConsole([str(COMMAND), *arguments], COLUMNS, LINES, {"GPUCONSOLE_STATE_DIR": folder}) as console:
         started = console.wait("SIM ×")
         console.settle(3)
-        taken: dict[str, list[float]] = {"typing into a filter": [], "moving the cursor": [], "changing the screen": []}
-        for _ in range(40):
-            console.settle(random.uniform(0.05, 0.4))
-            taken["changing the screen"].append(console.latency("2", "COHORT"))
-            console.settle(random.uniform(0.05, 0.4))
-            taken["changing the screen"].append(console.latency("3", "WORKLOAD"))
-            console.settle(random.uniform(0.05, 0.4))
-            for move, place in (("G", None), ("g", "1/"), ("j", "2/"), ("j", "3/")):
-                if place is None:
-                    console.write(move)
-                else:
-                    taken["moving the cursor"].append(console.latency(move, f" {place}"))
+        taken: dict[str, list[float]] = {kind: [] for kind, _, _ in PRESSES}
+        for _ in range(ROUNDS):
+            for kind, key, painted in PRESSES:
                 console.settle(random.uniform(0.05, 0.4))
-            console.write("/")
-            console.settle(0.2)
-            taken["typing into a filter"].append(console.latency("þ", "þ"))
+                taken[kind].append(console.latency(key, painted))
             console.write("\x1b\x1b")
             console.settle(0.3)
         print(f"{name}: first screen after {started:.2f} s, load {os.getloadavg()[0]:.1f}")

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -11,6 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
+
+OVERLAP = 64
+"""Bytes kept between two reads, so that a text that came in two parts is found."""
 
 
 class PtyConsole:
@@ -36,19 +40,19 @@ class PtyConsole:
     def write(self, keys: str) -> None:
         os.write(self._terminal, keys.encode())
 
-    def wait(self, text: str, seconds: float = 60) -> float:
-        """Seconds until this text has been painted. Raises TimeoutError."""
-        started, seen, wanted = time.perf_counter(), b"", text.encode()
+    def wait(self, pattern: str, seconds: float = 60) -> float:
+        """Seconds until something that matches has been painted. Raises TimeoutError."""
+        started, seen, wanted = time.perf_counter(), b"", re.compile(pattern.encode())
         while (passed := time.perf_counter() - started) < seconds:
-            seen = seen[-4 * len(wanted) :] + self._read(seconds - passed)
-            if wanted in seen:
+            seen = seen[-OVERLAP:] + self._read(seconds - passed)
+            if wanted.search(seen):
                 return time.perf_counter() - started
-        raise TimeoutError(f"{text!r} was not painted within {seconds} s")
+        raise TimeoutError(f"{pattern!r} was not painted within {seconds} s")
 
-    def latency(self, keys: str, text: str) -> float:
-        """Seconds from pressing keys to the moment at which this text, not painted before, is painted."""
+    def latency(self, keys: str, pattern: str) -> float:
+        """Seconds from pressing keys until something that matches, and was not painted before, is painted."""
         self.write(keys)
-        return self.wait(text, 10)
+        return self.wait(pattern, 10)
 
     def memory(self) -> int:
         """Resident bytes of the console and its worker processes."""
