@@ -4,7 +4,7 @@ Resources of one resource group get one flavor together; the flavors are tried i
 last attempt stopped. A flavor may fit, fit after preemption, or not fit; `modes` says which outcome is taken.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gpuconsole.model.queues import PreemptionPolicy, ResourceFlavor
 from gpuconsole.model.resources import add
@@ -22,6 +22,8 @@ from gpuconsole.scheduling.kueue.topology import demand
 from gpuconsole.scheduling.kueue.topology.passes import place
 
 Nominated = Mapping[str, Mapping[str, str]]
+Oracle = Callable[[Context, QueueRules, Request, int, int], Outcome]
+"""Says whether preemption could free an amount of a column, and from what height the queue would borrow then."""
 _Found = tuple[dict[str, Choice], list[str]]
 
 
@@ -35,6 +37,7 @@ class Assigner:
         request: Request,
         resume: Resume | None = None,
         nominated: Nominated | None = None,
+        oracle: Oracle = possibility,
     ) -> None:
         self._context = context
         self._rules = rules
@@ -42,6 +45,7 @@ class Assigner:
         self._resume = resume
         self._nominated = nominated
         """Flavors that a repeated assignment within the cycle is bound to."""
+        self._oracle = oracle
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
         """Find flavors by quota for the workload, or for smaller `counts` of its pods."""
@@ -214,7 +218,7 @@ class Assigner:
         flavor, resource = tree.columns[column]
         reasons.append(messages.more_needed(resource, flavor, total - available))
         if tree.nominal[at] >= total or may_reclaim or self._may_preempt_while_borrowing():
-            return possibility(self._context, self._rules, self._request, column, total)
+            return self._oracle(self._context, self._rules, self._request, column, total)
         return Mode.NO_FIT, height
 
     def _may_preempt_while_borrowing(self) -> bool:

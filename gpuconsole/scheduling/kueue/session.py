@@ -5,6 +5,7 @@ workloads by what was applied, and assumes its own admissions until they are app
 """
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import AdmissionDecision, Pending
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Workload
@@ -14,6 +15,7 @@ from gpuconsole.scheduling.kueue.memory import SessionMemory, recall, remember
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
 from gpuconsole.scheduling.kueue.state import State
+from gpuconsole.scheduling.kueue.topology.strangers import Moves
 from gpuconsole.scheduling.kueue.usage import UsageTree
 from gpuconsole.scheduling.kueue.workloads import backoff_ended, leave, place
 
@@ -33,6 +35,8 @@ class Session:
         table = TABLES[type(thing)]
         if isinstance(thing, Workload):
             place(self._at(now), thing)
+        elif isinstance(thing, Pod):
+            self._occupied(self._at(now).strangers.take_in(thing))
         elif table in changes.TABLES:
             self._state.now = max(self._state.now, now)
             changes.store(self._state, table, thing.key, thing)
@@ -41,6 +45,8 @@ class Session:
         """An object is gone; `table` as in `model.objects.TABLES`."""
         if table == "workloads":
             leave(self._at(now), key)
+        elif table == "pods":
+            self._occupied(self._at(now).strangers.forget(key))
         elif table in changes.TABLES:
             self._state.now = max(self._state.now, now)
             changes.store(self._state, table, key, None)
@@ -138,6 +144,16 @@ class Session:
     def _at(self, now: Time) -> State:
         self._state.now = max(self._state.now, now)
         return self._settled
+
+    def _occupied(self, moves: Moves) -> None:
+        """Pods that no topology placed came or went; where they made room, waiting workloads are woken."""
+        state = self._state
+        state.accounts.sites.occupy(moves)
+        freed = [node for node, _, sign in moves if sign < 0]
+        flavors = {f for f, d in state.setup.topologies.items() if any(node in d.leaf_of for node in freed)}
+        for rules in state.setup.queues.values() if flavors else ():
+            if any(flavor in flavors for flavor, _ in rules.queue.quotas()):
+                state.due[rules.name] = None
 
     def _wake_queue(self, rules: QueueRules) -> None:
         state, selector = self._state, rules.queue.namespace_selector

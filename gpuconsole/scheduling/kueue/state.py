@@ -15,6 +15,7 @@ from gpuconsole.scheduling.kueue.context import Context, Gates
 from gpuconsole.scheduling.kueue.roster import Roster
 from gpuconsole.scheduling.kueue.rules import Objects, Setup
 from gpuconsole.scheduling.kueue.topology.sites import Sites
+from gpuconsole.scheduling.kueue.topology.strangers import Strangers
 from gpuconsole.scheduling.kueue.tree import Column
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
@@ -50,6 +51,7 @@ class State:
         "roster",
         "setup",
         "stale",
+        "strangers",
     )
 
     def __init__(self, config: KueueConfig) -> None:
@@ -62,6 +64,8 @@ class State:
         """The objects changed since the setup was compiled; `changes.settle` brings it up to date."""
         self.nodes_stale = False
         """Only nodes changed."""
+        self.strangers = Strangers()
+        """Pods that no topology placed."""
         self.accounts = self._empty_accounts()
         self.roster = Roster()
         self.progress: dict[int, Progress] = {}
@@ -88,6 +92,7 @@ class State:
         twin.setup, twin.stale, twin.nodes_stale = self.setup, self.stale, self.nodes_stale
         twin.accounts, twin.roster = self.accounts.copy(), self.roster.fork()
         twin.progress, twin.generations = self.progress.copy(), self.generations.copy()
+        twin.strangers = self.strangers.copy()
         twin.due, twin.backoffs, twin.cycles = self.due.copy(), self.backoffs.copy(), self.cycles
         twin.requoted = self.requoted.copy()
         twin.idle, twin.now = self.idle, self.now
@@ -119,7 +124,9 @@ class State:
                 self.accounts.add(holding)
 
     def _empty_accounts(self) -> Accounts:
-        return Accounts(UsageTree(self.setup.tree), Sites(self.setup.topologies))
+        sites = Sites(self.setup.topologies)
+        sites.occupy([(node, amounts, 1) for node, amounts in self.strangers.used.items()])
+        return Accounts(UsageTree(self.setup.tree), sites)
 
     def bump(self, cluster_queue: str) -> None:
         """What the queue can give changed: searches for flavors that were recorded earlier start anew."""

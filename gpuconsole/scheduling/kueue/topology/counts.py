@@ -47,13 +47,15 @@ class Counts:
 
 def count_domains(
     domains: Domains,
-    sites: Sites | None,
+    sites: Sites,
     demand: Demand,
     leader: Demand | None,
     shape: Shape,
     assumed: Mapping[Values, Resources],
+    *,
+    empty: bool,
 ) -> Counts:
-    """Fill in what every domain could take; `sites` is None to count as if no pod had a place yet."""
+    """Fill in what every domain could take; `empty` counts as if no pod had been placed by topology yet."""
     counts = Counts(len(domains.values))
     counts.total_nodes = len(domains.leaf_domains)
     requests = ordered(add(demand.per_pod, {PODS: 1}))
@@ -64,7 +66,7 @@ def count_domains(
         if why:
             counts.excluded[why] += 1
             continue
-        left: Mapping[str, int] = domains.free[leaf] if sites is None else sites.left(domains.flavor.name, leaf)
+        left: Mapping[str, int] = (sites.offer if empty else sites.left)(domains.flavor.name, leaf)
         left = _minus(left, assumed.get(values, EMPTY))
         _count_leaf(counts, domains.leaf_domains[leaf], requests, leader_requests, left)
     for number in range(len(domains.values) - 1, -1, -1):

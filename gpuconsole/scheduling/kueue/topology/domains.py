@@ -23,6 +23,7 @@ class Domains:
         "free",
         "hostnames",
         "leaf_domains",
+        "leaf_of",
         "leaves",
         "levels",
         "name",
@@ -51,6 +52,8 @@ class Domains:
         self.leaves = {self.leaf_values(values): leaf for leaf, values in enumerate(ordered)}
         """Values as an assignment names them → leaf."""
         self.nodes = [leaves[values][0] if self.hostnames else None for values in ordered]
+        self.leaf_of = {node.name: leaf for leaf, values in enumerate(ordered) for node in leaves[values]}
+        """Node → the leaf that it is in."""
         self.free = [_total(node.allocatable for node in leaves[values]) for values in ordered]
         """What the nodes of each leaf could give, before anything is placed there."""
 

@@ -27,6 +27,8 @@ class Placed(Struct, frozen=True):
     failed: str = ""
     """The pod set for which there is no room."""
     reason: str = ""
+    beside: tuple[str, ...] = ()
+    """Pod sets that were to be placed together with it, and fail with it."""
 
 
 def find_places(demands: Mapping[str, Sequence[Demand]], sites: Sites, *, empty: bool, mixed: bool) -> Placed:
@@ -42,9 +44,10 @@ def find_places(demands: Mapping[str, Sequence[Demand]], sites: Sites, *, empty:
         for group in _groups(demands[flavor]):
             leader, workers = _leader_and_workers(group)
             try:
-                found = _place(domains, None if empty else sites, workers, leader, assumed, mixed)
+                found = _place(domains, sites, workers, leader, assumed, mixed, empty=empty)
             except _Failure as failure:
-                return Placed(places, workers.pod_set.name, str(failure))
+                beside = (leader.pod_set.name,) if leader is not None else ()
+                return Placed(places, workers.pod_set.name, str(failure), beside)
             for demand in group:
                 domain_list = found.get(demand.pod_set.name, ())
                 places[demand.pod_set.name] = domain_list
@@ -75,14 +78,16 @@ def _leader_and_workers(group: Sequence[Demand]) -> tuple[Demand | None, Demand]
 
 def _place(
     domains: Domains,
-    sites: Sites | None,
+    sites: Sites,
     workers: Demand,
     leader: Demand | None,
     assumed: Mapping[Values, Resources],
     mixed: bool,
+    *,
+    empty: bool,
 ) -> dict[str, tuple[TopologyDomain, ...]]:
     shape = _shape(domains, workers, leader)
-    counts = count_domains(domains, sites, workers, leader, shape, assumed)
+    counts = count_domains(domains, sites, workers, leader, shape, assumed, empty=empty)
     request = workers.request
     required, preferred = bool(request.required), bool(request.preferred)
     unconstrained = request.unconstrained or workers.implied or not (required or preferred)

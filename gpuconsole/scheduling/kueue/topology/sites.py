@@ -9,19 +9,24 @@ from gpuconsole.model.quantity import PODS
 from gpuconsole.model.resources import EMPTY, Resources, add
 from gpuconsole.scheduling.kueue.requests import Place
 from gpuconsole.scheduling.kueue.topology.domains import Domains
+from gpuconsole.scheduling.kueue.topology.strangers import Moves, moved
 
 
 class Sites:
     """Usage per flavor and leaf. Places in domains that do not exist any more count nowhere."""
 
-    __slots__ = ("topologies", "used")
+    __slots__ = ("free", "topologies", "used")
 
     def __init__(self, topologies: Mapping[str, Domains], used: dict[str, list[Resources]] | None = None) -> None:
         self.topologies = topologies
         self.used = used if used is not None else {name: [EMPTY] * len(d.free) for name, d in topologies.items()}
+        self.free: dict[str, list[Resources]] = {}
+        """Flavor → what each leaf could give beside the pods that no topology placed, where there are any."""
 
     def copy(self) -> "Sites":
-        return Sites(self.topologies, {flavor: used[:] for flavor, used in self.used.items()})
+        twin = Sites(self.topologies, {flavor: used[:] for flavor, used in self.used.items()})
+        twin.free = self.free
+        return twin
 
     def restore(self, saved: "Sites") -> None:
         """Go back to what `copy` gave."""
@@ -68,9 +73,23 @@ class Sites:
                 return False
         return True
 
+    def occupy(self, moves: Moves) -> None:
+        """Take in that pods which no topology placed came or went."""
+        for node, amounts, sign in moves:
+            for flavor, domains in self.topologies.items():
+                leaf = domains.leaf_of.get(node)
+                if leaf is not None:
+                    free = [*self.free.get(flavor, domains.free)]
+                    free[leaf] = moved(free[leaf], amounts, -sign)
+                    self.free = {**self.free, flavor: free}
+
+    def offer(self, flavor: str, leaf: int) -> Resources:
+        """What a leaf could give to pods that are placed by topology."""
+        return (self.free.get(flavor) or self.topologies[flavor].free)[leaf]
+
     def left(self, flavor: str, leaf: int) -> dict[str, int]:
         """What a leaf has left."""
-        left = dict(self.topologies[flavor].free[leaf])
+        left = dict(self.offer(flavor, leaf))
         for name, amount in self.used[flavor][leaf].items():
             left[name] = left.get(name, 0) - amount
         return left

@@ -1,0 +1,206 @@
+"""scheduler_flavorassigner: which flavors a workload is given, what was tried, and what it would use."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuconsole.model.queues import Cohort, FlavorFungibility, Fungibility, FungibilityPreference
+from gpuconsole.scheduling.kueue import modes
+from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
+from gpuconsole.scheduling.kueue.attempts import Attempt, attempts
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.flavors import Assigner, Oracle
+from gpuconsole.scheduling.kueue.modes import Mode, Outcome
+from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.rules import QueueRules
+from tests.conformance import world
+from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
+
+_NAMES = {Mode.NO_FIT: "NoFit", Mode.PREEMPT: "Preempt", Mode.FIT: "Fit"}
+_POSSIBLE = {"NoCandidates": Mode.NO_CANDIDATES, "Preempt": Mode.PREEMPT, "Reclaim": Mode.RECLAIM}
+
+
+def stub(simulated: Mapping[str, Document]) -> Oracle:
+    """The tables' preemption oracle: what it says of `flavor/resource`, or Preempt without borrowing."""
+
+    def oracle(context: Context, rules: QueueRules, request: Request, column: int, amount: int) -> Outcome:
+        key = "/".join(context.setup.tree.columns[column])
+        if key not in simulated:
+            return Mode.PREEMPT, 0
+        told = simulated[key]
+        possible = _POSSIBLE[told.get("preemptionPossiblity") or "NoCandidates"]
+        return possible, told.get("borrowingAfterSimulation", 0)
+
+    return oracle
+
+
+def check_assignment(table: Table, case: Case) -> Iterator[str]:
+    """TestAssignFlavors, TestDeletedFlavors: the whole assignment."""
+    given = case.input
+    if given.get("preemptWorkloadSlice"):
+        raise NotModelled("workload slices")
+    flavors = table.fixtures.get("resourceFlavors") or table.shared["flavorMap"]
+    kept = [flavor for name, flavor in flavors.items() if name != "deleted-flavor"]
+    queues = [queue for queue in (given["clusterQueue"], given.get("secondaryClusterQueue")) if queue]
+    usage = {
+        given["clusterQueue"]["metadata"]["name"]: given.get("clusterQueueUsage") or {},
+        **({queues[1]["metadata"]["name"]: given.get("secondaryClusterQueueUsage") or {}} if len(queues) > 1 else {}),
+    }
+    assignment = assign(
+        KueueConfig(fair_sharing=bool(given.get("enableFairSharing")), gates=case.gates),
+        [*kept, *(given.get("topologies") or ())],
+        queues,
+        usage,
+        {"spec": {"podSets": given["wlPods"]}, "status": {"reclaimablePods": given.get("wlReclaimablePods") or []}},
+        given.get("simulationResult") or {},
+    )
+    want = case.want["wantAssignment"]
+    yield from compare("wantRepMode", _NAMES[assignment[0].mode], case.want["wantRepMode"])
+    yield from compare("Borrowing", assignment[0].borrows, want.get("Borrowing", 0))
+    yield from compare("Usage", _usage(*assignment), (want.get("Usage") or {}).get("Quota") or {})
+    yield from compare(
+        "pod sets", [r.pod_set.name for r in assignment[0].pod_sets], [p["Name"] for p in want.get("PodSets") or ()]
+    )
+    for result, listed in zip(assignment[0].pod_sets, want.get("PodSets") or (), strict=False):
+        yield from _pod_set(result, listed)
+
+
+def assign(
+    config: KueueConfig,
+    things: list[Document],
+    queues: list[Document],
+    usage: Mapping[str, Mapping[str, int]],
+    workload: Document,
+    simulated: Mapping[str, Document],
+) -> tuple[Assignment, Context]:
+    """Flavors for a workload in the first of these ClusterQueues, which use so much."""
+    objects = world.decode_all([*things, *queues])
+    known = {thing.name for thing in objects if isinstance(thing, Cohort)}
+    named = {queue["spec"].get("cohortName", "") for queue in queues} - {"", *known}
+    objects += [Cohort(name=name) for name in sorted(named)]
+    state = world.state(config, objects, 0)
+    context = state.context()
+    tree = context.setup.tree
+    for name, amounts in usage.items():
+        uses = [(tree.numbers[_column(key)], amount) for key, amount in amounts.items()]
+        context.accounts.usage.add(tree.queues[name], uses)
+    name = queues[0]["metadata"]["name"]
+    request = Request(world.decode_workload({"metadata": {"name": "any"}, **workload}), 0, name, config)
+    assigner = Assigner(context, context.setup.queues[name], request, oracle=stub(simulated))
+    return assigner.assign(), context
+
+
+def _column(key: str) -> tuple[str, str]:
+    flavor, _, resource = key.partition("/")
+    return flavor, resource
+
+
+def _usage(assignment: Assignment, context: Context) -> dict[str, int]:
+    columns = context.setup.tree.columns
+    return {"/".join(columns[column]): amount for column, amount in assignment.usage.items()}
+
+
+def _pod_set(got: PodSetResult, want: Document) -> Iterator[str]:
+    name = want["Name"]
+    chosen = {
+        resource: {"Name": choice.flavor, "Mode": _NAMES[choice.mode], "TriedFlavorIdx": choice.tried}
+        for resource, choice in got.choices.items()
+    }
+    listed = {
+        resource: {"Mode": "NoFit", "TriedFlavorIdx": 0, **flavor}
+        for resource, flavor in (want.get("Flavors") or {}).items()
+    }
+    yield from compare(f"flavors of {name}", chosen, listed)
+    yield from compare(f"requests of {name}", dict(got.requests), world.amounts(want.get("Requests") or {}))
+    yield from compare(f"count of {name}", got.count, want.get("Count", 0))
+    status = want.get("Status") or {}
+    error = (status.get("err") or {}).get("$error", "")
+    yield from compare(f"error of {name}", got.failure, error)
+    if not error:
+        yield from compare(f"reasons of {name}", sorted(set(got.reasons)), sorted(set(status.get("reasons") or ())))
+    if want.get("FlavorAssignmentAttempts"):
+        made = {attempt.flavor: _attempt(attempt) for attempt in attempts(got.searches)}
+        yield from _attempts(name, made, {a["Flavor"]: _listed(a) for a in want["FlavorAssignmentAttempts"]})
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    possible = {mode: name for name, mode in _POSSIBLE.items()}
+    return {
+        "Mode": _NAMES[attempt.mode],
+        "PreemptionPossibility": possible[attempt.possibility] if attempt.possibility is not None else None,
+        "Borrow": attempt.height,
+        "Reasons": list(attempt.reasons),
+    }
+
+
+def _listed(attempt: Document) -> dict[str, Any]:
+    return {
+        "Mode": attempt.get("Mode", "NoFit"),
+        "PreemptionPossibility": attempt.get("PreemptionPossibility"),
+        "Borrow": attempt.get("Borrow", 0),
+        "Reasons": attempt.get("Reasons") or [],
+    }
+
+
+def _attempts(name: str, made: Mapping[str, Document], want: Mapping[str, Document]) -> Iterator[str]:
+    """Where some flavor fitted, those that were tried count; otherwise all that are expected do."""
+    fitted = any(attempt["Mode"] == "Fit" for attempt in made.values())
+    for flavor in made if fitted else want:
+        mine, theirs = made.get(flavor), want.get(flavor)
+        if mine is not None and theirs is not None and mine["Mode"] == "Fit" and _passed_over(theirs):
+            continue
+        yield from compare(f"attempt of {name} at {flavor}", mine, theirs)
+
+
+def _passed_over(listed: Document) -> bool:
+    return listed["Mode"] == "NoFit" and all("does not provide resource" in reason for reason in listed["Reasons"])
+
+
+def check_choice(table: Table, case: Case) -> Iterator[str]:
+    """TestReclaimBeforePriorityPreemption, TestHierarchical: the flavor that is chosen, and its mode."""
+    given = case.input
+    variables = {**table.shared, **case.variables}
+    own, other = variables["testCq"], variables["otherCq"]
+    if given.get("flavorFungibility"):
+        own = {**own, "spec": {**own["spec"], "flavorFungibility": given["flavorFungibility"]}}
+    assignment, _ = assign(
+        KueueConfig(gates=case.gates),
+        [*variables["resourceFlavors"].values(), *(variables.get("cohorts") or ())],
+        [own, other],
+        {
+            own["metadata"]["name"]: given.get("testClusterQueueUsage") or {},
+            other["metadata"]["name"]: given.get("otherClusterQueueUsage") or {},
+        },
+        {"spec": {"podSets": [given["workloadRequests"]["PodSet"]]}},
+        given.get("simulationResult") or {},
+    )
+    yield from compare("wantMode", _NAMES[assignment.mode], case.want["wantMode"])
+    got = {resource: choice.flavor for resource, choice in assignment.pod_sets[0].choices.items()}
+    yield from compare("wantAssigment", got, case.want["wantAssigment"])
+
+
+def check_preference(table: Table, case: Case) -> Iterator[str]:
+    """TestIsPreferred: which of two outcomes a ClusterQueue likes better."""
+    given = case.input
+    config = given.get("config") or {}
+    preference = config.get("preference")
+    fungibility = FlavorFungibility(
+        Fungibility(config.get("whenCanBorrow") or "MayStopSearch"),
+        Fungibility(config.get("whenCanPreempt") or "TryNextFlavor"),
+        FungibilityPreference(preference) if preference else None,
+    )
+    a, b = (_granular(given.get(side) or {}) for side in ("a", "b"))
+    yield from compare("wantPreferred", modes.preferred(a, b, fungibility), case.want["wantPreferred"])
+
+
+def _granular(mode: Document) -> Outcome:
+    return Mode(mode.get("preemptionMode", 0)), mode.get("borrowingLevel", 0)
+
+
+CHECKS: dict[str, Check] = {
+    "scheduler_flavorassigner/TestAssignFlavors": lambda table, case: list(check_assignment(table, case)),
+    "scheduler_flavorassigner/TestDeletedFlavors": lambda table, case: list(check_assignment(table, case)),
+    "scheduler_flavorassigner/TestHierarchical": lambda table, case: list(check_choice(table, case)),
+    "scheduler_flavorassigner/TestReclaimBeforePriorityPreemption": lambda table, case: list(check_choice(table, case)),
+    "scheduler_flavorassigner/TestIsPreferred": lambda table, case: list(check_preference(table, case)),
+}
