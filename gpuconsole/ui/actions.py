@@ -203,7 +203,14 @@ ACTIONS: tuple[Action, ...] = (
         aliases=("new", "submit"),
         footer=True,
     ),
-    _view("history", "alt+0", "history", "What happened, line by line.", "hist", "history", "ev", "events"),
+    Action(
+        id="view.history",
+        keys=("alt+0",),
+        label="history",
+        help="What happened, line by line.",
+        scope=Scope.VIEWS,
+        aliases=("hist", "history", "ev", "events"),
+    ),
     # Simulation
     Action(
         id="sim.pause",
@@ -572,7 +579,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         id="whatif.horizon",
-        keys=("H",),
+        keys=("h",),
         label="horizon",
         help="Set how far the fork looks ahead.",
         scope=Scope.WHAT_IF,

@@ -56,6 +56,8 @@ class ConsoleApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(key, f"press_at_once({key!r})", show=False, priority=True) for key in single_keys()),
         *(Binding(key, f"press({key!r})", show=False) for key in single_keys()),
+        # Terminals send ESC 0 for alt+0, and Textual reads that as the character that a Mac types with it.
+        Binding("º", "press('alt+0')", show=False),
         Binding("ctrl+c", "interrupt", show=False, priority=True),
         Binding("ctrl+q", "press('q')", show=False, priority=True),
     ]

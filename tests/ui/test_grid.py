@@ -113,6 +113,17 @@ async def test_rows_that_come_and_go_move_the_scrollbar() -> None:
         assert app.lines()[1].startswith("▌ only")
 
 
+async def test_the_last_column_gives_way_to_the_scrollbar() -> None:
+    app = GridApp()
+    async with app.run_test(size=(24, 6)) as pilot:
+        await shown(pilot, *(Row(f"r{number}", 10) for number in range(3)))
+        assert app.lines()[1] == "▌ r0                  10"
+        await shown(pilot, *(Row(f"r{number}", 10) for number in range(30)))
+        assert app.lines()[1] == "▌ r0                 10"
+        await shown(pilot, Row("r0", 10))
+        assert app.lines()[1] == "▌ r0                  10"
+
+
 async def test_a_known_row_is_not_formatted_again_when_the_cursor_comes_back() -> None:
     app = GridApp()
     async with app.run_test(size=(40, 10)) as pilot:
@@ -139,6 +150,31 @@ async def test_the_cursor_stays_on_its_row_when_rows_come_before_it() -> None:
         assert here(app) == "a", "its row is gone: the neighbour at its place"
         await shown(pilot)
         assert here(app) == ""
+
+
+async def test_a_cursor_that_nobody_moved_rests_on_the_first_row() -> None:
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await shown(pilot, *rows("a", "b"))
+        await shown(pilot, *rows("x", "a", "b"))
+        assert here(app) == "x"
+        app.grid.move(1)
+        app.grid.move(-1)
+        await shown(pilot, *rows("y", "x", "a"))
+        assert here(app) == "x", "chosen now"
+
+
+async def test_a_list_that_grows_at_the_top_is_followed_from_the_top_only() -> None:
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        app.grid._follow_top = True
+        await shown(pilot, *rows("a", "b"))
+        app.grid.move(1)
+        await shown(pilot, *rows("x", "a", "b"))
+        assert here(app) == "b"
+        app.grid.top()
+        await shown(pilot, *rows("y", "x", "a"))
+        assert here(app) == "y"
 
 
 async def test_the_cursor_stays_on_its_row_through_sorts_and_filters() -> None:

@@ -495,7 +495,7 @@ async def test_history_tells_the_newest_first_and_leads_to_the_workload() -> Non
         assert {row.what for row in grid.rows} == {What.PREEMPTED}
         await press(pilot, "exclamation_mark", "enter")
         assert app.view == "workloads"
-        assert front(app).grid.current.key == "research/rlhf"  # type: ignore[union-attr]
+        assert front(app).grid.current.key == "research/rlhf-2"  # type: ignore[union-attr]
 
 
 class Spoilt(QueuesScreen):

@@ -15,6 +15,7 @@ from textual.containers import Container
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Input
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.model.commands import Command
@@ -334,7 +335,7 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         }
 
     def escape(self) -> None:
-        """Leave the command line; else clear the filter; else go back."""
+        """Leave the command line; else clear the filter; else leave the field that takes text; else go back."""
         command, line = self.query_one(CommandLine), self.query_one(FilterLine)
         if command.display:
             command.close()
@@ -342,6 +343,8 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         elif line.display:
             line.close()
             self.focus_body()
+        elif isinstance(self.focused, Input):
+            self.set_focus(None)
         else:
             self.console_app.up()
 

@@ -37,6 +37,10 @@ def _what(line: Happened) -> Cell:
     return ((f"{GLYPHS.get(role, '·')} {line.what}", role),)
 
 
+def _subject(line: Happened) -> str:
+    return line.pod or line.workload or line.node or line.queue
+
+
 def _why(line: Happened) -> Cell:
     by = f"by {line.by}: " if line.by else ""
     return f"{by}{line.message or line.reason}"
@@ -47,11 +51,11 @@ COLUMNS: tuple[Column[Happened], ...] = (
     Column("WHAT", _what, id="status", width=17, sort=lambda line: line.what),
     Column(
         "OF",
-        lambda line: line.workload or line.pod or line.node or line.queue,
+        _subject,
         id="name",
         width=20,
         flex=2,
-        sort=lambda line: line.workload or line.pod or line.node,
+        sort=_subject,
     ),
     Column("QUEUE", lambda line: ((line.queue, "dim"),), width=12, rank=2),
     Column(
@@ -79,6 +83,7 @@ class HistoryScreen(ConsoleScreen):
             key=lambda line: f"{line.time} {line.what} {line.workload} {line.pod} {line.node} {line.by}",
             fault=lambda line: ROLES.get(line.what, "") in FAULTS,
             empty="Nothing has happened yet.",
+            follow=True,
         )
 
     def show(self, snapshot: Snapshot) -> None:
@@ -108,9 +113,7 @@ class HistoryScreen(ConsoleScreen):
         """Say the whole line, which the table may cut."""
         line = self._line
         if line is not None:
-            self.flash(
-                f"{fmt.date_and_clock(line.time)}: {line.what} {line.workload or line.pod or line.node} {_why(line)}"
-            )
+            self.flash(f"{fmt.date_and_clock(line.time)}: {line.what} {_subject(line)} {_why(line)}")
 
 
 def in_namespaces(lines: Sequence[Happened], names: frozenset[str]) -> Sequence[Happened]:

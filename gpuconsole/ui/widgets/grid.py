@@ -59,9 +59,11 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         fault: Callable[[T], bool] = lambda row: False,
         empty: str = "Nothing here.",
         header: bool = True,
+        follow: bool = False,
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
+        """`follow` is for lists that grow at the top: a cursor on the first row stays there, on the newest."""
         super().__init__(id=id, classes=classes)
         self._columns = tuple(columns)
         self._key = key
@@ -69,6 +71,9 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         self._fault = fault
         self._empty = empty
         self._header = int(header)
+        self._follow_top = follow
+        self._moved = False
+        """Has anybody chosen a row? Until then the cursor rests on the first one, whichever that is."""
         self._rows: Sequence[T] = ()
         self._order: Sequence[T] = ()
         self._cursor = 0
@@ -147,6 +152,7 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
     def move_to(self, index: int) -> None:
         """Put the cursor on the row with this number, as near as there are rows."""
         old = self._cursor
+        self._moved = True
         self._place(index)
         self._follow()
         if self._cursor != old:
@@ -265,7 +271,8 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
             order = sorted(order, key=self._sorted[0].sort, reverse=self._sorted[1])
         had = self._cursor_key
         self._order = order
-        index = self._find(had) if had is not None else None
+        stays = self._cursor == 0 and (self._follow_top or not self._moved)
+        index = self._find(had) if had is not None and not stays else None
         moved = index is not None and index != self._cursor
         self._place(self._cursor if index is None else index)
         self._resize()
@@ -337,6 +344,10 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         changed = [y for y, strip in self._drawn.items() if self._line(y) != strip]
         if changed or not self._drawn:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
+
+    def on_mount(self) -> None:
+        # The scrollbar takes a column from the rows, and its coming and going is no resize.
+        self.watch(self, "show_vertical_scrollbar", self._fit, init=False)
 
     def on_resize(self) -> None:
         self._fit()
