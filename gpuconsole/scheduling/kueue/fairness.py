@@ -19,6 +19,8 @@ class Share(NamedTuple):
     weight: float
     borrowed: tuple[int, ...] = ()
     """Columns in which the node borrows."""
+    dominant: str = ""
+    """The resource that the ratio is of; of several the first by name."""
 
     @property
     def key(self) -> tuple[bool, float]:
@@ -33,9 +35,14 @@ class Share(NamedTuple):
         return self.ratio > 0 and self.weight == 0
 
     @property
+    def weighted(self) -> float:
+        """The ratio divided by the weight (PreciseWeightedShare)."""
+        return math.inf if self.infinite else self.key[1]
+
+    @property
     def rounded(self) -> int:
         """The value of status.fairSharing.weightedShare."""
-        return MAX if self.infinite else math.ceil(self.key[1])
+        return MAX if self.infinite else math.ceil(self.weighted)
 
 
 LEAST = (False, -1.0)
@@ -58,9 +65,11 @@ def share(usage: UsageTree, node: int) -> Share:
             borrowed.append(column)
             resource = tree.columns[column][1]
             totals[resource] = totals.get(resource, 0) + beyond
-    ratio = 0.0
+    ratio, dominant = 0.0, ""
     for resource, total in totals.items():
         lendable = tree.lendable[parent][resource]
         if lendable > 0:
-            ratio = max(ratio, total * 1000.0 / lendable)
-    return Share(ratio, weight, tuple(borrowed))
+            mine = total * 1000.0 / lendable
+            if mine > ratio or (mine == ratio and resource < dominant):
+                ratio, dominant = mine, resource
+    return Share(ratio, weight, tuple(borrowed), dominant)

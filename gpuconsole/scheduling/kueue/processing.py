@@ -21,13 +21,13 @@ from gpuconsole.scheduling.kueue.tournament import in_fair_order
 def process(context: Context, entries: list[Entry]) -> Iterator[Entry]:
     """Decide on the nominated entries, in order; each ends up assumed, or with a message and a reason to requeue."""
     chosen: dict[int, Target] = {}
-    ordered = in_fair_order(context, entries) if context.config.fair_sharing else _in_order(context, entries)
+    ordered = in_fair_order(context, entries) if context.config.fair_sharing else in_order(context, entries)
     for entry in ordered:
         _process_entry(context, entry, chosen)
         yield entry
 
 
-def _in_order(context: Context, entries: list[Entry]) -> list[Entry]:
+def in_order(context: Context, entries: list[Entry]) -> list[Entry]:
     """Least borrowing first, then the highest priority, then the oldest; ties by the queue's name."""
     sorting = context.gates.priority_sorting
     return sorted(

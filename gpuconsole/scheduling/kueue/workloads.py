@@ -109,11 +109,15 @@ def backoff_ended(workload: Workload, now: Time) -> bool:
 
 def route(state: State, workload: Workload) -> str:
     """The ClusterQueue that takes a workload which holds no quota, or nothing."""
-    refused = workload.condition(QUOTA_RESERVED)
-    on_hold = refused is not None and not refused.status and refused.reason == "OnHold"
-    if on_hold or workload.annotations.get(ADMISSION_GATED_BY):
+    if on_hold(workload) or workload.annotations.get(ADMISSION_GATED_BY):
         return ""
     return state.setup.cluster_queue_of(workload.local_queue)
+
+
+def on_hold(workload: Workload) -> bool:
+    """True if its job wants no quota now, as a StatefulSet without replicas."""
+    refused = workload.condition(QUOTA_RESERVED)
+    return refused is not None and not refused.status and refused.reason == "OnHold"
 
 
 def _wait(state: State, number: int, workload: Workload) -> None:

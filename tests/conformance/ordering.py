@@ -1,0 +1,78 @@
+"""cache_queue, scheduler: who is next in a queue, in which order heads are processed, what is kept for them."""
+
+from collections.abc import Iterator
+
+from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.workloads import PodSet
+from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.pending import PendingQueue
+from gpuconsole.scheduling.kueue.processing import in_order
+from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.reservation import capacity_to_reserve
+from tests.conformance import world
+from tests.conformance.tables import Case, Check, NotModelled, Table, compare
+
+_QUEUE = ClusterQueue(name="q")
+
+
+def check_strict(table: Table, case: Case) -> Iterator[str]:
+    """TestStrictFIFO: which of two workloads is popped first."""
+    ordering = case.input.get("workloadOrdering") or {"PodsReadyRequeuingTimestamp": "Eviction"}
+    config = KueueConfig(requeuing_timestamp=ordering["PodsReadyRequeuingTimestamp"], gates=case.gates)
+    queue = PendingQueue(strict=True, hashing=False)
+    for number, name in enumerate(("w1", "w2")):
+        queue.push(Request(world.decode_workload(case.input[name]), number, "q", config))
+    head = queue.pop()
+    yield from compare("expected", head.workload.name if head is not None else "", case.want["expected"])
+
+
+def check_entries(table: Table, case: Case) -> Iterator[str]:
+    """TestEntryOrdering: the order in which heads are processed without fair sharing."""
+    if case.gates.get("PrioritizePreemptorWorkloads"):
+        raise NotModelled("gate PrioritizePreemptorWorkloads")
+    ordering = case.input.get("workloadOrdering") or {"PodsReadyRequeuingTimestamp": "Eviction"}
+    config = KueueConfig(requeuing_timestamp=ordering.get("PodsReadyRequeuingTimestamp", "Eviction"), gates=case.gates)
+    state = world.state(config, [_QUEUE], 0)
+    entries = []
+    for number, listed in enumerate(case.input["input"]):
+        request = Request(world.decode_workload(listed["Head"]["Info"]["Obj"]), number, "q", config)
+        entry = Entry(request, state.setup.queues["q"])
+        entry.assignment.borrows = (listed.get("assignment") or {}).get("Borrowing", 0)
+        entries.append(entry)
+    got = [entry.request.workload.name for entry in in_order(state.context(), entries)]
+    yield from compare("wantOrder", got, case.want["wantOrder"])
+
+
+def check_reserve(table: Table, case: Case) -> Iterator[str]:
+    """TestResourcesToReserve: what is kept for a head that nobody can be preempted for."""
+    given = case.input
+    queue = table.fixtures["cq"]
+    state = world.state(KueueConfig(gates=case.gates), [world.decode(queue)], 0)
+    context = state.context()
+    tree = context.setup.tree
+    rules = context.setup.queues[queue["metadata"]["name"]]
+    uses = [(tree.numbers[_column(key)], amount) for key, amount in (given.get("cqUsage") or {}).items()]
+    context.accounts.usage.add(rules.node, uses)
+    assignment = Assignment()
+    assignment.append(PodSetResult(PodSet(), 1, {}))
+    assignment.borrows = given.get("borrowing", 0)
+    assignment.usage = {tree.numbers[_column(key)]: n for key, n in (given.get("assignmentUsage") or {}).items()}
+    mode = {"Fit": Mode.FIT, "Preempt": Mode.PREEMPT, "NoFit": Mode.NO_FIT}[given["assignmentMode"]]
+    kept = assignment.uses if mode == Mode.FIT else capacity_to_reserve(context.accounts.usage, rules, assignment)
+    got = {"/".join(tree.columns[column]): amount for column, amount in kept}
+    yield from compare("wantReserved", got, case.want["wantReserved"])
+
+
+def _column(key: str) -> tuple[str, str]:
+    flavor, _, resource = key.partition("/")
+    return flavor, resource
+
+
+CHECKS: dict[str, Check] = {
+    "scheduler/TestEntryOrdering": lambda table, case: list(check_entries(table, case)),
+    "scheduler/TestResourcesToReserve": lambda table, case: list(check_reserve(table, case)),
+    "cache_queue/TestStrictFIFO": lambda table, case: list(check_strict(table, case)),
+}
