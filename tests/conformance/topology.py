@@ -7,6 +7,7 @@ from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.model.workloads import TopologyDomain
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.context import Gates
 from gpuconsole.scheduling.kueue.requests import Place
 from gpuconsole.scheduling.kueue.topology.demand import Demand
 from gpuconsole.scheduling.kueue.topology.placement import find_places
@@ -23,11 +24,11 @@ def check_places(table: Table, case: Case) -> Iterator[str]:
     if given.get("workload") or any("previousAssignment" in pods for pods in given["podSets"]):
         raise NotModelled("replacement of nodes")
     config = KueueConfig(gates=case.gates)
-    if case.gates.get("TASBalancedPlacement") or case.gates.get("TASRespectNodeAffinityPreferred"):
+    if case.gates.get("TASRespectNodeAffinityPreferred"):
         raise NotModelled(f"gates {sorted(case.gates)}")
     sites = _sites(given, config)
     demands = [_demand(listed) for listed in given["podSets"]]
-    placed = find_places({_FLAVOR: demands}, sites, empty=False, mixed=config.enabled("TASProfileMixed"))
+    placed = find_places({_FLAVOR: demands}, sites, gates=Gates(config).layouts, empty=False)
     for demand, want in zip(demands, case.want["podSets"], strict=True):
         name = demand.pod_set.name
         reason = placed.reason if name in (placed.failed, *placed.beside) else ""

@@ -17,6 +17,7 @@ GATES: Mapping[str, bool] = {
     "ReclaimablePods": True,
     "SchedulerTimestampPreemptionBuffer": False,
     "SchedulingEquivalenceHashing": True,
+    "TASBalancedPlacement": False,
     "TASProfileMixed": True,
     "TASRecomputeAssignmentWithinSchedulingCycle": True,
     "TopologyAwareScheduling": True,

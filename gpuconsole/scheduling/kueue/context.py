@@ -7,6 +7,7 @@ from gpuconsole.scheduling.kueue.accounts import Accounts
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.requests import Holding, Place
 from gpuconsole.scheduling.kueue.rules import Setup
+from gpuconsole.scheduling.kueue.topology.layout import Layouts
 
 
 class Gates:
@@ -15,6 +16,7 @@ class Gates:
     __slots__ = (
         "flavor_fungibility",
         "hashing",
+        "layouts",
         "partial_admission",
         "preempt_within_nominal",
         "preserve_scan_progress",
@@ -22,7 +24,6 @@ class Gates:
         "priority_sorting",
         "timestamp_buffer",
         "topology",
-        "topology_mixed",
         "topology_recompute",
     )
 
@@ -36,7 +37,7 @@ class Gates:
         self.priority_sorting = config.enabled("PrioritySortingWithinCohort")
         self.timestamp_buffer = config.enabled("SchedulerTimestampPreemptionBuffer")
         self.topology = config.enabled("TopologyAwareScheduling")
-        self.topology_mixed = config.enabled("TASProfileMixed")
+        self.layouts = Layouts(config.enabled("TASProfileMixed"), config.enabled("TASBalancedPlacement"))
         self.topology_recompute = config.enabled("TASRecomputeAssignmentWithinSchedulingCycle")
 
 

@@ -319,3 +319,29 @@ def test_flavors_of_the_same_nodes_see_each_others_pods() -> None:
     world = World(*site(((4,),)), other, queue("a", {"f": 8}), queue("b", {"g": 8}), flavors=())
     world.run(on_one_host("x", "a", 3), admitted=True)
     assert world.run(on_one_host("y", "b", 2, created=1)).running == {"x"}
+
+
+BALANCED = KueueConfig(gates={"TASBalancedPlacement": True})
+EVEN: dict[str, Case] = {
+    "racks get the same": Case(site(((4,), (4,), (4,))), one(6, preferred(RACK)), {"main": {"n000": 3, "n010": 3}}),
+    "what is left over goes to the roomiest": Case(
+        site(((5,), (4,))), one(7, preferred(RACK)), {"main": {"n000": 4, "n010": 3}}
+    ),
+    "the block that allows the most on each is taken": Case(
+        site(((5,), (1,)), ((3,), (3,))), one(6, preferred(RACK)), {"main": {"n100": 3, "n110": 3}}
+    ),
+    "hosts that hold too few are left out": Case(
+        site(((3, 1), (3, 3))), one(6, preferred(RACK)), {"main": {"n010": 3, "n011": 3}}
+    ),
+    "where nothing is even the best fit is taken": Case(
+        site(((4,),), ((3,),)), one(7, preferred(RACK)), {"main": {"n000": 4, "n100": 3}}
+    ),
+    "a required level is not spread": Case(site(((6,), (3,))), one(6, required(RACK)), {"main": {"n000": 6}}),
+}
+
+
+@pytest.mark.parametrize("name", EVEN)
+def test_balanced_placement_spreads_pods_evenly(name: str) -> None:
+    case = EVEN[name]
+    world = World(*case.things, queue("q", 100), config=BALANCED).run(workload("w", "q", pod_sets=case.pod_sets))
+    assert places(world, "w") == case.want

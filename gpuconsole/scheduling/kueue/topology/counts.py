@@ -44,6 +44,14 @@ class Counts:
         """Why nodes were left out, in the words of the message."""
         self.total_nodes = 0
 
+    def copy(self) -> "Counts":
+        """Counts that change on their own; what was excluded is shared."""
+        twin = Counts(0)
+        twin.pods, twin.slices, twin.leaders = self.pods[:], self.slices[:], self.leaders[:]
+        twin.pods_with_leader, twin.slices_with_leader = self.pods_with_leader[:], self.slices_with_leader[:]
+        twin.excluded, twin.total_nodes = self.excluded, self.total_nodes
+        return twin
+
 
 def count_domains(
     domains: Domains,
@@ -70,7 +78,7 @@ def count_domains(
         left = _minus(left, assumed.get(values, EMPTY))
         _count_leaf(counts, domains.leaf_domains[leaf], requests, leader_requests, left)
     for number in range(len(domains.values) - 1, -1, -1):
-        _count_domain(counts, domains, number, shape)
+        count_domain(counts, domains, number, shape)
     return counts
 
 
@@ -111,7 +119,7 @@ def _count_leaf(
     counts.pods_with_leader[number] = count_in(requests, left)[0]
 
 
-def _count_domain(counts: Counts, domains: Domains, number: int, shape: Shape) -> None:
+def count_domain(counts: Counts, domains: Domains, number: int, shape: Shape) -> None:
     """Roll up the children's counts; slices are counted at their level and summed above it."""
     level = len(domains.values[number]) - 1
     children = domains.children[number]

@@ -7,8 +7,20 @@ smallest. Domain numbers stand for their values, so they break ties.
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import Struct
+
+from gpuconsole.scheduling.kueue.topology.balanced import balance
 from gpuconsole.scheduling.kueue.topology.counts import Counts, Shape
 from gpuconsole.scheduling.kueue.topology.domains import Domains
+
+
+class Layouts(Struct, frozen=True):
+    """The feature gates that placing depends on."""
+
+    mixed: bool = True
+    """TASProfileMixed: unconstrained requests fill the smallest domains first."""
+    balanced: bool = False
+    """TASBalancedPlacement: preferred levels get their pods spread evenly."""
 
 
 class NoRoom(Exception):
@@ -24,30 +36,42 @@ class Layout:
     """Lays out one group of pods. Mutates its counts, from what could be taken to what is given."""
 
     def __init__(
-        self, domains: Domains, counts: Counts, shape: Shape, *, required: bool, unconstrained: bool, mixed: bool
+        self,
+        domains: Domains,
+        counts: Counts,
+        shape: Shape,
+        *,
+        required: bool,
+        unconstrained: bool,
+        gates: Layouts,
     ) -> None:
         self._domains = domains
         self._counts = counts
+        self._balanced = gates.balanced and not required and not unconstrained
         self._shape = shape
         self._required = required
         self._unconstrained = unconstrained
-        self._best_fit = not (unconstrained and mixed)
+        self._best_fit = not (unconstrained and gates.mixed)
         self._wanted = shape.count // shape.slice_size
 
-    def run(self) -> list[int]:
-        """Domains of the lowest level, with pods and leaders in the counts. Raises NoRoom."""
-        level, current = self._find(self._shape.level)
+    def run(self) -> tuple[list[int], Counts]:
+        """Domains of the lowest level, and the counts that say how many pods and leaders each gets. Raises NoRoom."""
         shape, lowest = self._shape, len(self._domains.levels) - 1
+        balanced = balance(self._domains, self._counts, shape) if self._balanced else None
+        if balanced is not None:
+            level, current, self._counts = balanced
+        else:
+            level, current = self._find(shape.level)
         current = self._spread(current, shape.count, shape.leaders, shape.slice_size, slices=True)
-        while level < min(lowest, shape.slice_level):
+        while balanced is None and level < min(lowest, shape.slice_level):
             below = self._sorted(child for number in current for child in self._domains.children[number])
             current = self._spread(below, shape.count, shape.leaders, shape.slice_size, slices=True)
             level += 1
         while level < lowest:
+            size = shape.slice_size if level < shape.slice_level else shape.inner_sizes.get(level + 1, 1)
             level += 1
-            size = shape.inner_sizes.get(level, 1)
             current = [child for number in current for child in self._descend(number, size)]
-        return current
+        return current, self._counts
 
     def _descend(self, number: int, size: int) -> list[int]:
         """Lay out what a domain was given over its children.

@@ -25,7 +25,7 @@ def demands(context: Context, rules: QueueRules, request: Request, assignment: A
 
 def find(context: Context, wanted: Demands, *, empty: bool = False) -> Placed:
     """Places on what is left now, or with `empty` on topologies without pods."""
-    return find_places(wanted, context.accounts.sites, empty=empty, mixed=context.gates.topology_mixed)
+    return find_places(wanted, context.accounts.sites, gates=context.gates.layouts, empty=empty)
 
 
 def place(context: Context, rules: QueueRules, request: Request, assignment: Assignment) -> None:

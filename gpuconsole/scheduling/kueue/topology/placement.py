@@ -14,7 +14,7 @@ from gpuconsole.model.workloads import TopologyDomain
 from gpuconsole.scheduling.kueue.topology.counts import Shape, count_domains
 from gpuconsole.scheduling.kueue.topology.demand import Demand, requested_level, slices_of
 from gpuconsole.scheduling.kueue.topology.domains import Domains, Values
-from gpuconsole.scheduling.kueue.topology.layout import Layout, NoRoom
+from gpuconsole.scheduling.kueue.topology.layout import Layout, Layouts, NoRoom
 from gpuconsole.scheduling.kueue.topology.reasons import not_fit
 from gpuconsole.scheduling.kueue.topology.sites import Sites
 
@@ -31,10 +31,10 @@ class Placed(Struct, frozen=True):
     """Pod sets that were to be placed together with it, and fail with it."""
 
 
-def find_places(demands: Mapping[str, Sequence[Demand]], sites: Sites, *, empty: bool, mixed: bool) -> Placed:
+def find_places(demands: Mapping[str, Sequence[Demand]], sites: Sites, *, gates: Layouts, empty: bool) -> Placed:
     """Place all demands, or say why one of them cannot be; `empty` counts as if no pod had a place yet.
 
-    `mixed` is the gate TASProfileMixed: unconstrained requests fill the smallest domains first.
+    `gates` chooses how pods are laid out.
     """
     places: dict[str, tuple[TopologyDomain, ...]] = {}
     by_host: dict[Values, Resources] = {}
@@ -44,7 +44,7 @@ def find_places(demands: Mapping[str, Sequence[Demand]], sites: Sites, *, empty:
         for group in _groups(demands[flavor]):
             leader, workers = _leader_and_workers(group)
             try:
-                found = _place(domains, sites, workers, leader, assumed, mixed, empty=empty)
+                found = _place(domains, sites, workers, leader, assumed, gates, empty=empty)
             except _Failure as failure:
                 beside = (leader.pod_set.name,) if leader is not None else ()
                 return Placed(places, workers.pod_set.name, str(failure), beside)
@@ -82,7 +82,7 @@ def _place(
     workers: Demand,
     leader: Demand | None,
     assumed: Mapping[Values, Resources],
-    mixed: bool,
+    gates: Layouts,
     *,
     empty: bool,
 ) -> dict[str, tuple[TopologyDomain, ...]]:
@@ -91,9 +91,16 @@ def _place(
     request = workers.request
     required, preferred = bool(request.required), bool(request.preferred)
     unconstrained = request.unconstrained or workers.implied or not (required or preferred)
-    layout = Layout(domains, counts, shape, required=required, unconstrained=unconstrained, mixed=mixed)
+    layout = Layout(
+        domains,
+        counts,
+        shape,
+        required=required,
+        unconstrained=unconstrained,
+        gates=gates,
+    )
     try:
-        chosen = layout.run()
+        chosen, counts = layout.run()
     except NoRoom as refusal:
         raise _Failure(not_fit(domains, counts, shape, refusal, slices_of(request))) from None
     found = {workers.pod_set.name: _assignment(domains, counts.pods, chosen)}

@@ -1,0 +1,241 @@
+"""Balanced placement: pods spread evenly over as few domains as they need (Kueue 0.19 tas_balanced_placement.go).
+
+Behind the gate TASBalancedPlacement, for preferred levels. Where none exists BestFit is used, as without
+the gate.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gpuconsole.scheduling.kueue.topology.counts import Counts, Shape, count_domain
+from gpuconsole.scheduling.kueue.topology.domains import Domains
+
+
+class Balanced(NamedTuple):
+    """Where balanced placement starts: the domains of a level, with counts of their own."""
+
+    level: int
+    chosen: list[int]
+    counts: Counts
+
+
+class _Greedy(NamedTuple):
+    """What a greedy assignment would use: how many domains, and the last ones taken with and without a leader."""
+
+    used: int
+    last_with_leader: int | None
+    last: int | None
+
+
+def balance(domains: Domains, counts: Counts, shape: Shape) -> Balanced | None:
+    """Find the domains under one parent that allow the highest threshold, and give each at least that many slices."""
+    candidates, best, threshold = _best_candidates(domains, counts, shape)
+    if not threshold or best is None:
+        return None
+    level = shape.level
+    if level < shape.slice_level:
+        chosen = _smallest_set(domains, best, candidates, shape, by_entropy=True)
+        if not chosen:
+            return None
+        candidates = [child for number in chosen for child in domains.children[number]]
+        level += 1
+    placed = _place(domains, best, candidates, shape, threshold)
+    return Balanced(level, placed, best) if placed else None
+
+
+def _best_candidates(domains: Domains, counts: Counts, shape: Shape) -> tuple[list[int], Counts | None, int]:
+    """The siblings with the highest threshold, of equal ones those that need the fewest domains."""
+    if shape.level == 0:
+        families = [domains.by_level[0]]
+    else:
+        families = [domains.children[parent] for parent in domains.by_level[shape.level - 1]]
+    found: tuple[list[int], Counts | None] = ([], None)
+    best, fewest = 0, 0
+    for siblings in families:
+        judged = _judge(domains, counts, shape, siblings, best)
+        if judged is not None and (judged[0] > best or (judged[0] == best and judged[1] < fewest)):
+            best, fewest, pruned = judged
+            found = list(siblings), pruned
+    return *found, best
+
+
+def _judge(
+    domains: Domains, counts: Counts, shape: Shape, siblings: Sequence[int], least: int
+) -> tuple[int, int, Counts] | None:
+    """The threshold that siblings allow, how many of them it takes, and the counts without those below it."""
+    below = [c for s in siblings for c in domains.children[s]] if shape.level < shape.slice_level else siblings
+    greedy = _greedy(counts, below, shape)
+    if greedy is None:
+        return None
+    threshold = _threshold(counts, shape, greedy)
+    reserved = threshold
+    if shape.leaders and greedy.last is not None:
+        reserved = min(threshold, counts.slices_with_leader[greedy.last])
+    if threshold < least:
+        return None
+    for attempt in dict.fromkeys((threshold, reserved)):
+        if attempt != threshold and (attempt <= 0 or attempt < least):
+            return None
+        pruned = _prune(domains, counts, shape, siblings, attempt)
+        fitting = _greedy(pruned, siblings, shape)
+        if fitting is not None:
+            return attempt, fitting.used, pruned
+    return None
+
+
+def _greedy(counts: Counts, numbers: Sequence[int], shape: Shape) -> _Greedy | None:
+    """Place slices, the leader's domain first, on as few domains as possible; None if they do not fit."""
+    wanted, leaders, used = shape.count // shape.slice_size, shape.leaders, 0
+    last_with_leader = last = None
+    rest = list(numbers)
+    if leaders:
+        rest = _by_room_with_leader(counts, numbers)
+        while leaders > 0 and rest and counts.leaders[rest[0]] > 0:
+            last_with_leader = rest.pop(0)
+            used += 1
+            leaders -= counts.leaders[last_with_leader]
+            wanted -= counts.slices_with_leader[last_with_leader]
+    if leaders > 0:
+        return None
+    for number in _by_room(counts, rest):
+        if wanted <= 0 or not counts.slices[number]:
+            break
+        last = number
+        used += 1
+        wanted -= counts.slices[number]
+    return None if wanted > 0 else _Greedy(used, last_with_leader, last)
+
+
+def _by_room(counts: Counts, numbers: Sequence[int]) -> list[int]:
+    return sorted(numbers, key=lambda n: (-counts.slices[n], counts.pods[n], n))
+
+
+def _by_room_with_leader(counts: Counts, numbers: Sequence[int]) -> list[int]:
+    return sorted(
+        numbers, key=lambda n: (-counts.leaders[n], -counts.slices_with_leader[n], counts.pods_with_leader[n], n)
+    )
+
+
+def _threshold(counts: Counts, shape: Shape, greedy: _Greedy) -> int:
+    """The most slices that every used domain could hold at least."""
+    threshold = shape.count // shape.slice_size // greedy.used
+    if greedy.last_with_leader is not None:
+        threshold = min(threshold, counts.slices_with_leader[greedy.last_with_leader])
+    if greedy.last is not None:
+        threshold = min(threshold, counts.slices[greedy.last])
+    return threshold
+
+
+def _prune(domains: Domains, counts: Counts, shape: Shape, siblings: Sequence[int], threshold: int) -> Counts:
+    """Counts in which domains that cannot hold the threshold take nothing, or no leader."""
+    pruned = counts.copy()
+    plain = replace(shape, inner_sizes={})
+    for sibling in siblings:
+        for child in domains.children[sibling]:
+            _prune_one(domains, pruned, shape, child, threshold)
+    for sibling in siblings:
+        _recount(domains, pruned, plain, sibling)
+        _prune_one(domains, pruned, shape, sibling, threshold)
+    return pruned
+
+
+def _prune_one(domains: Domains, counts: Counts, shape: Shape, number: int, threshold: int) -> None:
+    if counts.slices[number] < threshold:
+        _clear(domains, counts, number, pods=True)
+    elif shape.leaders and counts.leaders[number] > 0 and counts.slices_with_leader[number] < threshold:
+        _clear(domains, counts, number, pods=False)
+
+
+def _clear(domains: Domains, counts: Counts, number: int, *, pods: bool) -> None:
+    """A domain and all below it take no leader any more and, with `pods`, nothing at all."""
+    counts.pods_with_leader[number] = counts.slices_with_leader[number] = counts.leaders[number] = 0
+    if pods:
+        counts.pods[number] = counts.slices[number] = 0
+    for child in domains.children[number]:
+        _clear(domains, counts, child, pods=pods)
+
+
+def _recount(domains: Domains, counts: Counts, shape: Shape, number: int) -> None:
+    for child in domains.children[number]:
+        _recount(domains, counts, shape, child)
+    count_domain(counts, domains, number, shape)
+
+
+def _smallest_set(
+    domains: Domains, counts: Counts, numbers: Sequence[int], shape: Shape, *, by_entropy: bool
+) -> list[int]:
+    """The fewest domains that take everything, of those sets one with the least capacity; nothing if none does."""
+    greedy = _greedy(counts, numbers, shape)
+    if greedy is None:
+        return []
+    ordered = sorted(numbers, key=lambda n: _entropy_rank(domains, counts, n)) if by_entropy else sorted(numbers)
+    wanted = shape.count // shape.slice_size * shape.slice_size
+    sets: list[dict[int, dict[int, list[int]]]] = [{} for _ in range(greedy.used + 1)]
+    sets[0] = {shape.leaders: {wanted: []}}
+    for number in ordered:
+        for size in range(greedy.used, 0, -1):
+            for leaders in sorted(sets[size - 1]):
+                for pods in sorted(sets[size - 1][leaders]):
+                    if leaders > 0 or pods > 0:
+                        _extend(counts, sets, size, leaders, pods, number)
+    enough = [pods for pods in sets[greedy.used].get(0, {}) if pods <= 0]
+    return sets[greedy.used][0][max(enough)] if enough else []
+
+
+def _extend(
+    counts: Counts, sets: list[dict[int, dict[int, list[int]]]], size: int, leaders: int, pods: int, number: int
+) -> None:
+    """Add a domain to a set that leaves so many leaders and pods to place; the first set of its kind stays."""
+    grown = [*sets[size - 1][leaders][pods], number]
+    if leaders > 0 and counts.leaders[number] > 0:
+        after = sets[size].setdefault(leaders - counts.leaders[number], {})
+        after.setdefault(pods - counts.pods_with_leader[number], grown)
+    if counts.slices[number] > 0:
+        sets[size].setdefault(leaders, {}).setdefault(pods - counts.pods[number], grown)
+
+
+def _entropy_rank(domains: Domains, counts: Counts, number: int) -> tuple[int, int, float, int]:
+    """Most room first, then the one whose children are filled most evenly."""
+    return (
+        -counts.leaders[number],
+        -counts.slices_with_leader[number],
+        -_entropy(counts, domains.children[number]),
+        number,
+    )
+
+
+def _entropy(counts: Counts, numbers: Sequence[int]) -> float:
+    total = float(sum(counts.pods[number] for number in numbers))
+    entropy = 0.0
+    for number in numbers:
+        if counts.pods[number] > 0:
+            part = counts.pods[number] / total
+            entropy += -part * math.log2(part)
+    return entropy
+
+
+def _place(domains: Domains, counts: Counts, numbers: Sequence[int], shape: Shape, threshold: int) -> list[int]:
+    """Give each domain of the smallest set the threshold, and what is left over to the first ones."""
+    chosen = _smallest_set(domains, counts, numbers, shape, by_entropy=False)
+    extra = shape.count // shape.slice_size - len(chosen) * threshold
+    if not chosen or extra < 0:
+        return []
+    chosen = _by_room_with_leader(counts, chosen)
+    leaders = shape.leaders
+    for number in chosen:
+        more, hosts = 0, 0
+        if leaders > 0:
+            more, hosts = min(counts.slices_with_leader[number] - threshold, extra), 1
+            leaders -= 1
+        elif extra > 0:
+            more = min(counts.slices[number] - threshold, extra)
+        given = threshold + more
+        counts.leaders[number] = hosts
+        counts.pods[number], counts.slices[number] = given * shape.slice_size, given
+        counts.slices_with_leader[number] = given
+        counts.pods_with_leader[number] = counts.pods[number] - hosts
+        extra -= more
+    return chosen if extra <= 0 and leaders <= 0 else []
