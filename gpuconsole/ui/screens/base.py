@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
@@ -196,7 +196,10 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
     def on_mount(self) -> None:
         self.set_interval(1.0, self._show_header)
 
-    def on_screen_resume(self) -> None:
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        # Nothing that our styles depend on changes while a screen is away, except the theme, which Textual sees to
+        # itself; to style all widgets again takes as long as to draw them.
+        event.refresh_styles = False
         self.set_reactive(ConsoleScreen.snapshot, self.console.snapshot)
         if self.size:
             # Known already: the newest data are in the first painting, not in a second one after it.
@@ -429,8 +432,8 @@ def place(grid: Grid[Any]) -> Painted:
     """Where the cursor is among how many rows, and how many of them are marked: `2/128 · *3`."""
     if not grid.rows:
         return ()
-    marked = f" · *{len(grid.marked):,}" if grid.marked else ""
-    return ((f" {grid.cursor + 1:,}/{len(grid.rows):,}{marked} ", "dim"),)
+    marked = f" · *{len(grid.marked)}" if grid.marked else ""
+    return ((f" {grid.cursor + 1}/{len(grid.rows)}{marked} ", "dim"),)
 
 
 def _unless_cancelled(then: Callable[[str], object]) -> Callable[[str | None], None]:
