@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-OVERLAP = 64
-"""Bytes kept between two reads, so that a text that came in two parts is found."""
+OVERLAP = 400
+"""Bytes kept between two reads, so that a text that came in two parts is found, and last words are told."""
 
 
 class PtyConsole:
@@ -44,7 +44,10 @@ class PtyConsole:
         """Seconds until something that matches has been painted. Raises TimeoutError."""
         started, seen, wanted = time.perf_counter(), b"", re.compile(pattern.encode())
         while (passed := time.perf_counter() - started) < seconds:
-            seen = seen[-OVERLAP:] + self._read(seconds - passed)
+            try:
+                seen = seen[-OVERLAP:] + self._read(seconds - passed)
+            except OSError:
+                raise RuntimeError(f"the console ended: {seen.decode(errors='replace')}") from None
             if wanted.search(seen):
                 return time.perf_counter() - started
         raise TimeoutError(f"{pattern!r} was not painted within {seconds} s")
