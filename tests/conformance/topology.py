@@ -24,8 +24,6 @@ def check_places(table: Table, case: Case) -> Iterator[str]:
     if given.get("workload") or any("previousAssignment" in pods for pods in given["podSets"]):
         raise NotModelled("replacement of nodes")
     config = KueueConfig(gates=case.gates)
-    if case.gates.get("TASRespectNodeAffinityPreferred"):
-        raise NotModelled(f"gates {sorted(case.gates)}")
     sites = _sites(given, config)
     demands = [_demand(listed) for listed in given["podSets"]]
     placed = find_places({_FLAVOR: demands}, sites, gates=Gates(config).layouts, empty=False)

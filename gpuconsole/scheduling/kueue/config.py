@@ -19,6 +19,7 @@ GATES: Mapping[str, bool] = {
     "SchedulingEquivalenceHashing": True,
     "TASBalancedPlacement": False,
     "TASProfileMixed": True,
+    "TASRespectNodeAffinityPreferred": False,
     "TASRecomputeAssignmentWithinSchedulingCycle": True,
     "TopologyAwareScheduling": True,
 }

@@ -37,7 +37,11 @@ class Gates:
         self.priority_sorting = config.enabled("PrioritySortingWithinCohort")
         self.timestamp_buffer = config.enabled("SchedulerTimestampPreemptionBuffer")
         self.topology = config.enabled("TopologyAwareScheduling")
-        self.layouts = Layouts(config.enabled("TASProfileMixed"), config.enabled("TASBalancedPlacement"))
+        self.layouts = Layouts(
+            config.enabled("TASProfileMixed"),
+            config.enabled("TASBalancedPlacement"),
+            config.enabled("TASRespectNodeAffinityPreferred"),
+        )
         self.topology_recompute = config.enabled("TASRecomputeAssignmentWithinSchedulingCycle")
 
 

@@ -95,6 +95,7 @@ def pods(
         node_selector=template.node_selector,
         affinity=template.affinity,
         tolerations=template.tolerations,
+        preferred=template.preferred,
     )
     return PodSet(name=name, count=count, min_count=least, template=template, topology=topology)
 

@@ -6,7 +6,16 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import HOSTNAME, Node, PodTemplate, Taint, Toleration
+from gpuconsole.model.cluster import (
+    HOSTNAME,
+    Node,
+    NodeTerm,
+    PodTemplate,
+    PreferredTerm,
+    Requirement,
+    Taint,
+    Toleration,
+)
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.model.workloads import PodSet, TopologyRequest, Workload
@@ -345,3 +354,32 @@ def test_balanced_placement_spreads_pods_evenly(name: str) -> None:
     case = EVEN[name]
     world = World(*case.things, queue("q", 100), config=BALANCED).run(workload("w", "q", pod_sets=case.pod_sets))
     assert places(world, "w") == case.want
+
+
+LIKING = KueueConfig(gates={"TASRespectNodeAffinityPreferred": True})
+
+
+def likes(host: str) -> PodTemplate:
+    term = NodeTerm(expressions=(Requirement(HOSTNAME, "In", (host,)),))
+    return PodTemplate(preferred=(PreferredTerm(10, term),))
+
+
+HOSTS = site(((2, 5), (4, 3)))
+LIKED: dict[str, tuple[PodSet, Mapping[str, int]]] = {
+    "a host that is liked comes before one that fits better": (
+        pods(2, topology=required(HOSTNAME), template=likes("n001")),
+        {"n001": 2},
+    ),
+    "one that is liked but too small is passed over where the level is required": (
+        pods(3, topology=required(HOSTNAME), template=likes("n000")),
+        {"n011": 3},
+    ),
+    "a rack is liked for its hosts": (pods(4, topology=required(RACK), template=likes("n000")), {"n000": 2, "n001": 2}),
+}
+
+
+@pytest.mark.parametrize("name", LIKED)
+def test_preferred_nodes_come_first(name: str) -> None:
+    pod_set, want = LIKED[name]
+    world = World(*HOSTS, queue("q", 100), config=LIKING).run(workload("w", "q", pod_sets=[pod_set]))
+    assert places(world, "w") == {"main": want}

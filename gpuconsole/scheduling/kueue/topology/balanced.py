@@ -110,12 +110,19 @@ def _greedy(counts: Counts, numbers: Sequence[int], shape: Shape) -> _Greedy | N
 
 
 def _by_room(counts: Counts, numbers: Sequence[int]) -> list[int]:
-    return sorted(numbers, key=lambda n: (-counts.slices[n], counts.pods[n], n))
+    return sorted(numbers, key=lambda n: (-counts.scores[n], -counts.slices[n], counts.pods[n], n))
 
 
 def _by_room_with_leader(counts: Counts, numbers: Sequence[int]) -> list[int]:
     return sorted(
-        numbers, key=lambda n: (-counts.leaders[n], -counts.slices_with_leader[n], counts.pods_with_leader[n], n)
+        numbers,
+        key=lambda n: (
+            -counts.leaders[n],
+            -counts.scores[n],
+            -counts.slices_with_leader[n],
+            counts.pods_with_leader[n],
+            n,
+        ),
     )
 
 

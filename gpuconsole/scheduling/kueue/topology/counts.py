@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.model.cluster import Node, Taint
+from gpuconsole.model.cluster import Node, PodTemplate, Taint
 from gpuconsole.model.quantity import PODS
 from gpuconsole.model.resources import EMPTY, Resources, add
 from gpuconsole.scheduling.kueue.requests import ordered
@@ -32,7 +32,16 @@ class Shape(Struct, frozen=True):
 class Counts:
     """By domain: what it could take in phase 1, what it is given in phase 2. Mutated by the layout."""
 
-    __slots__ = ("excluded", "leaders", "pods", "pods_with_leader", "slices", "slices_with_leader", "total_nodes")
+    __slots__ = (
+        "excluded",
+        "leaders",
+        "pods",
+        "pods_with_leader",
+        "scores",
+        "slices",
+        "slices_with_leader",
+        "total_nodes",
+    )
 
     def __init__(self, size: int) -> None:
         self.pods = [0] * size
@@ -40,6 +49,8 @@ class Counts:
         self.pods_with_leader = [0] * size
         self.slices_with_leader = [0] * size
         self.leaders = [0] * size
+        self.scores = [0] * size
+        """How much the pods would like to be there; never changes in phase 2."""
         self.excluded: Counter[str] = Counter()
         """Why nodes were left out, in the words of the message."""
         self.total_nodes = 0
@@ -49,6 +60,7 @@ class Counts:
         twin = Counts(0)
         twin.pods, twin.slices, twin.leaders = self.pods[:], self.slices[:], self.leaders[:]
         twin.pods_with_leader, twin.slices_with_leader = self.pods_with_leader[:], self.slices_with_leader[:]
+        twin.scores = self.scores
         twin.excluded, twin.total_nodes = self.excluded, self.total_nodes
         return twin
 
@@ -62,8 +74,12 @@ def count_domains(
     assumed: Mapping[Values, Resources],
     *,
     empty: bool,
+    affinity: bool,
 ) -> Counts:
-    """Fill in what every domain could take; `empty` counts as if no pod had been placed by topology yet."""
+    """Fill in what every domain could take; `empty` counts as if no pod had been placed by topology yet.
+
+    With `affinity` it also sums up how well nodes suit the pods' preferred node affinity.
+    """
     counts = Counts(len(domains.values))
     counts.total_nodes = len(domains.leaf_domains)
     requests = ordered(add(demand.per_pod, {PODS: 1}))
@@ -74,6 +90,8 @@ def count_domains(
         if why:
             counts.excluded[why] += 1
             continue
+        if affinity and node is not None:
+            counts.scores[domains.leaf_domains[leaf]] = _liking(node, demand.pod_set.template)
         left: Mapping[str, int] = (sites.offer if empty else sites.left)(domains.flavor.name, leaf)
         left = _minus(left, assumed.get(values, EMPTY))
         _count_leaf(counts, domains.leaf_domains[leaf], requests, leader_requests, left)
@@ -97,6 +115,18 @@ def _unsuitable(node: Node, demand: Demand, domains: Domains) -> str:
     ):
         return "affinity"
     return ""
+
+
+def _liking(node: Node, template: PodTemplate) -> int:
+    """The weights of the preferred terms that hold for a node."""
+    name = {"metadata.name": node.name}
+    return sum(
+        preferred.weight
+        for preferred in template.preferred
+        if (preferred.term.expressions or preferred.term.fields)
+        and all(expression.matches(node.labels) for expression in preferred.term.expressions)
+        and all(field.matches(name) for field in preferred.term.fields)
+    )
 
 
 def _taint_text(taint: Taint) -> str:
@@ -132,7 +162,7 @@ def count_domain(counts: Counts, domains: Domains, number: int, shape: Shape) ->
 
 def _roll_up(counts: Counts, number: int, children: Sequence[int], shape: Shape, inner: int) -> None:
     """A child gives only whole inner slices; the leader is put where it costs the fewest workers."""
-    pods = slices = leaders = 0
+    pods = slices = leaders = score = 0
     pod_cost = slice_cost = MANY
     hosts_leader = False
     for child in children:
@@ -140,10 +170,12 @@ def _roll_up(counts: Counts, number: int, children: Sequence[int], shape: Shape,
         pods += child_pods
         slices += counts.slices[child]
         leaders = max(leaders, counts.leaders[child])
+        score += counts.scores[child]
         if not shape.leaders or counts.leaders[child]:
             hosts_leader = True
             pod_cost = min(pod_cost, child_pods - counts.pods_with_leader[child] // inner * inner)
             slice_cost = min(slice_cost, counts.slices[child] - counts.slices_with_leader[child])
     counts.pods[number], counts.slices[number], counts.leaders[number] = pods, slices, leaders
+    counts.scores[number] = score
     counts.pods_with_leader[number] = pods - pod_cost if hosts_leader else 0
     counts.slices_with_leader[number] = slices - slice_cost if hosts_leader else 0

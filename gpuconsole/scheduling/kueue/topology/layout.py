@@ -5,6 +5,7 @@ domains that suffice and the smallest sufficient one last; LeastFreeCapacity (un
 smallest. Domain numbers stand for their values, so they break ties.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
@@ -21,6 +22,8 @@ class Layouts(Struct, frozen=True):
     """TASProfileMixed: unconstrained requests fill the smallest domains first."""
     balanced: bool = False
     """TASBalancedPlacement: preferred levels get their pods spread evenly."""
+    affinity: bool = False
+    """TASRespectNodeAffinityPreferred: nodes that pods prefer come first."""
 
 
 class NoRoom(Exception):
@@ -102,6 +105,10 @@ class Layout:
                 if self._takes_all(number):
                     return level, [number]
         if self._required:
+            for at, number in enumerate(order):
+                if self._takes_all(number):  # Not the first: the pods like others better that are too small.
+                    needed = counts.slices_with_leader if leaders else counts.slices
+                    return level, [self._smallest(order[at:], self._wanted, needed, leaders)]
             raise NoRoom(level, counts.slices[top])
         if level > 0 and not self._unconstrained:
             return self._find(level - 1)
@@ -168,8 +175,13 @@ class Layout:
         return []
 
     def _smallest(self, order: Sequence[int], needed: int, room: Sequence[int], leaders: int) -> int:
-        """The first of the smallest domains with enough room; the first of all if none has."""
-        enough = [n for n in order if self._counts.leaders[n] >= leaders and room[n] >= needed]
+        """The first of the smallest domains with enough room; the first of all if none has.
+
+        Only domains that the pods like as much as the first one are compared.
+        """
+        scores = self._counts.scores
+        tier = itertools.takewhile(lambda n: scores[n] == scores[order[0]], order)
+        enough = [n for n in tier if self._counts.leaders[n] >= leaders and room[n] >= needed]
         return min(enough, key=lambda number: room[number]) if enough else order[0]
 
     def _leader_first(self, order: Sequence[int], count: int, leaders: int, size: int, *, slices: bool) -> list[int]:
@@ -191,6 +203,7 @@ class Layout:
             numbers,
             key=lambda n: (
                 -counts.leaders[n],
+                -counts.scores[n],
                 sign * counts.slices_with_leader[n],
                 counts.pods_with_leader[n],
                 n,
@@ -199,4 +212,4 @@ class Layout:
 
     def _sorted(self, numbers: Iterable[int]) -> list[int]:
         counts, sign = self._counts, -1 if self._best_fit else 1
-        return sorted(numbers, key=lambda n: (sign * counts.slices[n], counts.pods[n], n))
+        return sorted(numbers, key=lambda n: (-counts.scores[n], sign * counts.slices[n], counts.pods[n], n))

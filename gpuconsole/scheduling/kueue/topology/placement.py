@@ -87,7 +87,7 @@ def _place(
     empty: bool,
 ) -> dict[str, tuple[TopologyDomain, ...]]:
     shape = _shape(domains, workers, leader)
-    counts = count_domains(domains, sites, workers, leader, shape, assumed, empty=empty)
+    counts = count_domains(domains, sites, workers, leader, shape, assumed, empty=empty, affinity=gates.affinity)
     request = workers.request
     required, preferred = bool(request.required), bool(request.preferred)
     unconstrained = request.unconstrained or workers.implied or not (required or preferred)
