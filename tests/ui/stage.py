@@ -26,6 +26,10 @@ class Stage:
         await self.app.workers.wait_for_complete()
         await self._pilot.pause()
 
+    async def pause(self) -> None:
+        """Let the screen draw, without waiting for what is computed in threads."""
+        await self._pilot.pause(0.05)
+
     async def press(self, *keys: str) -> None:
         for key in keys:
             await self._pilot.press(key)

@@ -56,8 +56,17 @@ async def test_the_filter_narrows_the_map_too() -> None:
         await stage.press("enter")
         assert "node-2 ▣▣▣▣▣▣○○" in stage.text
         assert "node-1 ▣" not in stage.text
-        await stage.press("escape")
+        await stage.press("slash", "ctrl+u")
+        await stage.write("nothing")
+        assert "None of 3 nodes passes the filter" in stage.text
+        await stage.press("enter", "escape")
         assert "node-1 ▣" in stage.text
+
+
+async def test_a_cluster_without_nodes_says_so() -> None:
+    async with staged(recorded(org_cohort()[:2])) as stage:
+        await stage.press("4")
+        assert "○ No nodes." in stage.text
 
 
 async def test_marked_nodes_are_cordoned_together() -> None:
@@ -128,7 +137,7 @@ async def test_mig_slices_are_counted_by_name() -> None:
     sliced = replace(sliced, allocatable=room, capacity=room)
     async with staged(recorded([sliced])) as stage:
         await stage.press("4")
-        assert "mig-1g.10gb 0/7" in stage.line("1 nodes")
+        assert "mig-1g.10gb 0/7" in stage.line("1 node ·")
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name])

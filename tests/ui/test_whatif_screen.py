@@ -1,12 +1,17 @@
 """The what-if: changes from anywhere, tried in a fork, with victims by name; the cluster itself stays as it is."""
 
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from gpuconsole.model.commands import Submit
+from gpuconsole.insight.whatif import WhatIf
+from gpuconsole.model.clock import Span
+from gpuconsole.model.commands import Command, Submit
 from gpuconsole.model.events import What
 from gpuconsole.model.workloads import Job
+from gpuconsole.services.console import Console
 from gpuconsole.ui import plan
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen, try_out
@@ -118,7 +123,7 @@ async def test_the_form_brings_its_job_along() -> None:
 
 async def test_the_horizon_can_be_set() -> None:
     async with staged(busy_org()) as stage:
-        await stage.press("7", "H", "ctrl+u")
+        await stage.press("7", "h", "ctrl+u")
         await stage.write("soon")
         assert "is no duration" in stage.text
         await stage.press("ctrl+u")
@@ -133,6 +138,35 @@ async def test_a_recording_says_that_it_has_no_other_future() -> None:
         await stage.settle()
         await stage.press("enter")
         assert "✖ Failed: A recording has no other future" in stage.text
+
+
+class SlowConsole(Console):
+    """Answers a what-if only when it is told to."""
+
+    released = threading.Event()
+
+    def what_if(self, commands: Sequence[Command], horizon: Span) -> WhatIf:
+        self.released.wait(10)
+        return super().what_if(commands, horizon)
+
+
+async def test_a_run_shows_that_it_computes_and_can_be_given_up() -> None:
+    console = busy_org()
+    console.__class__ = SlowConsole
+    async with staged(console) as stage:
+        try_out(stage.app, plan.submit([SERVE_2], "prod/serve-2"))
+        await stage.settle()
+        stage.screen(WhatIfScreen).start()
+        await stage.pause()
+        assert "running two forks to +1h" in stage.text
+        stage.screen(WhatIfScreen).escape()
+        await stage.pause()
+        assert "Given up." in stage.text
+        SlowConsole.released.set()
+        await stage.settle()
+        assert stage.screen(WhatIfScreen).result is None
+        await stage.press("enter")
+        assert "✖ research/rlhf" in stage.text
 
 
 def test_a_copy_begins_anew_under_a_free_name() -> None:

@@ -80,11 +80,9 @@ class NodesScreen(NodeScreen):
 
     def _follow_list(self) -> None:
         """Let the map show what the list would: its rows in its order, with its marks."""
-        self._map.show(self._list.rows, frozenset(row.node for row in self._list.marked))
-        if self.mapped and not self._list.rows and self._rows:
-            self.query_one("#owners", Lines).lines = (f" No node passes the filter ({len(self._rows)} nodes).",)
-        else:
-            self._show_owners()
+        empty = f"None of {len(self._rows)} nodes passes the filter (Esc clears it)." if self._rows else "No nodes."
+        self._map.show(self._list.rows, frozenset(row.node for row in self._list.marked), empty)
+        self._show_owners()
         self.query_one(Legend).show(self._map.look)
 
     def _show_owners(self) -> None:
@@ -183,18 +181,21 @@ def totals(rows: Sequence[GpuRow]) -> Cell:
     """How many nodes and GPUs there are, and what is wrong with them."""
     gpus = sum(row.gpus for row in rows)
     used = sum(row.used for row in rows)
-    words: list[Cell] = [f" {fmt.number(len(rows))} nodes", f"{fmt.number(used)} of {fmt.number(gpus)} GPUs in use"]
+    words: list[Cell] = [
+        f" {fmt.number(len(rows))} node{'s' if len(rows) != 1 else ''}",
+        f"{fmt.number(used)} of {fmt.number(gpus)} GPUs in use",
+    ]
     slices: dict[str, list[int]] = {}
     for row in rows:
-        for count in row.mig:
-            pair = slices.setdefault(count.profile, [0, 0])
-            pair[0] += count.used
-            pair[1] += count.total
+        for part in row.mig:
+            pair = slices.setdefault(part.profile, [0, 0])
+            pair[0] += part.used
+            pair[1] += part.total
     words += [f"mig-{profile} {used}/{total}" for profile, (used, total) in sorted(slices.items())]
     for role, word in ((GpuState.FAULT, "not ready"), (GpuState.HELD, "cordoned")):
-        nodes = sum(1 for row in rows if (not row.ready if role is GpuState.FAULT else row.ready and row.cordoned))
-        if nodes:
-            words.append(((f"{GLYPHS[role]} {nodes} {word}", str(role)),))
+        count = sum(1 for row in rows if (not row.ready if role is GpuState.FAULT else row.ready and row.cordoned))
+        if count:
+            words.append(((f"{GLYPHS[role]} {count} {word}", str(role)),))
     return join(words, " · ")
 
 

@@ -26,7 +26,8 @@ from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState
 from gpuconsole.model.text import clean
 from gpuconsole.ui import paint
 from gpuconsole.ui.names import called
-from gpuconsole.ui.paint import Painted, join
+from gpuconsole.ui.paint import Painted, join, line
+from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.painter import RoleStyles, StatusLine
 
 SERIES = 8
@@ -133,6 +134,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         self._name_width = 8
         self._block = 20
         self._strips: dict[int, Strip] = {}
+        self._said = notice(State.LOADING)
 
     @property
     def cursor_key(self) -> str:
@@ -143,9 +145,10 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
     def look(self) -> Look:
         return self._look
 
-    def show(self, rows: Sequence[GpuRow], marked: frozenset[str] = frozenset()) -> None:
-        """Show these nodes; the cursor stays on its node while that is there."""
+    def show(self, rows: Sequence[GpuRow], marked: frozenset[str] = frozenset(), empty: str = "No nodes.") -> None:
+        """Show these nodes; the cursor stays on its node while that is there. `empty` is said where there are none."""
         key = self.cursor_key
+        self._said = notice(State.EMPTY, empty)
         self._rows, self._marked = rows, marked
         self.select(key)
         self._cursor = min(self._cursor, max(0, len(rows) - 1))
@@ -184,6 +187,8 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
+        if not self._rows:
+            return line(self._said if y == 1 else "", "", width, self.rich_style, self.style_of)
         number = y + self.scroll_offset.y
         strip = self._strips.get(number)
         if strip is None:
@@ -257,7 +262,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         self._go(self._cursor + way * self._columns * max(1, self.scrollable_content_region.height - 1))
 
     def on_click(self, event: events.Click) -> None:
-        line, column = event.y + self.scroll_offset.y, event.x // self._block
-        position = line * self._columns + column
+        column = event.x // self._block
+        position = (event.y + self.scroll_offset.y) * self._columns + column
         if column < self._columns and position < len(self._rows):
             self._go(position)
