@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kueue.processing import in_order
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.reservation import capacity_to_reserve
 from tests.conformance import world
-from tests.conformance.tables import Case, Check, NotModelled, Table, compare
+from tests.conformance.tables import Case, Check, Table, compare
 
 _QUEUE = ClusterQueue(name="q")
 
@@ -31,15 +31,14 @@ def check_strict(table: Table, case: Case) -> Iterator[str]:
 
 def check_entries(table: Table, case: Case) -> Iterator[str]:
     """TestEntryOrdering: the order in which heads are processed without fair sharing."""
-    if case.gates.get("PrioritizePreemptorWorkloads"):
-        raise NotModelled("gate PrioritizePreemptorWorkloads")
     ordering = case.input.get("workloadOrdering") or {"PodsReadyRequeuingTimestamp": "Eviction"}
     config = KueueConfig(requeuing_timestamp=ordering.get("PodsReadyRequeuingTimestamp", "Eviction"), gates=case.gates)
     state = world.state(config, [_QUEUE], 0)
     entries = []
     for number, listed in enumerate(case.input["input"]):
         request = Request(world.decode_workload(listed["Head"]["Info"]["Obj"]), number, "q", config)
-        entry = Entry(request, state.setup.queues["q"])
+        preemptor = bool(listed["Head"].get("IsPreemptor"))
+        entry = Entry(request, state.setup.queues["q"], preemptor=preemptor)
         entry.assignment.borrows = (listed.get("assignment") or {}).get("Borrowing", 0)
         entries.append(entry)
     got = [entry.request.workload.name for entry in in_order(state.context(), entries)]

@@ -1,6 +1,7 @@
 """What one scheduling cycle works on: the rules, the accounts that its trials change, and who holds quota."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from gpuconsole.scheduling.kueue.accounts import Accounts
@@ -17,8 +18,10 @@ class Gates:
         "flavor_fungibility",
         "hashing",
         "layouts",
+        "overlap_recompute",
         "partial_admission",
         "preempt_within_nominal",
+        "preemptors_first",
         "preserve_scan_progress",
         "prioritize_non_borrowing",
         "priority_sorting",
@@ -30,6 +33,8 @@ class Gates:
     def __init__(self, config: KueueConfig) -> None:
         self.flavor_fungibility = config.enabled("FlavorFungibility")
         self.hashing = config.enabled("SchedulingEquivalenceHashing")
+        self.overlap_recompute = config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap")
+        self.preemptors_first = config.enabled("PrioritizePreemptorWorkloads")
         self.partial_admission = config.enabled("PartialAdmission")
         self.preempt_within_nominal = config.enabled("FairSharingPreemptWithinNominal")
         self.preserve_scan_progress = config.enabled("FlavorFungibilityPreserveScanProgress")
@@ -48,7 +53,7 @@ class Gates:
 class Context:
     """One cycle's view. The accounts are its own copy, so that what it tries and reserves ends with it."""
 
-    __slots__ = ("accounts", "candidates", "config", "found", "gates", "held_by", "setup", "version")
+    __slots__ = ("accounts", "away", "candidates", "config", "found", "gates", "held_by", "setup", "version")
 
     def __init__(
         self,
@@ -65,12 +70,25 @@ class Context:
         self.accounts = accounts
         self.held_by = held_by
         """ClusterQueue → who holds quota there, in the order in which they would be preempted."""
+        self.away: frozenset[int] = frozenset()
+        """Ids of workloads that are taken for gone."""
         self.candidates: dict[Hashable, Sequence[Holding]] = {}
         """Who may be preempted in a ClusterQueue, by what the answer depends on."""
         self.version = 0
         """Grows whenever what the cycle decided changes the accounts."""
         self.found: dict[Hashable, Sequence[Any]] = {}
         """Searches for victims that were made on the accounts as they are, by what was searched for."""
+
+    @contextmanager
+    def without(self, holdings: Iterable[Holding]) -> Iterator[None]:
+        """Inside the block these workloads hold nothing and cannot be preempted."""
+        gone = list(holdings)
+        saved = self.away, self.candidates, self.found
+        self.away, self.candidates, self.found = frozenset(holding.id for holding in gone), {}, {}
+        with self.accounts.trial():
+            self.accounts.remove_all(gone)
+            yield
+        self.away, self.candidates, self.found = saved
 
     def count(self, node: int, uses: Iterable[tuple[int, int]], places: Iterable[Place]) -> None:
         """Count as used what was decided; later entries are judged by it."""

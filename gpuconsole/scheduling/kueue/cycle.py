@@ -67,7 +67,7 @@ def _heads(state: State) -> Iterator[Entry]:
         if head(state, rules) is not None:
             request = state.roster.queue(name).pop()
             assert request is not None
-            yield Entry(request, rules)
+            yield Entry(request, rules, preemptor=state.roster.queue(name).is_sticky(request.id))
 
 
 def _resume(state: State, request: Request) -> Resume | None:

@@ -23,11 +23,13 @@ class Status(Enum):
 class Entry:
     """Mutated by the steps of the cycle."""
 
-    __slots__ = ("assignment", "message", "request", "requeue", "resume", "rules", "status", "targets")
+    __slots__ = ("assignment", "message", "preemptor", "request", "requeue", "resume", "rules", "status", "targets")
 
-    def __init__(self, request: Request, rules: QueueRules) -> None:
+    def __init__(self, request: Request, rules: QueueRules, *, preemptor: bool = False) -> None:
         self.request = request
         self.rules = rules
+        self.preemptor = preemptor
+        """Its preemptions are under way since an earlier cycle."""
         self.assignment = Assignment()
         self.targets: Sequence[Target] = ()
         self.status = Status.NOT_NOMINATED

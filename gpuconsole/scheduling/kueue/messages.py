@@ -10,6 +10,7 @@ from gpuconsole.model.workloads import Workload
 JOB_UID = "kueue.x-k8s.io/job-uid"
 
 OVERLAPPING_TARGETS = "Workload has overlapping preemption targets with another workload"
+DEFERRED = f"{OVERLAPPING_TARGETS}, but will fit after these preemptions complete"
 NO_LONGER_FITS = "Workload no longer fits after processing another workload"
 FAILED_CHECKS = "The workload has failed admission checks"
 NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"

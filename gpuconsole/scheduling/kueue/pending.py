@@ -104,6 +104,10 @@ class PendingQueue:
             return True
         return bool(self._closed) and id in self._waiting and self._shape(self._waiting[id]) in self._closed
 
+    def is_sticky(self, id: int) -> bool:
+        """True for the workload whose preemptions are under way."""
+        return self._sticky == id
+
     def head(self) -> Request | None:
         """The workload that is tried next, or None when nothing active waits."""
         if self._sticky is not None and not self._strict:

@@ -28,11 +28,15 @@ def process(context: Context, entries: list[Entry]) -> Iterator[Entry]:
 
 
 def in_order(context: Context, entries: list[Entry]) -> list[Entry]:
-    """Least borrowing first, then the highest priority, then the oldest; ties by the queue's name."""
+    """Least borrowing first, then the highest priority, then the oldest; ties by the queue's name.
+
+    Behind the gate PrioritizePreemptorWorkloads those whose preemptions are under way come before all others.
+    """
     sorting = context.gates.priority_sorting
     return sorted(
         entries,
         key=lambda entry: (
+            context.gates.preemptors_first and not entry.preemptor,
             entry.assignment.borrows,
             -entry.request.priority if sorting else 0,
             entry.request.timestamp,
@@ -44,18 +48,31 @@ def in_order(context: Context, entries: list[Entry]) -> list[Entry]:
 def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) -> None:
     """The numbered steps of the specification (§4.4), as far as they concern admission itself."""
     room = _room(context, entry, chosen.values())
-    if room is Room.NO_PLACES and context.gates.topology_recompute:
-        room = _nominate_again(context, entry, chosen.values())
+    deferred = False
+    if context.gates.overlap_recompute and _overlaps(entry, chosen):
+        with context.without(target.holding for target in chosen.values()):
+            _nominate_again(context, entry)
+        deferred = entry.assignment.mode == Mode.FIT
+        room = _room(context, entry, chosen.values())
+    elif room is Room.NO_PLACES and context.gates.topology_recompute:
+        _nominate_again(context, entry)
+        room = _room(context, entry, chosen.values())
     assignment = entry.assignment
     if assignment.mode == Mode.NO_FIT:
         entry.requeue = Requeue.NO_FIT
         return
     if assignment.mode == Mode.PREEMPT and not entry.targets:
         entry.requeue = Requeue.PREEMPTION_NO_CANDIDATES
-        if not can_always_reclaim(entry.rules):
+        if not can_always_reclaim(entry.rules) or (context.gates.preemptors_first and entry.preemptor):
             _count(context, entry, capacity_to_reserve(context.accounts.usage, entry.rules, assignment))
         return
-    if any(target.holding.id in chosen for target in entry.targets):
+    if deferred:
+        entry.message = messages.DEFERRED
+        entry.requeue = Requeue.PENDING_PREEMPTION
+        entry.resume = None
+        _count(context, entry, assignment.uses)
+        return
+    if _overlaps(entry, chosen):
         entry.skip(messages.OVERLAPPING_TARGETS)
         return
     if room is not Room.ENOUGH:
@@ -69,6 +86,11 @@ def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) ->
         entry.resume = None
         return
     entry.status = Status.ASSUMED
+
+
+def _overlaps(entry: Entry, chosen: dict[int, Target]) -> bool:
+    """True if somebody before it in the cycle preempts one of its victims."""
+    return any(target.holding.id in chosen for target in entry.targets)
 
 
 class Room(Enum):
@@ -92,11 +114,10 @@ def _room(context: Context, entry: Entry, chosen: Iterable[Target]) -> Room:
         return Room.ENOUGH if accounts.sites.fits(places) else Room.NO_PLACES
 
 
-def _nominate_again(context: Context, entry: Entry, chosen: Iterable[Target]) -> Room:
-    """Look for other places with the flavors of the nomination: heads of other queues may have chosen the same."""
+def _nominate_again(context: Context, entry: Entry) -> None:
+    """Look for other places, or victims, with the flavors of the nomination: other heads may have chosen the same."""
     nominated = entry.assignment.nominated()
     entry.record(*propose(context, entry.rules, entry.request, nominated=nominated))
-    return _room(context, entry, chosen)
 
 
 def _count(context: Context, entry: Entry, uses: Iterable[tuple[int, int]]) -> None:

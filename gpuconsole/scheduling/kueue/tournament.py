@@ -62,11 +62,12 @@ def _best(context: Context, cohort: int, waiting: dict[int, Entry], shares: _Sha
     return min(found, key=lambda entry: _rank(context, entry, shares[cohort, entry.request.id]), default=None)
 
 
-def _rank(context: Context, entry: Entry, share: Share) -> tuple[bool, tuple[bool, float], int, int]:
-    """Not borrowing what it asks for, the smaller share, the higher priority, the older."""
+def _rank(context: Context, entry: Entry, share: Share) -> tuple[bool, bool, tuple[bool, float], int, int]:
+    """A preemptor (behind its gate), not borrowing what it asks for, the smaller share, the priority, the age."""
     requested = entry.assignment.usage
     borrowing = any(requested.get(column, 0) > 0 for column in share.borrowed)
     return (
+        context.gates.preemptors_first and not entry.preemptor,
         borrowing and context.gates.prioritize_non_borrowing,
         share.key,
         -entry.request.priority if context.gates.priority_sorting else 0,

@@ -40,7 +40,9 @@ def candidates_of(search: Search, cluster_queue: str, policy: PreemptionPolicy) 
         found = known[key] = tuple(
             holding
             for holding in search.context.held_by(cluster_queue)
-            if allows(search, holding, policy) and not search.columns.isdisjoint(holding.columns)
+            if holding.id not in search.context.away
+            and allows(search, holding, policy)
+            and not search.columns.isdisjoint(holding.columns)
         )
     return found
 
