@@ -1,6 +1,6 @@
 """Every table that can be run, in the order in which they are printed."""
 
-from tests.conformance import assigning, cycle, ordering, preemption, quotas, topology, workloads
+from tests.conformance import assigning, cycle, limits, ordering, preemption, quotas, topology, workloads
 from tests.conformance.tables import Check
 
 CHECKS: dict[str, Check] = {
@@ -11,4 +11,5 @@ CHECKS: dict[str, Check] = {
     **quotas.CHECKS,
     **topology.CHECKS,
     **workloads.CHECKS,
+    **limits.CHECKS,
 }

@@ -11,6 +11,7 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.flavors import Assigner, Oracle
 from gpuconsole.scheduling.kueue.modes import Mode, Outcome
+from gpuconsole.scheduling.kueue.nomination import largest
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
 from tests.conformance import world
@@ -193,6 +194,16 @@ def check_preference(table: Table, case: Case) -> Iterator[str]:
     yield from compare("wantPreferred", modes.preferred(a, b, fungibility), case.want["wantPreferred"])
 
 
+def check_search(table: Table, case: Case) -> Iterator[str]:
+    """TestSearch: the largest sizes of the pod sets of which not more than a limit are wanted together."""
+    limit = case.input["countLimit"]
+    listed = {"metadata": {"name": "any"}, "spec": {"podSets": case.input.get("podSets") or []}}
+    pod_sets = world.decode_workload(listed).pod_sets
+    found = largest(pod_sets, lambda counts: sum(counts) if sum(counts) <= limit else None)
+    yield from compare("wantFound", found is not None, case.want["wantFound"])
+    yield from compare("wantCount", found or 0, case.want["wantCount"])
+
+
 def _granular(mode: Document) -> Outcome:
     return Mode(mode.get("preemptionMode", 0)), mode.get("borrowingLevel", 0)
 
@@ -202,5 +213,6 @@ CHECKS: dict[str, Check] = {
     "scheduler_flavorassigner/TestDeletedFlavors": lambda table, case: list(check_assignment(table, case)),
     "scheduler_flavorassigner/TestHierarchical": lambda table, case: list(check_choice(table, case)),
     "scheduler_flavorassigner/TestReclaimBeforePriorityPreemption": lambda table, case: list(check_choice(table, case)),
+    "scheduler_flavorassigner/TestSearch": lambda table, case: list(check_search(table, case)),
     "scheduler_flavorassigner/TestIsPreferred": lambda table, case: list(check_preference(table, case)),
 }

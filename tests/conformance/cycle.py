@@ -226,11 +226,28 @@ def check_topology(table: Table, case: Case) -> Iterator[str]:
     yield from _events(cycle, case, ordered=table.name.endswith("/TestScheduleForTAS"))
 
 
+def check_progress(table: Table, case: Case) -> Iterator[str]:
+    """TestLastSchedulingContext: a second cycle, after some workloads are gone, goes on where the first one stopped."""
+    given, fixtures = case.input, table.fixtures
+    documents = [*fixtures["resourceFlavors"], *given["cqs"], *fixtures["queues"], *given["workloads"]]
+    things = [*_namespaces({"default": ""}), *world.decode_all(documents)]
+    cycle = Cycle(KueueConfig(gates=case.gates), things, world.clock(fixtures["now"]))
+    cycle.run()
+    yield from _workloads(cycle, case, given["workloads"])
+    for key in given.get("deleteWorkloads") or ():
+        cycle.session.delete("workloads", key, cycle.now)
+    cycle.session.wake(cycle.now)
+    cycle.run()
+    wanted = {key: world.admission(a) for key, a in (case.want.get("wantAdmissionsOnSecondSchedule") or {}).items()}
+    yield from compare("second schedule", cycle.holding(), {key: world.plain(a) for key, a in wanted.items()})
+
+
 CHECKS: dict[str, Check] = {
     "scheduler/TestSchedule": lambda table, case: list(check_schedule(table, case)),
     "scheduler/TestScheduleForFairSharing": lambda table, case: list(check_schedule(table, case)),
     "scheduler/TestScheduleRecomputePreemptionTargets": lambda table, case: list(check_schedule(table, case)),
     "scheduler/TestScheduleConcurrentAdmission": lambda table, case: list(check_schedule(table, case)),
+    "scheduler/TestLastSchedulingContext": lambda table, case: list(check_progress(table, case)),
     "scheduler/TestScheduleForTAS": lambda table, case: list(check_topology(table, case)),
     "scheduler/TestScheduleForTASPreemption": lambda table, case: list(check_topology(table, case)),
     "scheduler/TestScheduleForTASCohorts": lambda table, case: list(check_topology(table, case)),

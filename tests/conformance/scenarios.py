@@ -21,10 +21,10 @@ def families(folder: Path) -> list[str]:
 
 def score_family(folder: Path, family: str) -> Score:
     """Replay every scenario of a family; one that differs in any cycle has failed."""
-    wanted = {row["name"]: row for row in _lines(folder / f"{family}.expected.jsonl.gz")}
+    wanted = {row["name"]: row for row in lines(folder / f"{family}.expected.jsonl.gz")}
     failures: dict[str, tuple[str, ...]] = {}
     total = 0
-    for scenario in _lines(folder / f"{family}.in.jsonl.gz"):
+    for scenario in lines(folder / f"{family}.in.jsonl.gz"):
         total += 1
         difference = _difference(run(scenario)["cycles"], wanted[scenario["name"]])
         if difference:
@@ -32,7 +32,8 @@ def score_family(folder: Path, family: str) -> Score:
     return Score(name=f"scenarios/{family}", passed=total - len(failures), total=total, failures=failures)
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The documents of a file, one a line."""
     with gzip.open(path, "rt") as file:
         yield from (json.loads(line) for line in file if line.strip())
 

@@ -6,11 +6,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import LimitRange
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.limits import summarise, with_defaults
 from gpuconsole.scheduling.kueue.requests import (
     Request,
     admitted_usage,
@@ -72,17 +70,6 @@ def _named(document: Document) -> Workload:
     return world.decode_workload({**document, "metadata": metadata})
 
 
-def check_defaults(table: Table, case: Case) -> Iterator[str]:
-    """TestAdjustResources: requests and limits after defaults of RuntimeClasses and LimitRanges."""
-    if case.input.get("runtimeClasses"):
-        raise NotModelled("RuntimeClass overhead")
-    ranges = world.decode_all(case.input.get("limitranges"))
-    limits = summarise(thing for thing in ranges if isinstance(thing, LimitRange))
-    workload, want = _named(case.input["wl"]), _named(case.want["wantWl"])
-    got = [with_defaults(p.template, limits.get(workload.namespace, {})) for p in workload.pod_sets]
-    yield from compare("pod sets", got, [pod_set.template for pod_set in want.pod_sets])
-
-
 def check_topology_request(table: Table, case: Case) -> Iterator[str]:
     """TestIsExplicitlyRequestingTAS: does any pod set ask for a place?"""
     listed = [{"name": f"p{n}", **pods} for n, pods in enumerate(case.input["podSets"])]
@@ -141,7 +128,6 @@ def check_admitted(table: Table, case: Case) -> Iterator[str]:
 
 
 CHECKS: dict[str, Check] = {
-    "workload/TestAdjustResources": lambda table, case: list(check_defaults(table, case)),
     "workload/TestGetQueueOrderTimestamp": lambda table, case: list(check_timestamp(table, case)),
     "workload/TestIsExplicitlyRequestingTAS": lambda table, case: list(check_topology_request(table, case)),
     "workload/TestIsOnHold": lambda table, case: list(check_hold(table, case)),

@@ -6,6 +6,7 @@ here too.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 
 from msgspec.structs import replace
 
@@ -40,7 +41,13 @@ def _merge(known: LimitRangeItem, item: LimitRangeItem) -> LimitRangeItem:
         min=_join(known.min, item.min, max),
         default={**item.default, **known.default},
         default_request={**item.default_request, **known.default_request},
+        max_ratio=_tightest(known.max_ratio, item.max_ratio),
     )
+
+
+def _tightest(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+    both = {**one, **other}
+    return {name: min(one.get(name, both[name]), other.get(name, both[name]), key=Fraction) for name in both}
 
 
 def _join(one: Resources, other: Resources, choose: Callable[[int, int], int]) -> dict[str, int]:

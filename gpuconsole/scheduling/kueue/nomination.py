@@ -3,8 +3,10 @@
 Kueue 0.19 scheduler.nominate, getAssignments and flavorassigner.PodSetReducer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+from gpuconsole.model.workloads import PodSet
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
 from gpuconsole.scheduling.kueue.context import Context
@@ -19,6 +21,7 @@ from gpuconsole.scheduling.kueue.rules import QueueRules
 from gpuconsole.scheduling.kueue.topology.passes import demands, place_after_preemption
 
 Proposal = tuple[Assignment, Sequence[Target]]
+Found = TypeVar("Found")
 
 
 def nominate(context: Context, entry: Entry, resume: Resume | None) -> bool:
@@ -70,23 +73,28 @@ def _targets(context: Context, rules: QueueRules, request: Request, assignment: 
 
 
 def _reduce(context: Context, rules: QueueRules, request: Request, assigner: Assigner) -> Proposal | None:
-    """The largest size that fits or can preempt, by binary search over how much is taken off all pod sets together.
-
-    As in Kueue the answer counts only if the last size that was found good is the one the search ends at.
-    """
+    """The proposal for the largest size that fits or can preempt."""
     pod_sets = [need.pod_set for need in request.pod_sets]
+    return largest(pod_sets, lambda counts: _try_counts(context, rules, request, assigner, counts))
+
+
+def largest(pod_sets: Sequence[PodSet], attempt: Callable[[Sequence[int]], Found | None]) -> Found | None:
+    """What `attempt` gives for the largest counts for which it gives anything, all pod sets reduced in proportion.
+
+    A binary search over how much is taken off all of them together; as in Kueue the answer counts only if the last
+    size that was found good is the one that the search ends at (PodSetReducer.Search).
+    """
     spare = [p.count - (p.min_count if p.min_count is not None else p.count) for p in pod_sets]
     total = sum(spare)
     if not total:
         return None
     low, high = 0, total + 1
-    good: tuple[int, Proposal] | None = None
+    good: tuple[int, Found] | None = None
     while low < high:
         middle = (low + high) // 2
-        counts = [p.count - d * middle // total for p, d in zip(pod_sets, spare, strict=True)]
-        proposal = _try_counts(context, rules, request, assigner, counts)
-        if proposal is not None:
-            good, high = (middle, proposal), middle
+        found = attempt([p.count - d * middle // total for p, d in zip(pod_sets, spare, strict=True)])
+        if found is not None:
+            good, high = (middle, found), middle
         else:
             low = middle + 1
     return good[1] if good is not None and good[0] == low else None

@@ -1,0 +1,56 @@
+"""The comparison with Kueue's tables counts honestly: what cannot be run has failed, what cannot be told is not counted."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuconsole.model.workloads import Workload
+from tests.conformance.areas import CHECKS
+from tests.conformance.tables import Case, NotModelled, Score, Table, compare, load, score
+
+
+def table(folder: Path, *cases: Mapping[str, Any]) -> Table:
+    path = folder / "area" / "Test.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"cases": cases, "fixtures": {"limit": 3}}))
+    return load(folder, "area/Test")
+
+
+def below(table: Table, case: Case) -> list[str]:
+    if case.input["n"] < 0:
+        raise NotModelled("negative numbers")
+    return list(compare("want", case.input["n"] < table.fixtures["limit"], case.want["want"]))
+
+
+def test_each_case_passes_fails_or_is_not_counted(tmp_path: Path) -> None:
+    cases = [
+        {"name": "right", "input": {"n": 1}, "want": {"want": True}},
+        {"name": "wrong", "input": {"n": 5}, "want": {"want": True}},
+        {"name": "beyond us", "input": {"n": -1}, "want": {"want": True}},
+        {"name": "broken", "input": {}, "want": {"want": True}},
+        {"name": "a function", "input": {"n": {"$func": "omitted"}}, "want": {"want": True}},
+    ]
+    result = score(table(tmp_path, *cases), below)
+    assert result == Score(
+        name="area/Test",
+        passed=1,
+        total=4,
+        not_expressible=1,
+        failures={
+            "wrong": ("want:\n    got  False\n    want True",),
+            "beyond us": ("not modelled: negative numbers",),
+            "broken": ("KeyError: 'n'",),
+        },
+    )
+    assert result.line() == "area/Test 1/4 (+1 not expressible)"
+
+
+def test_of_two_structs_the_fields_that_differ_are_named() -> None:
+    first, second = Workload(name="w", priority=1), Workload(name="w", priority=2)
+    assert list(compare("w", first, second)) == ["w.priority:\n    got  1\n    want 2"]
+    assert list(compare("w", first, first)) == []
+
+
+def test_every_table_has_one_check_by_its_area_and_test() -> None:
+    assert all(name.count("/") == 1 and name.split("/")[1].startswith("Test") for name in CHECKS)
