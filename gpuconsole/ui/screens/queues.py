@@ -12,6 +12,7 @@ from gpuconsole.model.quantity import amount, format_quantity
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.base import Handlers
@@ -25,6 +26,7 @@ from gpuconsole.ui.screens.queue_rows import (
     resources,
     tree_rows,
 )
+from gpuconsole.ui.screens.whatif import try_out, try_quota
 from gpuconsole.ui.widgets.confirm import Field, Option, Question
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines
@@ -81,6 +83,7 @@ class QueuesScreen(ObjectScreen):
             "queue.resume": lambda: self._set_stop(StopPolicy.NONE),
             "queue.quota": self._choose_quota,
             "queue.resource": self._choose_resource,
+            "object.what-if": self._ask_what_if,
         }
 
     def subject(self) -> Subject | None:
@@ -92,7 +95,7 @@ class QueuesScreen(ObjectScreen):
         if action.id.startswith(("queue.", "object.")) and row is None and action.id != "queue.resource":
             return "there is no queue under the cursor"
         if row is not None and row.node.kind is NodeKind.COHORT:
-            if action.id in ("queue.hold", "queue.drain", "queue.resume"):
+            if action.id in ("queue.hold", "queue.drain", "queue.resume", "object.what-if"):
                 return "a cohort cannot be held; hold its ClusterQueues"
             if action.id in UNDECLARED and not row.node.declared:
                 return "this cohort exists only because queues name it"
@@ -128,6 +131,19 @@ class QueuesScreen(ObjectScreen):
         self.refresh_frame()
 
     # Inside
+
+    def _ask_what_if(self) -> None:
+        row = self._row
+        if row is None:
+            return
+        name = row.node.name
+        refused = "" if row.node.kind is NodeKind.CLUSTER_QUEUE else "only a ClusterQueue has quotas"
+        options = (Option("hold", "hold it", "s"), Option("quota", "change a quota", "e", refused=refused))
+        opens = {
+            "hold": lambda: try_out(self.console_app, plan.hold(name)),
+            "quota": lambda: try_quota(self.console_app, name),
+        }
+        self.choose(f"What if, with {name}", options, lambda kind: opens[kind]())
 
     @property
     def _tree(self) -> Grid[TreeRow]:

@@ -88,6 +88,8 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         self._faults_only = False
         self._wide = False
         self._layout: Layout[T] = ()
+        self._fitted = -1
+        """The width that the layout was made for."""
         self._texts: dict[str, tuple[T, str]] = {}
         self._strips: LRUCache[Any, Strip] = LRUCache(1024)
         self._drawn: dict[int, Strip] = {}
@@ -308,8 +310,8 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         return known[1]
 
     def _fit(self) -> None:
-        width = max(0, self.scrollable_content_region.width - GUTTER)
-        self._layout = fit(self._columns, width, self._wide)
+        self._fitted = self.scrollable_content_region.width
+        self._layout = fit(self._columns, max(0, self._fitted - GUTTER), self._wide)
         if self._picked is not None:
             self._picked = min(self._picked, len(self._layout) - 1)
         self._texts.clear()
@@ -350,7 +352,12 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         self.watch(self, "show_vertical_scrollbar", self._fit, init=False)
 
     def on_resize(self) -> None:
-        self._fit()
+        if self.scrollable_content_region.width != self._fitted:
+            self._fit()
+        else:
+            # Only the height changed, as it does for the filter line: the rows look as they did.
+            self._drawn.clear()
+            self._resize()
         self._follow()
 
     def on_focus(self) -> None:
