@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.cluster import LabelSelector, Namespace, Requirement
+from gpuconsole.model.queues import ClusterQueue, LocalQueue
 from gpuconsole.model.workloads import PodSet
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.modes import Mode
-from gpuconsole.scheduling.kueue.pending import PendingQueue
+from gpuconsole.scheduling.kueue.pending import PendingQueue, Requeue
 from gpuconsole.scheduling.kueue.processing import in_order
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.reservation import capacity_to_reserve
+from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.workloads import backoff_ended, enqueue, request_of
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Table, compare
 
@@ -27,6 +30,59 @@ def check_strict(table: Table, case: Case) -> Iterator[str]:
         queue.push(Request(world.decode_workload(case.input[name]), number, "q", config))
     head = queue.pop()
     yield from compare("expected", head.workload.name if head is not None else "", case.want["expected"])
+
+
+_NAMESPACES = {"ns1": "eng", "ns2": "sales", "ns3": "marketing"}
+_SELECTOR = LabelSelector(match_expressions=(Requirement("dep", "In", ("eng", "sales")),))
+
+
+def check_queue(table: Table, case: Case) -> Iterator[str]:
+    """TestClusterQueueImpl: workloads come, come back, change, leave and are woken, in this order."""
+    given, now = case.input, world.clock(table.fixtures["now"])
+    names = (
+        *("workloadsToAdd", "inadmissibleWorkloadsToRequeue", "admissibleWorkloadsToRequeue"),
+        *("workloadsToUpdate", "workloadsToDelete"),
+    )
+    added, refused, granted, updated, deleted = (
+        [world.decode_workload(listed.get("Obj") or listed) for listed in given.get(name) or ()] for name in names
+    )
+    everyone = [*added, *refused, *granted, *updated, *deleted]
+    session = world.session(
+        KueueConfig(gates=case.gates),
+        [
+            *(Namespace(name=name, labels={"dep": label}) for name, label in _NAMESPACES.items()),
+            ClusterQueue(name="q", namespace_selector=_SELECTOR),
+            *(LocalQueue(namespace=w.namespace, name=w.queue, cluster_queue="q") for w in everyone),
+        ],
+        now,
+    )
+    for workload in added:
+        session.apply(workload, now)
+    state = session._state
+    for workload in refused:
+        request = request_of(state, workload, state.roster.id_of(workload.key), "q")
+        if state.roster.find(workload.key) is None:
+            state.roster.records[request.id] = request
+            ready = backoff_ended(workload, now)
+            state.roster.queue("q").requeue(request, Requeue.GENERIC, ready=ready, more_flavors=False)
+    for workload in granted:
+        enqueue(state, request_of(state, workload, state.roster.id_of(workload.key), "q"))
+    for workload in updated:
+        session.apply(workload, now)
+    for workload in deleted:
+        session.delete("workloads", workload.key, now)
+    before = _active(session)
+    if given.get("queueInadmissibleWorkloads"):
+        state.due["q"] = None
+        session.wake(now)
+        moved = len(_active(session)) - len(before)
+        yield from compare("wantInadmissibleWorkloadsRequeued", moved, case.want["wantInadmissibleWorkloadsRequeued"])
+    yield from compare("active", _active(session), sorted(case.want.get("wantActiveWorkloads") or ()))
+    yield from compare("wantPending", len(session.pending("q")), case.want["wantPending"])
+
+
+def _active(session: Session) -> list[str]:
+    return sorted(pending.workload.key for pending in session.pending("q") if not pending.parked)
 
 
 def check_entries(table: Table, case: Case) -> Iterator[str]:
@@ -73,5 +129,6 @@ def _column(key: str) -> tuple[str, str]:
 CHECKS: dict[str, Check] = {
     "scheduler/TestEntryOrdering": lambda table, case: list(check_entries(table, case)),
     "scheduler/TestResourcesToReserve": lambda table, case: list(check_reserve(table, case)),
+    "cache_queue/TestClusterQueueImpl": lambda table, case: list(check_queue(table, case)),
     "cache_queue/TestStrictFIFO": lambda table, case: list(check_strict(table, case)),
 }

@@ -1,4 +1,4 @@
-"""The comparison with Kueue's tables counts honestly: what cannot be run has failed, what cannot be told is not counted."""
+"""The comparison with Kueue's tables counts honestly: what cannot be run has failed, what cannot be told counts not."""
 
 import json
 from collections.abc import Mapping

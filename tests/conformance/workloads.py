@@ -3,16 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec.structs import replace
-
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.requests import (
     Request,
-    admitted_usage,
-    current_count,
+    admitted_requests,
     effective_priority,
     queue_timestamp,
 )
@@ -54,14 +51,9 @@ def _requests(workload: Workload, config: KueueConfig) -> dict[str, tuple[int, d
     if workload.admission is None:
         pod_sets = Request(workload, 0, "", config).pod_sets
         return {needs.pod_set.name: (needs.count, dict(needs.total), {}) for needs in pod_sets}
-    counts = {pod_set.name: current_count(workload, pod_set, config) for pod_set in workload.pod_sets}
-    used: dict[str, dict[str, int]] = {assignment.name: {} for assignment in workload.admission.pod_sets}
-    for assignment in workload.admission.pod_sets:
-        alone = replace(workload, admission=replace(workload.admission, pod_sets=(assignment,)))
-        used[assignment.name] = {resource: amount for _, resource, amount in admitted_usage(alone, config)}
     return {
-        a.name: (min(a.count, counts.get(a.name, a.count)), used[a.name], dict(a.flavors))
-        for a in workload.admission.pod_sets
+        assignment.name: (count, dict(usage), dict(assignment.flavors))
+        for assignment, count, usage in admitted_requests(workload, config)
     }
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MILLISECOND, Time
 from gpuconsole.model.resources import Resources, scale
-from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.model.workloads import PodSet, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED, PREEMPTED, QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.limits import NO_LIMITS, Limits, with_defaults
@@ -165,18 +165,25 @@ def ordered(resources: Mapping[str, int]) -> dict[str, int]:
     return {name: resources[name] for name in sorted(resources, key=resource_rank)}
 
 
-def admitted_usage(workload: Workload, config: KueueConfig) -> Iterable[tuple[str, str, int]]:
-    """(flavor, resource, amount) that a workload with quota uses; reclaimable pods have given theirs back."""
+def admitted_requests(workload: Workload, config: KueueConfig) -> Iterable[tuple[PodSetAssignment, int, Resources]]:
+    """For each assignment the pods that still run, and what they use; reclaimable pods have given theirs back."""
     if workload.admission is None:
         return
     counts = {pod_set.name: current_count(workload, pod_set, config) for pod_set in workload.pod_sets}
     for assignment in workload.admission.pod_sets:
         count = counts.get(assignment.name, assignment.count)
+        if count < assignment.count:
+            usage = {name: amount // assignment.count * count for name, amount in assignment.usage.items()}
+            yield assignment, count, usage
+        else:
+            yield assignment, assignment.count, assignment.usage
+
+
+def admitted_usage(workload: Workload, config: KueueConfig) -> Iterable[tuple[str, str, int]]:
+    """(flavor, resource, amount) that a workload with quota uses."""
+    for assignment, _, usage in admitted_requests(workload, config):
         for resource, flavor in assignment.flavors.items():
-            amount = assignment.usage.get(resource, 0)
-            if count < assignment.count:
-                amount = amount // assignment.count * count
-            yield flavor, resource, amount
+            yield flavor, resource, usage.get(resource, 0)
 
 
 def _pod_set_request(workload: Workload, pod_set: PodSet, config: KueueConfig, limits: Limits) -> PodSetRequest:
