@@ -112,6 +112,18 @@ async def test_a_workload_is_taken_along_by_its_key() -> None:
         assert "✖ research/rlhf  6 GPUs" in stage.text
 
 
+async def test_a_queue_is_held_in_the_fork_or_given_another_quota() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("2", "down", "i", "s")
+        await stage.press("2", "i", "e")
+        await stage.press("enter")
+        stage.screen(Prompt)
+        await stage.press("ctrl+u")
+        await stage.write("20")
+        await stage.press("enter")
+        assert words(stage) == ["hold queue cq-prod", "cq-prod a100-80gb gpu 16 → 20"]
+
+
 async def test_the_form_brings_its_job_along() -> None:
     async with staged(busy_org()) as stage:
         await stage.press("8")

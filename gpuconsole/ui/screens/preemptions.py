@@ -53,7 +53,7 @@ class PreemptionsScreen(WorkloadScreen):
             TextPane(id="counts"),
             wide=150,
         )
-        yield TextPane(id="about")
+        yield TextPane(id="story")
 
     def show(self, snapshot: Snapshot) -> None:
         newest = next((row for row in reversed(snapshot.recent) if row.what in MOVING), None)
@@ -84,7 +84,7 @@ class PreemptionsScreen(WorkloadScreen):
         return [r for r in self._rows if names & {r.victim.partition("/")[0], r.by.partition("/")[0]}]
 
     def picked(self, row: PreemptionRow | None) -> None:
-        self.query_one("#about", TextPane).show(about(row, self._rows) if row is not None else ())
+        self.query_one("#story", TextPane).show(about(row, self._rows) if row is not None else ())
 
     def subject(self) -> Subject | None:
         row: PreemptionRow | None = self.query_one(Grid).current

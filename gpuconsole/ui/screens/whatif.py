@@ -1,6 +1,7 @@
 """The what-if: a list of changes, tried in a fork of this cluster, and what would come of them."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from textual import work
@@ -191,7 +192,16 @@ def wrong_span(text: str) -> str:
 
 def try_out(app: "ConsoleApp", change: Change) -> None:
     """Open the what-if with one more change, from wherever one is."""
+    _open(app, lambda screen: screen.add(change))
+
+
+def try_quota(app: "ConsoleApp", cluster_queue: str) -> None:
+    """Open the what-if and ask there for another quota of a ClusterQueue."""
+    _open(app, lambda screen: screen.call_after_refresh(screen.ask_quota, cluster_queue))
+
+
+def _open(app: "ConsoleApp", then: Callable[["WhatIfScreen"], object]) -> None:
     app.go("whatif")
     screen = next((screen for screen in app.screen_stack if isinstance(screen, WhatIfScreen)), None)
     if screen is not None:
-        screen.add(change)
+        then(screen)
