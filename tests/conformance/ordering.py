@@ -3,17 +3,20 @@
 from collections.abc import Iterator
 
 from gpuconsole.model.cluster import LabelSelector, Namespace, Requirement
-from gpuconsole.model.queues import ClusterQueue, LocalQueue
-from gpuconsole.model.workloads import PodSet
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceFlavor, ResourceGroup
+from gpuconsole.model.workloads import PodSet, Workload
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.fairness import Share
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.pending import PendingQueue, Requeue
 from gpuconsole.scheduling.kueue.processing import in_order
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.reservation import capacity_to_reserve
 from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.tournament import rank
 from gpuconsole.scheduling.kueue.workloads import backoff_ended, enqueue, request_of
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Table, compare
@@ -30,6 +33,25 @@ def check_strict(table: Table, case: Case) -> Iterator[str]:
         queue.push(Request(world.decode_workload(case.input[name]), number, "q", config))
     head = queue.pop()
     yield from compare("expected", head.workload.name if head is not None else "", case.want["expected"])
+
+
+def check_backoff(table: Table, case: Case) -> Iterator[str]:
+    """TestBackoffWaitingTimeExpired: may an evicted workload be tried again?"""
+    workload = world.decode_workload(case.input["workloadInfo"]["Obj"])
+    got = backoff_ended(workload, world.clock(table.fixtures["now"]))
+    yield from compare("want", got, case.want["want"])
+
+
+def check_hashing(table: Table, case: Case) -> Iterator[str]:
+    """TestRequeueHashTriggerByReason: does a refusal park those of the same shape, too?"""
+    queue = PendingQueue(strict=False, hashing=True)
+    for number in range(2):
+        workload = Workload(name=f"w{number}", uid=f"{number}", pod_sets=(PodSet(),))
+        queue.push(Request(workload, number, "q", KueueConfig()))
+    head = queue.pop()
+    assert head is not None
+    queue.requeue(head, Requeue(case.input["reason"]), ready=True, more_flavors=False)
+    yield from compare("wantHash", queue.is_parked(1), case.want["wantHash"])
 
 
 _NAMESPACES = {"ns1": "eng", "ns2": "sales", "ns3": "marketing"}
@@ -101,6 +123,29 @@ def check_entries(table: Table, case: Case) -> Iterator[str]:
     yield from compare("wantOrder", got, case.want["wantOrder"])
 
 
+def check_comparer(table: Table, case: Case) -> Iterator[str]:
+    """TestEntryComparerLess: does one head of a cohort go before another under fair sharing?"""
+    config = KueueConfig(fair_sharing=True, gates=case.gates)
+    flavors = FlavorQuotas("default", {"cpu": Quota(1)})
+    groups = (ResourceGroup(("cpu",), (flavors,)),)
+    things: list[Object] = [ResourceFlavor(name="default"), ClusterQueue(name="q", resource_groups=groups)]
+    context = world.state(config, things, 0).context()
+    numbers = context.setup.tree.numbers
+    shares = {e["key"]["workloadKey"]: e.get("value") or {} for e in case.input.get("drsValues") or ()}
+    asked = case.input.get("requestedFRs") or {}
+    ranks = []
+    for number, name in enumerate(("a", "b")):
+        head = case.input[name]["Head"]
+        request = Request(world.decode_workload(head["Info"]["Obj"]), number, "q", config)
+        entry = Entry(request, context.setup.queues["q"], preemptor=bool(head.get("IsPreemptor")))
+        key = request.workload.key
+        entry.assignment.usage = {numbers[_column(name)]: amount for name, amount in asked.get(key, {}).items()}
+        drs = shares.get(key, {})
+        borrowed = tuple(numbers[column["Flavor"], column["Resource"]] for column in drs.get("borrowedFRs") or ())
+        ranks.append(rank(context, entry, Share(drs.get("unweightedRatio", 0.0), drs.get("fairWeight", 0.0), borrowed)))
+    yield from compare("wantLess", ranks[0] < ranks[1], case.want["wantLess"])
+
+
 def check_reserve(table: Table, case: Case) -> Iterator[str]:
     """TestResourcesToReserve: what is kept for a head that nobody can be preempted for."""
     given = case.input
@@ -128,7 +173,10 @@ def _column(key: str) -> tuple[str, str]:
 
 CHECKS: dict[str, Check] = {
     "scheduler/TestEntryOrdering": lambda table, case: list(check_entries(table, case)),
+    "scheduler/TestEntryComparerLess": lambda table, case: list(check_comparer(table, case)),
     "scheduler/TestResourcesToReserve": lambda table, case: list(check_reserve(table, case)),
     "cache_queue/TestClusterQueueImpl": lambda table, case: list(check_queue(table, case)),
+    "cache_queue/TestBackoffWaitingTimeExpired": lambda table, case: list(check_backoff(table, case)),
+    "cache_queue/TestRequeueHashTriggerByReason": lambda table, case: list(check_hashing(table, case)),
     "cache_queue/TestStrictFIFO": lambda table, case: list(check_strict(table, case)),
 }

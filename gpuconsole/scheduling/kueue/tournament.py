@@ -59,10 +59,10 @@ def _best(context: Context, cohort: int, waiting: dict[int, Entry], shares: _Sha
     candidates = [_best(context, child, waiting, shares) for child in tree.children[cohort]]
     candidates += [waiting.get(child) for child in tree.queue_children[cohort]]
     found = [candidate for candidate in candidates if candidate is not None]
-    return min(found, key=lambda entry: _rank(context, entry, shares[cohort, entry.request.id]), default=None)
+    return min(found, key=lambda entry: rank(context, entry, shares[cohort, entry.request.id]), default=None)
 
 
-def _rank(context: Context, entry: Entry, share: Share) -> tuple[bool, bool, tuple[bool, float], int, int]:
+def rank(context: Context, entry: Entry, share: Share) -> tuple[bool, bool, tuple[bool, float], int, int]:
     """A preemptor (behind its gate), not borrowing what it asks for, the smaller share, the priority, the age."""
     requested = entry.assignment.usage
     borrowing = any(requested.get(column, 0) > 0 for column in share.borrowed)
