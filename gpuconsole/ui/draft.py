@@ -1,7 +1,7 @@
 """What stands in the submit form, read: a request, what is wrong with it field by field, and its prospects."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from gpuconsole.insight.headroom import Headroom
 from gpuconsole.model.clock import Span, format_span, parse_span
@@ -92,10 +92,11 @@ def of_job(job: Job) -> dict[str, str]:
     }
 
 
-def free_name(snapshot: Snapshot, namespace: str, template: str) -> str:
-    """A name that no job of the namespace has."""
+def free_name(snapshot: Snapshot, namespace: str, template: str, sent: Collection[str] = ()) -> str:
+    """A name that no job of the namespace has, nor any of those just sent (keys of jobs)."""
     number = 1
     taken = {job.name for job in snapshot.jobs.all() if job.namespace == namespace}
+    taken |= {key.rpartition("/")[2] for key in sent}
     while f"{template}-{number}" in taken:
         number += 1
     return f"{template}-{number}"

@@ -61,6 +61,8 @@ async def test_a_job_is_submitted_by_keyboard_only_and_admitted(size: tuple[int,
         assert admitted(stage.app.cluster.snapshot) == ["Job/research/my-train"]
         assert "● running research/" in stage.text
         assert values(stage)["name"] == "training-1"
+        await stage.press("ctrl+s", "tab", "enter")
+        assert values(stage)["name"] == "training-2"
 
 
 async def test_what_is_wrong_is_said_at_the_field_while_typing_and_cannot_be_sent() -> None:

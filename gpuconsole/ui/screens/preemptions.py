@@ -137,11 +137,11 @@ def about(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[Painted, .
     by = called(row.by)
     placed = f"{by} was admitted at {fmt.clock(row.admitted_at)}" if row.admitted_at else f"{by} has no place yet"
     links = chain(row, rows)
-    words: list[tuple[str, str]] = [(" chain: ", "dim")]
+    words: list[tuple[str, str]] = [("chain: ", "dim")]
     for number, name in enumerate(links):
         words += [(" ← ", "victim"), (name, "")] if number else [(name, "strong")]
     return (
-        ((" ", ""), (row.message or row.rule, "")),
-        ((f" {row.victim_queue or 'no queue'} ← {row.by_queue or 'no queue'} · {placed}", "dim"),),
+        ((f"{row.victim_queue or 'no queue'} ← {row.by_queue or 'no queue'} · {placed}", "dim"),),
         *((tuple(words),) if len(links) > 2 else ()),
+        ((row.message or row.rule, ""),),
     )

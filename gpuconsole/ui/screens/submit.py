@@ -13,6 +13,7 @@ from gpuconsole.model.workloads import Job
 from gpuconsole.ui import draft, plan
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
+from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
 from gpuconsole.ui.screens.whatif import try_out
@@ -99,7 +100,7 @@ class SubmitScreen(ConsoleScreen):
 
     def _name_anew(self) -> None:
         values = self.form.values
-        self.form.put("name", draft.free_name(self.snapshot, values["namespace"], values["template"]))
+        self.form.put("name", draft.free_name(self.snapshot, values["namespace"], values["template"], self._sent))
 
     @on(Form.Changed)
     def _changed(self, message: Form.Changed) -> None:
@@ -151,7 +152,7 @@ class SubmitScreen(ConsoleScreen):
                 lines.append(line(f"  {key} ", ("no workload yet", "dim")))
             else:
                 row = make_row(workload)
-                lines.append((("  ", ""), *phase_cell(row.phase), (f" {workload.key} {row.reason}", "")))
+                lines.append((("  ", ""), *phase_cell(row.phase), (f" {called(workload.key)} {row.reason}", "")))
         return lines
 
     # What it does
