@@ -374,7 +374,7 @@ LIKED: dict[str, tuple[PodSet, Mapping[str, int]]] = {
         pods(3, topology=required(HOSTNAME), template=likes("n000")),
         {"n011": 3},
     ),
-    "a rack is liked for its hosts": (pods(4, topology=required(RACK), template=likes("n000")), {"n000": 2, "n001": 2}),
+    "a rack is liked for its hosts": (pods(4, topology=required(RACK), template=likes("n011")), {"n011": 3, "n010": 1}),
 }
 
 

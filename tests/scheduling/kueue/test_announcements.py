@@ -1,0 +1,83 @@
+"""What Kueue's event recorder says of decisions, and which flavors it says were considered."""
+
+from gpuconsole.model.clock import SECOND
+from gpuconsole.model.decisions import Admit
+from gpuconsole.model.queues import FlavorFungibility, Fungibility
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.announcements import Event, announce
+from gpuconsole.scheduling.kueue.attempts import Noted, Searched, attempts, considered
+from gpuconsole.scheduling.kueue.config import DEFAULT
+from gpuconsole.scheduling.kueue.modes import Mode
+from tests.scheduling.kueue.cluster import LOWER, World, queue, workload
+
+NEXT = FlavorFungibility(Fungibility.TRY_NEXT_FLAVOR, Fungibility.TRY_NEXT_FLAVOR)
+
+
+def told(world: World) -> list[Event]:
+    """The events of the next cycle."""
+    before = {w.key: w for w in world.workloads.values()}
+    events: list[Event] = []
+    for decision in world.cycle():
+        old = before[decision.workload]
+        new = old
+        if isinstance(decision, Admit):
+            new = conditions.admit(conditions.reserve(old, decision.admission, world.now), world.now)
+        events += announce(decision, old, new, before, DEFAULT, world.now)
+    return events
+
+
+def test_an_admission_says_how_long_the_workload_waited() -> None:
+    world = World(queue("q", 2))
+    world.apply(workload("w", "q", created=world.now // SECOND - 89))
+    assert told(world) == [
+        Event("team/w", "QuotaReserved", "Quota reserved in ClusterQueue q, wait time since queued was 90s"),
+        Event("team/w", "Admitted", "Admitted by ClusterQueue q, wait time since reservation was 0s"),
+    ]
+
+
+def test_an_admission_names_the_flavors_that_were_passed_over() -> None:
+    world = World(queue("q", {"f": 1, "g": 2}, fungibility=NEXT), flavors=("f", "g"))
+    world.apply(workload("w", "q", 2, created=world.now // SECOND))
+    assert told(world)[0].message == (
+        "Quota reserved in ClusterQueue q, wait time since queued was 1s; Flavors considered: main: f(NoFit;"
+        "insufficient quota for nvidia.com/gpu in flavor f, previously considered podsets requests (0) + current podset"
+        " request (2) > maximum capacity (1))"
+    )
+
+
+def test_a_preemption_is_told_to_the_victim_and_to_the_preemptor() -> None:
+    world = World(queue("q", 1, within=LOWER)).run(workload("low", "q"), admitted=True)
+    world.apply(workload("high", "q", priority=5, created=1))
+    why = (
+        "Preempted to accommodate a workload (UID: uid-high, JobUID: UNKNOWN) due to prioritization in the"
+        " ClusterQueue; preemptor path: /q; preemptee path: /q"
+    )
+    priorities = (
+        "preemptor effective priority: 5 (base: 5, boost: 0); preemptee effective priority: 0 (base: 0, boost: 0)"
+    )
+    assert told(world) == [
+        Event("team/low", "EvictedDueToPreempted", why),
+        Event("team/low", "Preempted", f"{why}; {priorities}"),
+        Event(
+            "team/high",
+            "PreemptedWorkload",
+            f"Preempted workload team/low (UID: uid-low) in ClusterQueue q; {priorities}",
+        ),
+        Event(
+            "team/high",
+            "Pending",
+            "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor f,"
+            " 1 more needed. Pending the preemption of 1 workload(s)",
+            warning=True,
+        ),
+    ]
+
+
+def test_searches_for_several_resources_are_put_together_by_flavor() -> None:
+    gpus = Searched("gpu", ("a", "b"), (Noted("a", Mode.PREEMPT, 1, ("few gpus",)), Noted("b", Mode.FIT)))
+    memory = Searched("memory", ("a", "b"), (Noted("a", Mode.NO_CANDIDATES, 2, ("little memory",)),))
+    assert considered([("main", [gpus, memory]), ("other", [Searched("gpu", ("b",), (Noted("b", Mode.FIT),))])]) == (
+        "main: a(preemptionMode=NoCandidates;borrow=2;few gpus;little memory),"
+        " b(NoFit;flavor b does not provide resource memory)"
+    )
+    assert [attempt.mode for attempt in attempts([gpus])] == [Mode.PREEMPT, Mode.FIT]
