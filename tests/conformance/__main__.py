@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.conformance.areas import CHECKS
+from tests.conformance.known import FILE, problems
 from tests.conformance.scenarios import families, score_family
 from tests.conformance.tables import Score, load, score
 from tests.shared import CONFORMANCE
@@ -33,13 +34,18 @@ def main() -> int:
     if CONFORMANCE is None or not CONFORMANCE.is_dir():
         print("no conformance data beside the project: nothing was compared", file=sys.stderr)
         return 0
+    results = []
     for result in scores(CONFORMANCE, options.names):
+        results.append(result)
         print(result.line(), flush=True)
         for name, differences in list(result.failures.items())[: options.show]:
             print(f"  {name}")
             for difference in differences:
                 print(f"   {difference}")
-    return 0
+    found = list(problems(results, FILE.read_text()))
+    for problem in found:
+        print(problem, file=sys.stderr)
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

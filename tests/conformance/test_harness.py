@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuconsole.model.workloads import Workload
 from tests.conformance.areas import CHECKS
+from tests.conformance.known import problems
 from tests.conformance.tables import Case, NotModelled, Score, Table, compare, load, score
 
 
@@ -44,6 +45,18 @@ def test_each_case_passes_fails_or_is_not_counted(tmp_path: Path) -> None:
         },
     )
     assert result.line() == "area/Test 1/4 (+1 not expressible)"
+
+
+def test_scenarios_that_differ_have_to_be_known() -> None:
+    results = [
+        Score(name="scenarios/flat", total=2, failures={"one": ("cycle 0",), "two": ("cycle 3",)}),
+        Score(name="area/Test", total=1, failures={"a case": ("want",)}),
+    ]
+    known = "- scenarios/flat one: scheduler.go:schedule, map order\n"
+    assert list(problems(results, known)) == ["scenarios/flat two differs: cycle 3"]
+    assert list(problems(results, known + "- scenarios/flat two: scheduler.go:schedule, map order\n")) == []
+    many = "".join(f"- scenarios/flat s{number}: why\n" for number in range(4))
+    assert list(problems([], many)) == ["KNOWN.md names 4 scenarios, 3 are accepted"]
 
 
 def test_of_two_structs_the_fields_that_differ_are_named() -> None:

@@ -23,6 +23,8 @@ def check_places(table: Table, case: Case) -> Iterator[str]:
     given = case.input
     if given.get("workload") or any("previousAssignment" in pods for pods in given["podSets"]):
         raise NotModelled("replacement of nodes")
+    if given.get("priorFlavorUsage") or given.get("aggregatedDomainUsages"):
+        raise NotModelled("usage by other flavors, which a set-up of one flavor cannot have")
     config = KueueConfig(gates=case.gates)
     sites = _sites(given, config)
     demands = [_demand(listed) for listed in given["podSets"]]
@@ -31,6 +33,9 @@ def check_places(table: Table, case: Case) -> Iterator[str]:
         name = demand.pod_set.name
         reason = placed.reason if name in (placed.failed, *placed.beside) else ""
         yield from compare(f"reason of {name}", reason, want.get("wantReason", ""))
+        if want.get("wantAssignment"):
+            levels = sites.topologies[_FLAVOR].assignment_levels
+            yield from compare(f"levels of {name}", list(levels), want["wantAssignment"].get("Levels"))
         yield from compare(f"places of {name}", placed.places.get(name), _domains(want.get("wantAssignment")))
 
 
