@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help run test lint unit smoke bench mutants screenshots clean
+.PHONY: help run test lint unit smoke bench mutants conformance screenshots clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -37,6 +37,9 @@ bench: $(STAMP) ## measure speed, as times and as ratios to a calibration loop
 
 mutants: $(STAMP) ## break the rules one by one; each edit has to turn a test red
 	$(BIN)/python -m tests.tools.mutants
+
+conformance: $(STAMP) ## compare with what the real Kueue decided (needs ../shared/conformance)
+	$(BIN)/python -m tests.conformance
 
 screenshots: $(STAMP) ## draw docs/*.svg from the default fixture
 	$(BIN)/python -m tests.tools.screenshots

@@ -112,4 +112,4 @@ def _favour_keys() -> None:
     sys.setswitchinterval(0.0005)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
+    gc.set_threshold(2_000, 10, 1_000)

@@ -1,7 +1,7 @@
 """What was asked: every change that a person or a scenario can request, as data.
 
 A command names its object by key. Its effect comes back as events; a command that cannot be carried out comes back as
-`Happened(what=COMMAND_REFUSED)` with the reason. `describe` in the action registry words them for people.
+`Happened(what=COMMAND_REFUSED)` with the reason.
 """
 
 from typing import Union
