@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -14,19 +14,19 @@ from textual.theme import Theme
 from textual.timer import Timer
 
 from gpuconsole import assets
-from gpuconsole.errors import ConsoleError
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.text import clean
 from gpuconsole.services.console import Console
-from gpuconsole.ui import format as fmt
 from gpuconsole.ui.keymap import single_keys
 from gpuconsole.ui.messages import SnapshotReady
 from gpuconsole.ui.paint import ROLE_CLASSES
+from gpuconsole.ui.screens.asking import Severity
 from gpuconsole.ui.screens.base import ConsoleScreen, Handler
+from gpuconsole.ui.screens.driving import driving_handlers, pause_or_resume, set_speed
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.theme import load_themes
+from gpuconsole.ui.travel import Travel
 from gpuconsole.ui.widgets.command_line import CommandLineRead, namespaces
 from gpuconsole.ui.widgets.confirm import Confirm, Field, Prompt, Question
 from gpuconsole.ui.widgets.painter import RoleStyles
@@ -34,14 +34,11 @@ from gpuconsole.ui.widgets.palette import Palette
 
 LOG = logging.getLogger(__name__)
 
-SPEEDS = (1, 10, 60, 300, 1000, 3600, 10_000)
 REPAINT = 0.2
 """Seconds between two repaints for new data, at least."""
 FRAME = 0.001
 TWICE = 2.0
 """Seconds within which a second ctrl+c quits."""
-
-Severity = Literal["information", "warning", "error"]
 
 
 class ConsoleApp(App[None]):
@@ -71,8 +68,7 @@ class ConsoleApp(App[None]):
         self._repaint = repaint
         self._painted = self._pressed = 0.0
         self._waiting: Timer | None = None
-        self._visited: list[str] = [self.DEFAULT_MODE]
-        self._at = 0
+        self._travel = Travel(self.DEFAULT_MODE)
         self._last_key = ""
         self._seen: Happened | None = None
         self._interrupted = -TWICE
@@ -166,24 +162,21 @@ class ConsoleApp(App[None]):
 
     def handlers(self) -> dict[str, Handler]:
         """What can be asked on every screen."""
+        screen = self.front
         return {
             "app.palette": self._open_palette,
             "app.help": lambda: self.push_screen(HelpScreen()),
             "app.back": self._back_or_quit,
             "app.quit": self.exit,
-            "app.previous": lambda: self._travel(-1),
-            "app.next": lambda: self._travel(1),
+            "app.previous": lambda: self._step(-1),
+            "app.next": lambda: self._step(1),
             "app.last": self._last_view,
             "app.theme": self._next_theme,
             "app.namespaces": self._ask_namespaces,
             "app.all-namespaces": lambda: self.show_namespaces(frozenset()),
             "app.suspend": self.action_suspend_process,
             **{f"view.{name}": self._opener(name) for name in VIEWS},
-            "sim.pause": self._pause_or_resume,
-            "sim.step": lambda: self._drive(self.cluster.step),
-            "sim.faster": lambda: self._change_speed(faster=True),
-            "sim.slower": lambda: self._change_speed(faster=False),
-            "sim.speed": self._ask_speed,
+            **(driving_handlers(screen) if screen is not None else {}),
         }
 
     def obey(self, line: CommandLineRead) -> None:
@@ -197,9 +190,9 @@ class ConsoleApp(App[None]):
             case "app.theme" if line.argument:
                 self._set_theme(line.argument)
             case "sim.speed" if line.argument:
-                self._set_speed_text(line.argument)
-            case "sim.pause" if self.cluster.status.paused == (line.alias == "pause"):
-                self.flash("It is paused already" if line.alias == "pause" else "It runs already")
+                set_speed(screen, line.argument)
+            case "sim.pause":
+                pause_or_resume(screen, line.alias)
             case _:
                 screen.run(line.action)
         if line.namespaces is not None:
@@ -220,9 +213,7 @@ class ConsoleApp(App[None]):
             while len(self.screen_stack) > 1:
                 self.pop_screen()
         else:
-            del self._visited[self._at + 1 :]
-            self._visited.append(view)
-            self._at = len(self._visited) - 1
+            self._travel.go(view)
             self.switch_mode(view)
         if (filtered or at) and (front := self.front) is not None:
             front.arrive(filtered=filtered, at=at)
@@ -246,21 +237,19 @@ class ConsoleApp(App[None]):
             question = Question("Quit gpuconsole?", ("The simulation ends with it; its history is kept.",), yes="Quit")
             self.push_screen(Confirm(question), lambda yes: self.exit() if yes else None)
 
-    def _travel(self, step: int) -> None:
-        at = self._at + step
-        if not 0 <= at < len(self._visited):
-            self.flash("There is no earlier view" if step < 0 else "There is no later view")
-            return
-        self._at = at
-        if self._visited[at] != self.current_mode:
-            self.switch_mode(self._visited[at])
+    def _step(self, views: int) -> None:
+        view = self._travel.step(views)
+        if view is None:
+            self.flash("There is no earlier view" if views < 0 else "There is no later view")
+        else:
+            self.switch_mode(view)
 
     def _last_view(self) -> None:
-        other = next((view for view in reversed(self._visited) if view != self.current_mode), None)
-        if other is None:
+        view = self._travel.last
+        if view is None:
             self.flash("There is no other view yet")
         else:
-            self.go(other)
+            self.go(view)
 
     def _open_palette(self) -> None:
         screen = self.front
@@ -296,53 +285,14 @@ class ConsoleApp(App[None]):
         else:
             self.flash(f"No theme {wanted}; there are {', '.join(theme.name for theme in self.themes)}", "error")
 
-    # Simulation
-
-    def _drive(self, control: Callable[[], None]) -> None:
-        try:
-            control()
-        except ConsoleError as error:
-            self.flash(str(error), "warning")
-        if self.front is not None:
-            self.front.refresh_frame()
-
-    def _pause_or_resume(self) -> None:
-        self._drive(self.cluster.resume if self.cluster.status.paused else self.cluster.pause)
-
-    def _change_speed(self, *, faster: bool) -> None:
-        speed = self.cluster.status.speed or SPEEDS[0]
-        steps = [s for s in SPEEDS if s > speed] if faster else [s for s in reversed(SPEEDS) if s < speed]
-        self._drive(lambda: self.cluster.set_speed(float(steps[0] if steps else speed)))
-
-    def _ask_speed(self) -> None:
-        speed = self.cluster.status.speed
-        wanted = Field(
-            "Simulated seconds a second", f"{speed:g}" if speed else "", ("From 1 to 10,000.",), _wrong_speed
-        )
-        self.push_screen(Prompt(wanted), lambda text: self._set_speed_text(text) if text is not None else None)
-
-    def _set_speed_text(self, text: str) -> None:
-        if wrong := _wrong_speed(text):
-            self.flash(f"Speed {text}: {wrong}", "error")
-        else:
-            self._drive(lambda: self.cluster.set_speed(float(text.lstrip("×x").replace(",", ""))))
-
     # Words
 
-    def flash(self, text: str, severity: str = "information") -> None:
+    def flash(self, text: str, severity: Severity = "information") -> None:
         """Say something in passing, in a corner."""
-        level: Severity = "error" if severity == "error" else "warning" if severity == "warning" else "information"
-        self.notify(clean(text), severity=level, timeout=4, markup=False)
+        if self.front is not None:
+            self.front.flash(text, severity)
 
     def _handle_exception(self, error: Exception) -> None:
         # Textual shows it after leaving the screen; the log keeps it with its traceback.
         LOG.error("The console failed", exc_info=error)
         super()._handle_exception(error)
-
-
-def _wrong_speed(text: str) -> str:
-    try:
-        speed = float(text.lstrip("×x").replace(",", ""))
-    except ValueError:
-        return "a number is needed"
-    return "" if 1 <= speed <= 10_000 else f"{fmt.number(1)} to {fmt.number(10_000)}"

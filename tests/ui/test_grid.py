@@ -7,8 +7,8 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
 from gpuconsole.ui.columns import Column, fit
+from gpuconsole.ui.filters import parse_filter
 from gpuconsole.ui.paint import ROLE_CLASSES
-from gpuconsole.ui.widgets.filter import parse_filter
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.notice import State
 
@@ -167,7 +167,7 @@ async def test_a_cursor_that_nobody_moved_rests_on_the_first_row() -> None:
 async def test_a_list_that_grows_at_the_top_is_followed_from_the_top_only() -> None:
     app = GridApp()
     async with app.run_test(size=(40, 10)) as pilot:
-        app.grid._follow_top = True
+        app.grid._rows._follow = True
         await shown(pilot, *rows("a", "b"))
         app.grid.move(1)
         await shown(pilot, *rows("x", "a", "b"))

@@ -15,14 +15,17 @@ from gpuconsole.model.quantity import GPU
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import ACTIONS, ALIASES, BY_ID, Scope
+from gpuconsole.ui.filters import FilterError, parse_filter
 from gpuconsole.ui.keymap import continuations, find, single_keys, spell
+from gpuconsole.ui.menus import menu
 from gpuconsole.ui.paint import GLYPHS, plain
+from gpuconsole.ui.screens.driving import wrong_speed
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.theme import COLOURS, ThemeError, load_theme, load_themes
+from gpuconsole.ui.travel import Travel
 from gpuconsole.ui.widgets.bars import bar, gauge, pool, share, spark
 from gpuconsole.ui.widgets.command_line import CommandError, parse_command
 from gpuconsole.ui.widgets.confirm import whole_number
-from gpuconsole.ui.widgets.filter import FilterError, parse_filter
 from gpuconsole.ui.widgets.header import fit_parts, left_parts, mode, right_part
 from gpuconsole.ui.widgets.palette import Entry, ranked
 
@@ -378,3 +381,39 @@ def test_every_view_has_a_key_and_a_screen() -> None:
     views = [action for action in ACTIONS if action.scope is Scope.VIEWS]
     assert [action.keys[-1] for action in views] == [*"1234678", "alt+0"]
     assert [action.id.removeprefix("view.") for action in views] == list(VIEWS)
+
+
+def test_travel_goes_back_forward_and_to_the_last_view() -> None:
+    travel = Travel("dashboard")
+    assert (travel.step(-1), travel.last) == (None, None)
+    for view in ("queues", "queues", "nodes"):
+        travel.go(view)
+    assert [travel.last, travel.step(-1), travel.step(-1), travel.step(-1)] == ["queues", "queues", "dashboard", None]
+    assert travel.step(1) == "queues"
+    travel.go("history")
+    assert (travel.here, travel.step(1), travel.last) == ("history", None, "queues"), "what was ahead is forgotten"
+
+
+def test_the_menu_gives_each_action_a_key_and_a_refused_one_its_reason() -> None:
+    offered = [BY_ID[id] for id in ("object.open", "object.describe", "object.yaml", "queue.drain", "queue.hold")]
+    options = menu(offered, lambda action: "it is held" if action.id == "queue.hold" else "")
+    assert [(option.id, option.key, option.refused) for option in options] == [
+        ("object.describe", "", ""),
+        ("object.yaml", "y", ""),
+        ("queue.drain", "d", ""),
+        ("queue.hold", "s", "it is held"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("60", ""),
+        ("×1,000", ""),
+        ("0", "between 1 and 10,000"),
+        ("nan", "between 1 and 10,000"),
+        ("fast", "a number is needed"),
+    ],
+)
+def test_speeds_are_checked(text: str, wrong: str) -> None:
+    assert wrong_speed(text) == wrong

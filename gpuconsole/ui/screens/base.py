@@ -5,7 +5,7 @@ nothing, and it never edits state: changes go out as Commands, and come back as 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import events, on
@@ -13,7 +13,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.reactive import reactive
-from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -21,13 +20,17 @@ from gpuconsole.errors import ConsoleError
 from gpuconsole.model.commands import Command
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.ui.actions import ACTIONS, BY_ID, Action, Scope
+from gpuconsole.ui.filters import FilterError, parse_filter
 from gpuconsole.ui.keymap import continuations, find, spell
+from gpuconsole.ui.menus import hints, menu
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
-from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.screens.asking import AskingScreen
+from gpuconsole.ui.screens.asking import Handler as Handler
+from gpuconsole.ui.screens.tables import place, table_handlers
 from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, parse_command
-from gpuconsole.ui.widgets.confirm import Choice, Confirm, Field, Option, Prompt, Question
+from gpuconsole.ui.widgets.confirm import Question
 from gpuconsole.ui.widgets.crumbs import Crumbs
-from gpuconsole.ui.widgets.filter import FilterError, FilterLine, parse_filter
+from gpuconsole.ui.widgets.filter import FilterLine
 from gpuconsole.ui.widgets.footer import Footer
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.header import Header
@@ -40,17 +43,13 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("gpuconsole.ui.actions")
 
-Handler = Callable[[], object]
 Handlers = Mapping[str, Handler]
 
-OBJECT_SCOPES = (Scope.OBJECT, Scope.WORKLOAD, Scope.QUEUE, Scope.NODE)
-MOVES = ("object.menu", "object.open", "queue.fold", "queue.unfold")
-"""What the menu of an object leaves out: ways about, which do nothing with the object."""
 WIDE_SCOPES = (Scope.GLOBAL, Scope.VIEWS, Scope.SIMULATION, Scope.TABLE)
 """What is the same on every screen stands last in the footer."""
 
 
-class ConsoleScreen(Screen[None], inherit_bindings=False):
+class ConsoleScreen(AskingScreen, inherit_bindings=False):
     """A screen of the console."""
 
     BINDINGS: ClassVar[list[BindingType]] = []
@@ -129,27 +128,6 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         else:
             if said:
                 self.flash(said)
-
-    def flash(self, text: str, severity: str = "information") -> None:
-        """Say something in passing."""
-        self.console_app.flash(text, severity)
-
-    def ask(self, question: Question, then: Handler) -> None:
-        """Ask, and go on only after a yes."""
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                then()
-
-        self.app.push_screen(Confirm(question), answered)
-
-    def choose(self, title: str, options: Iterable[Option], then: Callable[[str], object], chosen: str = "") -> None:
-        """Offer a list, and go on with the id of what was picked."""
-        self.app.push_screen(Choice(title, tuple(options), chosen), _unless_cancelled(then))
-
-    def prompt(self, wanted: Field, then: Callable[[str], object]) -> None:
-        """Ask for one value, and go on with it."""
-        self.app.push_screen(Prompt(wanted), _unless_cancelled(then))
 
     def arrive(self, *, filtered: str = "", at: str = "") -> None:
         """Filter the table, or put the cursor on an object, as soon as there is something to see."""
@@ -278,30 +256,18 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         self.run(BY_ID[id])
 
     def _hint(self, prefix: str, following: Mapping[str, Action]) -> None:
-        options = [
-            Option(action.id, action.label, key, ((action.help, "dim"),), self.refusal(action))
-            for key, action in following.items()
-        ]
-        self.choose(f"{spell(prefix)} …", options, self.run_id)
+        self.choose(f"{spell(prefix)} …", hints(following, self.refusal), self.run_id)
 
     def open_menu(self) -> None:
         """Everything that can be done with what is under the cursor; a second key picks."""
-        actions = [a for a in self.offered() if a.scope in OBJECT_SCOPES and a.id not in MOVES]
-        taken = {action.id: key for key, action in continuations("m", actions).items()}
-        used = set(taken.values())
-        for action in actions:
-            single = next((key for key in action.keys if len(key) == 1 and key not in used), "")
-            if action.id not in taken and single:
-                taken[action.id] = single
-                used.add(single)
-        options = [Option(a.id, a.label, taken.get(a.id, ""), ((a.help, "dim"),), self.refusal(a)) for a in actions]
-        self.choose("What to do with it", options, self.run_id)
+        self.choose("What to do with it", menu(self.offered(), self.refusal), self.run_id)
 
     # Handlers that every screen has
 
     def _own_handlers(self) -> dict[str, Handler]:
         return {
             "app.command": lambda: self.query_one(CommandLine).open(),
+            **({"table.filter": lambda: self.query_one(FilterLine).open()} if self.grid is not None else {}),
             "app.escape": self.escape,
             "app.next-pane": self.focus_next,
             "app.previous-pane": self.focus_previous,
@@ -312,30 +278,7 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
 
     def _table_handlers(self) -> dict[str, Handler]:
         grid = self.grid
-        if grid is None:
-            return {}
-        return {
-            "table.down": lambda: grid.move(1),
-            "table.up": lambda: grid.move(-1),
-            "table.top": grid.top,
-            "table.bottom": grid.bottom,
-            "table.page-down": lambda: grid.page(1),
-            "table.page-up": lambda: grid.page(-1),
-            "table.filter": lambda: self.query_one(FilterLine).open(),
-            "table.faults": grid.toggle_faults,
-            "table.mark": grid.toggle_mark,
-            "table.mark-range": grid.mark_range,
-            "table.unmark": grid.unmark,
-            "table.column-left": lambda: grid.pick_column(-1),
-            "table.column-right": lambda: grid.pick_column(1),
-            "table.sort": grid.sort_picked,
-            "table.sort-name": lambda: grid.sort("name"),
-            "table.sort-age": lambda: grid.sort("age"),
-            "table.sort-priority": lambda: grid.sort("priority"),
-            "table.sort-status": lambda: grid.sort("status"),
-            "table.sort-usage": lambda: grid.sort("usage"),
-            "table.wide": grid.toggle_wide,
-        }
+        return table_handlers(grid) if grid is not None else {}
 
     def escape(self) -> None:
         """Leave the command line; else clear the filter; else leave the field that takes text; else go back."""
@@ -426,19 +369,3 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
 
     def picked(self, row: Any) -> None:
         """The cursor of a table came to another row; screens with a side pane follow it."""
-
-
-def place(grid: Grid[Any]) -> Painted:
-    """Where the cursor is among how many rows, and how many of them are marked: `2/128 · *3`."""
-    if not grid.rows:
-        return ()
-    marked = f" · *{len(grid.marked)}" if grid.marked else ""
-    return ((f" {grid.cursor + 1}/{len(grid.rows)}{marked} ", "dim"),)
-
-
-def _unless_cancelled(then: Callable[[str], object]) -> Callable[[str | None], None]:
-    def answered(answer: str | None) -> None:
-        if answer is not None:
-            then(answer)
-
-    return answered

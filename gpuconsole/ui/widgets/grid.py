@@ -16,9 +16,10 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from gpuconsole.ui.columns import GAP, Column, Layout, fit, total
+from gpuconsole.ui.filters import Filter
 from gpuconsole.ui.messages import RowOpened, RowPicked
-from gpuconsole.ui.paint import Cell, fitted, line, plain
-from gpuconsole.ui.widgets.filter import Filter
+from gpuconsole.ui.paint import Cell, fitted, line
+from gpuconsole.ui.rows import Rows
 from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.painter import RoleStyles
 
@@ -65,32 +66,17 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
     ) -> None:
         """`follow` is for lists that grow at the top: a cursor on the first row stays there, on the newest."""
         super().__init__(id=id, classes=classes)
-        self._columns = tuple(columns)
-        self._key = key
-        self._labels = labels
-        self._fault = fault
+        self._rows: Rows[T] = Rows(key, labels=labels, fault=fault, follow=follow)
+        self._rows.columns = tuple(columns)
         self._empty = empty
         self._header = int(header)
-        self._follow_top = follow
-        self._moved = False
-        """Has anybody chosen a row? Until then the cursor rests on the first one, whichever that is."""
-        self._rows: Sequence[T] = ()
-        self._order: Sequence[T] = ()
-        self._cursor = 0
-        self._cursor_key: str | None = None
-        self._marks: set[str] = set()
-        self._last_mark: str | None = None
         self._state = State.LOADING
         self._said = ""
-        self._sorted: tuple[Column[T], bool] | None = None
         self._picked: int | None = None
-        self._filter: Filter | None = None
-        self._faults_only = False
         self._wide = False
         self._layout: Layout[T] = ()
         self._fitted = -1
         """The width that the layout was made for."""
-        self._texts: dict[str, tuple[T, str]] = {}
         self._strips: LRUCache[Any, Strip] = LRUCache(1024)
         self._drawn: dict[int, Strip] = {}
         """What stands on each line of the screen, so that new data repaint only what they change."""
@@ -99,29 +85,30 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
 
     def show(self, rows: Sequence[T]) -> None:
         """Show these rows; cursor, marks, sort and filter stay. The sequence must not change afterwards."""
-        self._rows = rows
+        self._rows.all = rows
         self._state = State.READY
         self._arrange()
 
     def say(self, state: State, text: str = "") -> None:
         """Show no rows but a state: loading, forbidden or failed."""
-        self._rows = ()
+        self._rows.all = ()
         self._state, self._said = state, text
         self._arrange()
 
     @property
     def columns(self) -> tuple[Column[T], ...]:
-        return self._columns
+        return self._rows.columns
 
     @columns.setter
     def columns(self, columns: Sequence[Column[T]]) -> None:
-        self._columns = tuple(columns)
+        self._rows.columns = tuple(columns)
+        self._rows.forget_texts()
         self._fit()
 
     @property
     def rows(self) -> Sequence[T]:
         """What can be seen by scrolling: filtered and sorted."""
-        return self._order
+        return self._rows.order
 
     @property
     def state(self) -> State:
@@ -130,16 +117,16 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
     @property
     def current(self) -> T | None:
         """The row under the cursor."""
-        return self._order[self._cursor] if self._cursor < len(self._order) else None
+        return self._rows.current
 
     @property
     def cursor(self) -> int:
-        return self._cursor
+        return self._rows.cursor
 
     @property
     def marked(self) -> list[T]:
         """The marked rows, in the order of the table."""
-        return [row for row in self._rows if self._key(row) in self._marks] if self._marks else []
+        return self._rows.marked
 
     @property
     def targets(self) -> list[T]:
@@ -149,22 +136,22 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
     # Moving
 
     def move(self, rows: int) -> None:
-        self.move_to(self._cursor + rows)
+        self.move_to(self.cursor + rows)
 
     def move_to(self, index: int) -> None:
         """Put the cursor on the row with this number, as near as there are rows."""
-        old = self._cursor
-        self._moved = True
-        self._place(index)
+        old = self.cursor
+        self._rows.chosen = True
+        self._rows.place(index)
         self._follow()
-        if self._cursor != old:
+        if self.cursor != old:
             self.refresh_line(old + self._header)
-            self.refresh_line(self._cursor + self._header)
+            self.refresh_line(self.cursor + self._header)
             self.post_message(RowPicked(self.current))
 
     def move_to_key(self, key: str) -> bool:
         """Put the cursor on the row with this key; False if there is none."""
-        index = self._find(key)
+        index = self._rows.find(key)
         if index is not None:
             self.move_to(index)
         return index is not None
@@ -176,22 +163,25 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         self.move_to(0)
 
     def bottom(self) -> None:
-        self.move_to(len(self._order) - 1)
+        self.move_to(len(self.rows) - 1)
 
     # Order and choice
 
     def sort(self, column_id: str) -> None:
         """Sort by the column with this id; again turns the order round, a third time drops it."""
-        column = next((c for c in self._columns if c.id == column_id and c.sort is not None), None)
+        column = next((column for column in self.columns if column.id == column_id), None)
         if column is not None:
             self._sort_by(column)
 
     def sort_picked(self) -> None:
         """Sort by the picked column, as `sort` does."""
         if self._picked is not None and self._picked < len(self._layout):
-            column = self._layout[self._picked][0]
-            if column.sort is not None:
-                self._sort_by(column)
+            self._sort_by(self._layout[self._picked][0])
+
+    def _sort_by(self, column: Column[T]) -> None:
+        if column.sort is not None:
+            self._rows.sort_by(column)
+            self._arrange()
 
     def pick_column(self, step: int) -> None:
         """Move the pick to the next column on one side."""
@@ -202,15 +192,15 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         self._repaint()
 
     def set_filter(self, wanted: Filter | None) -> None:
-        self._filter = wanted
+        self._rows.filter = wanted
         self._arrange()
 
     @property
     def filter(self) -> Filter | None:
-        return self._filter
+        return self._rows.filter
 
     def toggle_faults(self) -> None:
-        self._faults_only = not self._faults_only
+        self._rows.faults_only = not self._rows.faults_only
         self._arrange()
 
     def toggle_wide(self) -> None:
@@ -220,27 +210,18 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
 
     def toggle_mark(self) -> None:
         """Mark or unmark the row under the cursor, and go on to the next."""
-        if self.current is None:
-            return
-        key = self._key(self.current)
-        self._marks ^= {key}
-        self._last_mark = key
+        self._rows.toggle_mark()
         self._strips.clear()
-        self.refresh_line(self._cursor + self._header)
+        self.refresh_line(self.cursor + self._header)
         self.move(1)
 
     def mark_range(self) -> None:
         """Mark everything between the last mark and the cursor."""
-        start = self._find(self._last_mark) if self._last_mark is not None else None
-        if self.current is None:
-            return
-        first, last = sorted((self._cursor if start is None else start, self._cursor))
-        self._marks |= {self._key(row) for row in self._order[first : last + 1]}
-        self._last_mark = self._key(self.current)
+        self._rows.mark_range()
         self._repaint()
 
     def unmark(self) -> None:
-        self._marks.clear()
+        self._rows.marks.clear()
         self._repaint()
 
     # Inside
@@ -250,76 +231,34 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         """How many rows can be seen."""
         return max(0, self.scrollable_content_region.height - self._header)
 
-    def _sort_by(self, column: Column[T]) -> None:
-        if self._sorted is None or self._sorted[0] is not column:
-            self._sorted = (column, column.down)
-        elif self._sorted[1] is column.down:
-            self._sorted = (column, not column.down)
-        else:
-            self._sorted = None
-        self._arrange()
-
     def _arrange(self) -> None:
-        """Filter and sort anew, and put the cursor back on its row (or its neighbour, if the row is gone)."""
-        if self._marks:
-            self._marks &= {self._key(row) for row in self._rows}
-        order: Sequence[T] = self._rows
-        if self._faults_only:
-            order = [row for row in order if self._fault(row)]
-        if self._filter is not None:
-            passes = self._filter.passes
-            order = [row for row in order if passes(self._text(row), self._labels(row))]
-        if self._sorted is not None and self._sorted[0].sort is not None:
-            order = sorted(order, key=self._sorted[0].sort, reverse=self._sorted[1])
-        had = self._cursor_key
-        self._order = order
-        stays = self._cursor == 0 and (self._follow_top or not self._moved)
-        index = self._find(had) if had is not None and not stays else None
-        moved = index is not None and index != self._cursor
-        self._place(self._cursor if index is None else index)
+        had = self._rows.cursor_key
+        moved = self._rows.arrange()
         self._resize()
         if moved:
             self._follow()
         self._repaint_changes()
-        if self._cursor_key != had:
+        if self._rows.cursor_key != had:
             self.post_message(RowPicked(self.current))
-
-    def _place(self, index: int) -> None:
-        self._cursor = max(0, min(index, len(self._order) - 1))
-        self._cursor_key = None if self.current is None else self._key(self.current)
-
-    def _find(self, key: str) -> int | None:
-        if self._cursor < len(self._order) and self._key(self._order[self._cursor]) == key:
-            return self._cursor
-        return next((index for index, row in enumerate(self._order) if self._key(row) == key), None)
 
     def _follow(self) -> None:
         """Scroll so that the cursor can be seen."""
         top = round(self.scroll_y)
-        if self._cursor < top:
-            self.scroll_to(y=self._cursor, animate=False)
-        elif self._height and self._cursor >= top + self._height:
-            self.scroll_to(y=self._cursor - self._height + 1, animate=False)
-
-    def _text(self, row: T) -> str:
-        """All cells of a row as one text to search in; kept while the row is the same object."""
-        key = self._key(row)
-        known = self._texts.get(key)
-        if known is None or known[0] is not row:
-            known = self._texts[key] = (row, " ".join(plain(column.cell(row)) for column in self._columns))
-        return known[1]
+        if self.cursor < top:
+            self.scroll_to(y=self.cursor, animate=False)
+        elif self._height and self.cursor >= top + self._height:
+            self.scroll_to(y=self.cursor - self._height + 1, animate=False)
 
     def _fit(self) -> None:
         self._fitted = self.scrollable_content_region.width
-        self._layout = fit(self._columns, max(0, self._fitted - GUTTER), self._wide)
+        self._layout = fit(self.columns, max(0, self._fitted - GUTTER), self._wide)
         if self._picked is not None:
             self._picked = min(self._picked, len(self._layout) - 1)
-        self._texts.clear()
         self._resize()
         self._repaint()
 
     def _resize(self) -> None:
-        region, height = self.scrollable_content_region, len(self._order) + self._header
+        region, height = self.scrollable_content_region, len(self.rows) + self._header
         size = Size(total(self._layout) + GUTTER if self._wide else region.width, height)
         if not self._wide and not self.show_vertical_scrollbar:
             # As long as all rows can be seen, their number changes no size: a new one lays the whole screen out anew.
@@ -375,7 +314,7 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         index = round(self.scroll_y) + event.y - self._header
         if event.y < self._header:
             self._click_header(event.x + round(self.scroll_x))
-        elif index < len(self._order):
+        elif index < len(self.rows):
             self.move_to(index)
             if event.chain == 2:
                 self.post_message(RowOpened(self.current))
@@ -383,7 +322,7 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
     def _click_header(self, x: int) -> None:
         start = GUTTER
         for column, width in self._layout:
-            if start <= x < start + width and column.sort is not None:
+            if start <= x < start + width:
                 self._sort_by(column)
             start += width + GAP
 
@@ -398,11 +337,11 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         width = self.scrollable_content_region.width
         if y < self._header:
             strip = self._header_strip()
-        elif not self._order:
+        elif not self.rows:
             return self._notice_strip(y - self._header, width)
         else:
             index = round(self.scroll_y) + y - self._header
-            if index >= len(self._order):
+            if index >= len(self.rows):
                 return Strip.blank(width, self.base)
             strip = self._row_strip(index)
         left = round(self.scroll_x)
@@ -419,11 +358,11 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         return line(cell, "", width, self.base, self.style_of)
 
     def _nothing_passes(self) -> str:
-        if not self._rows:
+        if not self._rows.all:
             return ""
-        if self._filter is not None:
-            return f"None of {len(self._rows):,} rows passes /{self._filter.text} (Esc clears the filter)."
-        return f"None of {len(self._rows):,} rows has a fault (! shows them all)."
+        if self.filter is not None:
+            return f"None of {len(self._rows.all):,} rows passes /{self.filter.text} (Esc clears the filter)."
+        return f"None of {len(self._rows.all):,} rows has a fault (! shows them all)."
 
     def _header_strip(self) -> Strip:
         base = self.component("grid--header")
@@ -436,14 +375,15 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         return Strip(pieces)
 
     def _title(self, column: Column[T]) -> Cell:
-        if self._sorted is None or self._sorted[0] is not column:
+        sorting = self._rows.sorting
+        if sorting is None or sorting[0] is not column:
             return column.title
-        return f"{column.title}{'↓' if self._sorted[1] else '↑'}"
+        return f"{column.title}{'↓' if sorting[1] else '↑'}"
 
     def _row_strip(self, index: int) -> Strip:
-        row = self._order[index]
-        row_key = self._key(row)
-        here = index == self._cursor
+        row = self.rows[index]
+        row_key = self._rows.key(row)
+        here = index == self.cursor
         cache_key = (row_key, here, index % 2)
         strip = self._strips.get(cache_key)
         if strip is None:
@@ -455,13 +395,13 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
     def _base(self, row_key: str, here: bool, index: int) -> Style:
         if here:
             return self.component("grid--cursor" if self.has_focus else "grid--resting")
-        if row_key in self._marks:
+        if row_key in self._rows.marks:
             return self.component("grid--marked")
         return self.component("grid--odd" if index % 2 else "grid--row")
 
     def _pieces(self, row: T, row_key: str, here: bool, base: Style) -> list[Segment]:
         cursor = "▌" if here else " "
-        pieces = [Segment(cursor + ("*" if row_key in self._marks else " "), base)]
+        pieces = [Segment(cursor + ("*" if row_key in self._rows.marks else " "), base)]
         for column, width in self._layout:
             pieces += fitted(column.cell(row), width, base, self.style_of, column.align == "right")
             pieces.append(Segment(" " * GAP, base))

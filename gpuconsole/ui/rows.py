@@ -1,0 +1,130 @@
+"""The rows of a table: which are shown, in which order, and where cursor and marks are. Knows nothing of drawing.
+
+Cursor and marks belong to rows, not to places: whatever is refreshed, sorted or filtered, they stay where they are
+meant, and leave with their rows.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.filters import Filter
+from gpuconsole.ui.paint import plain
+
+T = TypeVar("T")
+
+
+class Rows(Generic[T]):
+    """All rows of a table and the view of them. Mutates; after a change of `filter` or the like, call `arrange`."""
+
+    def __init__(
+        self,
+        key: Callable[[T], str],
+        *,
+        labels: Callable[[T], Mapping[str, str]],
+        fault: Callable[[T], bool],
+        follow: bool,
+    ) -> None:
+        self.key = key
+        self._labels = labels
+        self._fault = fault
+        self._follow = follow
+        self.columns: tuple[Column[T], ...] = ()
+        self.all: Sequence[T] = ()
+        self.order: Sequence[T] = ()
+        """What can be seen by scrolling: filtered and sorted."""
+        self.cursor = 0
+        self.cursor_key: str | None = None
+        self.chosen = False
+        """Has anybody chosen a row? Until then the cursor rests on the first one, whichever that is."""
+        self.marks: set[str] = set()
+        self._last_mark: str | None = None
+        self.sorting: tuple[Column[T], bool] | None = None
+        """By which column, and whether from large to small."""
+        self.filter: Filter | None = None
+        self.faults_only = False
+        self._texts: dict[str, tuple[T, str]] = {}
+
+    @property
+    def current(self) -> T | None:
+        """The row under the cursor."""
+        return self.order[self.cursor] if self.cursor < len(self.order) else None
+
+    @property
+    def marked(self) -> list[T]:
+        """The marked rows, in the order of the table."""
+        return [row for row in self.all if self.key(row) in self.marks] if self.marks else []
+
+    def place(self, index: int) -> None:
+        """Put the cursor on the row with this number, as near as there are rows."""
+        self.cursor = max(0, min(index, len(self.order) - 1))
+        self.cursor_key = None if self.current is None else self.key(self.current)
+
+    def find(self, key: str) -> int | None:
+        """The number of the row with this key."""
+        if self.cursor < len(self.order) and self.key(self.order[self.cursor]) == key:
+            return self.cursor
+        return next((index for index, row in enumerate(self.order) if self.key(row) == key), None)
+
+    def arrange(self) -> bool:
+        """Filter and sort anew, and put the cursor back on its row, or on its neighbour if the row is gone.
+
+        True if the row under the cursor stands elsewhere now, so that one may have to scroll to it.
+        """
+        if self.marks:
+            self.marks &= {self.key(row) for row in self.all}
+        self.order = self._sorted(self._filtered(self.all))
+        rests = self.cursor == 0 and (self._follow or not self.chosen)
+        index = self.find(self.cursor_key) if self.cursor_key is not None and not rests else None
+        moved = index is not None and index != self.cursor
+        self.place(self.cursor if index is None else index)
+        return moved
+
+    def _filtered(self, rows: Sequence[T]) -> Sequence[T]:
+        if self.faults_only:
+            rows = [row for row in rows if self._fault(row)]
+        if self.filter is not None:
+            passes = self.filter.passes
+            rows = [row for row in rows if passes(self._text(row), self._labels(row))]
+        return rows
+
+    def _sorted(self, rows: Sequence[T]) -> Sequence[T]:
+        if self.sorting is None or self.sorting[0].sort is None:
+            return rows
+        return sorted(rows, key=self.sorting[0].sort, reverse=self.sorting[1])
+
+    def _text(self, row: T) -> str:
+        """All cells of a row as one text to search in; kept while the row is the same object."""
+        key = self.key(row)
+        known = self._texts.get(key)
+        if known is None or known[0] is not row:
+            known = self._texts[key] = (row, " ".join(plain(column.cell(row)) for column in self.columns))
+        return known[1]
+
+    def forget_texts(self) -> None:
+        """The columns changed, so cells say something else."""
+        self._texts.clear()
+
+    def sort_by(self, column: Column[T]) -> None:
+        """Sort by a column; again turns the order round, a third time drops it."""
+        if self.sorting is None or self.sorting[0] is not column:
+            self.sorting = (column, column.down)
+        elif self.sorting[1] is column.down:
+            self.sorting = (column, not column.down)
+        else:
+            self.sorting = None
+
+    def toggle_mark(self) -> None:
+        """Mark or unmark the row under the cursor."""
+        if self.cursor_key is not None:
+            self.marks ^= {self.cursor_key}
+            self._last_mark = self.cursor_key
+
+    def mark_range(self) -> None:
+        """Mark everything between the last mark and the cursor."""
+        if self.cursor_key is None:
+            return
+        start = self.find(self._last_mark) if self._last_mark is not None else None
+        first, last = sorted((self.cursor if start is None else start, self.cursor))
+        self.marks |= {self.key(row) for row in self.order[first : last + 1]}
+        self._last_mark = self.cursor_key

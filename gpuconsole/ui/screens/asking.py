@@ -1,0 +1,48 @@
+"""What screens say and ask: a flash in passing, a question, a choice, a prompt."""
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from textual.screen import Screen
+
+from gpuconsole.model.text import clean
+from gpuconsole.ui.widgets.confirm import Choice, Confirm, Field, Option, Prompt, Question
+
+Handler = Callable[[], object]
+SECONDS = 4
+"""How long something that was said in passing stays."""
+
+Severity = Literal["information", "warning", "error"]
+
+
+class AskingScreen(Screen[None]):
+    """A screen with words for its user; each dialog goes on with a function once it is answered."""
+
+    def flash(self, text: str, severity: Severity = "information") -> None:
+        """Say something in passing, in a corner."""
+        self.notify(clean(text), severity=severity, timeout=SECONDS, markup=False)
+
+    def ask(self, question: Question, then: Handler) -> None:
+        """Ask, and go on only after a yes."""
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                then()
+
+        self.app.push_screen(Confirm(question), answered)
+
+    def choose(self, title: str, options: Iterable[Option], then: Callable[[str], object], chosen: str = "") -> None:
+        """Offer a list, and go on with the id of what was picked."""
+        self.app.push_screen(Choice(title, tuple(options), chosen), _unless_cancelled(then))
+
+    def prompt(self, wanted: Field, then: Callable[[str], object]) -> None:
+        """Ask for one value, and go on with it."""
+        self.app.push_screen(Prompt(wanted), _unless_cancelled(then))
+
+
+def _unless_cancelled(then: Callable[[str], object]) -> Callable[[str | None], None]:
+    def answered(answer: str | None) -> None:
+        if answer is not None:
+            then(answer)
+
+    return answered

@@ -1,0 +1,32 @@
+"""The way between views: back, forward, and to the last one."""
+
+
+class Travel:
+    """Which views were open, in turn, and which of them is now. Mutates."""
+
+    def __init__(self, start: str) -> None:
+        self._visited = [start]
+        self._at = 0
+
+    @property
+    def here(self) -> str:
+        return self._visited[self._at]
+
+    def go(self, view: str) -> None:
+        """Open a view from here; what was ahead is forgotten."""
+        if view != self.here:
+            self._visited[self._at + 1 :] = [view]
+            self._at += 1
+
+    def step(self, views: int) -> str | None:
+        """Go back (negative) or forward; None, and nothing happens, where there is no view."""
+        if not 0 <= self._at + views < len(self._visited):
+            return None
+        self._at += views
+        return self.here
+
+    @property
+    def last(self) -> str | None:
+        """The view that was open last, other than this one."""
+        before = (*self._visited[: self._at][::-1], *self._visited[self._at + 1 :])
+        return next((view for view in before if view != self.here), None)
