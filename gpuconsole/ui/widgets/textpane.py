@@ -61,7 +61,6 @@ def _words(text: str, longest: int) -> list[str]:
 class TextPane(ScrollView, RoleStyles, can_focus=True):
     """Shows lines; long ones are wrapped, or scrolled sideways where `wrap` is off."""
 
-
     def __init__(self, *, wrap: bool = True, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.wrap = wrap
