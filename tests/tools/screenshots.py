@@ -17,7 +17,7 @@ from gpuconsole.ui.app import ConsoleApp
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SIZE = (120, 36)
 MINUTES = 25
-PICTURES: dict[str, Sequence[str]] = {"dashboard": (), "nodes": ("4", "M", "B")}
+PICTURES: dict[str, Sequence[str]] = {"dashboard": (), "nodes": ("4", "B")}
 
 
 def opened() -> Console:
