@@ -18,6 +18,8 @@ class Filter:
 
     text: str
     passes: Test
+    by_labels: bool = False
+    """Asks the labels alone, not the text; the others ask the text alone."""
 
 
 def parse_filter(text: str) -> Filter | None:
@@ -29,7 +31,7 @@ def parse_filter(text: str) -> Filter | None:
     if not stripped or stripped in ("!", "-l", "-f"):
         return None
     if stripped.startswith("-l "):
-        return Filter(stripped, _labels(stripped[3:]))
+        return Filter(stripped, _labels(stripped[3:]), by_labels=True)
     if stripped.startswith("-f "):
         return Filter(stripped, _fuzzy(stripped[3:]))
     if stripped.startswith("!"):

@@ -219,6 +219,18 @@ async def test_filters(case: str) -> None:
         assert names(app) == want
 
 
+async def test_a_filter_that_is_expected_finds_its_rows_read_already() -> None:
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await shown(pilot, *(Row(f"row-{number}") for number in range(1000)))
+        app.grid.expect_filter()
+        await pilot.pause(0.2)
+        DRAWN.clear()
+        app.grid.set_filter(parse_filter("row-99"))
+        assert names(app) == ["row-99", *(f"row-{number}" for number in range(990, 1000))]
+        assert set(DRAWN) <= set(names(app)), "only what is drawn is formatted"
+
+
 async def test_marks_follow_their_rows_and_leave_with_them() -> None:
     app = GridApp()
     async with app.run_test(size=(40, 10)) as pilot:

@@ -405,15 +405,10 @@ def test_the_menu_gives_each_action_a_key_and_a_refused_one_its_reason() -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ("60", ""),
-        ("×1,000", ""),
-        ("0", "between 1 and 10,000"),
-        ("nan", "between 1 and 10,000"),
-        ("fast", "a number is needed"),
-    ],
-)
+RANGE = "between 1 and 10,000"
+SPEEDS = [("60", ""), ("×1,000", ""), ("0", RANGE), ("nan", RANGE), ("fast", "a number is needed")]
+
+
+@pytest.mark.parametrize(("text", "wrong"), SPEEDS)
 def test_speeds_are_checked(text: str, wrong: str) -> None:
     assert wrong_speed(text) == wrong

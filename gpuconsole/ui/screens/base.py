@@ -140,13 +140,17 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
             return
         if self.snapshot is not EMPTY:
             self._show_safely(self.snapshot)
-            filtered, at = self._arriving
-            self._arriving = ("", "")
-            if filtered:
-                self.set_filter(filtered)
-            if at:
-                self.point_at(at)
+            if self.grid is None or self.grid.state is not State.LOADING:
+                self._arrived()
         self.refresh_frame()
+
+    def _arrived(self) -> None:
+        filtered, at = self._arriving
+        self._arriving = ("", "")
+        if filtered:
+            self.set_filter(filtered)
+        if at:
+            self.point_at(at)
 
     def _show_safely(self, snapshot: Snapshot) -> None:
         """A screen that cannot be drawn says so, and leaves the rest of the console usable."""
@@ -267,7 +271,7 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
     def _own_handlers(self) -> dict[str, Handler]:
         return {
             "app.command": lambda: self.query_one(CommandLine).open(),
-            **({"table.filter": lambda: self.query_one(FilterLine).open()} if self.grid is not None else {}),
+            **({"table.filter": self._open_filter} if self.grid is not None else {}),
             "app.escape": self.escape,
             "app.next-pane": self.focus_next,
             "app.previous-pane": self.focus_previous,
@@ -275,6 +279,11 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
             "app.refresh": self._renew,
             "app.header": self._toggle_header,
         }
+
+    def _open_filter(self) -> None:
+        self.query_one(FilterLine).open()
+        if self.grid is not None:
+            self.grid.expect_filter()
 
     def _table_handlers(self) -> dict[str, Handler]:
         grid = self.grid

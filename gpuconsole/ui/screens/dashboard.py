@@ -6,14 +6,15 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from gpuconsole.insight.attention import Attention, Trouble
-from gpuconsole.insight.gpumap import gpu_rows
-from gpuconsole.insight.overview import GpuTotals, LastHour, Waiting, dashboard
+from gpuconsole.insight.gpumap import GpuRow, gpu_rows
+from gpuconsole.insight.overview import Dashboard, GpuTotals, LastHour, Waiting, dashboard
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import Cell, Painted, join, painted
+from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
 from gpuconsole.ui.screens.queue_rows import COLUMNS, FOLDED, GPUS, TreeRow, tree_rows
 from gpuconsole.ui.widgets.bars import gauge, spark
@@ -45,6 +46,10 @@ class DashboardScreen(ConsoleScreen):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-roomy")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-high")]
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._answers = Background(self, _answer, self._show_answer)
+
     def body(self) -> ComposeResult:
         with Horizontal(id="summary"):
             yield Lines(id="gpus", classes="panel")
@@ -70,9 +75,12 @@ class DashboardScreen(ConsoleScreen):
             self.query_one(f"#{id}").border_title = title
 
     def show(self, snapshot: Snapshot) -> None:
-        numbers = dashboard(snapshot)
+        self._answers.ask(snapshot)
+
+    def _show_answer(self, answer: tuple[Dashboard, Sequence[GpuRow]]) -> None:
+        numbers, cells = answer
         gpus = gpu_lines(numbers.gpus)
-        waiting = waiting_lines(numbers.waiting, snapshot.time)
+        waiting = waiting_lines(numbers.waiting, numbers.time)
         lately = lately_lines(numbers.lately)
         self.query_one("#gpus", Lines).lines = gpus
         self.query_one("#waiting", Lines).lines = waiting
@@ -80,7 +88,7 @@ class DashboardScreen(ConsoleScreen):
         self.query_one("#brief", Lines).lines = brief_lines(gpus, waiting, lately)
         self.query_one("#dash-queues", Grid).show(queue_rows(numbers.queues))
         self.query_one("#attention", Grid).show(numbers.attention)
-        self.query_one(GpuMap).show(gpu_rows(snapshot))
+        self.query_one(GpuMap).show(cells)
 
     def handlers(self) -> Handlers:
         return {**super().handlers(), "object.open": self._open, "object.explain": self._explain}
@@ -116,6 +124,10 @@ class DashboardScreen(ConsoleScreen):
                 self.console_app.go("queues", at=row.node.name)
             case Attention():
                 self.console_app.go(PLACES.get(row.table, "queues"), at=row.key)
+
+
+def _answer(snapshot: Snapshot) -> tuple[Dashboard, Sequence[GpuRow]]:
+    return dashboard(snapshot), gpu_rows(snapshot)
 
 
 def queue_rows(roots: Sequence[QuotaNode]) -> list[TreeRow]:

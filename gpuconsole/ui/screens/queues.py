@@ -15,6 +15,7 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, Subject
 from gpuconsole.ui.screens.queue_rows import (
@@ -55,6 +56,7 @@ class QueuesScreen(ObjectScreen):
     def __init__(self) -> None:
         super().__init__()
         self._roots: Sequence[QuotaNode] = ()
+        self._trees = Background(self, quota_tree, self._show_tree)
         self._levels: dict[str, int] = {}
         self._resource = GPUS
 
@@ -69,7 +71,10 @@ class QueuesScreen(ObjectScreen):
         yield Lines(id="about")
 
     def show(self, snapshot: Snapshot) -> None:
-        self._roots = quota_tree(snapshot)
+        self._trees.ask(snapshot)
+
+    def _show_tree(self, roots: Sequence[QuotaNode]) -> None:
+        self._roots = roots
         self._show_rows()
 
     def handlers(self) -> Handlers:

@@ -4,7 +4,8 @@ Rows are any objects; what is shown are `Column`s. Each `show()` hands over all 
 order, `render_line` draws the few rows that can be seen. The widget binds no keys: the screen calls its methods.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.segment import Segment
@@ -25,6 +26,9 @@ from gpuconsole.ui.widgets.painter import RoleStyles
 
 T = TypeVar("T")
 
+READ = 300
+"""Rows that are read at once for a filter: some 3 ms."""
+PAUSE = 0.002
 GUTTER = 2
 """Cells before the first column: the cursor and the mark, which must be seen without colours too."""
 
@@ -190,6 +194,17 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         start = -1 if self._picked is None and step > 0 else (self._picked or 0)
         self._picked = (start + step) % len(self._layout)
         self._repaint()
+
+    def expect_filter(self) -> None:
+        """Read all rows, a few at a time, so that the first letter of a filter need not wait for it."""
+        self._read_some(iter(self._rows.all))
+
+    def _read_some(self, rows: Iterator[T]) -> None:
+        some = list(islice(rows, READ))
+        for _ in self._rows.texts(some):
+            pass
+        if some:
+            self.set_timer(PAUSE, lambda: self._read_some(rows))
 
     def set_filter(self, wanted: Filter | None) -> None:
         self._rows.filter = wanted
