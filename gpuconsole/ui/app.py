@@ -34,7 +34,7 @@ from gpuconsole.ui.widgets.palette import Palette
 
 LOG = logging.getLogger(__name__)
 
-REPAINT = 0.2
+REPAINT = 0.25
 """Seconds between two repaints for new data, at least."""
 FRAME = 0.001
 TWICE = 2.0
