@@ -371,7 +371,7 @@ ACTIONS: tuple[Action, ...] = (
         help="Copy its name.",
         scope=Scope.OBJECT,
     ),
-    Action(id="object.copy-json", keys=("y j",), label="copy JSON", help="Copy it as JSON.", scope=Scope.OBJECT),
+    Action(id="object.copy-json", keys=("Y",), label="copy JSON", help="Copy it as JSON.", scope=Scope.OBJECT),
     Action(id="object.events", keys=("E",), label="events", help="Show what happened to it.", scope=Scope.OBJECT),
     Action(id="object.owner", keys=("o",), label="owner", help="Go to what owns it.", scope=Scope.OBJECT),
     Action(
