@@ -1,4 +1,7 @@
-"""`python -m tests.conformance [NAME…]`: one line per scenario family and table; `--show` also prints what differs."""
+"""`python -m tests.conformance [NAME…]`: one line per scenario family and table, then one per area of tables.
+
+A table that has no check counts with all of its cases as failed. `--show` also prints what differs.
+"""
 
 import argparse
 import sys
@@ -6,14 +9,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.conformance.areas import CHECKS
-from tests.conformance.known import FILE, problems
+from tests.conformance.known import FILE, areas, problems
 from tests.conformance.scenarios import families, score_family
-from tests.conformance.tables import Score, load, score
+from tests.conformance.tables import Score, load, score, unchecked
+from tests.conformance.tables import names as tables_in
 from tests.shared import CONFORMANCE
 
 
 def scores(folder: Path, names: Sequence[str] = ()) -> Iterator[Score]:
-    """Score every family and every known table whose name contains one of `names`; no names are all."""
+    """Score every family and every table whose name contains one of `names`; no names are all."""
 
     def chosen(name: str) -> bool:
         return not names or any(part in name for part in names)
@@ -21,9 +25,9 @@ def scores(folder: Path, names: Sequence[str] = ()) -> Iterator[Score]:
     for family in families(folder / "scenarios"):
         if chosen(f"scenarios/{family}"):
             yield score_family(folder / "scenarios", family)
-    for name, check in CHECKS.items():
-        if chosen(name) and (folder / "tables" / f"{name}.json").is_file():
-            yield score(load(folder / "tables", name), check)
+    for name in tables_in(folder / "tables"):
+        if chosen(name):
+            yield score(load(folder / "tables", name), CHECKS.get(name, unchecked))
 
 
 def main() -> int:
@@ -42,6 +46,8 @@ def main() -> int:
             print(f"  {name}")
             for difference in differences:
                 print(f"   {difference}")
+    for line in areas(results):
+        print(line)
     found = list(problems(results, FILE.read_text()))
     for problem in found:
         print(problem, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Every table that can be run, in the order in which they are printed."""
+"""Every table that is compared, by `AREA/TEST`."""
 
 from tests.conformance import assigning, cycle, limits, ordering, preemption, quotas, topology, workloads
 from tests.conformance.tables import Check

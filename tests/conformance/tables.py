@@ -21,6 +21,8 @@ class Table(Struct, frozen=True):
     fixtures: Document
     shared: Document
     """Local variables of the test's body that are equal in all cases."""
+    document: Document
+    """The whole file."""
     cases: tuple["Case", ...]
 
 
@@ -34,6 +36,10 @@ class Case(Struct, frozen=True):
     observed: Document
     variables: Document
     gates: Mapping[str, bool]
+    variants: tuple[Mapping[str, bool], ...]
+    """Gates of further runs, on top of `gates`; the expectation holds in each. Empty: there was one run."""
+    document: Document
+    """The whole case as it was read."""
 
     @property
     def countable(self) -> bool:
@@ -69,6 +75,7 @@ def load(folder: Path, name: str) -> Table:
         name=name,
         fixtures=document.get("fixtures") or {},
         shared=document.get("harnessVarsAllCases") or {},
+        document=document,
         cases=tuple(map(_case, document["cases"])),
     )
 
@@ -82,7 +89,19 @@ def _case(document: Document) -> Case:
         observed=document.get("observed") or {},
         variables=document.get("harnessVars") or {},
         gates=document.get("featureGates") or {},
+        variants=tuple(document.get("gateVariants") or ()),
+        document=document,
     )
+
+
+def names(folder: Path) -> list[str]:
+    """`AREA/TEST` of every table that lies in a folder."""
+    return sorted(f"{path.parent.name}/{path.stem}" for path in folder.glob("*/*.json"))
+
+
+def unchecked(table: Table, case: Case) -> Sequence[str]:
+    """The check of a table that nobody compares: all of its cases have failed."""
+    return (f"{table.name} is not compared",)
 
 
 def score(table: Table, check: Check) -> Score:

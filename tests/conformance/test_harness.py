@@ -7,8 +7,8 @@ from typing import Any
 
 from gpuconsole.model.workloads import Workload
 from tests.conformance.areas import CHECKS
-from tests.conformance.known import problems
-from tests.conformance.tables import Case, NotModelled, Score, Table, compare, load, score
+from tests.conformance.known import areas, problems
+from tests.conformance.tables import Case, NotModelled, Score, Table, compare, load, names, score, unchecked
 
 
 def table(folder: Path, *cases: Mapping[str, Any]) -> Table:
@@ -65,5 +65,27 @@ def test_of_two_structs_the_fields_that_differ_are_named() -> None:
     assert list(compare("w", first, first)) == []
 
 
-def test_every_table_has_one_check_by_its_area_and_test() -> None:
-    assert all(name.count("/") == 1 and name.split("/")[1].startswith("Test") for name in CHECKS)
+def test_areas_are_summed_and_measured_by_their_bars() -> None:
+    results = [
+        Score(name="scenarios/flat", passed=9, total=9),
+        Score(name="webhooks/TestOne", passed=97, total=98),
+        Score(name="webhooks/TestTwo", passed=0, total=2),
+        Score(name="dra/TestOne", passed=8, total=9),
+        Score(name="podset/TestOne", passed=1, total=4),
+        Score(name="config/TestOne", not_expressible=3),
+    ]
+    assert list(areas(results)) == [
+        "webhooks 97/100 = 97.0 % (bar 97 %)",
+        "dra 8/9 = 88.9 % BELOW THE BAR OF 90 %",
+        "podset 1/4 = 25.0 %",
+    ]
+
+
+def test_a_table_without_a_check_has_failed(tmp_path: Path) -> None:
+    cases = [{"name": "one", "input": {"n": 1}, "want": {}}, {"name": "two", "input": {"n": {"$func": ""}}, "want": {}}]
+    assert score(table(tmp_path, *cases), unchecked).line() == "area/Test 0/1 (+1 not expressible)"
+    assert names(tmp_path) == ["area/Test"]
+
+
+def test_every_check_is_of_one_table() -> None:
+    assert [name for name in CHECKS if name.count("/") != 1] == []
