@@ -1,7 +1,7 @@
 """From the tables' API objects to a session: decoding, times, gates, and workloads in a form that can be compared."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -9,8 +9,9 @@ from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import amount
+from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
-from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.config import KueueConfig, RequeuingStrategy, WaitForPodsReady
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.scheduling.kueue.state import State
 from tests.conformance.tables import NotModelled
@@ -20,13 +21,32 @@ Document = Mapping[str, Any]
 LONG_AGO: Time = -62_135_596_800_000_000
 """Go's zero time: what an absent creationTimestamp stands for."""
 
+UNSET = cast(PreemptionPolicy, "")
+"""A policy that a present `preemption` leaves out, where no API server filled in Never."""
+
 
 def decode(document: Document) -> Object:
     """One API object; a time that is absent is Go's zero."""
     thing = decode_object(document, now=LONG_AGO)
     if thing is None:
         raise NotModelled(f"{document.get('kind')} {document.get('metadata', {}).get('name')}")
-    return thing
+    return _undefaulted(thing, document) if isinstance(thing, ClusterQueue) else thing
+
+
+def _undefaulted(queue: ClusterQueue, document: Document) -> ClusterQueue:
+    """The tables' objects never met an API server: policies that are left out are no word at all, not even Never."""
+    listed = (document.get("spec") or {}).get("preemption")
+    if listed is None:
+        return queue
+    preemption = queue.preemption
+    if not listed.get("withinClusterQueue"):
+        preemption = replace(preemption, within_cluster_queue=UNSET)
+    if not listed.get("reclaimWithinCohort"):
+        preemption = replace(preemption, reclaim_within_cohort=UNSET)
+    borrowing = listed.get("borrowWithinCohort")
+    if borrowing is not None and not borrowing.get("policy"):
+        preemption = replace(preemption, borrow_within_cohort=replace(preemption.borrow_within_cohort, policy=UNSET))
+    return replace(queue, preemption=preemption)
 
 
 def decode_all(documents: Iterable[Document] | None) -> list[Object]:
@@ -42,6 +62,12 @@ def decode_workload(document: Document) -> Workload:
 def clock(value: Any) -> Time:
     """A time, or the clock that shows it."""
     return parse_time(value["$clock"] if isinstance(value, Mapping) else value)
+
+
+def ordered_by(timestamp: str, gates: Mapping[str, bool]) -> KueueConfig:
+    """A configuration with this requeuing timestamp."""
+    strategy = RequeuingStrategy(timestamp=timestamp)
+    return KueueConfig(wait_for_pods_ready=WaitForPodsReady(requeuing_strategy=strategy), gates=gates)
 
 
 def session(config: KueueConfig, things: Iterable[Object], now: Time) -> Session:
