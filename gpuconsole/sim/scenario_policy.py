@@ -10,7 +10,8 @@ from gpuconsole.model.clock import Span, parse_span
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.quantity import amount
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kueue.config import GATES, KueueConfig, from_scenario
+from gpuconsole.scheduling.kueue import gates
+from gpuconsole.scheduling.kueue.config import KueueConfig, from_scenario
 from gpuconsole.sim.arrivals import ALWAYS, Shape, Stream
 from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.policy import SimPolicy
@@ -46,14 +47,13 @@ class _Reading:
         self.problems = problems
 
     def kueue(self, form: ScenarioForm) -> KueueConfig:
-        unknown = [gate for gate in form.feature_gates if gate not in GATES]
-        self.problems.extend(
-            f"featureGates.{gate}: no such gate decides anything here; those that do are {', '.join(GATES)}"
-            for gate in unknown
-        )
+        named = form.feature_gates
+        wrong = dict(gates.refusals(named))
+        self.problems.extend(f"featureGates.{gate}: {why}" for gate, why in wrong.items())
+        self.problems.extend(f"featureGates: {why}" for _, why in gates.contradictions(named))
         document = {"fairSharingEnabled": form.fair_sharing_enabled, "fairSharing": form.fair_sharing}
-        gates = {gate: on for gate, on in form.feature_gates.items() if gate in GATES}
-        return self._try(lambda: from_scenario({**document, "featureGates": gates}), "fairSharing", KueueConfig())
+        chosen = gates.resolve({gate: on for gate, on in named.items() if gate not in wrong})
+        return self._try(lambda: from_scenario({**document, "featureGates": chosen}), "fairSharing", KueueConfig())
 
     def span(self, text: str, path: str) -> Span:
         return self._try(lambda: parse_span(text), path, 0)

@@ -27,7 +27,7 @@ _QUEUE = ClusterQueue(name="q")
 def check_strict(table: Table, case: Case) -> Iterator[str]:
     """TestStrictFIFO: which of two workloads is popped first."""
     ordering = case.input.get("workloadOrdering") or {"PodsReadyRequeuingTimestamp": "Eviction"}
-    config = KueueConfig(requeuing_timestamp=ordering["PodsReadyRequeuingTimestamp"], gates=case.gates)
+    config = world.ordered_by(ordering["PodsReadyRequeuingTimestamp"], case.gates)
     queue = PendingQueue(strict=True, hashing=False)
     for number, name in enumerate(("w1", "w2")):
         queue.push(Request(world.decode_workload(case.input[name]), number, "q", config))
@@ -110,7 +110,7 @@ def _active(session: Session) -> list[str]:
 def check_entries(table: Table, case: Case) -> Iterator[str]:
     """TestEntryOrdering: the order in which heads are processed without fair sharing."""
     ordering = case.input.get("workloadOrdering") or {"PodsReadyRequeuingTimestamp": "Eviction"}
-    config = KueueConfig(requeuing_timestamp=ordering.get("PodsReadyRequeuingTimestamp", "Eviction"), gates=case.gates)
+    config = world.ordered_by(ordering.get("PodsReadyRequeuingTimestamp", "Eviction"), case.gates)
     state = world.state(config, [_QUEUE], 0)
     entries = []
     for number, listed in enumerate(case.input["input"]):

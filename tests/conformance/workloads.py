@@ -23,7 +23,7 @@ def check_timestamp(table: Table, case: Case) -> Iterator[str]:
     """TestGetQueueOrderTimestamp: when a workload counts as queued, by the configured ordering."""
     workload = world.decode_workload(case.input["wl"])
     for entry in case.want["want"]:
-        config = KueueConfig(requeuing_timestamp=entry["key"]["PodsReadyRequeuingTimestamp"], gates=case.gates)
+        config = world.ordered_by(entry["key"]["PodsReadyRequeuingTimestamp"], case.gates)
         yield from compare(str(entry["key"]), queue_timestamp(workload, config), world.clock(entry["value"]))
 
 

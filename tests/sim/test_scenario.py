@@ -198,9 +198,20 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
         {"steps": [{"create": [{"apiVersion": "v1", "kind": "Cat", "metadata": {"name": "tom"}}]}]},
         "s.yaml: steps[0].create[0]: Cat is no object that can be simulated",
     ),
-    "a gate that decides nothing": (
-        {"featureGates": {"Cats": True}},
-        "s.yaml: featureGates.Cats: no such gate decides anything here; those that do are ",
+    "a gate that there is not": (
+        {"featureGates": {"PartialAdmision": True}},
+        "s.yaml: featureGates.PartialAdmision: unrecognized feature gate: PartialAdmision; "
+        "did you mean PartialAdmission?",
+    ),
+    "a gate that cannot be turned off": (
+        {"featureGates": {"HierarchicalCohorts": False}},
+        "s.yaml: featureGates.HierarchicalCohorts: cannot set feature gate HierarchicalCohorts to false, "
+        "feature is locked to true",
+    ),
+    "a gate without the one that it needs": (
+        {"featureGates": {"UnadmittedWorkloadsExplicitStatus": True}},
+        "s.yaml: featureGates: UnadmittedWorkloadsExplicitStatus requires UnadmittedWorkloadsObservability "
+        "to be enabled",
     ),
     "a command that there is not": (
         {"steps": [{"commands": [{"type": "explode"}]}]},

@@ -6,26 +6,11 @@ from typing import Any
 
 from msgspec import Struct
 
-GATES: Mapping[str, bool] = {
-    "FairSharingPreemptWithinNominal": True,
-    "FairSharingPrioritizeNonBorrowing": True,
-    "FlavorFungibility": True,
-    "FlavorFungibilityPreserveScanProgress": True,
-    "PartialAdmission": True,
-    "PrioritizePreemptorWorkloads": False,
-    "PriorityBoost": False,
-    "PrioritySortingWithinCohort": True,
-    "ReclaimablePods": True,
-    "RecomputeAssignmentUponPreemptionTargetsOverlap": False,
-    "SchedulerTimestampPreemptionBuffer": False,
-    "SchedulingEquivalenceHashing": True,
-    "TASBalancedPlacement": False,
-    "TASProfileMixed": True,
-    "TASRespectNodeAffinityPreferred": False,
-    "TASRecomputeAssignmentWithinSchedulingCycle": True,
-    "TopologyAwareScheduling": True,
-}
-"""The feature gates that change a decision here, with their defaults. Any other gate has no effect on admission."""
+from gpuconsole.model.clock import MINUTE, Span
+from gpuconsole.scheduling.kueue.gates import DEFAULTS
+
+GATES = DEFAULTS
+"""Every feature gate of Kueue 0.19.2 with its default; those that no rule here reads change no decision."""
 
 
 class Strategy(StrEnum):
@@ -38,14 +23,42 @@ class Strategy(StrEnum):
 BOTH = (Strategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, Strategy.LESS_THAN_INITIAL_SHARE)
 
 
+class RequeuingStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a workload comes back after its pods did not become ready in time."""
+
+    timestamp: str = "Eviction"
+    """What orders it in its queue: `Eviction` or `Creation`."""
+    backoff_base_seconds: int = 60
+    backoff_max_seconds: int = 3600
+    backoff_limit_count: int | None = None
+    """Retries before the workload is deactivated; None = any number."""
+
+
+class WaitForPodsReady(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How long admitted workloads may take until all their pods are ready."""
+
+    timeout: Span = 30 * MINUTE
+    """From the admission to the first readiness."""
+    recovery_timeout: Span | None = None
+    """From the loss of a ready pod to the next readiness. None = as long as `timeout`; 0 = without limit."""
+    block_admission: bool = False
+    """No further workload is admitted until all admitted ones are ready."""
+    requeuing_strategy: RequeuingStrategy = RequeuingStrategy()
+
+    @property
+    def recovery(self) -> Span:
+        """The recovery timeout in force; 0 = none."""
+        return self.timeout if self.recovery_timeout is None else self.recovery_timeout
+
+
 class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The settings of one Kueue installation."""
 
     fair_sharing: bool = False
     strategies: tuple[Strategy, ...] = BOTH
     """Preemption strategies of fair sharing, in the order in which they are tried."""
-    requeuing_timestamp: str = "Eviction"
-    """waitForPodsReady.requeuingStrategy.timestamp: `Eviction` or `Creation`."""
+    wait_for_pods_ready: WaitForPodsReady = WaitForPodsReady()
+    """Read it by `pods_ready`, which knows the gate."""
     ignore_undeclared: bool = False
     """resources.quotaCheckStrategy IgnoreUndeclared: resources that a ClusterQueue does not name need no quota."""
     exclude_resource_prefixes: tuple[str, ...] = ()
@@ -55,6 +68,17 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def enabled(self, gate: str) -> bool:
         """True if a gate of `GATES` is on."""
         return self.gates.get(gate, GATES[gate])
+
+    @property
+    def pods_ready(self) -> WaitForPodsReady | None:
+        """The settings of waitForPodsReady; None with gate DisableWaitForPodsReady (always there without, in 0.19)."""
+        return None if self.enabled("DisableWaitForPodsReady") else self.wait_for_pods_ready
+
+    @property
+    def requeuing_timestamp(self) -> str:
+        """What orders workloads that were evicted for pods that were not ready: `Eviction` or `Creation`."""
+        settings = self.pods_ready
+        return "Eviction" if settings is None else settings.requeuing_strategy.timestamp
 
 
 DEFAULT = KueueConfig()

@@ -1,0 +1,84 @@
+"""Feature gates by name: every one has Kueue's default; what cannot be set is said, with what is near."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from gpuconsole.scheduling.kueue import gates
+from gpuconsole.scheduling.kueue.config import GATES, KueueConfig, RequeuingStrategy, WaitForPodsReady
+from tests.shared import CONFORMANCE
+
+
+def test_every_gate_of_the_release_has_its_default() -> None:
+    if CONFORMANCE is None or not CONFORMANCE.is_dir():
+        pytest.skip("no conformance data beside the project")
+    assert dict(GATES) == json.loads((CONFORMANCE / "tables" / "feature_gate_defaults.json").read_text())
+
+
+def test_gates_of_a_stage_are_set_together_unless_named_or_locked() -> None:
+    chosen = gates.resolve({"AllAlpha": True, "PriorityBoost": False, "TASProfileMixed": False})
+    alpha = {name for name, gate in gates.KNOWN.items() if gate.stage is gates.Stage.ALPHA}
+    assert chosen == {**dict.fromkeys(alpha - {"PriorityBoost"}, True), "TASProfileMixed": False}
+    off = gates.resolve({"AllBeta": False})
+    assert {name for name, gate in gates.KNOWN.items() if gate.default and not off.keys() & {name}} == {
+        name for name, gate in gates.KNOWN.items() if gate.stage is gates.Stage.GA
+    }
+
+
+REFUSED: Mapping[str, tuple[dict[str, bool], list[str]]] = {
+    "a known gate is welcome": ({"PartialAdmission": False}, []),
+    "a locked gate may be set to what it is": ({"HierarchicalCohorts": True}, []),
+    "a locked gate stays": (
+        {"MultiKueueAllowInsecureKubeconfigs": True},
+        ["cannot set feature gate MultiKueueAllowInsecureKubeconfigs to true, feature is locked to false"],
+    ),
+    "an unknown gate names the nearest, whatever the case": (
+        {"partialadmissions": True, "TopologyAwareSchedulling": True},
+        [
+            "unrecognized feature gate: partialadmissions; did you mean PartialAdmission?",
+            "unrecognized feature gate: TopologyAwareSchedulling; did you mean TopologyAwareScheduling?",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_names_that_cannot_be_set(name: str) -> None:
+    named, want = REFUSED[name]
+    assert [why for _, why in gates.refusals(named)] == want
+
+
+CONTRADICTIONS: Mapping[str, tuple[dict[str, bool], list[str]]] = {
+    "the defaults agree": ({}, []),
+    "a part of a feature needs the feature": (
+        {"KueueDRAIntegration": False, "KueueDRAIntegrationPartitionableDevices": False},
+        ["KueueDRAIntegrationExtendedResource requires KueueDRAIntegration to be enabled"],
+    ),
+    "several are named in Kueue's order": (
+        {"AllBeta": False, "TASBalancedPlacement": True, "ElasticJobsViaWorkloadSlicesWithTAS": True},
+        [
+            "TASBalancedPlacement requires TopologyAwareScheduling to be enabled",
+            "ElasticJobsViaWorkloadSlicesWithTAS requires ElasticJobsViaWorkloadSlices to be enabled",
+            "ElasticJobsViaWorkloadSlicesWithTAS requires TopologyAwareScheduling to be enabled",
+        ],
+    ),
+    "profiles need topologies": (
+        {"AllBeta": False, "TASProfileMixed": True},
+        ["cannot use a TAS profile with TAS disabled"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_gates_need_others(name: str) -> None:
+    named, want = CONTRADICTIONS[name]
+    assert [why for _, why in gates.contradictions(named)] == want
+
+
+def test_pods_have_to_become_ready_unless_the_gate_says_otherwise() -> None:
+    settings = WaitForPodsReady(timeout=5, requeuing_strategy=RequeuingStrategy(timestamp="Creation"))
+    config = KueueConfig(wait_for_pods_ready=settings)
+    assert (config.pods_ready, settings.recovery, config.requeuing_timestamp) == (settings, 5, "Creation")
+    off = KueueConfig(wait_for_pods_ready=settings, gates={"DisableWaitForPodsReady": True})
+    assert (off.pods_ready, off.requeuing_timestamp) == (None, "Eviction")
