@@ -109,6 +109,21 @@ class CheckRule(Struct, frozen=True, omit_defaults=True):
     on_flavors: tuple[str, ...] = ()
 
 
+class MigrationMode(StrEnum):
+    """What becomes of a workload's other variants once one of them is admitted."""
+
+    TRY_PREFERRED_FLAVORS = "TryPreferredFlavors"
+    RETAIN_FIRST_ADMISSION = "RetainFirstAdmission"
+
+
+class ConcurrentAdmission(Struct, frozen=True, omit_defaults=True):
+    """A workload is tried for every flavor at the same time, as one variant each (behind the gate of that name)."""
+
+    mode: MigrationMode = MigrationMode.TRY_PREFERRED_FLAVORS
+    last_acceptable_flavor: str = ""
+    """An admitted variant only moves to this flavor or one before it; empty is any that is better."""
+
+
 class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A pool of quota."""
 
@@ -127,6 +142,7 @@ class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     fair_weight: float = 1.0
     admission_mode: str = ""
     """`UsageBasedAdmissionFairSharing` or empty."""
+    concurrent_admission: ConcurrentAdmission | None = None
 
     @property
     def key(self) -> str:

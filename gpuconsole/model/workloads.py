@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.cluster import NO_LABELS, PodTemplate
+from gpuconsole.model.cluster import NO_LABELS, PodTemplate, Toleration
 from gpuconsole.model.resources import EMPTY, Resources, gpus, scale
 
 
@@ -79,12 +79,35 @@ class RequeueState(Struct, frozen=True, omit_defaults=True):
     at: Time | None = None
 
 
+class PodSetUpdate(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a passed admission check adds to the pods of a pod set."""
+
+    name: str
+    labels: Mapping[str, str] = NO_LABELS
+    annotations: Mapping[str, str] = NO_LABELS
+    node_selector: Mapping[str, str] = NO_LABELS
+    tolerations: tuple[Toleration, ...] = ()
+
+
 class CheckState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one admission check says of a workload: Pending, Ready, Retry or Rejected."""
+
     name: str
     state: str = "Pending"
     message: str = ""
     retry_count: int = 0
     requeue_after: int | None = None
+    """Seconds until a workload that it sent back may be tried again."""
+    updates: tuple[PodSetUpdate, ...] = ()
+
+
+class PreemptionGate(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Keeps a workload from preempting others until somebody opens it; they all have to be open."""
+
+    name: str
+    open: bool = False
+    since: Time | None = None
+    """Its last move, or None where it was never stated: closed since the workload was made."""
 
 
 class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -114,6 +137,7 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     past_execution: Span = 0
     unhealthy_nodes: tuple[str, ...] = ()
     evictions: int = 0
+    preemption_gates: tuple[PreemptionGate, ...] = ()
     done: Span = 0
     """Work of a bare Workload that is safe, as `Job.done` (known in the simulator only)."""
     parked: bool = False
@@ -127,6 +151,17 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     def local_queue(self) -> str:
         """Key of its LocalQueue."""
         return f"{self.namespace}/{self.queue}"
+
+    @property
+    def parent(self) -> str:
+        """Key of the Workload that it is a variant of (concurrent admission), or nothing."""
+        kind, _, key = self.owner.partition("/")
+        return key if kind == "Workload" else ""
+
+    @property
+    def gated(self) -> bool:
+        """True while one of its preemption gates is closed."""
+        return any(not gate.open for gate in self.preemption_gates)
 
     def condition(self, type: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == type), None)

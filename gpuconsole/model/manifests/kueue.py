@@ -12,10 +12,12 @@ from gpuconsole.model.queues import (
     CheckRule,
     ClusterQueue,
     Cohort,
+    ConcurrentAdmission,
     FlavorFungibility,
     Fungibility,
     FungibilityPreference,
     LocalQueue,
+    MigrationMode,
     Preemption,
     PreemptionPolicy,
     QueueingStrategy,
@@ -60,6 +62,17 @@ def cluster_queue(reader: Reader, now: Time) -> ClusterQueue:
         stop_policy=spec.choice("stopPolicy", StopPolicy.NONE),
         fair_weight=weight(spec),
         admission_mode=_admission_mode(spec),
+        concurrent_admission=_concurrent_admission(spec),
+    )
+
+
+def _concurrent_admission(spec: Reader) -> ConcurrentAdmission | None:
+    if "concurrentAdmissionPolicy" not in spec:
+        return None
+    migration = spec.mapping("concurrentAdmissionPolicy").mapping("migration")
+    return ConcurrentAdmission(
+        migration.choice("mode", MigrationMode.TRY_PREFERRED_FLAVORS),
+        migration.mapping("constraints").text("lastAcceptableFlavorName"),
     )
 
 

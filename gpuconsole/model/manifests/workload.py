@@ -17,6 +17,7 @@ from gpuconsole.model.workloads import (
     Condition,
     PodSet,
     PodSetAssignment,
+    PreemptionGate,
     RequeueState,
     TopologyDomain,
     TopologyRequest,
@@ -25,6 +26,7 @@ from gpuconsole.model.workloads import (
 
 MOST_POD_SETS = 18
 MOST_PODS = 1_000_000
+MOST_GATES = 8
 _CLASSES = (("kueue.x-k8s.io", "WorkloadPriorityClass"), ("scheduling.k8s.io", "PriorityClass"))
 STATES = ("Pending", "Ready", "Retry", "Rejected")
 
@@ -58,7 +60,23 @@ def workload(reader: Reader, now: Time) -> Workload:
         past_execution=status.number("accumulatedPastExecutionTimeSeconds", 0, low=0) * SECOND,
         unhealthy_nodes=tuple(node.text("name") for node in status.items("unhealthyNodes")),
         evictions=sum(e.number("count", 0, low=0) for e in status.mapping("schedulingStats").items("evictions")),
+        preemption_gates=_preemption_gates(spec, status),
     )
+
+
+def _preemption_gates(spec: Reader, status: Reader) -> tuple[PreemptionGate, ...]:
+    """The gates of the spec in the position that the status states; one that it does not state is closed."""
+    listed = spec.items("preemptionGates", MOST_GATES)
+    if not listed:
+        return ()
+    stated = {place.text("name"): place for place in status.items("preemptionGates")}
+    return tuple(_preemption_gate(place.text("name"), stated.get(place.text("name"))) for place in listed)
+
+
+def _preemption_gate(name: str, stated: Reader | None) -> PreemptionGate:
+    if stated is None:
+        return PreemptionGate(name=name)
+    return PreemptionGate(name=name, open=stated.text("position") == "Open", since=stated.moment("lastTransitionTime"))
 
 
 def _check_pod_sets(spec: Reader, pod_sets: tuple[PodSet, ...]) -> None:
@@ -205,4 +223,15 @@ def _check(place: Reader) -> CheckState:
         message=place.text("message", limit=4096),
         retry_count=place.number("retryCount", 0, low=0),
         requeue_after=place.optional("requeueAfterSeconds", low=0),
+        updates=tuple(_update(update) for update in place.items("podSetUpdates", MOST_POD_SETS)),
+    )
+
+
+def _update(place: Reader) -> PodSetUpdate:
+    return PodSetUpdate(
+        name=place.text("name") or "main",
+        labels=place.labels("labels"),
+        annotations=place.labels("annotations"),
+        node_selector=place.labels("nodeSelector"),
+        tolerations=tolerations(place, "tolerations", checked=False),
     )
