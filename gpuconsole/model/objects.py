@@ -6,6 +6,7 @@ To add a kind, write its struct and add one line to `TABLES`; the union, the eve
 from typing import Union
 
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass
+from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.queues import (
     AdmissionCheck,
     ClusterQueue,
@@ -26,6 +27,7 @@ Object = Union[
     Topology,
     Node,
     ResourceFlavor,
+    ProvisioningRequestConfig,
     AdmissionCheck,
     Cohort,
     ClusterQueue,
@@ -35,6 +37,8 @@ Object = Union[
     NodePool,
     Job,
     Workload,
+    StoredTemplate,
+    ProvisioningRequest,
     Pod,
 ]
 """Everything that a cluster holds, in the order in which objects are created when a file names them all."""
@@ -47,6 +51,7 @@ TABLES: dict[type, str] = {
     Topology: "topologies",
     Node: "nodes",
     ResourceFlavor: "flavors",
+    ProvisioningRequestConfig: "provisioning_request_configs",
     AdmissionCheck: "admission_checks",
     Cohort: "cohorts",
     ClusterQueue: "cluster_queues",
@@ -56,6 +61,8 @@ TABLES: dict[type, str] = {
     NodePool: "node_pools",
     Job: "jobs",
     Workload: "workloads",
+    StoredTemplate: "pod_templates",
+    ProvisioningRequest: "provisioning_requests",
     Pod: "pods",
 }
 """Struct → name of its table in the state and the Snapshot; also the order of creation."""

@@ -15,6 +15,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass
 from gpuconsole.model.events import Happened
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.queues import (
     AdmissionCheck,
     ClusterQueue,
@@ -79,6 +80,7 @@ class Snapshot:
     topologies: View[Topology]
     nodes: View[Node]
     flavors: View[ResourceFlavor]
+    provisioning_request_configs: View[ProvisioningRequestConfig]
     admission_checks: View[AdmissionCheck]
     cohorts: View[Cohort]
     cluster_queues: View[ClusterQueue]
@@ -88,6 +90,8 @@ class Snapshot:
     node_pools: View[NodePool]
     jobs: View[Job]
     workloads: View[Workload]
+    pod_templates: View[StoredTemplate]
+    provisioning_requests: View[ProvisioningRequest]
     pods: View[Pod]
 
     def __init__(

@@ -8,7 +8,7 @@ from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.jobs import batch, kubeflow, podgroup, ray
 from gpuconsole.model.jobs import volcano as volcano_jobs
-from gpuconsole.model.manifests import capacity, core, karpenter, kueue, volcano, workload
+from gpuconsole.model.manifests import capacity, core, karpenter, kueue, provisioning, volcano, workload
 from gpuconsole.model.objects import Object
 
 Decoder = Callable[[Reader, Time], Object]
@@ -28,7 +28,10 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     (KUEUE, "WorkloadPriorityClass"): kueue.workload_priority_class,
     (KUEUE, "Topology"): capacity.topology,
     (KUEUE, "AdmissionCheck"): capacity.admission_check,
+    (KUEUE, "ProvisioningRequestConfig"): provisioning.config,
     (KUEUE, "Workload"): workload.workload,
+    ("", "PodTemplate"): provisioning.stored_template,
+    ("autoscaling.x-k8s.io", "ProvisioningRequest"): provisioning.request,
     ("batch", "Job"): batch.batch_job,
     ("jobset.x-k8s.io", "JobSet"): batch.jobset,
     ("ray.io", "RayJob"): ray.ray_job,
@@ -52,6 +55,7 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
     "scheduling.volcano.sh": ("v1beta1",),
     "scheduling.x-k8s.io": ("v1alpha1",),
     "karpenter.sh": ("v1",),
+    "autoscaling.x-k8s.io": ("v1", "v1beta1"),
 }
 """Versions that are served today; an older one is read all the same, and reported."""
 

@@ -8,6 +8,7 @@ from gpuconsole.model.documents.metadata import metadata
 from gpuconsole.model.documents.names import KEY, LABEL, LONGEST_LABEL, PATH, name, unique
 from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import INT32, Reader, shown
+from gpuconsole.model.documents.selectors import tolerations
 from gpuconsole.model.jobs.common import check_spans
 from gpuconsole.model.manifests.core import owner
 from gpuconsole.model.quantity import PODS
@@ -17,6 +18,7 @@ from gpuconsole.model.workloads import (
     Condition,
     PodSet,
     PodSetAssignment,
+    PodSetUpdate,
     PreemptionGate,
     RequeueState,
     TopologyDomain,
@@ -52,7 +54,7 @@ def workload(reader: Reader, now: Time) -> Workload:
         active=spec.flag("active", True),
         pod_sets=pod_sets,
         max_execution_time=None if seconds is None else seconds * SECOND,
-        conditions=tuple(_condition(place, now) for place in status.items("conditions")),
+        conditions=tuple(condition(place, now) for place in status.items("conditions")),
         admission=_admission(status),
         requeue=_requeue(status.mapping("requeueState")),
         reclaimable={place.text("name"): place.number("count", 0, low=0) for place in status.items("reclaimablePods")},
@@ -156,7 +158,8 @@ def _level(place: Reader, key: str) -> str:
     return name(place, key, KEY, limit=LONGEST_LABEL, code="bad-topology")
 
 
-def _condition(place: Reader, now: Time) -> Condition:
+def condition(place: Reader, now: Time) -> Condition:
+    """A condition; without a time it is taken as of now."""
     since = place.moment("lastTransitionTime")
     return Condition(
         place.text("type"),

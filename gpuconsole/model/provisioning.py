@@ -1,0 +1,87 @@
+"""Requests for capacity: what Kueue asks of an autoscaler before it lets a workload run (autoscaling.x-k8s.io)."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.cluster import NO_LABELS, PodTemplate
+from gpuconsole.model.workloads import Condition
+
+
+class RetryStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How often and how soon a failed request is made again."""
+
+    limit: int = 3
+    base: Span = 60 * SECOND
+    most: Span = 1800 * SECOND
+
+
+class ProvisioningRequestConfig(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """How an admission check asks for capacity (kueue.x-k8s.io)."""
+
+    name: str
+    provisioning_class: str = ""
+    parameters: Mapping[str, str] = NO_LABELS
+    managed_resources: tuple[str, ...] = ()
+    """Only pod sets that ask for one of these are requested; none means all."""
+    retry: RetryStrategy = RetryStrategy()
+    node_selectors: tuple[tuple[str, str], ...] | None = None
+    """(node label, provisioning class detail that is its value) for the pods; None without podSetUpdates."""
+    merge_policy: str = ""
+    """`IdenticalPodTemplates` or `IdenticalWorkloadSchedulingRequirements`: pod sets that are requested as one."""
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class RequestedPods(Struct, frozen=True):
+    """A number of pods like a stored template of the same namespace."""
+
+    template: str
+    count: int
+
+
+class ProvisioningRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """One attempt to get capacity for a workload. The autoscaler answers by its conditions."""
+
+    namespace: str = "default"
+    name: str
+    created: Time = 0
+    labels: Mapping[str, str] = NO_LABELS
+    owners: tuple[str, ...] = ()
+    """Names of its owners, in its namespace: the workload that it is for."""
+    provisioning_class: str = ""
+    parameters: Mapping[str, str] = NO_LABELS
+    pod_sets: tuple[RequestedPods, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    details: Mapping[str, str] = NO_LABELS
+    """provisioningClassDetails: what the autoscaler says of the capacity that it gave."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def condition(self, type: str) -> Condition | None:
+        """Its condition of this type where it is true."""
+        return next((c for c in self.conditions if c.type == type and c.status), None)
+
+    def message(self, type: str) -> str:
+        """What its condition of this type says, true or not; nothing without one."""
+        return next((c.message for c in self.conditions if c.type == type), "")
+
+
+class StoredTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A PodTemplate object: the pods that a ProvisioningRequest asks room for."""
+
+    namespace: str = "default"
+    name: str
+    labels: Mapping[str, str] = NO_LABELS
+    owner: str = ""
+    """`Kind/namespace/name` of its controlling owner."""
+    template: PodTemplate = PodTemplate()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
