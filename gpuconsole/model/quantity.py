@@ -1,9 +1,12 @@
 """Kubernetes quantities as integers: milli-CPU, bytes, whole units of everything else."""
 
+import math
 import re
 from fractions import Fraction
 
 MAX = 2**63 - 1
+"""The largest amount; as a quota or a sum of quotas it stands for more than can be counted."""
+MIN = -(2**63)
 CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
@@ -39,12 +42,24 @@ def parse_quantity(value: str | int | float) -> Fraction:
 def to_int(resource: str, quantity: Fraction) -> int:
     """Return the amount in base units (CPU in milli), rounded up as Kubernetes does and saturated at MaxInt64."""
     scaled = quantity * 1000 if resource == CPU else quantity
-    return max(-MAX, min(MAX, -(-scaled.numerator // scaled.denominator)))
+    return bounded(-(-scaled.numerator // scaled.denominator))
+
+
+def bounded(value: int) -> int:
+    """The amount itself, or the nearest that 64 bits hold: sums saturate, they never wrap."""
+    return MAX if value > MAX else MIN if value < MIN else value
 
 
 def amount(resource: str, value: str | int | float) -> int:
     """Read a quantity of `resource` straight into base units. Raises ValueError."""
     return to_int(resource, parse_quantity(value))
+
+
+def as_float(resource: str, value: int) -> float:
+    """The amount in whole units, CPU in cores: what weights and shares multiply. The largest amount is infinite."""
+    if value == MAX:
+        return math.inf
+    return value / 1000 if resource == CPU else float(value)
 
 
 def is_binary(resource: str) -> bool:
@@ -56,13 +71,14 @@ def format_quantity(resource: str, value: int) -> str:
     """Write base units in Kubernetes' canonical form: the largest suffix that leaves an integer.
 
     CPU is a milli-quantity (`1500m`, `2`), memory, ephemeral-storage and hugepages take binary suffixes, everything
-    else decimal ones (resource.Quantity.String).
+    else decimal ones (resource.Quantity.String). Bytes that are no multiple of 1Ki are written with decimal suffixes,
+    `1500M` (Kueue 0.19 ResourceFormatter).
     """
     if resource == CPU:
         if value % 1000:
             return f"{value}m"
         return _canonical(value // 1000, 1000, ("", "k", "M", "G", "T", "P", "E"))
-    if is_binary(resource):
+    if is_binary(resource) and value % 1024 == 0:
         return _canonical(value, 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
     return _canonical(value, 1000, ("", "k", "M", "G", "T", "P", "E"))
 

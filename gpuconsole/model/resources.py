@@ -3,22 +3,31 @@
 from collections.abc import Iterable, Mapping
 
 from gpuconsole.model import quantity
-from gpuconsole.model.quantity import GPU, MAX, MIG_PREFIX
+from gpuconsole.model.quantity import GPU, MIG_PREFIX, bounded
 
 Resources = Mapping[str, int]
 """Resource name → amount in base units (see `quantity`). Treated as frozen: never edited in place."""
 
 EMPTY: Resources = {}
 GPU_RESOURCES = (GPU, "amd.com/gpu", "gpu.intel.com/i915", "google.com/tpu")
+MANY = 2**31 - 1
+"""As often as pods are counted."""
 
 
 def add(*vectors: Resources) -> dict[str, int]:
-    """Sum vectors by name, saturating at MaxInt64."""
+    """Sum vectors by name, saturating at 64 bits."""
     total: dict[str, int] = {}
     for vector in vectors:
         for name, value in vector.items():
-            total[name] = min(MAX, total.get(name, 0) + value)
+            total[name] = bounded(total.get(name, 0) + value)
     return total
+
+
+def subtract(vector: Resources, other: Resources) -> Resources:
+    """Take away by name, saturating at 64 bits; below zero is possible. The vector itself if nothing is taken."""
+    if not other:
+        return vector
+    return {**vector, **{name: bounded(vector.get(name, 0) - value) for name, value in other.items()}}
 
 
 def largest(*vectors: Resources) -> dict[str, int]:
@@ -31,8 +40,36 @@ def largest(*vectors: Resources) -> dict[str, int]:
 
 
 def scale(vector: Resources, count: int) -> dict[str, int]:
-    """Multiply by a number of pods, saturating at MaxInt64."""
-    return {name: min(MAX, value * count) for name, value in vector.items()}
+    """Multiply by a number of pods, saturating at 64 bits."""
+    return {name: bounded(value * count) for name, value in vector.items()}
+
+
+def divide(vector: Resources, count: int) -> dict[str, int]:
+    """The share of one of `count` pods, rounded towards zero. Nothing of no pods is nothing."""
+    return {name: (abs(value) // count * (1 if value > 0 else -1) if value else 0) for name, value in vector.items()}
+
+
+def not_negative(vector: Resources) -> dict[str, int]:
+    """The same amounts, those below zero as zero."""
+    return {name: max(0, value) for name, value in vector.items()}
+
+
+def exceeding(vector: Resources, bounds: Resources) -> list[str]:
+    """Names of which there is more than the bound, in order; what has no bound is never too much."""
+    return sorted(name for name, value in vector.items() if name in bounds and value > bounds[name])
+
+
+def count_in(requests: Resources, capacity: Resources) -> tuple[int, str]:
+    """How many times the requests fit, at most `MANY`, and which resource is the scarcest.
+
+    Of equally scarce ones the first by name. Requests of nothing at all fit not at all; capacity below zero is none.
+    """
+    least, scarcest = 0, ""
+    for name, amount in requests.items():
+        count = min(MANY, max(0, capacity.get(name, 0) // amount)) if amount else MANY
+        if not scarcest or count < least or (count == least and name < scarcest):
+            least, scarcest = count, name
+    return least, scarcest
 
 
 def is_gpu(resource: str) -> bool:

@@ -1,6 +1,6 @@
 """Every table that is compared, by `AREA/TEST`."""
 
-from tests.conformance import assigning, cycle, limits, ordering, preemption, quotas, topology, workloads
+from tests.conformance import amounts, assigning, cycle, limits, ordering, preemption, quotas, topology, workloads
 from tests.conformance.tables import Check
 
 CHECKS: dict[str, Check] = {
@@ -12,4 +12,5 @@ CHECKS: dict[str, Check] = {
     **topology.CHECKS,
     **workloads.CHECKS,
     **limits.CHECKS,
+    **amounts.CHECKS,
 }

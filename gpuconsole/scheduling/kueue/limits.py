@@ -11,7 +11,7 @@ from fractions import Fraction
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Container, LimitRange, LimitRangeItem, PodTemplate
-from gpuconsole.model.resources import Resources
+from gpuconsole.model.resources import Resources, exceeding
 
 Limits = Mapping[str, LimitRangeItem]
 """Type (Container, Pod) → the limits of a namespace, summed up."""
@@ -111,7 +111,7 @@ def _out_of_range(path: str, template: PodTemplate, limits: Limits) -> Iterator[
 
 def _greater(place: str, amounts: Resources, bounds: Resources, problem: str) -> Iterator[str]:
     """One line that names the resources of which there is more than the bound; unbounded ones do not count."""
-    names = sorted(name for name, amount in amounts.items() if name in bounds and amount > bounds[name])
+    names = exceeding(amounts, bounds)
     if names:
         yield f"{place}: Invalid value: {json.dumps(names, separators=(',', ':'))}: {problem}"
 

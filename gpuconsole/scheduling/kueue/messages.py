@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from gpuconsole.model.cluster import Taint
 from gpuconsole.model.decisions import Rule
-from gpuconsole.model.quantity import format_quantity, is_binary
+from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.workloads import Workload
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -23,14 +23,9 @@ _DUE_TO = {
 }
 
 
-def _amount(resource: str, value: int) -> str:
-    """Bytes that are no multiple of 1Ki are written with decimal suffixes, `1500M` (ResourceFormatter)."""
-    return format_quantity("" if is_binary(resource) and value % 1024 else resource, value)
-
-
 def exceeds_capacity(resource: str, flavor: str, assumed: int, request: int, capacity: int) -> str:
     """No state of the cluster could give this much."""
-    before, now, most = (_amount(resource, value) for value in (assumed, request, capacity))
+    before, now, most = (format_quantity(resource, value) for value in (assumed, request, capacity))
     return (
         f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests ({before})"
         f" + current podset request ({now}) > maximum capacity ({most})"
@@ -38,7 +33,8 @@ def exceeds_capacity(resource: str, flavor: str, assumed: int, request: int, cap
 
 
 def more_needed(resource: str, flavor: str, missing: int) -> str:
-    return f"insufficient unused quota for {resource} in flavor {flavor}, {_amount(resource, missing)} more needed"
+    needed = format_quantity(resource, missing)
+    return f"insufficient unused quota for {resource} in flavor {flavor}, {needed} more needed"
 
 
 def unavailable(resource: str) -> str:

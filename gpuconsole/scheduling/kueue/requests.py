@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MILLISECOND, Time
-from gpuconsole.model.resources import Resources, scale
+from gpuconsole.model.resources import Resources, divide, not_negative, scale
 from gpuconsole.model.workloads import PodSet, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED, PREEMPTED, QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.config import KueueConfig
@@ -173,8 +173,7 @@ def admitted_requests(workload: Workload, config: KueueConfig) -> Iterable[tuple
     for assignment in workload.admission.pod_sets:
         count = counts.get(assignment.name, assignment.count)
         if count < assignment.count:
-            usage = {name: amount // assignment.count * count for name, amount in assignment.usage.items()}
-            yield assignment, count, usage
+            yield assignment, count, scale(divide(assignment.usage, assignment.count), count)
         else:
             yield assignment, assignment.count, assignment.usage
 
@@ -191,11 +190,11 @@ def _pod_set_request(workload: Workload, pod_set: PodSet, config: KueueConfig, l
         pod_set = replace(pod_set, template=with_defaults(pod_set.template, limits))
     prefixes = config.exclude_resource_prefixes
     per_pod = {
-        name: max(0, amount)
+        name: amount
         for name, amount in pod_set.template.requests.items()
         if not prefixes or not name.startswith(prefixes)
     }
-    per_pod = ordered(per_pod)
+    per_pod = ordered(not_negative(per_pod))
     count = current_count(workload, pod_set, config)
     return PodSetRequest(pod_set, count, per_pod, scale(per_pod, count))
 

@@ -7,11 +7,11 @@ from msgspec import Struct
 
 from gpuconsole.model.cluster import Node, PodTemplate, Taint
 from gpuconsole.model.quantity import PODS
-from gpuconsole.model.resources import EMPTY, Resources, add
+from gpuconsole.model.resources import EMPTY, MANY, Resources, add, count_in, subtract
 from gpuconsole.scheduling.kueue.requests import ordered
 from gpuconsole.scheduling.kueue.topology.demand import Demand
 from gpuconsole.scheduling.kueue.topology.domains import Domains, Values
-from gpuconsole.scheduling.kueue.topology.sites import MANY, Sites, count_in
+from gpuconsole.scheduling.kueue.topology.sites import Sites
 
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
@@ -93,7 +93,7 @@ def count_domains(
         if affinity and node is not None:
             counts.scores[domains.leaf_domains[leaf]] = _liking(node, demand.pod_set.template)
         left: Mapping[str, int] = (sites.offer if empty else sites.left)(domains.flavor.name, leaf)
-        left = _minus(left, assumed.get(values, EMPTY))
+        left = subtract(left, assumed.get(values, EMPTY))
         _count_leaf(counts, domains.leaf_domains[leaf], requests, leader_requests, left)
     for number in range(len(domains.values) - 1, -1, -1):
         count_domain(counts, domains, number, shape)
@@ -133,10 +133,6 @@ def _taint_text(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
-def _minus(left: Mapping[str, int], amounts: Resources) -> Mapping[str, int]:
-    return {**left, **{name: left.get(name, 0) - amount for name, amount in amounts.items()}} if amounts else left
-
-
 def _count_leaf(
     counts: Counts, number: int, requests: Resources, leader_requests: Resources | None, left: Mapping[str, int]
 ) -> None:
@@ -145,7 +141,7 @@ def _count_leaf(
         counts.excluded[f'resource "{scarcest}"'] += 1
     if leader_requests is not None and count_in(leader_requests, left)[0] > 0:
         counts.leaders[number] = 1
-        left = _minus(left, leader_requests)
+        left = subtract(left, leader_requests)
     counts.pods_with_leader[number] = count_in(requests, left)[0]
 
 

@@ -6,7 +6,7 @@
 from collections.abc import Iterable, Mapping
 
 from gpuconsole.model.quantity import PODS
-from gpuconsole.model.resources import EMPTY, Resources, add
+from gpuconsole.model.resources import EMPTY, Resources, add, count_in
 from gpuconsole.scheduling.kueue.requests import Place
 from gpuconsole.scheduling.kueue.topology.domains import Domains
 from gpuconsole.scheduling.kueue.topology.strangers import Moves, moved
@@ -93,17 +93,3 @@ class Sites:
         for name, amount in self.used[flavor][leaf].items():
             left[name] = left.get(name, 0) - amount
         return left
-
-
-def count_in(requests: Resources, capacity: Resources) -> tuple[int, str]:
-    """How many times the requests fit, and which resource is the scarcest; requests of nothing fit not at all."""
-    least, scarcest = 0, ""
-    for name, amount in requests.items():
-        count = max(0, capacity.get(name, 0) // amount) if amount else MANY
-        if not scarcest or count < least or (count == least and name < scarcest):
-            least, scarcest = count, name
-    return least, scarcest
-
-
-MANY = 2**31 - 1
-"""As often as it is counted."""
