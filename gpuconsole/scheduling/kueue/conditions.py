@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Rule
-from gpuconsole.model.workloads import Admission, CheckState, Condition, Workload
+from gpuconsole.model.workloads import Admission, CheckState, Condition, PreemptionGate, Workload
 
 QUOTA_RESERVED = "QuotaReserved"
 ADMITTED = "Admitted"
@@ -16,6 +16,7 @@ EVICTED = "Evicted"
 PREEMPTED = "Preempted"
 REQUEUED = "Requeued"
 FINISHED = "Finished"
+BLOCKED_ON_GATES = "BlockedOnPreemptionGates"
 
 _STAYS_READY = ("Preempted", "NodeFailures")
 """Evictions after which the workload may be tried again at once; after all others it waits to be requeued."""
@@ -26,7 +27,7 @@ def reserve(workload: Workload, admission: Admission, now: Time) -> Workload:
     workload = replace(workload, admission=admission)
     message = f"Quota reserved in ClusterQueue {admission.cluster_queue}"
     workload = workload.with_condition(Condition(QUOTA_RESERVED, True, QUOTA_RESERVED, message, now))
-    for kind in (EVICTED, PREEMPTED):
+    for kind in (EVICTED, PREEMPTED, BLOCKED_ON_GATES):
         past = workload.condition(kind)
         if past is not None and past.status:
             message = f"Previously: {past.message}"
@@ -34,38 +35,48 @@ def reserve(workload: Workload, admission: Admission, now: Time) -> Workload:
     return workload
 
 
-def admit(workload: Workload, now: Time) -> Workload:
+def admit(workload: Workload, now: Time, *, granular: bool = False) -> Workload:
     """Set Admitted to what reservation and checks say (SyncAdmittedCondition).
 
-    Time spent admitted is added to `past_execution` when the workload stops being so.
+    Time spent admitted is added to `past_execution` when the workload stops being so. `granular`, the gate
+    UnadmittedWorkloadsObservability: Admitted is False also for a workload that never was admitted.
     """
     reserved = workload.reserved
     ready = all(check.state == "Ready" for check in workload.checks)
-    if workload.admitted == (reserved and ready):
-        return workload
     past = workload.condition(ADMITTED)
-    if past is not None and past.status:
+    if granular:
+        if past is None and workload.condition(QUOTA_RESERVED) is None:
+            return workload
+    elif workload.admitted == (reserved and ready):
+        return workload
+    if past is not None and past.status and not (reserved and ready):
         workload = replace(workload, past_execution=workload.past_execution + max(0, now - past.since))
-    return workload.with_condition(_admitted(reserved, ready, now))
+    return workload.with_condition(_admitted(reserved, ready, now, granular))
 
 
-def _admitted(reserved: bool, ready: bool, now: Time) -> Condition:
+def _admitted(reserved: bool, ready: bool, now: Time, granular: bool) -> Condition:
     if reserved and ready:
         return Condition(ADMITTED, True, ADMITTED, "The workload is admitted", now)
     if reserved:
-        return Condition(ADMITTED, False, "UnsatisfiedChecks", "The workload has not all checks ready", now)
-    if ready:
+        reason = "UnsatisfiedAdmissionChecks" if granular else "UnsatisfiedChecks"
+        return Condition(ADMITTED, False, reason, "The workload has not all checks ready", now)
+    if ready or granular:
         return Condition(ADMITTED, False, "NoReservation", "The workload has no reservation", now)
     message = "The workload has no reservation and not all checks ready"
     return Condition(ADMITTED, False, "NoReservationUnsatisfiedChecks", message, now)
 
 
-def refuse(workload: Workload, reason: str, message: str, now: Time) -> Workload:
+def refuse(workload: Workload, reason: str, message: str, now: Time, *, granular: bool = False) -> Workload:
     """Say why the workload holds no quota; returns the same object if that is what it says already."""
     changed = workload.with_condition(Condition(QUOTA_RESERVED, False, reason, message, now))
     if changed.admission is not None:
         changed = replace(changed, admission=None)
-    return admit(changed, now)
+    return admit(changed, now, granular=granular)
+
+
+def block_on_gates(workload: Workload, message: str, now: Time) -> Workload:
+    """Say that the workload would preempt others, were its preemption gates open."""
+    return workload.with_condition(Condition(BLOCKED_ON_GATES, True, "PreemptionGated", message, now))
 
 
 def evict(workload: Workload, reason: str, message: str, now: Time, rule: Rule | None = None) -> Workload:
@@ -73,12 +84,19 @@ def evict(workload: Workload, reason: str, message: str, now: Time, rule: Rule |
     if rule is not None:
         workload = workload.with_condition(Condition(PREEMPTED, True, rule.value, message, now))
     workload = workload.with_condition(Condition(EVICTED, True, reason, message, now))
+    if workload.is_true(BLOCKED_ON_GATES):
+        workload = workload.with_condition(Condition(BLOCKED_ON_GATES, False, reason, message, now))
     return replace(
         workload,
+        preemption_gates=tuple(_closed(gate, now) for gate in workload.preemption_gates),
         checks=tuple(_reset(check) for check in workload.checks),
         unhealthy_nodes=(),
         evictions=workload.evictions + 1,
     )
+
+
+def _closed(gate: PreemptionGate, now: Time) -> PreemptionGate:
+    return gate if gate.since is None else replace(gate, open=False, since=now)
 
 
 def _reset(check: CheckState) -> CheckState:
@@ -92,7 +110,7 @@ def _reset(check: CheckState) -> CheckState:
     )
 
 
-def release(workload: Workload, now: Time) -> Workload:
+def release(workload: Workload, now: Time, *, granular: bool = False) -> Workload:
     """Take the quota back from an evicted workload whose pods are gone.
 
     After a preemption or a node failure it may be tried again at once (Requeued=True), else it waits until somebody
@@ -101,7 +119,7 @@ def release(workload: Workload, now: Time) -> Workload:
     evicted = workload.condition(EVICTED)
     reason, message = (evicted.reason, evicted.message) if evicted is not None else ("Pending", "")
     workload = workload.with_condition(Condition(REQUEUED, reason in _STAYS_READY, reason, message, now))
-    return refuse(workload, "Pending", message, now)
+    return refuse(workload, "PendingEvaluation" if granular else "Pending", message, now, granular=granular)
 
 
 def requeue(workload: Workload, reason: str, message: str, now: Time) -> Workload:
