@@ -51,6 +51,17 @@ class WaitForPodsReady(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.timeout if self.recovery_timeout is None else self.recovery_timeout
 
 
+class AdmissionFairSharing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How LocalQueues of one ClusterQueue take turns: by what their workloads used lately."""
+
+    usage_half_life: Span = 0
+    """After this span without workloads half of what a LocalQueue used is forgotten; 0 = nothing is remembered."""
+    usage_sampling_interval: Span = 5 * MINUTE
+    """How often usage is looked at."""
+    resource_weights: Mapping[str, float] = {}
+    """What one unit of a resource counts (a core, a byte, a GPU); 1 where nothing is said."""
+
+
 class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The settings of one Kueue installation."""
 
@@ -59,6 +70,8 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Preemption strategies of fair sharing, in the order in which they are tried."""
     wait_for_pods_ready: WaitForPodsReady = WaitForPodsReady()
     """Read it by `pods_ready`, which knows the gate."""
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    """Read it by `usage_based`, which knows the gate."""
     ignore_undeclared: bool = False
     """resources.quotaCheckStrategy IgnoreUndeclared: resources that a ClusterQueue does not name need no quota."""
     exclude_resource_prefixes: tuple[str, ...] = ()
@@ -73,6 +86,11 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def pods_ready(self) -> WaitForPodsReady | None:
         """The settings of waitForPodsReady; None with gate DisableWaitForPodsReady (always there without, in 0.19)."""
         return None if self.enabled("DisableWaitForPodsReady") else self.wait_for_pods_ready
+
+    @property
+    def usage_based(self) -> AdmissionFairSharing | None:
+        """The settings of admission fair sharing where it is on: configured, with its gate."""
+        return self.admission_fair_sharing if self.enabled("AdmissionFairSharing") else None
 
     @property
     def requeuing_timestamp(self) -> str:
