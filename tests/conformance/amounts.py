@@ -1,6 +1,6 @@
 """resources: amounts and vectors of amounts, as the engine adds, compares and writes them.
 
-Kueue has two kinds of vectors, a map and a sorted slice; here both are a mapping, put in the slice's order by `ordered`.
+Kueue has two kinds of vectors, a map and a sorted slice; here both are a mapping in the slice's order (`ordered`).
 """
 
 import math

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import MINUTE, Span
 from gpuconsole.scheduling.kueue.gates import DEFAULTS
+from gpuconsole.scheduling.kueue.transformations import Transformation
 
 GATES = DEFAULTS
 """Every feature gate of Kueue 0.19.2 with its default; those that no rule here reads change no decision."""
@@ -75,6 +76,9 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ignore_undeclared: bool = False
     """resources.quotaCheckStrategy IgnoreUndeclared: resources that a ClusterQueue does not name need no quota."""
     exclude_resource_prefixes: tuple[str, ...] = ()
+    """resources.excludeResourcePrefixes: resources that need no quota."""
+    transformations: Mapping[str, Transformation] = {}
+    """resources.transformations by their inputs."""
     gates: Mapping[str, bool] = {}
     """Feature gates that differ from their defaults."""
 

@@ -18,6 +18,7 @@ from gpuconsole.model.workloads import PodSet, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED, PREEMPTED, QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.limits import NO_LIMITS, Limits, with_defaults
+from gpuconsole.scheduling.kueue.transformations import transformed, without_excluded
 
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
 
@@ -54,6 +55,7 @@ class Request:
         "_shape",
         "asks_for_topology",
         "cluster_queue",
+        "given",
         "id",
         "order",
         "pod_sets",
@@ -72,6 +74,8 @@ class Request:
         self.timestamp = queue_timestamp(workload, config)
         self.pod_sets = tuple(_pod_set_request(workload, pod_set, config, limits) for pod_set in workload.pod_sets)
         self.asks_for_topology = any(pod_set.topology is not None for pod_set in workload.pod_sets)
+        self.given: tuple[PodSetAssignment, ...] = ()
+        """In a second pass: what its pod sets have already, in their order."""
         self.order: Order = (-self.priority, self.timestamp, workload.uid)
         self._shape: bytes | None = None
 
@@ -83,6 +87,16 @@ class Request:
         twin.priority, twin.timestamp, twin.order = self.priority, self.timestamp, self.order
         twin.pod_sets, twin._shape = self.pod_sets, self._shape
         twin.asks_for_topology = self.asks_for_topology
+        twin.given = self.given
+        return twin
+
+    def as_admitted(self, config: KueueConfig) -> "Request":
+        """The same request for what the workload was admitted with: its flavors stay, only places are looked for."""
+        pod_sets = {request.pod_set.name: request for request in self.pod_sets}
+        twin = self.updated(self.workload)
+        held = [(a, count, usage) for a, count, usage in admitted_requests(self.workload, config) if a.name in pod_sets]
+        twin.given = tuple(assignment for assignment, _, _ in held)
+        twin.pod_sets = tuple(replace(pod_sets[a.name], count=count, total=usage) for a, count, usage in held)
         return twin
 
     @property
@@ -188,13 +202,8 @@ def admitted_usage(workload: Workload, config: KueueConfig) -> Iterable[tuple[st
 def _pod_set_request(workload: Workload, pod_set: PodSet, config: KueueConfig, limits: Limits) -> PodSetRequest:
     if limits:
         pod_set = replace(pod_set, template=with_defaults(pod_set.template, limits))
-    prefixes = config.exclude_resource_prefixes
-    per_pod = {
-        name: amount
-        for name, amount in pod_set.template.requests.items()
-        if not prefixes or not name.startswith(prefixes)
-    }
-    per_pod = ordered(not_negative(per_pod))
+    kept = without_excluded(pod_set.template.requests, config.exclude_resource_prefixes)
+    per_pod = ordered(not_negative(transformed(kept, config.transformations)))
     count = current_count(workload, pod_set, config)
     return PodSetRequest(pod_set, count, per_pod, scale(per_pod, count))
 

@@ -1,0 +1,71 @@
+"""What a pod's requests count as: resources left out, and resources turned into others.
+
+Kueue 0.19 pkg/workload/workload.go (dropExcludedResources, applyResourceTransformations); set by `resources` in Kueue's
+Configuration.
+"""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cache
+
+from msgspec import Struct
+
+from gpuconsole.model.quantity import CPU, parse_quantity, to_int
+from gpuconsole.model.resources import Resources
+
+RETAIN = "Retain"
+REPLACE = "Replace"
+
+
+class Transformation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A resource that counts as others: `outputs` for each unit of `input`."""
+
+    input: str
+    strategy: str = RETAIN
+    """`Retain` counts the input as well, `Replace` does not."""
+    multiply_by: str = ""
+    """A resource of the same pod whose quantity multiplies the outputs, where the pod asks for it."""
+    outputs: Mapping[str, str] = {}
+    """Resource → its quantity, as it is written, for one whole unit (one core) of the input. Below zero it is an
+    allowance."""
+
+
+def without_excluded(requests: Resources, prefixes: tuple[str, ...]) -> Resources:
+    """The requests whose names start with none of the prefixes."""
+    return (
+        {name: amount for name, amount in requests.items() if not name.startswith(prefixes)} if prefixes else requests
+    )
+
+
+def transformed(requests: Resources, transformations: Mapping[str, Transformation]) -> Resources:
+    """One pod's requests with the outputs of the transformations, which are keyed by their inputs.
+
+    Outputs of one name are summed, allowances included; what they come to is never below zero, so that an allowance
+    reduces nothing that the pod asked for itself.
+    """
+    if not transformations or transformations.keys().isdisjoint(requests):
+        return requests
+    kept: dict[str, Fraction] = {}
+    generated: dict[str, Fraction] = {}
+    for name, amount in requests.items():
+        quantity = _quantity(name, amount)
+        rule = transformations.get(name)
+        if rule is None or rule.strategy == RETAIN:
+            kept[name] = quantity
+        if rule is not None:
+            if rule.multiply_by in requests:
+                quantity *= _quantity(rule.multiply_by, requests[rule.multiply_by])
+            for output, factor in rule.outputs.items():
+                generated[output] = generated.get(output, Fraction(0)) + quantity * _factor(factor)
+    for output, quantity in generated.items():
+        kept[output] = kept.get(output, Fraction(0)) + max(Fraction(0), quantity)
+    return {name: to_int(name, quantity) for name, quantity in kept.items()}
+
+
+def _quantity(resource: str, amount: int) -> Fraction:
+    return Fraction(amount, 1000) if resource == CPU else Fraction(amount)
+
+
+@cache
+def _factor(text: str) -> Fraction:
+    return parse_quantity(text)
