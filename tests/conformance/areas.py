@@ -1,16 +1,15 @@
-"""Every table that is compared, by `AREA/TEST`."""
+"""Every table that is compared, by `AREA/TEST`: the CHECKS of each module of this folder."""
 
-from tests.conformance import amounts, assigning, cycle, limits, ordering, preemption, quotas, topology, workloads
+from importlib import import_module
+from pathlib import Path
+
 from tests.conformance.tables import Check
 
+_MODULES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if not path.stem.startswith("test_"))
+
 CHECKS: dict[str, Check] = {
-    **cycle.CHECKS,
-    **ordering.CHECKS,
-    **preemption.CHECKS,
-    **assigning.CHECKS,
-    **quotas.CHECKS,
-    **topology.CHECKS,
-    **workloads.CHECKS,
-    **limits.CHECKS,
-    **amounts.CHECKS,
+    name: check
+    for module in _MODULES
+    if module != "areas"
+    for name, check in getattr(import_module(f"tests.conformance.{module}"), "CHECKS", {}).items()
 }
