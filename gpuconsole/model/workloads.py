@@ -67,6 +67,8 @@ class PodSetAssignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     count: int = 1
     levels: tuple[str, ...] = ()
     topology: tuple[TopologyDomain, ...] = ()
+    delayed: str = ""
+    """`Pending` while its place is chosen only once its admission checks are ready, `Ready` afterwards."""
 
 
 class Admission(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -136,6 +138,7 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     checks: tuple[CheckState, ...] = ()
     past_execution: Span = 0
     unhealthy_nodes: tuple[str, ...] = ()
+    """Nodes of its topology assignment that failed; their pods need another place."""
     evictions: int = 0
     preemption_gates: tuple[PreemptionGate, ...] = ()
     done: Span = 0

@@ -1,14 +1,16 @@
 """The outcome of trying to give a workload its flavors: what each pod set would get, and what stands in the way."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gpuconsole.model.quantity import PODS
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import Admission, PodSet, PodSetAssignment, TopologyDomain
 from gpuconsole.scheduling.kueue import messages
-from gpuconsole.scheduling.kueue.attempts import Searched
+from gpuconsole.scheduling.kueue.attempts import Searched, attempts
 from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.reasons import Reason, most_severe, severity
 from gpuconsole.scheduling.kueue.requests import Place
+from gpuconsole.scheduling.kueue.rules import Group
 from gpuconsole.scheduling.kueue.topology.domains import Domains
 
 Resume = tuple[Mapping[str, int], ...]
@@ -32,7 +34,18 @@ class Choice:
 class PodSetResult:
     """What one pod set would get. The topology is filled in after the quota."""
 
-    __slots__ = ("choices", "count", "failure", "pod_set", "reasons", "requests", "searches", "topology")
+    __slots__ = (
+        "choices",
+        "count",
+        "delayed",
+        "failure",
+        "pod_set",
+        "reasons",
+        "requests",
+        "searches",
+        "topology",
+        "unplaced",
+    )
 
     def __init__(self, pod_set: PodSet, count: int, requests: Resources) -> None:
         self.pod_set = pod_set
@@ -45,6 +58,16 @@ class PodSetResult:
         self.failure = ""
         """An error that ends the assignment whatever the quota."""
         self.topology: tuple[TopologyDomain, ...] = ()
+        self.unplaced = ""
+        """The flavor whose topology would not have room for its pods even if it were empty."""
+        self.delayed = ""
+        """`Pending` if its places are to be found after the admission checks, `Ready` once they were."""
+
+    def keep(self, given: PodSetAssignment, numbers: Mapping[tuple[str, str], int]) -> None:
+        """Take over what it was admitted with; `numbers` are the columns of (flavor, resource)."""
+        for resource, flavor in given.flavors.items():
+            self.choices[resource] = Choice(flavor, numbers[flavor, resource], Mode.FIT, 0)
+        self.topology, self.delayed = given.topology, given.delayed
 
     @property
     def mode(self) -> Mode:
@@ -54,6 +77,21 @@ class PodSetResult:
         if not self.reasons:
             return Mode.FIT
         return min((choice.mode for choice in self.choices.values()), default=Mode.NO_FIT)
+
+    def cause(self, groups: Sequence[Group]) -> Reason:
+        """Why it gets no flavors, in one word: the most severe of the resource groups, each by its best flavor."""
+        tried = attempts(self.searches)
+        if not tried:
+            return Reason.NO_MATCHING_FLAVOR
+        least: dict[int, Reason] = {}
+        for position, attempt in enumerate(tried):
+            unplaced = attempt.flavor == self.unplaced
+            if attempt.mode != Mode.NO_FIT and not unplaced:
+                continue
+            cause = Reason.TOPOLOGY_PLACEMENT_FAILED if unplaced else attempt.cause
+            for group in [n for n, group in enumerate(groups) if attempt.flavor in group.flavors] or [-1 - position]:
+                least[group] = min(least.get(group, cause), cause, key=severity)
+        return most_severe(least.values())
 
 
 class Assignment:
@@ -90,6 +128,17 @@ class Assignment:
             choice.mode = mode
         self._mode = mode
 
+    def unplace(self, result: PodSetResult, flavor: str) -> None:
+        """A pod set would find no room in the flavor's topology whoever left; nor would those of its group."""
+        self.downgrade(result, Mode.NO_FIT)
+        for other in self.pod_sets:
+            if other.searches is result.searches:
+                other.unplaced = flavor
+
+    def cause(self, groups: Sequence[Group]) -> Reason:
+        """Why it does not fit, in one word (resolveNoFitReason)."""
+        return most_severe(result.cause(groups) for result in self.pod_sets if result.mode == Mode.NO_FIT)
+
     def fail(self, result: PodSetResult, error: str) -> None:
         """A pod set cannot be assigned at all."""
         result.failure = error
@@ -101,15 +150,20 @@ class Assignment:
     def settle(self, places: Mapping[str, tuple[TopologyDomain, ...]]) -> None:
         """Note where the pods go; pod sets for which nothing was found get no place."""
         for name, domains in places.items():
-            self.result(name).topology = domains
+            result = self.result(name)
+            result.topology = domains
+            if result.delayed and domains:
+                result.delayed = "Ready"
 
-    def places(self, topologies: Mapping[str, Domains]) -> tuple[Place, ...]:
-        """What the pods will use of the topologies."""
+    def places(self, topologies: Mapping[str, Domains], held: Admission | None = None) -> tuple[Place, ...]:
+        """What the pods will use of the topologies beyond what they have by the admission `held`."""
+        before = _held_counts(held)
         return tuple(
-            Place(flavor, domain.values, domain.count, result.pod_set.template.requests)
+            Place(flavor, domain.values, more, result.pod_set.template.requests)
             for result in self.pod_sets
             for flavor in sorted({choice.flavor for choice in result.choices.values()} & topologies.keys())[:1]
             for domain in result.topology
+            if (more := domain.count - before.get((result.pod_set.name, domain.values), 0)) > 0
         )
 
     @property
@@ -163,6 +217,16 @@ class Assignment:
         return Admission(cluster_queue=cluster_queue, pod_sets=granted)
 
 
+def _held_counts(held: Admission | None) -> dict[tuple[str, tuple[str, ...]], int]:
+    """(pod set, domain) → pods that are counted there already."""
+    counts: dict[tuple[str, tuple[str, ...]], int] = {}
+    for assignment in held.pod_sets if held is not None else ():
+        for domain in assignment.topology:
+            key = assignment.name, domain.values
+            counts[key] = counts.get(key, 0) + domain.count
+    return counts
+
+
 def _granted(result: PodSetResult, topologies: Mapping[str, Domains]) -> PodSetAssignment:
     names = sorted(result.choices)
     placed = [c.flavor for c in result.choices.values() if c.flavor in topologies] if result.topology else []
@@ -173,4 +237,5 @@ def _granted(result: PodSetResult, topologies: Mapping[str, Domains]) -> PodSetA
         count=result.count,
         levels=topologies[placed[0]].assignment_levels if placed else (),
         topology=result.topology,
+        delayed=result.delayed,
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.reasons import Reason, most_severe
 
 
 class Noted(Struct, frozen=True):
@@ -17,6 +18,8 @@ class Noted(Struct, frozen=True):
     mode: Mode
     height: int = 0
     reasons: tuple[str, ...] = ()
+    cause: Reason = Reason.NONE
+    """Why it does not fit, in one word."""
 
 
 class Searched(Struct, frozen=True):
@@ -37,6 +40,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """What preemption could have done, where it was asked: NO_CANDIDATES, PREEMPT or RECLAIM."""
     height: int = 0
     reasons: tuple[str, ...] = ()
+    cause: Reason = Reason.NONE
 
 
 def attempts(searches: Iterable[Searched]) -> list[Attempt]:
@@ -58,7 +62,14 @@ def _merge(known: Attempt | None, noted: Noted) -> Attempt:
     mode = Mode.PREEMPT if simulated is not None else noted.mode
     if known is None:
         reasons = tuple(sorted(set(noted.reasons)))
-        return Attempt(flavor=noted.flavor, mode=mode, possibility=simulated, height=noted.height, reasons=reasons)
+        return Attempt(
+            flavor=noted.flavor,
+            mode=mode,
+            possibility=simulated,
+            height=noted.height,
+            reasons=reasons,
+            cause=noted.cause,
+        )
     possible = [p for p in (known.possibility, simulated) if p is not None]
     return Attempt(
         flavor=noted.flavor,
@@ -66,6 +77,7 @@ def _merge(known: Attempt | None, noted: Noted) -> Attempt:
         possibility=min(possible, default=None),
         height=max(known.height, noted.height),
         reasons=tuple(sorted({*known.reasons, *noted.reasons})),
+        cause=most_severe((known.cause, noted.cause)),
     )
 
 
@@ -77,6 +89,7 @@ def _without(known: Attempt, resource: str) -> Attempt:
         possibility=known.possibility,
         height=known.height,
         reasons=tuple(sorted({*known.reasons, reason})),
+        cause=Reason.NO_MATCHING_FLAVOR,
     )
 
 

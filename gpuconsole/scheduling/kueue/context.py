@@ -15,12 +15,15 @@ class Gates:
     """The feature gates as plain attributes, for the inner loops."""
 
     __slots__ = (
+        "concurrent_admission",
         "flavor_fungibility",
+        "granular",
         "hashing",
         "layouts",
         "overlap_recompute",
         "partial_admission",
         "preempt_within_nominal",
+        "preemption_gates",
         "preemptors_first",
         "preserve_scan_progress",
         "prioritize_non_borrowing",
@@ -31,6 +34,9 @@ class Gates:
     )
 
     def __init__(self, config: KueueConfig) -> None:
+        self.concurrent_admission = config.enabled("ConcurrentAdmission")
+        self.granular = config.enabled("UnadmittedWorkloadsObservability")
+        self.preemption_gates = self.concurrent_admission or config.enabled("MultiKueueOrchestratedPreemption")
         self.flavor_fungibility = config.enabled("FlavorFungibility")
         self.hashing = config.enabled("SchedulingEquivalenceHashing")
         self.overlap_recompute = config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap")

@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from gpuconsole.model.queues import PreemptionPolicy, ResourceFlavor
 from gpuconsole.model.resources import add
 from gpuconsole.model.workloads import PodSet
-from gpuconsole.scheduling.kueue import messages, modes
+from gpuconsole.scheduling.kueue import messages, modes, variants
 from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult, Resume
 from gpuconsole.scheduling.kueue.attempts import Noted, Searched
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.matching import mismatch
 from gpuconsole.scheduling.kueue.modes import Mode, Outcome
 from gpuconsole.scheduling.kueue.preemption import possibility
+from gpuconsole.scheduling.kueue.reasons import Reason, most_severe
 from gpuconsole.scheduling.kueue.requests import Request, ordered
 from gpuconsole.scheduling.kueue.rules import Group, QueueRules
 from gpuconsole.scheduling.kueue.topology import demand
@@ -25,6 +26,21 @@ Nominated = Mapping[str, Mapping[str, str]]
 Oracle = Callable[[Context, QueueRules, Request, int, int], Outcome]
 """Says whether preemption could free an amount of a column, and from what height the queue would borrow then."""
 _Found = tuple[dict[str, Choice], list[str]]
+
+
+class _Told:
+    """What one search tells of the flavors that do not simply fit. Mutated as it goes on."""
+
+    __slots__ = ("cause", "reasons")
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.cause = Reason.NONE
+        """Why the flavor that is being tried does not fit."""
+
+    def blame(self, reason: str, cause: Reason) -> None:
+        self.reasons.append(reason)
+        self.cause = most_severe((self.cause, cause))
 
 
 class Assigner:
@@ -77,6 +93,8 @@ class Assigner:
             if self._rules.covers_pods:
                 requests = ordered({**requests, "pods": count})
             results.append(PodSetResult(request.pod_set, count, requests))
+        for result, given in zip(results, self._request.given, strict=False):
+            result.keep(given, self._context.setup.tree.numbers)
         return results
 
     def _groups(self) -> list[list[int]]:
@@ -96,7 +114,7 @@ class Assigner:
         self, indices: list[int], members: list[PodSetResult], assumed: Mapping[int, int], searches: list[Searched]
     ) -> _Found:
         requests = members[0].requests if len(members) == 1 else ordered(add(*(m.requests for m in members)))
-        choices: dict[str, Choice] = {}
+        choices = {name: choice for member in members for name, choice in member.choices.items()}
         reasons: list[str] = []
         for resource, amount in requests.items():
             group = self._rules.group_of.get(resource)
@@ -128,18 +146,22 @@ class Assigner:
         wanted = [(name, amount) for name, amount in requests.items() if name in group.resources]
         best: dict[str, Choice] = {}
         best_outcome = modes.WORST
-        reasons: list[str] = []
+        told = _Told()
         tried = -1
         for index in range(self._start(indices[0], resource), len(group.flavors)):
-            tried = index
-            why = self._excluded(group.flavors[index], indices, resource, group)
-            if why:
-                reasons.append(why)
-                noted.append(Noted(group.flavors[index], Mode.NO_FIT, 0, (why,)))
+            tried, flavor = index, group.flavors[index]
+            skipped = self._skipped(flavor, indices, resource)
+            if skipped:
+                told.reasons.append(skipped)
                 continue
-            told = len(reasons)
-            choices, outcome, height = self._try_flavor(group, index, wanted, assumed, reasons)
-            noted.append(Noted(group.flavors[index], outcome[0], height, tuple(reasons[told:])))
+            why = self._excluded(flavor, indices, group)
+            if why:
+                told.reasons.append(why)
+                noted.append(Noted(flavor, Mode.NO_FIT, 0, (why,), Reason.NO_MATCHING_FLAVOR))
+                continue
+            before, told.cause = len(told.reasons), Reason.NONE
+            choices, outcome, height = self._try_flavor(group, index, wanted, assumed, told)
+            noted.append(Noted(flavor, outcome[0], height, tuple(told.reasons[before:]), told.cause))
             if fungible and modes.stops_search(outcome, fungibility):
                 best, best_outcome = choices, outcome
                 break
@@ -150,23 +172,29 @@ class Assigner:
         if fungible:
             for choice in best.values():
                 choice.tried = tried if tried < len(group.flavors) - 1 else -1
-        return best, ([] if best_outcome[0] == Mode.FIT else reasons)
+        return best, ([] if best_outcome[0] == Mode.FIT else told.reasons)
 
     def _start(self, index: int, resource: str) -> int:
         if self._resume is None or index >= len(self._resume) or not self._context.gates.flavor_fungibility:
             return 0
         return self._resume[index].get(resource, -1) + 1
 
-    def _excluded(self, flavor: str, indices: list[int], resource: str, group: Group) -> str:
+    def _skipped(self, flavor: str, indices: list[int], resource: str) -> str:
+        """Why the flavor is not even looked at, or nothing."""
+        if self._nominated is not None:
+            names = [self._request.pod_sets[index].pod_set.name for index in indices]
+            if all(self._nominated.get(name, {}).get(resource) != flavor for name in names):
+                return messages.not_nominated(flavor, resource)
+        if self._context.gates.concurrent_admission and not variants.allows(self._request.workload, flavor):
+            return messages.not_of_variant(flavor)
+        return ""
+
+    def _excluded(self, flavor: str, indices: list[int], group: Group) -> str:
         """Why the flavor is out of the question for these pod sets, or nothing."""
-        pod_sets = [self._request.pod_sets[index].pod_set for index in indices]
-        if self._nominated is not None and all(
-            self._nominated.get(pod_set.name, {}).get(resource) != flavor for pod_set in pod_sets
-        ):
-            return messages.not_nominated(flavor, resource)
         known = self._context.setup.flavors.get(flavor)
         if known is None:
             return f"flavor {flavor} not found"
+        pod_sets = (self._request.pod_sets[index].pod_set for index in indices)
         return next((why for pod_set in pod_sets if (why := self._mismatch(pod_set, known, group))), "")
 
     def _mismatch(self, pod_set: PodSet, flavor: ResourceFlavor, group: Group) -> str:
@@ -182,7 +210,7 @@ class Assigner:
         index: int,
         wanted: Sequence[tuple[str, int]],
         assumed: Mapping[int, int],
-        reasons: list[str],
+        told: _Told,
     ) -> tuple[dict[str, Choice], Outcome, int]:
         """The outcome of a flavor is the worst over its resources; all are judged, even after one that does not fit.
 
@@ -192,7 +220,7 @@ class Assigner:
         choices: dict[str, Choice] = {}
         for name, amount in wanted:
             column = group.columns[index][name]
-            mode, height = self._fits(column, assumed.get(column, 0), amount, reasons)
+            mode, height = self._fits(column, assumed.get(column, 0), amount, told)
             highest = max(highest, height)
             if modes.preferred(outcome, (mode, height), self._rules.queue.fungibility):
                 outcome = (mode, height)
@@ -201,24 +229,26 @@ class Assigner:
                 choices[name] = Choice(group.flavors[index], column, public, height)
         return choices, outcome, highest
 
-    def _fits(self, column: int, assumed: int, amount: int, reasons: list[str]) -> Outcome:
-        """Compare one amount with the quota (fitsResourceQuota); appends to `reasons` unless it fits now."""
+    def _fits(self, column: int, assumed: int, amount: int, told: _Told) -> Outcome:
+        """Compare one amount with the quota (fitsResourceQuota); `told` hears of it unless it fits now."""
         node, usage = self._rules.node, self._context.accounts.usage
         tree = usage.tree
         at = node * tree.width + column
         total = assumed + amount
+        flavor, resource = tree.columns[column]
         if total > tree.potential[at]:
-            flavor, resource = tree.columns[column]
-            reasons.append(messages.exceeds_capacity(resource, flavor, assumed, amount, tree.potential[at]))
+            reason = messages.exceeds_capacity(resource, flavor, assumed, amount, tree.potential[at])
+            told.blame(reason, Reason.EXCEEDS_MAX_QUOTA)
             return Mode.NO_FIT, 0
         height, may_reclaim = usage.borrowing_height(node, column, total)
         available = max(0, usage.available(node, column))
         if total <= available:
             return Mode.FIT, height
-        flavor, resource = tree.columns[column]
-        reasons.append(messages.more_needed(resource, flavor, total - available))
+        reason = messages.more_needed(resource, flavor, total - available)
         if tree.nominal[at] >= total or may_reclaim or self._may_preempt_while_borrowing():
+            told.reasons.append(reason)
             return self._oracle(self._context, self._rules, self._request, column, total)
+        told.blame(reason, Reason.WAITING_FOR_QUOTA)
         return Mode.NO_FIT, height
 
     def _may_preempt_while_borrowing(self) -> bool:

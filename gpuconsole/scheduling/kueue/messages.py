@@ -12,6 +12,9 @@ JOB_UID = "kueue.x-k8s.io/job-uid"
 OVERLAPPING_TARGETS = "Workload has overlapping preemption targets with another workload"
 DEFERRED = f"{OVERLAPPING_TARGETS}, but will fit after these preemptions complete"
 NO_LONGER_FITS = "Workload no longer fits after processing another workload"
+PREEMPTION_GATED = "Workload requires preemption, but it's gated"
+BETTER_VARIANT_ADMITTED = "A more favorable variant is already admitted"
+BELOW_LAST_ACCEPTABLE = "Target flavor is below LastAcceptableFlavorName"
 FAILED_CHECKS = "The workload has failed admission checks"
 NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
 
@@ -50,6 +53,10 @@ def not_nominated(flavor: str, resource: str) -> str:
     return f"skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
 
 
+def not_of_variant(flavor: str) -> str:
+    return f"skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation"
+
+
 def assignment(reasons_by_pod_set: Iterable[tuple[str, Sequence[str]]]) -> str:
     """Why flavors could not be assigned, pod set by pod set; those without reasons are left out."""
     return "; ".join(
@@ -61,6 +68,17 @@ def assignment(reasons_by_pod_set: Iterable[tuple[str, Sequence[str]]]) -> str:
 
 def pending_preemption(message: str, victims: int) -> str:
     return f"{message}. Pending the preemption of {victims} workload(s)"
+
+
+def pending_migration(message: str) -> str:
+    return f"{message}. Pending the migration of 1 workload(s)"
+
+
+def migrated(preferred: Workload) -> str:
+    """The Evicted condition of a variant that makes way for a better one."""
+    return (
+        f"Evicted to accommodate a workload (UID: {preferred.uid}) due to migration to more favorable resource flavor"
+    )
 
 
 def preempted(preemptor: Workload, rule: Rule, preemptor_path: str, victim_path: str) -> str:
