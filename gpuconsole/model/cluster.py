@@ -107,6 +107,8 @@ class Container(Struct, frozen=True, omit_defaults=True):
     requests: Resources = EMPTY
     limits: Resources = EMPTY
     sidecar: bool = False
+    fractions: Mapping[str, str] = NO_LABELS
+    """Requested devices that are no whole number, as quantities; `requests` has them rounded up."""
 
     @property
     def effective(self) -> Resources:
@@ -122,6 +124,14 @@ class SpreadConstraint(Struct, frozen=True, omit_defaults=True):
     when_unsatisfiable: str = "DoNotSchedule"
     selector: LabelSelector | None = None
     min_domains: int | None = None
+
+
+class PodClaim(Struct, frozen=True, omit_defaults=True):
+    """Devices that a pod claims: by a template, a claim of its own for each pod, or by one shared claim."""
+
+    name: str
+    template: str = ""
+    claim: str = ""
 
 
 class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -146,7 +156,7 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[str, ...] = ()
     runtime_class: str = ""
-    resource_claims: tuple[str, ...] = ()
+    resource_claims: tuple[PodClaim, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
 
     @property

@@ -6,6 +6,7 @@ To add a kind, write its struct and add one line to `TABLES`; the union, the eve
 from typing import Union
 
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass
+from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.queues import (
     AdmissionCheck,
@@ -26,6 +27,10 @@ Object = Union[
     WorkloadPriorityClass,
     Topology,
     Node,
+    DeviceClass,
+    ResourceSlice,
+    ResourceClaimTemplate,
+    ResourceClaim,
     ResourceFlavor,
     ProvisioningRequestConfig,
     AdmissionCheck,
@@ -50,6 +55,10 @@ TABLES: dict[type, str] = {
     WorkloadPriorityClass: "workload_priority_classes",
     Topology: "topologies",
     Node: "nodes",
+    DeviceClass: "device_classes",
+    ResourceSlice: "resource_slices",
+    ResourceClaimTemplate: "resource_claim_templates",
+    ResourceClaim: "resource_claims",
     ResourceFlavor: "flavors",
     ProvisioningRequestConfig: "provisioning_request_configs",
     AdmissionCheck: "admission_checks",

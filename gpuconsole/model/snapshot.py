@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass
+from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
@@ -79,6 +80,10 @@ class Snapshot:
     workload_priority_classes: View[WorkloadPriorityClass]
     topologies: View[Topology]
     nodes: View[Node]
+    device_classes: View[DeviceClass]
+    resource_slices: View[ResourceSlice]
+    resource_claim_templates: View[ResourceClaimTemplate]
+    resource_claims: View[ResourceClaim]
     flavors: View[ResourceFlavor]
     provisioning_request_configs: View[ProvisioningRequestConfig]
     admission_checks: View[AdmissionCheck]

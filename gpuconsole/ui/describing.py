@@ -5,6 +5,7 @@ from typing import Any, assert_never
 
 from gpuconsole.model.clock import Time, format_span, format_time
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass, Toleration
+from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import format_quantity
@@ -22,6 +23,7 @@ from gpuconsole.model.resources import Resources, short
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, PodSet, Workload, phase
+from gpuconsole.scheduling.kueue.readiness import readiness, using_check, using_flavor, using_topology
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
 
@@ -44,15 +46,18 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
             lines += _pod(thing)
         case Node():
             lines += _node(snapshot, thing)
-        case ClusterQueue() | Cohort():
+        case ClusterQueue():
+            lines += [*_active(snapshot, thing), *_quota_owner(thing)]
+        case Cohort():
             lines += _quota_owner(thing)
         case ResourceFlavor():
-            lines += [*_map("Node labels", thing.node_labels), *_taints(thing.node_taints)]
+            lines += [*_map("Node labels", thing.node_labels), *_taints(thing.node_taints), *_users(snapshot, thing)]
         case (
             LocalQueue() | WorkloadPriorityClass() | PriorityClass() | Topology() | AdmissionCheck() | Namespace()
-            | LimitRange() | VolcanoQueue() | PodGroup() | NodePool()
+            | LimitRange() | VolcanoQueue() | PodGroup() | NodePool() | DeviceClass() | ResourceSlice()
+            | ResourceClaimTemplate() | ResourceClaim()
         ):  # fmt: skip
-            lines += _plain(thing)
+            lines += [*_plain(thing), *_users(snapshot, thing)]
         case _:
             assert_never(thing)
     return [*lines, *events(_about(snapshot.recent, table, key), snapshot.time)]
@@ -204,6 +209,26 @@ def _taints(taints: Iterable[Any]) -> list[Painted]:
     return [field("Taint", f"{taint.key}={taint.value}:{taint.effect}") for taint in taints]
 
 
+def _active(snapshot: Snapshot, queue: ClusterQueue) -> list[Painted]:
+    ready = readiness(queue, snapshot)
+    return [field("Active", f"{ready.active} · {ready.reason} · {ready.message}")]
+
+
+def _users(snapshot: Snapshot, thing: object) -> list[Painted]:
+    """The ClusterQueues that stop admitting if this goes."""
+    queues = list(snapshot.cluster_queues.all())
+    match thing:
+        case ResourceFlavor():
+            names = using_flavor(queues, thing.name)
+        case AdmissionCheck():
+            names = using_check(queues, thing.name)
+        case Topology():
+            names = using_topology(queues, snapshot.flavors.all(), thing.name)
+        case _:
+            return []
+    return [field("Used by", ", ".join(sorted(names)) or "no ClusterQueue")]
+
+
 def _quota_owner(owner: ClusterQueue | Cohort) -> list[Painted]:
     lines = [field("Fair weight", owner.fair_weight)]
     if isinstance(owner, ClusterQueue):
@@ -240,6 +265,10 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
     (VolcanoQueue, ("weight", "parent", "reclaimable")),
     (PodGroup, ("min_member", "queue")),
     (NodePool, ("consolidation_policy", "consolidate_after")),
+    (DeviceClass, ("extended_resource", "selectors")),
+    (ResourceSlice, ("driver", "pool", "generation")),
+    (ResourceClaimTemplate, ()),
+    (ResourceClaim, ()),
 )
 
 

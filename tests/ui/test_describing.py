@@ -5,6 +5,14 @@ import yaml
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Container, LimitRange, LimitRangeItem, PodTemplate, PriorityClass
+from gpuconsole.model.devices import (
+    Device,
+    DeviceClass,
+    DeviceRequest,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import AdmissionCheck, Topology
@@ -23,6 +31,10 @@ OTHERS: list[Object] = [
     PodGroup(name="g"),
     NodePool(name="pool"),
     LimitRange(namespace="research", name="limits", items=(LimitRangeItem(max={"cpu": 1500}),)),
+    DeviceClass(name="gpu.example.com", selectors=("device.driver == 'gpu.example.com'",)),
+    ResourceSlice(name="node-1-gpus", driver="gpu.example.com", pool="node-1", devices=(Device(name="gpu-0"),)),
+    ResourceClaimTemplate(namespace="research", name="one", requests=(DeviceRequest(device_class="gpu.example.com"),)),
+    ResourceClaim(namespace="research", name="shared"),
 ]
 
 

@@ -1,7 +1,19 @@
 """Quantities in documents: read exactly, bounded, and whole where devices are counted."""
 
+from collections.abc import Mapping
+
+from gpuconsole.model.cluster import NO_LABELS
 from gpuconsole.model.documents.reader import Reader, shown
-from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MAX, MEMORY, parse_quantity, to_int
+from gpuconsole.model.quantity import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MAX,
+    MEMORY,
+    amount,
+    format_quantity,
+    parse_quantity,
+    to_int,
+)
 from gpuconsole.model.resources import EMPTY, Resources, is_gpu, is_mig
 from gpuconsole.model.text import clean
 
@@ -60,9 +72,9 @@ def _fractional(reader: Reader, key: str, resource: str, value: object) -> None:
 
 def not_negative(reader: Reader, key: str, resource: str) -> int | None:
     """A quantity that must be 0 or more; a negative one is reported and taken as 0."""
-    amount = quantity(reader, key, resource)
-    if amount is None or amount >= 0:
-        return amount
+    found = quantity(reader, key, resource)
+    if found is None or found >= 0:
+        return found
     reader.report.error(
         reader.at(key),
         f"{shown(reader.raw(key))} is negative: must be greater than or equal to 0",
@@ -80,10 +92,30 @@ def resources(reader: Reader, key: str) -> Resources:
     found: dict[str, int] = {}
     for name in place.value:
         resource = clean(str(name), 316)
-        amount = not_negative(place, name, resource)
-        if amount is not None:
-            found[resource] = amount
+        value = not_negative(place, name, resource)
+        if value is not None:
+            found[resource] = value
     return found
+
+
+def fractions(reader: Reader, key: str) -> Mapping[str, str]:
+    """The devices of a resource list that are no whole number, as quantities; `resources` reports and rounds them."""
+    values = reader.raw(key)
+    if not isinstance(values, dict):
+        return NO_LABELS
+    found = {
+        clean(str(name), 316): format_quantity(CPU, amount(CPU, value))
+        for name, value in values.items()
+        if isinstance(name, str) and is_extended(name) and isinstance(value, (str, float)) and _is_fraction(value)
+    }
+    return found or NO_LABELS
+
+
+def _is_fraction(value: str | float) -> bool:
+    try:
+        return parse_quantity(value).denominator != 1
+    except (ValueError, OverflowError):
+        return False
 
 
 def weight(reader: Reader) -> float:

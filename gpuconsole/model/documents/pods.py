@@ -1,8 +1,8 @@
 """Pod templates: what a pod asks for, where it may run, and the rules for device requests."""
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import Container, PodTemplate, SpreadConstraint
-from gpuconsole.model.documents.amounts import is_extended, resources
+from gpuconsole.model.cluster import Container, PodClaim, PodTemplate, SpreadConstraint
+from gpuconsole.model.documents.amounts import fractions, is_extended, resources
 from gpuconsole.model.documents.names import annotations, labels, unique
 from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.documents.selectors import node_affinity, selector, tolerations
@@ -38,7 +38,7 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
         scheduler_name=spec.text("schedulerName") or "default-scheduler",
         scheduling_gates=tuple(gate.text("name") for gate in spec.items("schedulingGates")),
         runtime_class=spec.text("runtimeClassName"),
-        resource_claims=tuple(claim.text("name") for claim in spec.items("resourceClaims")),
+        resource_claims=tuple(_claim(place) for place in spec.items("resourceClaims")),
         spread=tuple(_spread(place) for place in spec.items("topologySpreadConstraints")),
     )
 
@@ -61,10 +61,15 @@ def _container(place: Reader, checked: bool) -> Container:
         requests=resources(needs, "requests"),
         limits=resources(needs, "limits"),
         sidecar=place.text("restartPolicy") == "Always",
+        fractions=fractions(needs, "requests"),
     )
     if checked:
         _check_requests(needs, container)
     return container
+
+
+def _claim(place: Reader) -> PodClaim:
+    return PodClaim(place.text("name"), place.text("resourceClaimTemplateName"), place.text("resourceClaimName"))
 
 
 def _check_requests(needs: Reader, container: Container) -> None:

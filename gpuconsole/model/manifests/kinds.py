@@ -8,12 +8,13 @@ from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.jobs import batch, kubeflow, podgroup, ray
 from gpuconsole.model.jobs import volcano as volcano_jobs
-from gpuconsole.model.manifests import capacity, core, karpenter, kueue, provisioning, volcano, workload
+from gpuconsole.model.manifests import capacity, core, devices, karpenter, kueue, provisioning, volcano, workload
 from gpuconsole.model.objects import Object
 
 Decoder = Callable[[Reader, Time], Object]
 
 KUEUE = "kueue.x-k8s.io"
+DEVICES = "resource.k8s.io"
 
 DECODERS: Mapping[tuple[str, str], Decoder] = {
     ("", "Namespace"): core.namespace,
@@ -32,6 +33,10 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     (KUEUE, "Workload"): workload.workload,
     ("", "PodTemplate"): provisioning.stored_template,
     ("autoscaling.x-k8s.io", "ProvisioningRequest"): provisioning.request,
+    (DEVICES, "DeviceClass"): devices.device_class,
+    (DEVICES, "ResourceSlice"): devices.resource_slice,
+    (DEVICES, "ResourceClaimTemplate"): devices.claim_template,
+    (DEVICES, "ResourceClaim"): devices.claim,
     ("batch", "Job"): batch.batch_job,
     ("jobset.x-k8s.io", "JobSet"): batch.jobset,
     ("ray.io", "RayJob"): ray.ray_job,
@@ -47,6 +52,7 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
     "": ("v1",),
     "scheduling.k8s.io": ("v1",),
     KUEUE: ("v1beta1", "v1beta2"),
+    DEVICES: ("v1", "v1beta2"),
     "batch": ("v1",),
     "jobset.x-k8s.io": ("v1alpha2",),
     "ray.io": ("v1", "v1alpha1"),

@@ -22,7 +22,6 @@ _UNSIMULATED: Mapping[str, tuple[str, ...]] = {
     "karpenter.sh": ("NodeClaim",),
     "scheduling.run.ai": ("PodGroup", "Queue"),
     "kai.scheduler": ("Topology",),
-    "resource.k8s.io": ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"),
     "policy": ("PodDisruptionBudget",),
 }
 _NO_EFFECT: Mapping[str, tuple[str, ...]] = {

@@ -1,0 +1,124 @@
+"""Devices by Kubernetes' dynamic resource allocation: classes, claims, and what drivers offer (resource.k8s.io/v1).
+
+Amounts are integers in base units, rounded up.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+
+EXACT_COUNT = "ExactCount"
+NO_COUNTERS: Mapping[str, int] = {}
+
+
+class Version(Struct, frozen=True):
+    """An attribute that is a semantic version; any other is a text, a number or a boolean."""
+
+    version: str
+
+
+Attribute = bool | int | str | Version | None
+"""None is a value of a kind that selectors cannot read."""
+
+
+class DeviceClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A kind of device, chosen by selectors (CEL expressions; an empty one is of another sort)."""
+
+    name: str
+    uid: str = ""
+    created: Time = 0
+    selectors: tuple[str, ...] = ()
+    extended_resource: str = ""
+    """Pods that request this resource are given devices of the class."""
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class DeviceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a claim asks for."""
+
+    name: str = ""
+    exactly: bool = True
+    """False where nothing says which devices."""
+    alternatives: bool = False
+    """Any of several (firstAvailable) instead of exactly this."""
+    device_class: str = ""
+    mode: str = EXACT_COUNT
+    count: int = 1
+    admin_access: bool = False
+    selectors: tuple[str, ...] = ()
+    capacity: Mapping[str, int] = NO_COUNTERS
+    """How much of each capacity of a device that several claims share."""
+
+
+class ResourceClaimTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A claim that every pod gets for itself."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    requests: tuple[DeviceRequest, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class ResourceClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """One claim that pods share by naming it."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    requests: tuple[DeviceRequest, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class CapacityPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which shares of a capacity can be asked for: one of `values`, or a range in steps."""
+
+    default: int | None = None
+    values: tuple[int, ...] = ()
+    """Ascending."""
+    least: int | None = None
+    most: int | None = None
+    step: int | None = None
+
+
+class Capacity(Struct, frozen=True, omit_defaults=True):
+    value: int
+    policy: CapacityPolicy | None = None
+
+
+class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One device, or one of the parts that a device can be divided into."""
+
+    name: str
+    attributes: Mapping[str, Attribute] = {}
+    """By `domain/name`, or by a bare name, whose domain is the driver's."""
+    capacity: Mapping[str, Capacity] = {}
+    counters: tuple[Mapping[str, int], ...] = ()
+    """What it consumes of each of the counter sets that it shares with other devices."""
+
+
+class ResourceSlice(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Devices of one driver's pool, or a part of them: the pool is complete when all its slices are there."""
+
+    name: str
+    uid: str = ""
+    driver: str = ""
+    pool: str = ""
+    generation: int = 0
+    pool_slices: int = 1
+    devices: tuple[Device, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return self.name
