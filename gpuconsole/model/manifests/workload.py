@@ -1,6 +1,6 @@
 """Kueue's Workload (v1beta1 and v1beta2): its spec, and the status that a live cluster or a recording holds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.documents.amounts import resources
@@ -55,7 +55,7 @@ def workload(reader: Reader, now: Time) -> Workload:
         pod_sets=pod_sets,
         max_execution_time=None if seconds is None else seconds * SECOND,
         conditions=tuple(condition(place, now) for place in status.items("conditions")),
-        admission=_admission(status),
+        admission=_admission(status, pod_sets),
         requeue=_requeue(status.mapping("requeueState")),
         reclaimable={place.text("name"): place.number("count", 0, low=0) for place in status.items("reclaimablePods")},
         checks=tuple(_check(place) for place in status.items("admissionChecks")),
@@ -170,21 +170,24 @@ def condition(place: Reader, now: Time) -> Condition:
     )
 
 
-def _admission(status: Reader) -> Admission | None:
+def _admission(status: Reader, pod_sets: tuple[PodSet, ...]) -> Admission | None:
     if "admission" not in status:
         return None
     place = status.mapping("admission")
-    assignments = place.items("podSetAssignments", MOST_POD_SETS)
-    return Admission(cluster_queue=place.text("clusterQueue"), pod_sets=tuple(_assignment(a) for a in assignments))
+    counts = {pod_set.name: pod_set.count for pod_set in pod_sets}
+    given = (_assignment(part, counts) for part in place.items("podSetAssignments", MOST_POD_SETS))
+    return Admission(cluster_queue=place.text("clusterQueue"), pod_sets=tuple(given))
 
 
-def _assignment(place: Reader) -> PodSetAssignment:
+def _assignment(place: Reader, counts: Mapping[str, int]) -> PodSetAssignment:
+    """What a pod set was given; a count that is not named is that of the pod set."""
     topology = place.mapping("topologyAssignment")
+    pod_set = place.text("name") or "main"
     return PodSetAssignment(
-        name=place.text("name") or "main",
+        name=pod_set,
         flavors=place.labels("flavors"),
         usage=resources(place, "resourceUsage"),
-        count=place.number("count", 1, low=0, high=MOST_PODS),
+        count=place.number("count", counts.get(pod_set, 1), low=0, high=MOST_PODS),
         levels=topology.texts("levels"),
         topology=tuple(_domains(topology)),
     )

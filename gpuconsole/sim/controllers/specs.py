@@ -6,8 +6,10 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod, PodTemplate
 from gpuconsole.model.jobs import pod_name
+from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Job, PodSet, PodSetAssignment, Workload
+from gpuconsole.scheduling.kueue.podset import flavored
 from gpuconsole.sim.controllers.limits import defaulted_sets
 from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.world import World
@@ -20,10 +22,11 @@ def workload_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
     # A bare Workload's pods are named as if it were a job of that name.
     job = world.job(workload.owner) or Job(namespace=workload.namespace, name=workload.name)
     given = {assignment.name: assignment for assignment in workload.admission.pod_sets}
+    flavors = world.state.table(TABLES[ResourceFlavor]).freeze()
     wanted = []
     for pod_set in workload.pod_sets:
         assignment = given.get(pod_set.name, PodSetAssignment(name=pod_set.name, count=pod_set.count))
-        wanted.append((pod_set, assignment.count, flavored(world, pod_set.template, assignment)))
+        wanted.append((pod_set, assignment.count, flavored(pod_set.template, assignment, flavors)))
     return tuple(_pods(world, job, wanted, workload.owner, workload.key))
 
 
@@ -32,19 +35,6 @@ def job_pods(world: World, job: Job) -> tuple[Pod, ...]:
     wanted = [(part, part.count, part.template) for part in defaulted_sets(world, job.namespace, job.pod_sets)]
     pods = _pods(world, job, wanted, job.key, "")
     return tuple(replace(pod, gang_size=job.min_available or pod.gang_size) if pod.gang else pod for pod in pods)
-
-
-def flavored(world: World, template: PodTemplate, assignment: PodSetAssignment) -> PodTemplate:
-    """The template with the labels and tolerations of its flavors (Kueue pkg/podset: FromAssignment, Merge)."""
-    selector, tolerations = dict(template.node_selector), list(template.tolerations)
-    for name in dict.fromkeys(assignment.flavors.values()):
-        flavor: ResourceFlavor | None = world.state.get(ResourceFlavor, name)
-        if flavor is not None:
-            selector.update(flavor.node_labels)
-            tolerations.extend(t for t in flavor.tolerations if t not in tolerations)
-    if len(selector) == len(template.node_selector) and len(tolerations) == len(template.tolerations):
-        return template
-    return replace(template, node_selector=selector, tolerations=tuple(tolerations))
 
 
 def _pods(

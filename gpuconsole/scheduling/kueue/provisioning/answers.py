@@ -1,0 +1,87 @@
+"""What an autoscaler's answer makes of an admission check (Kueue 0.19 controller.go: syncCheckStates)."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import SECOND
+from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, RetryStrategy
+from gpuconsole.model.workloads import CheckState, PodSetUpdate, Workload
+from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of, template_name
+
+PROVISIONED, ACCEPTED, FAILED = "Provisioned", "Accepted", "Failed"
+BOOKING_EXPIRED, CAPACITY_REVOKED = "BookingExpired", "CapacityRevoked"
+INACTIVE = "the check is not active"
+NOT_NEEDED = "the provisioning request is not needed"
+CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
+CLASS_NAME = "autoscaling.x-k8s.io/provisioning-class-name"
+
+
+def without_config(state: CheckState) -> CheckState:
+    """The check waits while nothing says how to ask."""
+    return replace(state, state="Pending", message=INACTIVE)
+
+
+def without_need(state: CheckState) -> CheckState:
+    """Nothing has to be asked for: the check has passed."""
+    return state if state.state == "Ready" else replace(state, state="Ready", message=NOT_NEEDED, updates=())
+
+
+def answered(
+    workload: Workload, state: CheckState, request: ProvisioningRequest, config: ProvisioningRequestConfig
+) -> CheckState:
+    """The check as its newest request says. The conditions are looked at in Kueue's order: failure comes first."""
+    if request.condition(FAILED):
+        return _again(workload, state, request, config.retry, FAILED, "Retrying after failure")
+    if request.condition(CAPACITY_REVOKED):
+        # Its nodes are going: pods that are made again would wait for ever, so the workload is to be deactivated.
+        if not workload.active or workload.finished:
+            return state
+        return replace(state, state="Rejected", message=request.message(CAPACITY_REVOKED))
+    if request.condition(BOOKING_EXPIRED):
+        if workload.admitted:
+            return state
+        return _again(workload, state, request, config.retry, BOOKING_EXPIRED, "Retrying after booking expired")
+    if request.condition(PROVISIONED):
+        if state.state == "Ready":
+            return state
+        updates = tuple(_updates(workload, request, config))
+        return replace(state, state="Ready", updates=updates, message=request.message(PROVISIONED))
+    if request.condition(ACCEPTED):
+        if any(condition.type == PROVISIONED for condition in request.conditions):
+            return replace(state, state="Pending", message=request.message(PROVISIONED))
+        return state
+    return replace(state, state="Pending", message="")
+
+
+def _again(
+    workload: Workload, state: CheckState, request: ProvisioningRequest, retry: RetryStrategy, condition: str, why: str
+) -> CheckState:
+    """Send the workload back for another attempt, or reject it after the last one."""
+    attempt = attempt_of(request, workload.name, state.name) or 1
+    if attempt > retry.limit:
+        return replace(state, state="Rejected", message=request.message(condition))
+    state = replace(state, message=f"{why}: {request.message(condition)}")
+    if attempt <= state.retry_count:
+        # An attempt that the workload was sent back for before.
+        return state
+    return replace(state, state="Retry", requeue_after=_delay(state.retry_count + 1, retry) // SECOND)
+
+
+def _delay(count: int, retry: RetryStrategy) -> int:
+    return min(retry.base << min(count - 1, 62), retry.most)
+
+
+def _updates(
+    workload: Workload, request: ProvisioningRequest, config: ProvisioningRequestConfig
+) -> Iterator[PodSetUpdate]:
+    """What the pods need to find the capacity that was given for them."""
+    names = {template_name(request.name, pod_set.name): pod_set.name for pod_set in workload.pod_sets}
+    details = request.details
+    selector = {label: details[detail] for label, detail in config.node_selectors or () if detail in details}
+    for pods in request.pod_sets:
+        yield PodSetUpdate(
+            name=names.get(pods.template, ""),
+            annotations={CONSUMES: request.name, CLASS_NAME: request.provisioning_class},
+            node_selector=selector,
+        )

@@ -1,0 +1,33 @@
+"""Names of requests and of their templates: each attempt of a check has its own (Kueue 0.19 provisioning.go)."""
+
+import re
+from hashlib import sha1
+
+from gpuconsole.model.provisioning import ProvisioningRequest
+
+_LONGEST = 247
+"""A name has 253 characters; five of a hash and its dash are kept free."""
+
+
+def request_name(workload: str, check: str, attempt: int) -> str:
+    """Name of the request of an attempt, from the workload's name without its namespace; attempts count from 1."""
+    return _limited(f"{workload}-{check}-{attempt}")
+
+
+def template_name(request: str, pod_set: str) -> str:
+    """Name of the stored template of a pod set that a request asks for."""
+    return _limited(f"ppt-{request}-{pod_set}")
+
+
+def attempt_of(request: ProvisioningRequest, workload: str, check: str) -> int | None:
+    """Which attempt of this workload's check a request is, by its name; None if it is none of them."""
+    prefix = re.escape(_limited(f"{workload}-{check}-"))
+    found = re.fullmatch(f"{prefix}([0-9]+)", request.name)
+    return int(found[1]) if found else None
+
+
+def _limited(name: str) -> str:
+    if len(name) <= _LONGEST:
+        return name
+    # Not for secrecy: the digits keep long names apart, and are those that Kueue gives.
+    return f"{name[:_LONGEST]}-{sha1(name.encode(), usedforsecurity=False).hexdigest()[:5]}"

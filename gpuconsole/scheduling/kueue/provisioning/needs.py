@@ -1,0 +1,85 @@
+"""Which pods of a workload an autoscaler has to be asked for (Kueue 0.19 controller.go: reqIsNeeded, mergePodSets)."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.provisioning import ProvisioningRequestConfig
+from gpuconsole.model.workloads import PodSet, PodSetAssignment, Workload
+
+
+class InconsistentAssignments(ValueError):
+    """The workload's admission does not name one of its pod sets."""
+
+    def __init__(self, pod_set: str) -> None:
+        super().__init__(f'inconsistent podSet assignments: missing assignment for PodSet "{pod_set}"')
+
+
+class Needed(Struct, frozen=True):
+    """Pods that are requested together: the pod set that stands for them, what it was given, and how many."""
+
+    pod_set: PodSet
+    assignment: PodSetAssignment
+    count: int
+
+
+def is_needed(workload: Workload, config: ProvisioningRequestConfig) -> bool:
+    """True if any pod that the config manages is to run. Raises InconsistentAssignments."""
+    return any(count > 0 for _, _, count in _managed(workload, config))
+
+
+def needed(workload: Workload, config: ProvisioningRequestConfig) -> tuple[Needed, ...]:
+    """What to ask for, with pod sets put together as the config's merge policy says. Raises InconsistentAssignments."""
+    found: list[Needed] = []
+    for pod_set, assignment, count in _managed(workload, config):
+        if count <= 0:
+            continue
+        like = next((n for n, other in enumerate(found) if _alike(other.pod_set, pod_set, config.merge_policy)), None)
+        if like is None:
+            found.append(Needed(pod_set, assignment, count))
+        else:
+            found[like] = replace(found[like], count=found[like].count + count)
+    return tuple(found)
+
+
+def _managed(workload: Workload, config: ProvisioningRequestConfig) -> Iterator[tuple[PodSet, PodSetAssignment, int]]:
+    admission = workload.admission
+    given = {a.name: a for a in admission.pod_sets} if admission is not None else {}
+    for pod_set in workload.pod_sets:
+        if pod_set.count <= 0 or not _uses(pod_set.template, config.managed_resources):
+            continue
+        assignment = given.get(pod_set.name)
+        if assignment is None:
+            raise InconsistentAssignments(pod_set.name)
+        yield pod_set, assignment, assignment.count
+
+
+def _uses(template: PodTemplate, managed: tuple[str, ...]) -> bool:
+    containers = (*template.init_containers, *template.containers)
+    asked = {resource for c in containers for part in (c.requests, c.limits) for resource in part}
+    return not managed or not asked.isdisjoint(managed)
+
+
+def _alike(one: PodSet, other: PodSet, policy: str) -> bool:
+    match policy:
+        case "IdenticalPodTemplates":
+            return one.template == other.template
+        case "IdenticalWorkloadSchedulingRequirements":
+            return _requirements(one.template) == _requirements(other.template)
+        case _:
+            return False
+
+
+def _requirements(template: PodTemplate) -> tuple[object, ...]:
+    """All that decides where such a pod fits; priorities and labels do not."""
+    return (
+        [container.requests for container in template.containers],
+        [container.requests for container in template.init_containers],
+        template.node_selector,
+        template.tolerations,
+        template.affinity,
+        template.preferred,
+        template.resource_claims,
+    )
