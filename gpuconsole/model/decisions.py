@@ -48,7 +48,25 @@ class Refuse(Struct, frozen=True):
     """It had victims, but an earlier head of the cycle came first (admission_cycle_preemption_skips)."""
 
 
-AdmissionDecision = Union[Admit, Preempt, Refuse]
+class Evict(Struct, frozen=True):
+    """The workload is to be evicted, to make room for nobody. `reason` and `message` are its Evicted condition's."""
+
+    workload: str
+    reason: str
+    message: str
+
+
+class KeepWaiting(Struct, frozen=True):
+    """A workload that has quota still lacks a place, or a replacement of one; it is tried again after a while.
+
+    `message` is the text of its SecondPassFailed event.
+    """
+
+    workload: str
+    message: str
+
+
+AdmissionDecision = Union[Admit, Preempt, Refuse, Evict, KeepWaiting]
 
 
 class Bind(Struct, frozen=True):

@@ -4,11 +4,12 @@ Events are told to people; nothing in the scheduler reads them.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import assert_never
 
 from msgspec import Struct
 
 from gpuconsole.model.clock import SECOND, Time
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Preempt, Refuse
+from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.requests import effective_priority, queue_timestamp
@@ -37,18 +38,32 @@ def announce(
     """Events of one decision about `workload`, which made it `changed`; others are looked up by key."""
     match decision:
         case Admit():
-            queue = decision.admission.cluster_queue
-            waited = min(_LONGEST_WAIT, (now - queue_timestamp(workload, config)) / SECOND)
-            considered = f"; Flavors considered: {decision.considered}" if decision.considered else ""
-            message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited:.0f}s{considered}"
-            yield Event(workload.key, "QuotaReserved", message)
-            if changed.admitted:
-                message = f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
-                yield Event(workload.key, "Admitted", message)
+            yield from _admission(decision, workload, changed, config, now)
         case Preempt():
             yield from _preemption(decision, workload, workloads[decision.by], config)
         case Refuse():
             yield Event(workload.key, decision.reason, decision.message, warning=True)
+        case Evict():
+            yield Event(workload.key, f"EvictedDueTo{decision.reason}", decision.message)
+        case KeepWaiting():
+            yield Event(workload.key, "SecondPassFailed", decision.message, warning=True)
+        case _:
+            assert_never(decision)
+
+
+def _admission(
+    decision: Admit, workload: Workload, changed: Workload, config: KueueConfig, now: Time
+) -> Iterator[Event]:
+    """What is told of an admission; of a second pass only that the workload is admitted now, if it was not."""
+    queue = decision.admission.cluster_queue
+    if not workload.reserved:
+        waited = min(_LONGEST_WAIT, (now - queue_timestamp(workload, config)) / SECOND)
+        considered = f"; Flavors considered: {decision.considered}" if decision.considered else ""
+        message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited:.0f}s{considered}"
+        yield Event(workload.key, "QuotaReserved", message)
+    if changed.admitted and not workload.unhealthy_nodes:
+        message = f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
+        yield Event(workload.key, "Admitted", message)
 
 
 def _preemption(decision: Preempt, victim: Workload, preemptor: Workload, config: KueueConfig) -> Iterator[Event]:

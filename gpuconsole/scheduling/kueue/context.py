@@ -16,6 +16,7 @@ class Gates:
 
     __slots__ = (
         "concurrent_admission",
+        "fail_fast",
         "flavor_fungibility",
         "granular",
         "hashing",
@@ -35,8 +36,9 @@ class Gates:
 
     def __init__(self, config: KueueConfig) -> None:
         self.concurrent_admission = config.enabled("ConcurrentAdmission")
-        self.granular = config.enabled("UnadmittedWorkloadsObservability")
+        self.granular = config.granular
         self.preemption_gates = self.concurrent_admission or config.enabled("MultiKueueOrchestratedPreemption")
+        self.fail_fast = config.enabled("TASFailedNodeReplacementFailFast")
         self.flavor_fungibility = config.enabled("FlavorFungibility")
         self.hashing = config.enabled("SchedulingEquivalenceHashing")
         self.overlap_recompute = config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap")

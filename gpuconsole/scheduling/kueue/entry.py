@@ -1,42 +1,67 @@
 """A head on its way through one cycle: what it was nominated for, and what became of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
+from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
 from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.preemption import Target
-from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.reasons import Reason
+from gpuconsole.scheduling.kueue.requests import Holding, Place, Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.topology.domains import Domains
 
 
 class Status(Enum):
-    """How far the entry got. All but ASSUMED go back to their queue."""
+    """How far the entry got. All but ASSUMED and EVICTED go back to their queue."""
 
     NOT_NOMINATED = auto()
     SKIPPED = auto()
     """It would have fitted, had an earlier entry of this cycle not come first."""
+    GATED = auto()
+    """It has victims, but one of its preemption gates is closed."""
     ASSUMED = auto()
     """Quota is reserved for it."""
+    EVICTED = auto()
+    """It loses the quota that it has, as no other place was found for its pods."""
 
 
 class Entry:
     """Mutated by the steps of the cycle."""
 
-    __slots__ = ("assignment", "message", "preemptor", "request", "requeue", "resume", "rules", "status", "targets")
+    __slots__ = (
+        *("assignment", "cause", "makes_way", "message", "preemptor", "request", "requeue", "resume", "rules"),
+        *("round", "status", "targets"),
+    )
 
-    def __init__(self, request: Request, rules: QueueRules, *, preemptor: bool = False) -> None:
+    def __init__(self, request: Request, rules: QueueRules, *, preemptor: bool = False, round: int = 0) -> None:
         self.request = request
         self.rules = rules
         self.preemptor = preemptor
         """Its preemptions are under way since an earlier cycle."""
+        self.round = round
+        """Of its second pass, from 1; 0 for a workload that has no quota yet."""
         self.assignment = Assignment()
         self.targets: Sequence[Target] = ()
         self.status = Status.NOT_NOMINATED
         self.message = ""
+        self.cause = Reason.NONE
+        """The message in one word."""
+        self.makes_way: Holding | None = None
+        """Its admitted variant on a less favorable flavor, which is evicted so that this one can take over."""
         self.requeue = Requeue.GENERIC
         self.resume: Resume | None = None
         """Where the search for flavors goes on in the next cycle."""
+
+    @property
+    def uses(self) -> list[tuple[int, int]]:
+        """What it would use of the quota beyond what it has."""
+        return [] if self.round else self.assignment.uses
+
+    def places(self, topologies: Mapping[str, Domains]) -> tuple[Place, ...]:
+        """What it would use of the topologies beyond what it has."""
+        return self.assignment.places(topologies, self.request.workload.admission)
 
     def record(self, assignment: Assignment, targets: Sequence[Target]) -> None:
         self.assignment = assignment
@@ -44,6 +69,22 @@ class Entry:
         self.message = assignment.message
         self.resume = assignment.resume
 
-    def skip(self, message: str) -> None:
+    def refuse(self, message: str, cause: Reason) -> None:
+        self.message, self.cause = message, cause
+
+    def skip(self, message: str, cause: Reason = Reason.WAITING_FOR_QUOTA) -> None:
         self.status = Status.SKIPPED
-        self.message = message
+        self.refuse(message, cause)
+
+    def gate(self) -> None:
+        """It may not preempt yet; when its gates open, all flavors are tried again."""
+        self.status = Status.GATED
+        self.requeue = Requeue.PREEMPTION_GATED
+        self.resume = None
+        self.refuse(messages.PREEMPTION_GATED, Reason.ADMISSION_GATED)
+
+    def await_departures(self, message: str, requeue: Requeue) -> None:
+        """Others have to go first; the next cycle tries all flavors again."""
+        self.requeue = requeue
+        self.resume = None
+        self.refuse(message, Reason.WAITING_FOR_PREEMPTED_WORKLOADS)

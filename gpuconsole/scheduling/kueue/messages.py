@@ -26,6 +26,15 @@ _DUE_TO = {
 }
 
 
+def inactive(cluster_queue: str) -> str:
+    return f"ClusterQueue {cluster_queue} is inactive"
+
+
+def no_replacement(nodes: Sequence[str]) -> str:
+    """The Evicted condition of a workload whose pods found no other place when their nodes failed."""
+    return f"Workload was evicted as there was no replacement for unhealthy node(s): {','.join(nodes)}"
+
+
 def exceeds_capacity(resource: str, flavor: str, assumed: int, request: int, capacity: int) -> str:
     """No state of the cluster could give this much."""
     before, now, most = (format_quantity(resource, value) for value in (assumed, request, capacity))

@@ -16,6 +16,7 @@ from gpuconsole.scheduling.kueue.limits import violation
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
+from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
 from gpuconsole.scheduling.kueue.topology.passes import demands, place_after_preemption
@@ -28,15 +29,19 @@ def nominate(context: Context, entry: Entry, resume: Resume | None) -> bool:
     """Fill in what the entry would get. False if it cannot be considered at all; its message says why."""
     workload = entry.request.workload
     if any(check.state in ("Retry", "Rejected") for check in workload.checks):
-        entry.message = messages.FAILED_CHECKS
+        entry.refuse(messages.FAILED_CHECKS, Reason.PENDING_EVALUATION)
+        return False
+    if not entry.rules.active:
+        entry.message = messages.inactive(entry.rules.name)
         return False
     if not context.setup.matches_namespace(entry.rules.queue, workload.namespace):
-        entry.message = messages.NAMESPACE_MISMATCH
+        entry.refuse(messages.NAMESPACE_MISMATCH, Reason.MISCONFIGURED)
         entry.requeue = Requeue.NAMESPACE_MISMATCH
         return False
     limits = context.setup.limits_of(workload.namespace)
-    entry.message = violation([request.pod_set.template for request in entry.request.pod_sets], limits)
-    if entry.message:
+    problem = violation([request.pod_set.template for request in entry.request.pod_sets], limits)
+    if problem:
+        entry.refuse(problem, Reason.MISCONFIGURED)
         return False
     entry.record(*propose(context, entry.rules, entry.request, resume))
     return True

@@ -13,9 +13,13 @@ from gpuconsole.scheduling.kueue.entry import Entry, Status
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.nomination import propose
 from gpuconsole.scheduling.kueue.pending import Requeue
+from gpuconsole.scheduling.kueue.places import on_failed_node
 from gpuconsole.scheduling.kueue.preemption import Target
+from gpuconsole.scheduling.kueue.reasons import Reason
+from gpuconsole.scheduling.kueue.requests import Holding
 from gpuconsole.scheduling.kueue.reservation import can_always_reclaim, capacity_to_reserve
 from gpuconsole.scheduling.kueue.tournament import in_fair_order
+from gpuconsole.scheduling.kueue.variants import NO_SIBLINGS, Siblings, admitted_siblings, may_migrate
 
 
 def process(context: Context, entries: list[Entry]) -> Iterator[Entry]:
@@ -28,7 +32,7 @@ def process(context: Context, entries: list[Entry]) -> Iterator[Entry]:
 
 
 def in_order(context: Context, entries: list[Entry]) -> list[Entry]:
-    """Least borrowing first, then the highest priority, then the oldest; ties by the queue's name.
+    """A second pass first, then the least borrowing, then the highest priority, then the oldest; ties by the queue's name.
 
     Behind the gate PrioritizePreemptorWorkloads those whose preemptions are under way come before all others.
     """
@@ -36,6 +40,7 @@ def in_order(context: Context, entries: list[Entry]) -> list[Entry]:
     return sorted(
         entries,
         key=lambda entry: (
+            not entry.round,
             context.gates.preemptors_first and not entry.preemptor,
             entry.assignment.borrows,
             -entry.request.priority if sorting else 0,
@@ -47,6 +52,10 @@ def in_order(context: Context, entries: list[Entry]) -> list[Entry]:
 
 def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) -> None:
     """The numbered steps of the specification (§4.4), as far as they concern admission itself."""
+    siblings = _siblings(context, entry)
+    if siblings.better is not None:
+        entry.skip(messages.BETTER_VARIANT_ADMITTED, Reason.PENDING_EVALUATION)
+        return
     room = _room(context, entry, chosen.values())
     deferred = False
     if context.gates.overlap_recompute and _overlaps(entry, chosen):
@@ -58,19 +67,27 @@ def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) ->
         _nominate_again(context, entry)
         room = _room(context, entry, chosen.values())
     assignment = entry.assignment
+    if assignment.mode != Mode.FIT and context.gates.fail_fast and on_failed_node(entry.request.workload):
+        entry.status = Status.EVICTED
+        entry.message = messages.no_replacement(entry.request.workload.unhealthy_nodes)
+        return
     if assignment.mode == Mode.NO_FIT:
         entry.requeue = Requeue.NO_FIT
+        entry.cause = assignment.cause(entry.rules.groups) if context.gates.granular else Reason.NONE
         return
     if assignment.mode == Mode.PREEMPT and not entry.targets:
         entry.requeue = Requeue.PREEMPTION_NO_CANDIDATES
+        entry.cause = Reason.WAITING_FOR_QUOTA
         if not can_always_reclaim(entry.rules) or (context.gates.preemptors_first and entry.preemptor):
-            _count(context, entry, capacity_to_reserve(context.accounts.usage, entry.rules, assignment))
+            reserved = capacity_to_reserve(context.accounts.usage, entry.rules, assignment)
+            _count(context, entry, [] if entry.round else reserved)
+        return
+    if assignment.mode == Mode.PREEMPT and context.gates.preemption_gates and entry.request.workload.gated:
+        entry.gate()
         return
     if deferred:
-        entry.message = messages.DEFERRED
-        entry.requeue = Requeue.PENDING_PREEMPTION
-        entry.resume = None
-        _count(context, entry, assignment.uses)
+        entry.await_departures(messages.DEFERRED, Requeue.PENDING_PREEMPTION)
+        _count(context, entry, entry.uses)
         return
     if _overlaps(entry, chosen):
         entry.skip(messages.OVERLAPPING_TARGETS)
@@ -79,13 +96,32 @@ def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) ->
         entry.skip(messages.NO_LONGER_FITS)
         return
     chosen.update({target.holding.id: target for target in entry.targets})
-    _count(context, entry, assignment.uses)
+    _count(context, entry, entry.uses)
     if assignment.mode == Mode.PREEMPT:
-        entry.message = messages.pending_preemption(entry.message, len(entry.targets))
-        entry.requeue = Requeue.PENDING_PREEMPTION
-        entry.resume = None
+        message = messages.pending_preemption(entry.message, len(entry.targets))
+        entry.await_departures(message, Requeue.PENDING_PREEMPTION)
+        return
+    if siblings.worse is not None:
+        _migrate(entry, siblings.worse)
         return
     entry.status = Status.ASSUMED
+
+
+def _siblings(context: Context, entry: Entry) -> Siblings:
+    """The admitted variants of the same parent; none unless several flavors are tried at once."""
+    workload = entry.request.workload
+    if not (context.gates.concurrent_admission and workload.parent):
+        return NO_SIBLINGS
+    return admitted_siblings(workload, entry.rules.queue, context.held_by(entry.rules.name))
+
+
+def _migrate(entry: Entry, sibling: Holding) -> None:
+    """Have a sibling on a less favorable flavor make way, if the policy goes as far as this flavor."""
+    if not may_migrate(entry.request.workload, entry.rules.queue):
+        entry.refuse(messages.BELOW_LAST_ACCEPTABLE, Reason.PENDING_EVALUATION)
+        return
+    entry.makes_way = sibling
+    entry.await_departures(messages.pending_migration(entry.message), Requeue.PENDING_MIGRATION)
 
 
 def _overlaps(entry: Entry, chosen: dict[int, Target]) -> bool:
@@ -108,9 +144,9 @@ def _room(context: Context, entry: Entry, chosen: Iterable[Target]) -> Room:
     victims = {target.holding.id: target.holding for target in (*chosen, *entry.targets)}
     with accounts.trial():
         accounts.remove_all(victims.values())
-        if not accounts.usage.fits(entry.rules.node, entry.assignment.uses):
+        if not accounts.usage.fits(entry.rules.node, entry.uses):
             return Room.NO_QUOTA
-        places = entry.assignment.places(context.setup.topologies)
+        places = entry.places(context.setup.topologies)
         return Room.ENOUGH if accounts.sites.fits(places) else Room.NO_PLACES
 
 
@@ -122,4 +158,4 @@ def _nominate_again(context: Context, entry: Entry) -> None:
 
 def _count(context: Context, entry: Entry, uses: Iterable[tuple[int, int]]) -> None:
     """Count as used what the entry takes, or what is kept for it."""
-    context.count(entry.rules.node, uses, entry.assignment.places(context.setup.topologies))
+    context.count(entry.rules.node, uses, entry.places(context.setup.topologies))

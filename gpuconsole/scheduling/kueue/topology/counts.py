@@ -75,10 +75,12 @@ def count_domains(
     *,
     empty: bool,
     affinity: bool,
+    within: Values = (),
 ) -> Counts:
     """Fill in what every domain could take; `empty` counts as if no pod had been placed by topology yet.
 
-    With `affinity` it also sums up how well nodes suit the pods' preferred node affinity.
+    With `within` only what lies in that domain counts; with `affinity` it also sums up how well nodes suit the pods'
+    preferred node affinity.
     """
     counts = Counts(len(domains.values))
     counts.total_nodes = len(domains.leaf_domains)
@@ -92,6 +94,9 @@ def count_domains(
             continue
         if affinity and node is not None:
             counts.scores[domains.leaf_domains[leaf]] = _liking(node, demand.pod_set.template)
+        if within and domains.values[domains.leaf_domains[leaf]][: len(within)] != within:
+            counts.excluded["topologyDomain"] += 1
+            continue
         left: Mapping[str, int] = (sites.offer if empty else sites.left)(domains.flavor.name, leaf)
         left = subtract(left, assumed.get(values, EMPTY))
         _count_leaf(counts, domains.leaf_domains[leaf], requests, leader_requests, left)

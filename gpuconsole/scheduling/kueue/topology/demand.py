@@ -6,14 +6,23 @@ from msgspec import Struct
 
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.resources import Resources
-from gpuconsole.model.workloads import PodSet, TopologyRequest
+from gpuconsole.model.workloads import PodSet, TopologyDomain, TopologyRequest
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
-from gpuconsole.scheduling.kueue.requests import ordered
+from gpuconsole.scheduling.kueue.requests import Request, ordered
 from gpuconsole.scheduling.kueue.rules import Group, QueueRules
 from gpuconsole.scheduling.kueue.topology.domains import Domains
 
 Slices = tuple[tuple[str, int], ...]
 """(level, size) of the slices that must not straddle domains of that level, outermost first."""
+
+
+class Replacing(Struct, frozen=True):
+    """An assignment that lost a node."""
+
+    node: str
+    existing: tuple[TopologyDomain, ...]
+    pinned: bool = False
+    """Its pods cannot move: the assignment stays as it is (SkipReassignmentForPodOwnedWorkloads)."""
 
 
 class Demand(Struct, frozen=True):
@@ -24,6 +33,10 @@ class Demand(Struct, frozen=True):
     per_pod: Resources
     implied: bool
     """Nobody asked, but the queue has only flavors with a topology."""
+    replacing: Replacing | None = None
+    """Only the pods of a failed node need places."""
+    previous: tuple[TopologyDomain, ...] | None = None
+    """Where the pods of the workload slice run that this one takes over from."""
 
     @property
     def request(self) -> TopologyRequest:
@@ -86,16 +99,33 @@ def mismatch(
     return f'Flavor "{flavor.name}" does not contain the requested level'
 
 
-def demands_of(assignment: Assignment, rules: QueueRules, topologies: Mapping[str, Domains]) -> dict[str, list[Demand]]:
-    """Flavor → what its topology is asked for. A pod set without exactly one such flavor fails the assignment."""
+def demands_of(
+    assignment: Assignment, rules: QueueRules, request: Request, topologies: Mapping[str, Domains]
+) -> dict[str, list[Demand]]:
+    """Flavor → what its topology is asked for. A pod set without exactly one such flavor fails the assignment.
+
+    Pod sets that have their places already are left out unless a node failed under them, and so are those whose places
+    others choose, or a second pass when their nodes are there.
+    """
+    lost = request.workload.unhealthy_nodes
     demands: dict[str, list[Demand]] = {}
     for result in assignment.pod_sets:
         if not is_requested(result.pod_set, rules) or not result.count or result.failure:
             continue
+        if (result.topology or lost) and not any(domain.values[-1] in lost for domain in result.topology):
+            continue
         flavor = _only_flavor(assignment, result, topologies)
-        if flavor:
+        if flavor and (rules.multikueue or (flavor in rules.provisioned and not request.workload.reserved)):
+            result.delayed = "Pending"
+        elif flavor:
             per_pod = ordered(result.pod_set.template.requests)
-            demand = Demand(result.pod_set, result.count, per_pod, not is_explicit(result.pod_set))
+            demand = Demand(
+                result.pod_set,
+                result.count,
+                per_pod,
+                not is_explicit(result.pod_set),
+                Replacing(lost[0], result.topology, request.pinned) if lost else None,
+            )
             demands.setdefault(flavor, []).append(demand)
     return demands
 

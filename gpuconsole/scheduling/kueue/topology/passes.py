@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gpuconsole.scheduling.kueue.assignment import Assignment
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.places import on_failed_node
 from gpuconsole.scheduling.kueue.requests import Holding, Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
 from gpuconsole.scheduling.kueue.topology.demand import Demand, demands_of
@@ -20,7 +21,7 @@ def demands(context: Context, rules: QueueRules, request: Request, assignment: A
     """What the assignment asks of the topologies; nothing where the gate is off."""
     if not context.gates.topology or not (rules.tas_only or request.asks_for_topology):
         return {}
-    return demands_of(assignment, rules, context.setup.topologies)
+    return demands_of(assignment, rules, request, context.setup.topologies)
 
 
 def find(context: Context, wanted: Demands, *, empty: bool = False) -> Placed:
@@ -47,7 +48,9 @@ def place(context: Context, rules: QueueRules, request: Request, assignment: Ass
     if assignment.mode == Mode.PREEMPT and not request.workload.unhealthy_nodes:
         placed = find(context, wanted, empty=True)
         if placed.failed:
-            assignment.downgrade(assignment.result(placed.failed), Mode.NO_FIT)
+            named = ((flavor, demand.pod_set.name) for flavor, group in wanted.items() for demand in group)
+            flavor = next(flavor for flavor, name in named if name == placed.failed)
+            assignment.unplace(assignment.result(placed.failed), flavor)
             return
         for demand in (demand for group in wanted.values() for demand in group):
             assignment.downgrade(assignment.result(demand.pod_set.name), Mode.PREEMPT)
@@ -60,7 +63,7 @@ def place_after_preemption(
 
     The latter is kept for the workload, so that those after it in the cycle do not take it.
     """
-    if assignment.mode != Mode.PREEMPT:
+    if assignment.mode != Mode.PREEMPT or on_failed_node(request.workload):
         return
     wanted = demands(context, rules, request, assignment)
     if wanted:

@@ -1,29 +1,27 @@
 """Finding places for all pod sets of a workload, flavor by flavor and group by group.
 
-Kueue 0.19 FindTopologyAssignmentsForWorkload and TASFlavorSnapshot.findTopologyAssignment.
+Kueue 0.19 FindTopologyAssignmentsForWorkload and FindTopologyAssignmentsForFlavor.
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.model.quantity import PODS
-from gpuconsole.model.resources import Resources, add, scale
+from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import TopologyDomain
-from gpuconsole.scheduling.kueue.topology.counts import Shape, count_domains
-from gpuconsole.scheduling.kueue.topology.demand import Demand, requested_level, slices_of
-from gpuconsole.scheduling.kueue.topology.domains import Domains, Values
-from gpuconsole.scheduling.kueue.topology.layout import Layout, Layouts, NoRoom
-from gpuconsole.scheduling.kueue.topology.reasons import not_fit
+from gpuconsole.scheduling.kueue.topology.demand import Demand
+from gpuconsole.scheduling.kueue.topology.domains import Values
+from gpuconsole.scheduling.kueue.topology.elastic import resize
+from gpuconsole.scheduling.kueue.topology.group import Ground, Places, Unplaced, place_group
+from gpuconsole.scheduling.kueue.topology.layout import Layouts
+from gpuconsole.scheduling.kueue.topology.replacement import replace_node
 from gpuconsole.scheduling.kueue.topology.sites import Sites
 
 
 class Placed(Struct, frozen=True):
     """The places of a workload's pod sets, as far as they were found, or the first failure."""
 
-    places: Mapping[str, tuple[TopologyDomain, ...]]
-    """Pod set → domains of the lowest level."""
+    places: Places
     failed: str = ""
     """The pod set for which there is no room."""
     reason: str = ""
@@ -40,25 +38,31 @@ def find_places(demands: Mapping[str, Sequence[Demand]], sites: Sites, *, gates:
     by_host: dict[Values, Resources] = {}
     for flavor in sorted(demands):
         domains = sites.topologies[flavor]
-        assumed = by_host if domains.hostnames else {}
+        ground = Ground(domains, sites, by_host if domains.hostnames else {}, gates, empty)
         for group in _groups(demands[flavor]):
             leader, workers = _leader_and_workers(group)
             try:
-                found = _place(domains, sites, workers, leader, assumed, gates, empty=empty)
-            except _Failure as failure:
+                if workers.replacing is not None:
+                    for workers in group:
+                        leader, places[workers.pod_set.name] = None, replace_node(ground, workers)
+                else:
+                    places.update(_find(ground, workers, leader))
+            except Unplaced as failure:
                 beside = (leader.pod_set.name,) if leader is not None else ()
                 return Placed(places, workers.pod_set.name, str(failure), beside)
-            for demand in group:
-                domain_list = found.get(demand.pod_set.name, ())
-                places[demand.pod_set.name] = domain_list
-                for domain in domain_list:
-                    usage = scale(add(demand.per_pod, {PODS: 1}), domain.count)
-                    assumed[domain.values] = add(assumed.get(domain.values, {}), usage)
     return Placed(places)
 
 
-class _Failure(Exception):
-    """Why a group cannot be placed."""
+def _find(ground: Ground, workers: Demand, leader: Demand | None) -> Places:
+    """Places of a group, which an elastic workload changes as little as possible."""
+    resized = resize(ground, workers, leader) if workers.previous is not None else None
+    if resized is not None:
+        return resized
+    found = place_group(ground, workers, leader)
+    for demand in (workers, leader):
+        if demand is not None:
+            ground.take(demand, found.get(demand.pod_set.name, ()))
+    return found
 
 
 def _groups(demands: Sequence[Demand]) -> list[list[Demand]]:
@@ -74,81 +78,3 @@ def _leader_and_workers(group: Sequence[Demand]) -> tuple[Demand | None, Demand]
         return None, group[0]
     first, second = group[0], group[1]
     return (first, second) if second.count > first.count else (second, first)
-
-
-def _place(
-    domains: Domains,
-    sites: Sites,
-    workers: Demand,
-    leader: Demand | None,
-    assumed: Mapping[Values, Resources],
-    gates: Layouts,
-    *,
-    empty: bool,
-) -> dict[str, tuple[TopologyDomain, ...]]:
-    shape = _shape(domains, workers, leader)
-    counts = count_domains(domains, sites, workers, leader, shape, assumed, empty=empty, affinity=gates.affinity)
-    request = workers.request
-    required, preferred = bool(request.required), bool(request.preferred)
-    unconstrained = request.unconstrained or workers.implied or not (required or preferred)
-    layout = Layout(
-        domains,
-        counts,
-        shape,
-        required=required,
-        unconstrained=unconstrained,
-        gates=gates,
-    )
-    try:
-        chosen, counts = layout.run()
-    except NoRoom as refusal:
-        raise _Failure(not_fit(domains, counts, shape, refusal, slices_of(request))) from None
-    found = {workers.pod_set.name: _assignment(domains, counts.pods, chosen)}
-    if leader is not None:
-        found[leader.pod_set.name] = _assignment(domains, counts.leaders, chosen)
-    return found
-
-
-def _assignment(domains: Domains, amounts: Sequence[int], chosen: Sequence[int]) -> tuple[TopologyDomain, ...]:
-    return tuple(
-        TopologyDomain(domains.leaf_values(domains.values[number]), amounts[number])
-        for number in sorted(chosen)
-        if amounts[number]
-    )
-
-
-def _shape(domains: Domains, workers: Demand, leader: Demand | None) -> Shape:
-    slices = slices_of(workers.request)
-    if slices and slices[0][1] <= 0:
-        raise _Failure("slice topology requested, but slice size not provided")
-    key = requested_level(workers, domains)
-    if not key:
-        raise _Failure("topology level not specified")
-    level = _index(domains, key, "no requested topology level: ")
-    slice_key, size = slices[0] if slices else (domains.levels[-1], 1)
-    slice_level = _index(domains, slice_key, "no requested topology level for slices: ")
-    if level > slice_level:
-        raise _Failure(f"podset slice topology {slice_key} is above the podset topology {key}")
-    inner = _inner_sizes(domains, slices, slice_level)
-    return Shape(workers.count, 1 if leader is not None else 0, level, slice_level, size, inner)
-
-
-def _index(domains: Domains, key: str, problem: str) -> int:
-    if key not in domains.levels:
-        raise _Failure(f"{problem}{key}")
-    return domains.levels.index(key)
-
-
-def _inner_sizes(domains: Domains, slices: Sequence[tuple[str, int]], level: int) -> dict[int, int]:
-    """Sizes of the slices inside the outermost ones; a size holds for all levels down to its own."""
-    sizes: dict[int, int] = {}
-    for (_, outer), (key, size) in itertools.pairwise(slices):
-        inner = _index(domains, key, "no requested topology level for additional slice layer: ")
-        if inner <= level:
-            above = domains.levels[level]
-            raise _Failure(f"additional slice layer topology {key} must be at a lower level than {above}")
-        if outer % size:
-            raise _Failure(f"additional slice layer size {size} must evenly divide parent layer size {outer}")
-        sizes.update(dict.fromkeys(range(level + 1, inner + 1), size))
-        level = inner
-    return sizes

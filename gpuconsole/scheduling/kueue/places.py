@@ -1,0 +1,50 @@
+"""Where the topology put a workload's pods, and whether all of them have a place (Kueue 0.19 pkg/workload/workload.go)."""
+
+from collections.abc import Iterator
+
+from gpuconsole.model.cluster import HOSTNAME
+from gpuconsole.model.workloads import PodSetAssignment, Workload
+
+POD_GROUP = "kueue.x-k8s.io/is-group-workload"
+
+
+def needs_second_pass(workload: Workload) -> bool:
+    """True if the workload has quota, and its checks are ready but its places are not, or a node of it failed."""
+    if workload.admission is None or workload.finished or workload.is_true("Evicted") or not workload.reserved:
+        return False
+    ready = bool(workload.checks) and all(check.state == "Ready" for check in workload.checks)
+    return (ready and not workload.admitted and places_pending(workload)) or on_failed_node(workload)
+
+
+def places_pending(workload: Workload) -> bool:
+    """True while some pods are to get their places only after the admission checks."""
+    admission = workload.admission
+    return admission is not None and any(a.delayed == "Pending" and not a.topology for a in admission.pod_sets)
+
+
+def on_failed_node(workload: Workload) -> bool:
+    """True if an admitted workload has a place on a node that failed."""
+    if not workload.unhealthy_nodes or not workload.admitted or workload.admission is None:
+        return False
+    return any(lost_pods(workload, assignment) for assignment in workload.admission.pod_sets)
+
+
+def lost_pods(workload: Workload, assignment: PodSetAssignment) -> bool:
+    """True if the assignment puts pods on a node that failed."""
+    return any(domain.values[-1] in workload.unhealthy_nodes for domain in assignment.topology)
+
+
+def used_nodes(workload: Workload) -> Iterator[str]:
+    """Nodes that an admitted workload has places on, where its topology reaches down to nodes; each once."""
+    if workload.admission is None or not workload.admitted:
+        return
+    seen: dict[str, None] = {}
+    for assignment in workload.admission.pod_sets:
+        if assignment.levels and assignment.levels[-1] == HOSTNAME:
+            seen.update(dict.fromkeys(domain.values[-1] for domain in assignment.topology))
+    yield from seen
+
+
+def owned_by_one_pod(workload: Workload) -> bool:
+    """True if the workload stands for one pod, which cannot move and which it does not outlive."""
+    return workload.owner.startswith("Pod/") and workload.annotations.get(POD_GROUP) != "true"

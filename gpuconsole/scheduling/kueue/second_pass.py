@@ -1,0 +1,53 @@
+"""The second pass: workloads that hold quota and still lack a place in the topology, or lost a part of theirs.
+
+Kueue 0.19 pkg/cache/queue/second_pass_queue.go and workload.NeedsSecondPass. A place is chosen late where a
+ProvisioningRequest makes the nodes first, and again where a node failed. Until that succeeds it is tried again and again,
+with growing pauses; the quota stays reserved.
+"""
+
+from collections.abc import Iterator
+
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.places import needs_second_pass
+from gpuconsole.scheduling.kueue.requests import Holding, Request
+from gpuconsole.scheduling.kueue.state import SecondPass, State
+
+_LONGEST = 30 * SECOND
+
+
+def pause(round: int) -> Span:
+    """How long the `round`-th attempt is waited for: 1 s, doubled each time, at most 30 s."""
+    return min(_LONGEST, SECOND << min(round - 1, 5))
+
+
+def note(state: State, number: int, workload: Workload, round: int = 0) -> None:
+    """Remember a workload that needs the second pass, once; forget one that does not."""
+    if not needs_second_pass(workload):
+        state.second_passes.pop(number, None)
+    elif number not in state.second_passes:
+        state.second_passes[number] = SecondPass(state.now + pause(round + 1), round + 1)
+
+
+def has_due(state: State) -> bool:
+    """True if somebody's turn has come."""
+    return any(waits.at <= state.now for waits in state.second_passes.values())
+
+
+def take_due(state: State) -> Iterator[tuple[Request, int]]:
+    """Take out the workloads whose turn has come, by name, each with the number of its attempt."""
+    due = [(number, waits.round) for number, waits in state.second_passes.items() if waits.at <= state.now]
+    found = []
+    for number, round in due:
+        del state.second_passes[number]
+        holding = state.roster.records[number]
+        if isinstance(holding, Holding) and holding.cluster_queue in state.setup.queues:
+            found.append((holding, round))
+    for holding, round in sorted(found, key=lambda pair: pair[0].key):
+        limits = state.setup.limits_of(holding.workload.namespace)
+        yield (
+            Request(holding.workload, holding.id, holding.cluster_queue, state.config, limits).as_admitted(
+                state.config
+            ),
+            round,
+        )

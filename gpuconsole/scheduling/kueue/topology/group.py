@@ -1,0 +1,127 @@
+"""Placing one group of pods in one topology: workers, and a leader beside them where they have one.
+
+Kueue 0.19 TASFlavorSnapshot.findTopologyAssignment.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.model.quantity import PODS
+from gpuconsole.model.resources import Resources, add, scale
+from gpuconsole.model.workloads import TopologyDomain
+from gpuconsole.scheduling.kueue.topology.counts import Shape, count_domains
+from gpuconsole.scheduling.kueue.topology.demand import Demand, requested_level, slices_of
+from gpuconsole.scheduling.kueue.topology.domains import Domains, Values
+from gpuconsole.scheduling.kueue.topology.layout import Layout, Layouts, NoRoom
+from gpuconsole.scheduling.kueue.topology.reasons import not_fit
+from gpuconsole.scheduling.kueue.topology.sites import Sites
+
+Places = Mapping[str, tuple[TopologyDomain, ...]]
+"""Pod set → domains of the lowest level."""
+
+
+class Unplaced(Exception):
+    """Why a group cannot be placed."""
+
+
+class Ground(Struct, frozen=True):
+    """The topology of one flavor as a search for places finds it."""
+
+    domains: Domains
+    sites: Sites
+    assumed: dict[Values, Resources]
+    """What the groups before take; grows by `take`."""
+    gates: Layouts
+    empty: bool
+    """Count as if no pod had a place yet."""
+
+    def take(self, demand: Demand, places: Sequence[TopologyDomain]) -> None:
+        """Those that come after find these places taken."""
+        for place in places:
+            usage = scale(add(demand.per_pod, {PODS: 1}), place.count)
+            self.assumed[place.values] = add(self.assumed.get(place.values, {}), usage)
+
+
+def place_group(
+    ground: Ground, workers: Demand, leader: Demand | None = None, within: Values = ()
+) -> dict[str, tuple[TopologyDomain, ...]]:
+    """The places of one group, in the domain `within` if there is one. Raises Unplaced."""
+    domains = ground.domains
+    shape = _shape(domains, workers, leader)
+    counts = count_domains(
+        domains,
+        ground.sites,
+        workers,
+        leader,
+        shape,
+        ground.assumed,
+        empty=ground.empty,
+        affinity=ground.gates.affinity,
+        within=within,
+    )
+    request = workers.request
+    required, preferred = bool(request.required), bool(request.preferred)
+    unconstrained = request.unconstrained or workers.implied or not (required or preferred)
+    layout = Layout(
+        domains,
+        counts,
+        shape,
+        required=required,
+        unconstrained=unconstrained,
+        gates=ground.gates,
+    )
+    try:
+        chosen, counts = layout.run()
+    except NoRoom as refusal:
+        raise Unplaced(not_fit(domains, counts, shape, refusal, slices_of(request))) from None
+    found = {workers.pod_set.name: _assignment(domains, counts.pods, chosen)}
+    if leader is not None:
+        found[leader.pod_set.name] = _assignment(domains, counts.leaders, chosen)
+    return found
+
+
+def _assignment(domains: Domains, amounts: Sequence[int], chosen: Sequence[int]) -> tuple[TopologyDomain, ...]:
+    return tuple(
+        TopologyDomain(domains.leaf_values(domains.values[number]), amounts[number])
+        for number in sorted(chosen)
+        if amounts[number]
+    )
+
+
+def _shape(domains: Domains, workers: Demand, leader: Demand | None) -> Shape:
+    slices = slices_of(workers.request)
+    if slices and slices[0][1] <= 0:
+        raise Unplaced("slice topology requested, but slice size not provided")
+    key = requested_level(workers, domains)
+    if not key:
+        raise Unplaced("topology level not specified")
+    level = _index(domains, key, "no requested topology level: ")
+    slice_key, size = slices[0] if slices else (domains.levels[-1], 1)
+    slice_level = _index(domains, slice_key, "no requested topology level for slices: ")
+    if level > slice_level:
+        raise Unplaced(f"podset slice topology {slice_key} is above the podset topology {key}")
+    inner = _inner_sizes(domains, slices, slice_level)
+    return Shape(workers.count, 1 if leader is not None else 0, level, slice_level, size, inner)
+
+
+def _index(domains: Domains, key: str, problem: str) -> int:
+    if key not in domains.levels:
+        raise Unplaced(f"{problem}{key}")
+    return domains.levels.index(key)
+
+
+def _inner_sizes(domains: Domains, slices: Sequence[tuple[str, int]], level: int) -> dict[int, int]:
+    """Sizes of the slices inside the outermost ones; a size holds for all levels down to its own."""
+    sizes: dict[int, int] = {}
+    for (_, outer), (key, size) in itertools.pairwise(slices):
+        inner = _index(domains, key, "no requested topology level for additional slice layer: ")
+        if inner <= level:
+            above = domains.levels[level]
+            raise Unplaced(f"additional slice layer topology {key} must be at a lower level than {above}")
+        if outer % size:
+            raise Unplaced(f"additional slice layer size {size} must evenly divide parent layer size {outer}")
+        sizes.update(dict.fromkeys(range(level + 1, inner + 1), size))
+        level = inner
+    return sizes

@@ -1,0 +1,105 @@
+"""Another place for the pods of a node that failed; all others stay where they are.
+
+Kueue 0.19 TASFlavorSnapshot.findReplacementAssignment. The new place keeps what the request asked for: the domain that
+holds all pods, and slices in one piece.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.model.workloads import TopologyDomain
+from gpuconsole.scheduling.kueue.topology.demand import Demand, Replacing, requested_level, slices_of
+from gpuconsole.scheduling.kueue.topology.domains import Domains, Values
+from gpuconsole.scheduling.kueue.topology.group import Ground, Unplaced, place_group
+
+Assigned = tuple[TopologyDomain, ...]
+
+
+def replace_node(ground: Ground, demand: Demand) -> Assigned:
+    """The assignment with new places for those that the node had. Raises Unplaced."""
+    lost = demand.replacing
+    assert lost is not None
+    if lost.pinned:
+        return lost.existing
+    missing, staying = without_node(lost)
+    stale = stale_domain(ground.domains, staying)
+    if stale:
+        raise Unplaced(
+            "Cannot replace the node, because the existing topologyAssignment is invalid,"
+            f" as it contains the stale domain {stale}"
+        )
+    demand = replace(demand, count=missing, replacing=None)
+    within = _domain_to_keep(ground.domains, demand, staying)
+    if slices_of(demand.request) and within and missing % _slice_size(demand):
+        demand = _in_whole_slices(demand)
+    found = place_group(ground, demand, within=within)[demand.pod_set.name]
+    if not found:
+        raise Unplaced(f"cannot find replacement assignment for unhealthy node: {lost.node}")
+    ground.take(demand, found)
+    return merge(ground.domains, found, staying)
+
+
+def without_node(lost: Replacing) -> tuple[int, Assigned]:
+    """How many pods the node had, and the assignment without it (deleteDomain)."""
+    staying = tuple(domain for domain in lost.existing if domain.values[-1] != lost.node)
+    return sum(d.count for d in lost.existing if d.values[-1] == lost.node), staying
+
+
+def stale_domain(domains: Domains, assigned: Sequence[TopologyDomain]) -> str:
+    """The first value of a domain that is not there (any more), or nothing (IsTopologyAssignmentStale)."""
+    return next((domain.values[0] for domain in assigned if domain.values not in domains.leaves), "")
+
+
+def merge(domains: Domains, one: Sequence[TopologyDomain], other: Sequence[TopologyDomain]) -> Assigned:
+    """Two assignments as one, in the order of the domains (mergeTopologyAssignments)."""
+    counts: dict[Values, int] = {}
+    for domain in sorted((*one, *other), key=lambda domain: domains.leaves[domain.values]):
+        counts[domain.values] = counts.get(domain.values, 0) + domain.count
+    return tuple(TopologyDomain(values, count) for values, count in counts.items())
+
+
+def _slice_size(demand: Demand) -> int:
+    slices = slices_of(demand.request)
+    return slices[0][1] if slices and slices[0][1] > 0 else 1
+
+
+def _domain_to_keep(domains: Domains, demand: Demand, staying: Sequence[TopologyDomain]) -> Values:
+    """The domain in which the new place has to be, or nothing (requiredReplacementDomain)."""
+    key = requested_level(demand, domains)
+    slices = slices_of(demand.request)
+    if key not in domains.levels or not staying or (slices and slices[0][1] <= 0):
+        return ()
+    if slices and demand.count % slices[0][1]:
+        broken = next(((level, size) for level, size in reversed(slices) if demand.count % size), slices[0])
+        return _broken_slice(domains, staying, demand.count, *broken)
+    if not demand.request.required:
+        return ()
+    return _above(domains, staying[0], domains.levels.index(key))
+
+
+def _broken_slice(domains: Domains, staying: Sequence[TopologyDomain], missing: int, level: str, size: int) -> Values:
+    """The domain of a slice that has a gap as large as what is missing (findIncompleteSliceDomain)."""
+    if level not in domains.levels:
+        return ()
+    pods: dict[Values, int] = {}
+    for domain in staying:
+        above = _above(domains, domain, domains.levels.index(level))
+        pods[above] = pods.get(above, 0) + domain.count
+    return next((values for values, count in pods.items() if not (count + missing) % size), ())
+
+
+def _above(domains: Domains, assigned: TopologyDomain, level: int) -> Values:
+    """The domain of a level in which a leaf lies; its values count from the top."""
+    number = domains.leaf_domains[domains.leaves[assigned.values]]
+    return domains.values[number][: level + 1]
+
+
+def _in_whole_slices(demand: Demand) -> Demand:
+    """The innermost slices that what is missing can be divided into; without any, pod by pod."""
+    fitting = next(
+        ((level, size) for level, size in reversed(slices_of(demand.request)) if not demand.count % size), None
+    )
+    level, size = fitting or ("", 1)
+    request = replace(demand.request, slice_constraints=(), slice_required=level, slice_size=size)
+    return replace(demand, pod_set=replace(demand.pod_set, topology=request))
