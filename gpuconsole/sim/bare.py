@@ -136,7 +136,9 @@ class BareRun:
                     reserved = conditions.reserve(workload, decision.admission, self._now)
                     self._apply(conditions.admit(reserved, self._now))
                 case Refuse():
-                    told = conditions.refuse(workload, decision.reason, decision.message, self._now)
+                    told = conditions.take_refusal(
+                        workload, decision, self._now, granular=self._session.config.granular
+                    )
                     if told is not workload:
                         refused.append(
                             {"workload": workload.key, "reason": decision.reason, "message": decision.message}

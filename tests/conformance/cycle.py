@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.decisions import Admit, Preempt, Refuse
+from gpuconsole.model.decisions import Admit, Evict, Preempt, Refuse
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Admission, Workload
@@ -69,10 +69,12 @@ class Cycle:
                 case Refuse():
                     if decision.skipped_preemption:
                         self.skipped[self._queue_of(before)] += 1
-                    after = conditions.refuse(before, decision.reason, decision.message, self.now)
+                    after = conditions.take_refusal(before, decision, self.now, granular=self.config.granular)
                     self.refused.add(before.key)
                 case Preempt():
                     after = conditions.evict(before, "Preempted", decision.message, self.now, decision.rule)
+                case Evict():
+                    after = conditions.evict(before, decision.reason, decision.message, self.now)
             self.events += events_of(decision, before, after, self.workloads, self.config, self.now)
             if not self.failing:
                 self.workloads[decision.workload] = after
@@ -84,7 +86,7 @@ class Cycle:
         flavors = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
         rules = self.queues[admission.cluster_queue].checks
         wanted = {rule.name for rule in rules if not rule.on_flavors or flavors & set(rule.on_flavors)}
-        return conditions.admit(reserved, self.now) if wanted <= known else reserved
+        return conditions.admit(reserved, self.now, granular=self.config.granular) if wanted <= known else reserved
 
     def _queue_of(self, workload: Workload) -> str:
         return self.session._state.setup.cluster_queue_of(workload.local_queue)

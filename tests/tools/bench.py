@@ -127,7 +127,7 @@ class Cluster:
                     )
                     self.running.remove(workload.key)
                 case Refuse():
-                    self._put(conditions.refuse(workload, decision.reason, decision.message, self.now))
+                    self._put(conditions.take_refusal(workload, decision, self.now))
 
     def finish(self, count: int) -> None:
         """The longest-running workloads end."""

@@ -7,7 +7,7 @@ eviction first marks the workload, its quota is free only when its pods are gone
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.decisions import Rule
+from gpuconsole.model.decisions import Refuse, Rule
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PreemptionGate, Workload
 
 QUOTA_RESERVED = "QuotaReserved"
@@ -17,6 +17,8 @@ PREEMPTED = "Preempted"
 REQUEUED = "Requeued"
 FINISHED = "Finished"
 BLOCKED_ON_GATES = "BlockedOnPreemptionGates"
+FLAVOR_MIGRATION = "FlavorMigration"
+"""Reason of the eviction of a variant that makes way for one on a more favorable flavor."""
 
 _STAYS_READY = ("Preempted", "NodeFailures")
 """Evictions after which the workload may be tried again at once; after all others it waits to be requeued."""
@@ -74,9 +76,13 @@ def refuse(workload: Workload, reason: str, message: str, now: Time, *, granular
     return admit(changed, now, granular=granular)
 
 
-def block_on_gates(workload: Workload, message: str, now: Time) -> Workload:
-    """Say that the workload would preempt others, were its preemption gates open."""
-    return workload.with_condition(Condition(BLOCKED_ON_GATES, True, "PreemptionGated", message, now))
+def take_refusal(workload: Workload, refusal: Refuse, now: Time, *, granular: bool = False) -> Workload:
+    """Write down a scheduler's refusal; one for closed preemption gates is a condition of its own, too."""
+    workload = refuse(workload, refusal.reason, refusal.message, now, granular=granular)
+    if refusal.requeue == "PreemptionGated":
+        blocked = Condition(BLOCKED_ON_GATES, True, refusal.requeue, refusal.message, now)
+        workload = workload.with_condition(blocked)
+    return workload
 
 
 def evict(workload: Workload, reason: str, message: str, now: Time, rule: Rule | None = None) -> Workload:

@@ -102,6 +102,11 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
         settings = self.pods_ready
         return "Eviction" if settings is None else settings.requeuing_strategy.timestamp
 
+    @property
+    def granular(self) -> bool:
+        """True if a workload without quota is told in one word why (gate UnadmittedWorkloadsObservability)."""
+        return self.enabled("UnadmittedWorkloadsObservability")
+
 
 DEFAULT = KueueConfig()
 

@@ -6,8 +6,8 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Preempt, Refuse
-from gpuconsole.scheduling.kueue import messages
+from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt, Refuse
+from gpuconsole.scheduling.kueue import conditions, messages
 from gpuconsole.scheduling.kueue.assignment import Resume
 from gpuconsole.scheduling.kueue.attempts import considered
 from gpuconsole.scheduling.kueue.context import Context
@@ -16,13 +16,11 @@ from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.nomination import nominate
 from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.processing import process
+from gpuconsole.scheduling.kueue.reasons import PENDING
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
 from gpuconsole.scheduling.kueue.state import Progress, State
 from gpuconsole.scheduling.kueue.workloads import assume, backoff_ended
-
-_PENDING = "Pending"
-"""The reason of every refusal while the gate UnadmittedWorkloadsObservability is off."""
 
 
 def run_cycle(state: State) -> list[AdmissionDecision]:
@@ -36,7 +34,7 @@ def run_cycle(state: State) -> list[AdmissionDecision]:
     decisions: list[AdmissionDecision] = []
     waiting: list[Entry] = []
     for entry in process(context, nominated):
-        decisions.extend(_preemptions(context, entry))
+        decisions.extend(_evictions(context, entry))
         if entry.status is Status.ASSUMED:
             decisions.append(_admit(state, entry))
         else:
@@ -44,13 +42,14 @@ def run_cycle(state: State) -> list[AdmissionDecision]:
     waiting += refused
     moved = [_requeue(state, entry) for entry in waiting]
     state.idle = 0 if decisions or any(moved) else state.idle + 1
-    decisions.extend(map(_refuse, waiting))
+    decisions.extend(_refuse(context, entry) for entry in waiting)
     return decisions
 
 
-def _refuse(entry: Entry) -> Refuse:
+def _refuse(context: Context, entry: Entry) -> Refuse:
     skipped = entry.status is Status.SKIPPED and entry.assignment.mode == Mode.PREEMPT
-    return Refuse(entry.request.workload.key, entry.message, _PENDING, entry.requeue.value, skipped)
+    reason = entry.cause.value if context.gates.granular else PENDING
+    return Refuse(entry.request.workload.key, entry.message, reason, entry.requeue.value, skipped)
 
 
 def head(state: State, rules: QueueRules) -> Request | None:
@@ -83,8 +82,10 @@ def _resume(state: State, request: Request) -> Resume | None:
     return last.resume if state.generations.get(request.cluster_queue, 0) <= last.generation else None
 
 
-def _preemptions(context: Context, entry: Entry) -> Iterator[Preempt]:
-    """The evictions that an entry asks for; workloads that are being evicted already are not asked again."""
+def _evictions(context: Context, entry: Entry) -> Iterator[Preempt | Evict]:
+    """The evictions that an entry asks for; victims that are being evicted already are not asked again."""
+    if entry.makes_way is not None:
+        yield Evict(entry.makes_way.key, conditions.FLAVOR_MIGRATION, messages.migrated(entry.request.workload))
     if entry.requeue is not Requeue.PENDING_PREEMPTION:
         return
     preemptor = entry.request.workload

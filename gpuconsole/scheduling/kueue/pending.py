@@ -21,12 +21,16 @@ class Requeue(StrEnum):
     GENERIC = ""
     FAILED_AFTER_NOMINATION = "FailedAfterNomination"
     NAMESPACE_MISMATCH = "NamespaceMismatch"
+    PREEMPTION_GATED = "PreemptionGated"
     PENDING_PREEMPTION = "PendingPreemption"
+    PENDING_MIGRATION = "PendingMigration"
+    PREEMPTION_FAILED = "PreemptionFailed"
     NO_FIT = "NoFit"
     PREEMPTION_NO_CANDIDATES = "PreemptionNoCandidates"
 
 
-_AT_ONCE = (Requeue.FAILED_AFTER_NOMINATION, Requeue.PENDING_PREEMPTION)
+_MAKES_ROOM = (Requeue.PENDING_PREEMPTION, Requeue.PENDING_MIGRATION)
+_AT_ONCE = (Requeue.FAILED_AFTER_NOMINATION, Requeue.PREEMPTION_FAILED, *_MAKES_ROOM)
 _CLOSES_LANE = (Requeue.NO_FIT, Requeue.PREEMPTION_NO_CANDIDATES)
 
 
@@ -137,7 +141,7 @@ class PendingQueue:
         It is tried again in the next cycle when its reason calls for that or flavors are left to try, unless its
         backoff has not ended (`ready`); else it is parked, and with it everything of its shape.
         """
-        if reason is Requeue.PENDING_PREEMPTION:
+        if reason in _MAKES_ROOM:
             self._sticky = request.id
         at_once = reason is not Requeue.NAMESPACE_MISMATCH if self._strict else reason in _AT_ONCE
         if ready and (at_once or more_flavors):

@@ -44,12 +44,15 @@ class Siblings(NamedTuple):
     worse: Holding | None = None
 
 
+NO_SIBLINGS = Siblings()
+
+
 def admitted_siblings(variant: Workload, queue: ClusterQueue, held: Iterable[Holding]) -> Siblings:
     """The first admitted sibling on a more favorable flavor, and the first on a less favorable one."""
     ranks = ranking(queue)
     own = ranks.get(flavor_of(variant))
     if own is None:
-        return Siblings()
+        return NO_SIBLINGS
     ranked = [(rank, holding) for holding in held if (rank := _rank(variant, holding.workload, ranks)) is not None]
     better = next((holding for rank, holding in ranked if rank < own), None)
     return Siblings(better, next((holding for rank, holding in ranked if rank > own), None))

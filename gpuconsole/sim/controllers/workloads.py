@@ -80,7 +80,7 @@ def refuse(world: World, decision: Refuse) -> None:
     if workload is None or world.session is None:
         return
     parked = world.session.parked(workload.key)
-    changed = conditions.refuse(workload, decision.reason, decision.message, world.now)
+    changed = conditions.take_refusal(workload, decision, world.now, granular=world.session.config.granular)
     if changed is not workload:
         world.tell(
             What.PENDING,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Container, LabelSelector, Namespace, PodTemplate
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Preempt, Refuse
+from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt, Refuse, Rule
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import (
     BorrowWithinCohort,
@@ -151,15 +151,20 @@ class World:
                     reserved = conditions.reserve(self.workloads[name], decision.admission, self.now)
                     self.apply(conditions.admit(reserved, self.now))
                 case Refuse():
-                    told = conditions.refuse(self.workloads[name], decision.reason, decision.message, self.now)
-                    self.apply(told)
+                    granular = self.session.config.granular
+                    self.apply(conditions.take_refusal(self.workloads[name], decision, self.now, granular=granular))
         for decision in decisions:
-            if isinstance(decision, Preempt):
-                victim = self.workloads[decision.workload.removeprefix("team/")]
-                evicted = conditions.evict(victim, "Preempted", decision.message, self.now, decision.rule)
-                self.apply(conditions.release(evicted, self.now))
+            match decision:
+                case Preempt():
+                    self._evict(decision.workload, "Preempted", decision.message, decision.rule)
+                case Evict():
+                    self._evict(decision.workload, decision.reason, decision.message)
         self.session.wake(self.now)
         return decisions
+
+    def _evict(self, key: str, reason: str, message: str, rule: Rule | None = None) -> None:
+        victim = self.workloads[key.removeprefix("team/")]
+        self.apply(conditions.release(conditions.evict(victim, reason, message, self.now, rule), self.now))
 
     def settle(self, cycles: int = 30) -> None:
         """Run cycles until one decides nothing new."""
