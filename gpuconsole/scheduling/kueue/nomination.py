@@ -32,7 +32,7 @@ def nominate(context: Context, entry: Entry, resume: Resume | None) -> bool:
         entry.refuse(messages.FAILED_CHECKS, Reason.PENDING_EVALUATION)
         return False
     if not entry.rules.active:
-        entry.message = messages.inactive(entry.rules.name)
+        entry.refuse(messages.inactive(entry.rules.name), Reason.SUSPENDED)
         return False
     if not context.setup.matches_namespace(entry.rules.queue, workload.namespace):
         entry.refuse(messages.NAMESPACE_MISMATCH, Reason.MISCONFIGURED)
