@@ -12,6 +12,7 @@ from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.readiness import readiness
 
 
 class Advice(Struct, frozen=True):
@@ -182,8 +183,25 @@ def _queue(snapshot: Snapshot, workload: Workload, code: Code) -> Advice:
         name = door.key if door.stop_policy is not StopPolicy.NONE else queue.name
         policy = door.stop_policy if door.stop_policy is not StopPolicy.NONE else queue.stop_policy
         return Advice(f"{name} is stopped ({policy}).", (), (Remedy(True, f"resume {name}"),))
-    headline = f"{queue.name} is inactive: something that it refers to is missing."
-    return Advice(headline, (), (Remedy(True, f"see the problem that {queue.name} shows in the queues"),))
+    ready = readiness(queue, snapshot)
+    if ready.active:
+        return Advice(f"{queue.name} was inactive; it can admit again.")
+    return Advice(f"{queue.name} is inactive ({ready.reason}): {ready.message}", (), (_ACTIVATE[ready.reason],))
+
+
+_CREATE = Remedy(True, "create what is missing, or take it out of the ClusterQueue")
+_FEWER_CHECKS = Remedy(True, "take the admission checks that exclude one another out of the ClusterQueue")
+_ACTIVATE = {
+    "FlavorNotFound": _CREATE,
+    "AdmissionCheckNotFound": _CREATE,
+    "TopologyNotFound": _CREATE,
+    "AdmissionCheckInactive": Remedy(True, "see why the controller of the admission check holds it inactive"),
+    "MultipleMultiKueueAdmissionChecks": _FEWER_CHECKS,
+    "MultiKueueAdmissionCheckAppliedPerFlavor": Remedy(True, "name no flavors for the MultiKueue check"),
+    "MultiKueueWithProvisioningRequest": _FEWER_CHECKS,
+    "Terminating": Remedy(True, "move the workload to another queue"),
+}
+"""What makes a ClusterQueue active again, by the reason of its condition."""
 
 
 def _evicted(snapshot: Snapshot, reasons: Sequence[Reason], name: str) -> Advice:

@@ -52,6 +52,15 @@ class Book:
         return total
 
     @cached_property
+    def unadmitted(self) -> Mapping[FlavorResource, int]:
+        """What of `usage` is only reserved."""
+        total: dict[FlavorResource, int] = {}
+        for page in self.pages.values():
+            for pair, amount in page.unadmitted.items():
+                total[pair] = total.get(pair, 0) + amount
+        return total
+
+    @cached_property
     def longest(self) -> str:
         """Key of the workload that waits longest; empty if none waits."""
         waits = [page.longest() for page in self.pages.values()]

@@ -45,13 +45,15 @@ class Page:
     A workload is removed by the same numbers by which it was added, since all of them come from the workload alone.
     """
 
-    __slots__ = ("_since", "codes", "count", "holding", "usage", "waiting")
+    __slots__ = ("_since", "codes", "count", "holding", "unadmitted", "usage", "waiting")
 
     def __init__(self) -> None:
         self.holding: dict[str, Workload] = {}
         self.waiting: dict[str, Place] = {}
         self.usage: dict[FlavorResource, int] = {}
         """Quota held (Kueue's flavorsReservation), added up from the workloads: no status is trusted."""
+        self.unadmitted: dict[FlavorResource, int] = {}
+        """What of it is only reserved: by those whose checks or topology are not ready."""
         self.codes: Counter[Code] = Counter()
         """Why those wait that wait."""
         self.count = Count()
@@ -61,7 +63,7 @@ class Page:
     def copy(self) -> "Page":
         twin = Page()
         twin.holding, twin.waiting, twin._since = self.holding.copy(), self.waiting.copy(), self._since.copy()
-        twin.usage, twin.codes = self.usage.copy(), self.codes.copy()
+        twin.usage, twin.unadmitted, twin.codes = self.usage.copy(), self.unadmitted.copy(), self.codes.copy()
         twin.count.add(self.count)
         return twin
 
@@ -93,14 +95,13 @@ class Page:
 
     def _count_holding(self, workload: Workload, sign: int) -> None:
         self.count.reserved += sign
-        if workload.admitted:
+        admitted = workload.admitted
+        if admitted:
             self.count.running += sign
         for pair, amount in held(workload):
-            left = self.usage.get(pair, 0) + sign * amount
-            if left:
-                self.usage[pair] = left
-            else:
-                self.usage.pop(pair, None)
+            _count(self.usage, pair, sign * amount)
+            if not admitted:
+                _count(self.unadmitted, pair, sign * amount)
 
     def _count_waiting(self, workload: Workload, sign: int) -> None:
         count = self.count
@@ -113,6 +114,14 @@ class Page:
             self.codes[code_of(refused.message)] += sign
         else:
             self.codes[Code.PARKED if workload.parked else Code.QUEUED] += sign
+
+
+def _count(amounts: dict[FlavorResource, int], pair: FlavorResource, amount: int) -> None:
+    left = amounts.get(pair, 0) + amount
+    if left:
+        amounts[pair] = left
+    else:
+        amounts.pop(pair, None)
 
 
 def queue_order(workload: Workload) -> tuple[int, Time, str]:

@@ -25,6 +25,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.queues import ClusterQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.readiness import readiness
 
 KUEUE = "Kueue"
 KUBE_SCHEDULER = "kube-scheduler"
@@ -170,6 +171,8 @@ def _obstacle(snapshot: Snapshot, workload: Workload) -> Code | None:
         return Code.QUEUE_MISSING
     if door.stop_policy is not StopPolicy.NONE or queue.stop_policy is not StopPolicy.NONE:
         return Code.QUEUE_STOPPED
+    if not readiness(queue, snapshot).active:
+        return Code.QUEUE_INACTIVE
     if workload.requeue.at is not None and workload.requeue.at > snapshot.time:
         return Code.BACKOFF
     return None

@@ -11,9 +11,10 @@ from gpuconsole.insight.capacity import Capacity, capacity
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pages import Count
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
-from gpuconsole.model.queues import ClusterQueue, LocalQueue, PreemptionPolicy, Quota
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, PreemptionPolicy, Quota, StopPolicy
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.scheduling.kueue.readiness import readiness
 
 __all__ = ["NodeKind", "QuotaNode", "QuotaUse", "policy_text", "quota_tree"]
 
@@ -21,7 +22,7 @@ NO_QUOTA = Quota()
 NOWHERE = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
 
 
-@once("workloads", "local_queues", "cluster_queues", "cohorts", "flavors", "admission_checks")
+@once("workloads", "local_queues", "cluster_queues", "cohorts", "flavors", "admission_checks", "topologies")
 def quota_tree(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
     """The roots of the tree: cohorts without a parent, then ClusterQueues without a cohort, then what hangs nowhere.
 
@@ -95,6 +96,7 @@ class _Builder:
             resource=pair[1],
             nominal=quota.nominal + sum(use.nominal for use in uses),
             used=sum(use.used for use in uses),
+            admitted=sum(use.admitted for use in uses),
             borrowed=sum(use.borrowed for use in uses),
             lent=reach.lent + sum(use.lent for use in uses),
             borrowing_limit=quota.borrowing_limit,
@@ -105,10 +107,9 @@ class _Builder:
 
     def cluster_queue(self, queue: ClusterQueue, node: int | None) -> QuotaNode:
         book = self.books.book(queue.name)
-        usage = book.usage
         quotas = queue.quotas()
-        pairs = dict.fromkeys([*quotas, *sorted(usage)])
-        flavors = tuple(self._use(node, pair, quotas.get(pair, NO_QUOTA), usage.get(pair, 0)) for pair in pairs)
+        pairs = dict.fromkeys([*quotas, *sorted(book.usage)])
+        flavors = tuple(self._use(queue, node, book, pair, quotas.get(pair, NO_QUOTA)) for pair in pairs)
         gpus = sum_up((use for use in flavors if is_gpu(use.resource)), "gpu")
         bare = QuotaNode(
             kind=NodeKind.CLUSTER_QUEUE,
@@ -125,14 +126,16 @@ class _Builder:
         doors = sorted(self.doors.get(queue.name, ()), key=lambda door: door.key)
         return replace(bare, children=tuple(self.local_queue(door, bare, book) for door in doors))
 
-    def _use(self, node: int | None, pair: tuple[str, str], quota: Quota, used: int) -> QuotaUse:
+    def _use(self, queue: ClusterQueue, node: int | None, book: Book, pair: tuple[str, str], quota: Quota) -> QuotaUse:
+        used = book.usage.get(pair, 0)
         reach = self.capacity.reach(node, pair)
         return QuotaUse(
             flavor=pair[0],
             resource=pair[1],
             nominal=quota.nominal,
             used=used,
-            borrowed=max(0, used - quota.nominal),
+            admitted=used - book.unadmitted.get(pair, 0),
+            borrowed=max(0, used - quota.nominal) if queue.cohort else 0,
             lent=reach.lent,
             borrowing_limit=quota.borrowing_limit,
             lending_limit=quota.lending_limit,
@@ -142,15 +145,23 @@ class _Builder:
 
     def local_queue(self, door: LocalQueue, above: QuotaNode, book: Book, problem: str = "") -> QuotaNode:
         """A LocalQueue owns nothing: it shows its own usage against what its ClusterQueue could have."""
-        usage = book.page(door.key).usage
+        page = book.page(door.key)
         flavors = tuple(
-            QuotaUse(flavor=pair[0], resource=pair[1], used=used, available=use.available, potential=use.potential)
-            for pair, used in sorted(usage.items())
+            QuotaUse(
+                flavor=pair[0],
+                resource=pair[1],
+                used=used,
+                admitted=used - page.unadmitted.get(pair, 0),
+                available=use.available,
+                potential=use.potential,
+            )
+            for pair, used in sorted(page.usage.items())
             for use in [_find(above.flavors, pair)]
         )
         gpus = QuotaUse(
             resource="gpu",
             used=sum(use.used for use in flavors if is_gpu(use.resource)),
+            admitted=sum(use.admitted for use in flavors if is_gpu(use.resource)),
             available=above.gpus.available,
             potential=above.gpus.potential,
         )
@@ -181,18 +192,10 @@ def policy_text(queue: ClusterQueue) -> str:
 
 
 def _queue_problem(queue: ClusterQueue, snapshot: Snapshot) -> str:
-    """Why a ClusterQueue admits nobody, if it does not; the first reason is enough."""
-    missing = dict.fromkeys(
-        flavor.name
-        for group in queue.resource_groups
-        for flavor in group.flavors
-        if flavor.name not in snapshot.flavors
-    )
-    checks = [rule.name for rule in queue.checks if rule.name not in snapshot.admission_checks]
-    if missing:
-        return f"references missing ResourceFlavor(s): {', '.join(missing)}"
-    if checks:
-        return f"references missing AdmissionCheck(s): {', '.join(checks)}"
+    """Why a ClusterQueue admits nobody, if it does not; that it is stopped is said beside it."""
+    ready = readiness(replace(queue, stop_policy=StopPolicy.NONE), snapshot)
+    if not ready.active:
+        return ready.message
     if queue.namespace_selector is None:
         return "admits nobody: it has no namespaceSelector, which matches no namespace ({} matches all)"
     return ""

@@ -25,8 +25,10 @@ class QuotaUse(Struct, frozen=True, kw_only=True):
     """Own quota; at a cohort that of all below it, with the Cohort's own pool."""
     used: int = 0
     """Quota held, by admitted workloads and by those that only have a reservation."""
+    admitted: int = 0
+    """What of `used` admitted workloads hold (Kueue's flavorsUsage); the rest is only reserved."""
     borrowed: int = 0
-    """max(0, used − nominal) of a ClusterQueue; at a cohort the sum of those below."""
+    """max(0, used − nominal) of a ClusterQueue in a cohort; at a cohort the sum of those below."""
     lent: int = 0
     """What others use of its unused quota (`insight.lending.lent` says how that is attributed); at a cohort the sum."""
     borrowing_limit: int | None = None
@@ -91,6 +93,7 @@ def sum_up(uses: Iterable[QuotaUse], resource: str = "") -> QuotaUse:
         resource=resource,
         nominal=sum(use.nominal for use in parts),
         used=sum(use.used for use in parts),
+        admitted=sum(use.admitted for use in parts),
         borrowed=sum(use.borrowed for use in parts),
         lent=sum(use.lent for use in parts),
         borrowing_limit=_sum_limit(use.borrowing_limit for use in parts),

@@ -143,10 +143,17 @@ class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     admission_mode: str = ""
     """`UsageBasedAdmissionFairSharing` or empty."""
     concurrent_admission: ConcurrentAdmission | None = None
+    terminating: bool = False
+    """Its deletion was asked for; it admits nobody, and goes when nobody holds quota in it any more."""
 
     @property
     def key(self) -> str:
         return self.name
+
+    @property
+    def flavors(self) -> tuple[str, ...]:
+        """Names of its flavors, in the order of the manifest."""
+        return tuple(flavor.name for group in self.resource_groups for flavor in group.flavors)
 
     def quotas(self) -> dict[tuple[str, str], Quota]:
         """(flavor, resource) → quota, in the order of the manifest."""
@@ -180,6 +187,12 @@ class LocalQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True
     cluster_queue: str = ""
     stop_policy: StopPolicy = StopPolicy.NONE
     fair_weight: float = 1.0
+    """Among the LocalQueues of a ClusterQueue with admission fair sharing."""
+    consumed: Mapping[str, int] = {}
+    """What its workloads used lately, older use counting less, in billionths of a core, a byte, a GPU: decayed amounts
+    are no whole numbers (status.fairSharing.admissionFairSharingStatus)."""
+    sampled: Time = 0
+    """When `consumed` was looked at last."""
 
     @property
     def key(self) -> str:

@@ -11,8 +11,16 @@ from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.queues import LocalQueue, Preemption, Quota, StopPolicy
-from gpuconsole.model.workloads import CheckState, Condition, Job, RequeueState, Workload
+from gpuconsole.model.queues import CheckRule, LocalQueue, Preemption, Quota, StopPolicy
+from gpuconsole.model.workloads import (
+    CheckState,
+    Condition,
+    EvictionCount,
+    Job,
+    RequeueState,
+    SchedulingStats,
+    Workload,
+)
 from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, pod, running, waiting, world
 
 HEAD = "couldn't assign flavors to pod set main: "
@@ -191,6 +199,7 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
     ),
     "a queue without a selector admits nobody": (
         [
+            A100,
             cluster_queue("shut", "", Quota(8), namespace_selector=None),
             LocalQueue(namespace="ns", name="lq", cluster_queue="shut"),
         ],
@@ -201,6 +210,7 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
     ),
     "a queue for other namespaces": (
         [
+            A100,
             cluster_queue("team", "", Quota(8), namespace_selector=LabelSelector({"team": "a"})),
             LocalQueue(namespace="ns", name="lq", cluster_queue="team"),
         ],
@@ -237,12 +247,20 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
         "ClusterQueue gone does not exist.",
         ["✓ create it, or move the workload to another queue"],
     ),
-    "the ClusterQueue is inactive": (
+    "the ClusterQueue is inactive, whatever Kueue wrote before": (
+        [replace(queue, checks=(CheckRule("budget"),)) if queue.key == "cq-prod" else queue for queue in ORG_QUEUES],
+        waiting("w", "prod/lq", 4, "workload namespace doesn't match ClusterQueue selector"),
+        Code.QUEUE_INACTIVE,
+        "cq-prod is inactive (AdmissionCheckNotFound): "
+        "Can't admit new workloads: references missing AdmissionCheck(s): budget.",
+        ["✓ create what is missing, or take it out of the ClusterQueue"],
+    ),
+    "the ClusterQueue was inactive, and nobody tried again since": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4, "ClusterQueue cq-prod is inactive"),
         Code.QUEUE_INACTIVE,
-        "cq-prod is inactive: something that it refers to is missing.",
-        ["✓ see the problem that cq-prod shows in the queues"],
+        "cq-prod was inactive; it can admit again.",
+        [],
     ),
     "it was stopped": (
         [*ORG_QUEUES],
@@ -253,7 +271,13 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
     ),
     "it waits out a back-off": (
         [*ORG_QUEUES],
-        waiting("w", "prod/lq", 4, evictions=3, requeue=RequeueState(3, START + 4 * MINUTE)),
+        waiting(
+            "w",
+            "prod/lq",
+            4,
+            scheduling_stats=SchedulingStats((EvictionCount(reason="PodsReadyTimeout", count=3),)),
+            requeue=RequeueState(3, START + 4 * MINUTE),
+        ),
         Code.BACKOFF,
         "It was evicted 3 times and is tried again in 4m.",
         [],

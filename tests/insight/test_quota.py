@@ -130,9 +130,9 @@ VECTORS: dict[str, tuple[list[Object], list[Row]]] = {
             ("d", 0, 10, 0, 2, 8, 25),
         ],
     ),
-    "a queue alone borrows nothing; over its quota nothing is available": (
+    "a queue without a cohort borrows nothing, even over its quota; nothing is available then": (
         [cluster_queue("alone", "", Quota(4)), running("w", "ns/q", 6, "alone")],
-        [("alone", 6, 4, 2, 0, 0, 4)],
+        [("alone", 6, 4, 0, 0, 0, 4)],
     ),
     "a quota cut under running work: the excess is lent by nobody": (
         [
@@ -167,7 +167,7 @@ def test_flavors_are_kept_apart_and_rolled_up() -> None:
         ("h100", GPU, 0, 4),
     ]
     assert (found.gpus.used, found.gpus.nominal, found.share_percent) == (6, 12, 50.0)
-    assert found.problem == "references missing ResourceFlavor(s): h100"
+    assert found.problem == "Can't admit new workloads: references missing ResourceFlavor(s): h100."
 
 
 def test_without_gpus_the_share_is_that_of_the_most_used_resource() -> None:
@@ -198,7 +198,9 @@ def test_who_counts_as_what() -> None:
     )["cq-prod"]
 
     assert (found.running, found.reserved, found.pending, found.parked, found.pending_gpus) == (1, 2, 2, 1, 8)
-    assert found.gpus.used == 3
+    assert (found.gpus.used, found.gpus.admitted) == (3, 1)
+    door = next(child for child in found.children if child.name == "prod/lq")
+    assert (door.gpus.used, door.gpus.admitted, door.flavors[0].admitted) == (3, 1, 1)
 
 
 def test_a_cycle_of_cohorts_is_named_and_does_not_hang() -> None:

@@ -69,6 +69,12 @@ def test_a_pending_workload_tells_what_kueue_wrote() -> None:
     ]
 
 
+def test_a_queue_tells_whether_it_can_admit_and_a_flavor_who_depends_on_it() -> None:
+    active = next(line for line in described("cq-prod", "cluster_queues") if line.startswith("Active"))
+    assert active == "Active           True · Ready · Can admit new workloads"
+    assert "Used by          cq-prod, cq-research" in described("a100-80gb", "flavors")
+
+
 def test_a_node_tells_who_owns_its_gpus() -> None:
     lines = described("node-2", "nodes")
     assert lines[lines.index("Pods") :] == [

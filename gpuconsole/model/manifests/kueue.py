@@ -63,6 +63,7 @@ def cluster_queue(reader: Reader, now: Time) -> ClusterQueue:
         fair_weight=weight(spec),
         admission_mode=_admission_mode(spec),
         concurrent_admission=_concurrent_admission(spec),
+        terminating=bool(reader.mapping("metadata").moment("deletionTimestamp")),
     )
 
 

@@ -7,10 +7,22 @@ cluster compiles it once. Kueue 0.19 pkg/cache/queue/manager.go and the controll
 from collections.abc import Collection
 from typing import Any
 
+from msgspec.structs import replace
+
 from gpuconsole.model.cluster import Namespace, Node
-from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, QueueingStrategy, ResourceFlavor, Topology
+from gpuconsole.model.queues import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    QueueingStrategy,
+    ResourceFlavor,
+    Topology,
+)
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue import ledgers
 from gpuconsole.scheduling.kueue.pending import PendingQueue
+from gpuconsole.scheduling.kueue.readiness import using_check, using_flavor
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import Objects
 from gpuconsole.scheduling.kueue.state import State
@@ -24,7 +36,14 @@ def store(state: State, table: str, key: str, thing: Any) -> None:
     old = getattr(state.objects, table).get(key)
     if old == thing:
         return
+    if table == "local_queues":
+        if state.charging:
+            ledgers.introduce(state, key, thing)
+        if _only_sampled(old, thing):
+            state.own_objects().local_queues[key] = thing
+            return
     _wake_affected(state, old)
+    _note_quotas(state, old, thing)
     objects = getattr(state.own_objects(), table)
     if table == "nodes":
         state.nodes_stale = True
@@ -35,6 +54,12 @@ def store(state: State, table: str, key: str, thing: Any) -> None:
     else:
         objects[key] = thing
     _wake_affected(state, thing)
+    _note_quotas(state, thing, old)
+
+
+def _only_sampled(old: LocalQueue | None, new: LocalQueue | None) -> bool:
+    """True if a LocalQueue changed in nothing but what its status says it consumed."""
+    return old is not None and new is not None and replace(old, consumed=new.consumed, sampled=new.sampled) == new
 
 
 def settle(state: State) -> None:
@@ -43,12 +68,12 @@ def settle(state: State) -> None:
         if state.nodes_stale:
             state.relocate()
         return
-    before = {name: rules.queue.queueing_strategy for name, rules in state.setup.queues.items()}
+    before = {name: _kind(state, rules.queue) for name, rules in state.setup.queues.items()}
     limits = state.setup.limits
     state.compile()
     for name, rules in state.setup.queues.items():
-        if before.get(name) != rules.queue.queueing_strategy:
-            _open_queue(state, name, rules.queue.queueing_strategy)
+        if before.get(name) != _kind(state, rules.queue):
+            _open_queue(state, rules.queue)
     _route_all(
         state, [n for n in limits.keys() | state.setup.limits.keys() if limits.get(n) != state.setup.limits_of(n)]
     )
@@ -60,16 +85,23 @@ def settle(state: State) -> None:
         state.bump(name)
 
 
-def _open_queue(state: State, name: str, strategy: QueueingStrategy) -> None:
-    """Make a queue, or make it anew because its strategy changed."""
-    old = state.roster.look_at(name)
+def _kind(state: State, queue: ClusterQueue) -> tuple[QueueingStrategy, bool]:
+    """What a pending queue is made for."""
+    return queue.queueing_strategy, state.config.takes_turns(queue)
+
+
+def _open_queue(state: State, rules: ClusterQueue) -> None:
+    """Make a queue, or make it anew because its kind changed."""
+    old = state.roster.look_at(rules.name)
+    strategy, taking_turns = _kind(state, rules)
     queue = PendingQueue(
         strict=strategy == QueueingStrategy.STRICT_FIFO,
         hashing=state.config.enabled("SchedulingEquivalenceHashing"),
+        taking_turns=taking_turns,
     )
     for request, parked in old.listing() if old is not None else ():
         (queue.park if parked else queue.push)(request)
-    state.roster.add_queue(name, queue)
+    state.roster.add_queue(rules.name, queue)
 
 
 def _route_all(state: State, relimited: Collection[str]) -> None:
@@ -104,13 +136,13 @@ def _wake_affected(state: State, thing: Any) -> None:
         case Cohort():
             affected = _below(state, thing.name)
         case ResourceFlavor():
-            affected = [q.name for q in queues.values() if any(f == thing.name for f, _ in q.quotas())]
+            affected = using_flavor(queues.values(), thing.name)
         case Node() | Topology():
             flavors = state.objects.flavors
             placed = {flavor.name for flavor in flavors.values() if flavor.topology}
             affected = [q.name for q in queues.values() if any(f in placed for f, _ in q.quotas())]
         case AdmissionCheck():
-            affected = [q.name for q in queues.values() if any(check.name == thing.name for check in q.checks)]
+            affected = using_check(queues.values(), thing.name)
         case Namespace():
             affected = [
                 q.name
@@ -120,8 +152,19 @@ def _wake_affected(state: State, thing: Any) -> None:
         case _:
             affected = []
     state.due.update(dict.fromkeys(affected))
-    if isinstance(thing, ClusterQueue | Cohort):
-        state.requoted.update(dict.fromkeys(affected))
+
+
+def _note_quotas(state: State, thing: Any, other: Any) -> None:
+    """Mark the queues in whose trees quotas change with this object; `other` is what it was, or will be."""
+    match thing:
+        case ClusterQueue():
+            same = isinstance(other, ClusterQueue) and other.resource_groups == thing.resource_groups
+            if not (same and other.cohort == thing.cohort):
+                mates = state.objects.cluster_queues.values()
+                state.requoted.update({q.name: None for q in mates if thing.cohort and q.cohort == thing.cohort})
+                state.requoted[thing.name] = None
+        case Cohort():
+            state.requoted.update(dict.fromkeys(_below(state, thing.name)))
 
 
 def _below(state: State, cohort: str) -> list[str]:

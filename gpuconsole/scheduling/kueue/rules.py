@@ -12,6 +12,7 @@ from gpuconsole.model.cluster import NO_LABELS, LimitRange, Namespace, Node
 from gpuconsole.model.quantity import PODS
 from gpuconsole.model.queues import (
     AdmissionCheck,
+    CheckRule,
     ClusterQueue,
     Cohort,
     LocalQueue,
@@ -21,6 +22,7 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.limits import NO_LIMITS, Limits, summarise
+from gpuconsole.scheduling.kueue.readiness import MULTIKUEUE, PROVISIONING, readiness
 from gpuconsole.scheduling.kueue.topology.domains import Domains, build_domains
 from gpuconsole.scheduling.kueue.tree import Column, QuotaTree
 
@@ -57,14 +59,37 @@ class Group:
 class QueueRules:
     """One ClusterQueue, compiled."""
 
-    __slots__ = ("active", "group_of", "groups", "name", "node", "path_text", "queue", "tas_only", "within_cohort")
+    __slots__ = (
+        "active",
+        "group_of",
+        "groups",
+        "multikueue",
+        "name",
+        "node",
+        "path_text",
+        "provisioned",
+        "queue",
+        "tas_only",
+        "within_cohort",
+    )
 
-    def __init__(self, queue: ClusterQueue, active: bool, tas_only: bool, tree: QuotaTree) -> None:
+    def __init__(
+        self, queue: ClusterQueue, active: bool, tas_only: bool, tree: QuotaTree, checks: Mapping[str, AdmissionCheck]
+    ) -> None:
         self.queue = queue
         self.name = queue.name
         self.active = active
         self.tas_only = tas_only
         """Every flavor of the queue has a topology, so every workload in it is placed by topology."""
+        self.multikueue = any(_controller(rule, checks) == MULTIKUEUE for rule in queue.checks)
+        """Its workloads run in other clusters, which choose the places of their pods."""
+        self.provisioned = frozenset(
+            flavor
+            for rule in queue.checks
+            if _controller(rule, checks) == PROVISIONING
+            for flavor in rule.on_flavors or [f.name for group in queue.resource_groups for f in group.flavors]
+        )
+        """Flavors whose nodes a ProvisioningRequest asks for first."""
         self.node = tree.queues.get(queue.name, -1)
         self.groups = tuple(
             Group(group.covered_resources, tuple(flavor.name for flavor in group.flavors), tree.numbers)
@@ -78,6 +103,11 @@ class QueueRules:
     @property
     def covers_pods(self) -> bool:
         return PODS in self.group_of
+
+
+def _controller(rule: CheckRule, checks: Mapping[str, AdmissionCheck]) -> str:
+    check = checks.get(rule.name)
+    return check.controller if check is not None else ""
 
 
 class Setup:
@@ -97,7 +127,9 @@ class Setup:
         ]
         self.tree = QuotaTree(objects.cluster_queues, objects.cohorts, [*columns, *covered])
         self.queues = {
-            name: QueueRules(queue, self._active(queue), self._tas_only(queue), self.tree)
+            name: QueueRules(
+                queue, self._active(queue, config), self._tas_only(queue), self.tree, objects.admission_checks
+            )
             for name, queue in objects.cluster_queues.items()
         }
         self.limits = summarise(objects.limit_ranges.values())
@@ -130,19 +162,10 @@ class Setup:
         labels = known.labels if known is not None else NO_LABELS
         return queue.namespace_selector is not None and queue.namespace_selector.matches(labels)
 
-    def _active(self, queue: ClusterQueue) -> bool:
-        flavors = [flavor.name for group in queue.resource_groups for flavor in group.flavors]
-        checks = [self.objects.admission_checks.get(rule.name) for rule in queue.checks]
-        return (
-            queue.stop_policy == StopPolicy.NONE
-            and queue.name in self.tree.queues
-            and all(name in self.flavors for name in flavors)
-            and all(check is not None and check.active for check in checks)
-            and all(self._topology_known(self.flavors[name]) for name in flavors)
-        )
-
-    def _topology_known(self, flavor: ResourceFlavor) -> bool:
-        return not flavor.topology or flavor.topology in self.objects.topologies
+    def _active(self, queue: ClusterQueue, config: KueueConfig) -> bool:
+        """True if the queue can admit; one whose cohorts make a circle cannot."""
+        ready = readiness(queue, self.objects, topologies=config.enabled("TopologyAwareScheduling"))
+        return ready.active and queue.name in self.tree.queues
 
     def _tas_only(self, queue: ClusterQueue) -> bool:
         flavors = [self.flavors.get(flavor.name) for group in queue.resource_groups for flavor in group.flavors]

@@ -9,11 +9,14 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import AdmissionDecision, Pending
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import changes, cycle
+from gpuconsole.scheduling.kueue import changes, cycle, ledgers
+from gpuconsole.scheduling.kueue.afs import Ledger
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.memory import SessionMemory, recall, remember
+from gpuconsole.scheduling.kueue.readiness import Readiness, readiness
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.second_pass import has_due
 from gpuconsole.scheduling.kueue.state import State
 from gpuconsole.scheduling.kueue.topology.strangers import Moves
 from gpuconsole.scheduling.kueue.usage import UsageTree
@@ -45,6 +48,7 @@ class Session:
         """An object is gone; `table` as in `model.objects.TABLES`."""
         if table == "workloads":
             leave(self._at(now), key)
+            ledgers.forget(self._state, key)
         elif table == "pods":
             self._occupied(self._at(now).strangers.forget(key))
         elif table in changes.TABLES:
@@ -68,7 +72,7 @@ class Session:
     def has_active(self) -> bool:
         """True if some queue that is open has a workload that would be tried."""
         state = self._settled
-        return any(cycle.head(state, rules) is not None for rules in state.setup.queues.values())
+        return has_due(state) or any(cycle.head(state, rules) is not None for rules in state.setup.queues.values())
 
     @property
     def wake_due(self) -> bool:
@@ -84,14 +88,25 @@ class Session:
             self._wake_queue(state.setup.queues[name])
 
     @property
+    def next_sample(self) -> Time | None:
+        """When `sample` is due: admission fair sharing looks at what a LocalQueue uses. None = not at all."""
+        return self._state.next_sample
+
+    def sample(self, now: Time) -> dict[str, Ledger]:
+        """Look at what LocalQueues use whose interval is over; returns what those are charged with that changed."""
+        return ledgers.sample(self._at(now))
+
+    @property
     def next_requeue(self) -> Time | None:
-        """The earliest end of a backoff, if any."""
-        return min(self._state.backoffs.values(), default=None)
+        """The earliest end of a backoff, or the next second pass, if any."""
+        state = self._state
+        return min([*state.backoffs.values(), *(again.at for again in state.second_passes.values())], default=None)
 
     def pending(self, cluster_queue: str) -> list[Pending]:
         """Everything that waits in a ClusterQueue, in queue order, parked workloads included."""
-        queue = self._settled.roster.look_at(cluster_queue)
-        listing = queue.listing() if queue is not None else []
+        state = self._settled
+        queue, rules = state.roster.look_at(cluster_queue), state.setup.queues.get(cluster_queue)
+        listing = queue.listing(ledgers.usage_in(state, rules)) if queue is not None and rules is not None else []
         return [Pending(request.workload, place, parked) for place, (request, parked) in enumerate(listing, start=1)]
 
     def parked(self, workload: str) -> bool:
@@ -108,6 +123,12 @@ class Session:
         if not isinstance(record, Request):
             return {}
         return {request.pod_set.name: dict(request.total) for request in record.pod_sets}
+
+    def readiness(self, cluster_queue: str) -> Readiness:
+        """The Active condition of a ClusterQueue: whether it can admit, and why not."""
+        objects = self._state.objects
+        queue = objects.cluster_queues.get(cluster_queue)
+        return readiness(queue, objects, topologies=self.config.enabled("TopologyAwareScheduling"))
 
     @property
     def tree(self) -> UsageTree:

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import What
-from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, ResourceFlavor, StopPolicy, Topology
+from gpuconsole.model.queues import ClusterQueue, StopPolicy
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.sim.world import World
@@ -58,25 +58,15 @@ def obstacle(world: World, workload: Workload) -> tuple[str, str]:
         return INADMISSIBLE, f"ClusterQueue {queue.cluster_queue} doesn't exist"
     if pool.stop_policy is not StopPolicy.NONE:
         return INADMISSIBLE, f"ClusterQueue {pool.name} is stopped"
-    if not _complete(world, pool):
+    if not _can_admit(world, pool):
         return INADMISSIBLE, f"ClusterQueue {pool.name} is inactive"
     return "", ""
 
 
-def _complete(world: World, queue: ClusterQueue) -> bool:
-    """True if all that a ClusterQueue refers to exists, and its cohorts make no cycle."""
-    state = world.state
-    flavors = [state.get(ResourceFlavor, flavor.name) for group in queue.resource_groups for flavor in group.flavors]
-    checks = [state.get(AdmissionCheck, rule.name) for rule in queue.checks]
-    return (
-        all(flavor is not None and _has_topology(world, flavor) for flavor in flavors)
-        and all(check is not None and check.active for check in checks)
-        and (world.session is None or queue.name in world.session.tree.tree.queues)
-    )
-
-
-def _has_topology(world: World, flavor: ResourceFlavor) -> bool:
-    return not flavor.topology or world.state.get(Topology, flavor.topology) is not None
+def _can_admit(world: World, queue: ClusterQueue) -> bool:
+    """True if all that a ClusterQueue refers to exists, and its cohorts make no circle."""
+    session = world.session
+    return session is None or (session.readiness(queue.name).active and queue.name in session.tree.tree.queues)
 
 
 def ready(workload: Workload, now: Time) -> Workload:

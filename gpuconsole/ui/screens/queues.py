@@ -268,7 +268,9 @@ def about(row: TreeRow) -> tuple[Cell, ...]:
     node, use, resource = row.node, row.use, row.resource
     kind = KINDS[node.kind]
     could = f"could take {fmt.amount(resource, use.available)} now, {fmt.amount(resource, use.potential)} at most"
-    first: Cell = ((f" {kind} ", "dim"), (node.name, "strong"), (f"  {fmt.resource(resource)}: {could}", ""))
+    reserved = use.used - use.admitted
+    only = f" · {fmt.amount(resource, reserved)} only reserved" if reserved else ""
+    first: Cell = ((f" {kind} ", "dim"), (node.name, "strong"), (f"  {fmt.resource(resource)}: {could}{only}", ""))
     second: Cell = ((f" {_limits(row)}", "dim"),)
     wait = f" {node.pending} wait for {node.pending_gpus} GPUs" if node.pending else " nobody waits"
     third: Cell = ((wait + (f", {node.parked} of them parked" if node.parked else ""), "dim"),)

@@ -330,6 +330,15 @@ def test_flavors_of_the_same_nodes_see_each_others_pods() -> None:
     assert world.run(on_one_host("y", "b", 2, created=1)).running == {"x"}
 
 
+def test_pods_on_nodes_that_their_flavor_selects_no_longer_are_still_seen() -> None:
+    other = ResourceFlavor(name="g", node_labels={"pool": "gpu"}, topology="topo")
+    world = World(*site(((4,),)), other, queue("a", {"f": 8}), queue("b", {"g": 8}), flavors=())
+    world.run(on_one_host("x", "b", 3), admitted=True)
+    world.apply(replace(other, node_labels={"pool": "elsewhere"}))
+    assert world.run(on_one_host("y", "a", 2, created=1)).running == {"x"}
+    assert world.run(on_one_host("z", "a", 1, created=2)).running == {"x", "z"}
+
+
 BALANCED = KueueConfig(gates={"TASBalancedPlacement": True})
 EVEN: dict[str, Case] = {
     "racks get the same": Case(site(((4,), (4,), (4,))), one(6, preferred(RACK)), {"main": {"n000": 3, "n010": 3}}),

@@ -13,24 +13,27 @@ from gpuconsole.scheduling.kueue.topology.strangers import Moves, moved
 
 
 class Sites:
-    """Usage per flavor and leaf. Places in domains that do not exist any more count nowhere."""
+    """Usage per flavor and leaf. Places in domains that a flavor does not have (any more) count for others only."""
 
-    __slots__ = ("free", "topologies", "used")
+    __slots__ = ("elsewhere", "free", "topologies", "used")
 
     def __init__(self, topologies: Mapping[str, Domains], used: dict[str, list[Resources]] | None = None) -> None:
         self.topologies = topologies
         self.used = used if used is not None else {name: [EMPTY] * len(d.free) for name, d in topologies.items()}
+        self.elsewhere: dict[str, dict[tuple[str, ...], Resources]] = {}
+        """Flavor → usage on nodes that it selects no longer: pods still stand there, where other flavors see them."""
         self.free: dict[str, list[Resources]] = {}
         """Flavor → what each leaf could give beside the pods that no topology placed, where there are any."""
 
     def copy(self) -> "Sites":
         twin = Sites(self.topologies, {flavor: used[:] for flavor, used in self.used.items()})
         twin.free = self.free
+        twin.elsewhere = {flavor: used.copy() for flavor, used in self.elsewhere.items()}
         return twin
 
     def restore(self, saved: "Sites") -> None:
         """Go back to what `copy` gave."""
-        self.used = saved.used
+        self.used, self.elsewhere = saved.used, saved.elsewhere
 
     def shared(self) -> "Sites":
         """A copy in which flavors of the same nodes see each other's pods (TASHandleOverlappingFlavors)."""
@@ -49,20 +52,24 @@ class Sites:
             if amount and values in domains.leaves:
                 at = domains.leaves[values]
                 used[at] = add(used[at], amount)
+        for values, amount in self.elsewhere.get(other, {}).items():
+            if values in domains.leaves:
+                at = domains.leaves[values]
+                used[at] = add(used[at], amount)
 
     def add(self, places: Iterable[Place], sign: int = 1) -> None:
         """Count pods at their places, or with `sign` -1 take them away."""
         for place in places:
             domains = self.topologies.get(place.flavor)
-            leaf = domains.leaves.get(place.values) if domains is not None else None
-            if leaf is None:
+            if domains is None:
                 continue
-            used = self.used[place.flavor]
-            total = dict(used[leaf])
-            for name, amount in place.per_pod.items():
-                total[name] = total.get(name, 0) + sign * amount * place.count
-            total[PODS] = total.get(PODS, 0) + sign * place.count
-            used[leaf] = total
+            leaf = domains.leaves.get(place.values)
+            if leaf is None:
+                elsewhere = self.elsewhere.setdefault(place.flavor, {})
+                elsewhere[place.values] = _with(elsewhere.get(place.values, EMPTY), place, sign)
+            else:
+                used = self.used[place.flavor]
+                used[leaf] = _with(used[leaf], place, sign)
 
     def fits(self, places: Iterable[Place]) -> bool:
         """True if every place has room; pod sets are looked at one by one, not summed, as in Kueue."""
@@ -93,3 +100,11 @@ class Sites:
         for name, amount in self.used[flavor][leaf].items():
             left[name] = left.get(name, 0) - amount
         return left
+
+
+def _with(used: Resources, place: Place, sign: int) -> Resources:
+    total = dict(used)
+    for name, amount in place.per_pod.items():
+        total[name] = total.get(name, 0) + sign * amount * place.count
+    total[PODS] = total.get(PODS, 0) + sign * place.count
+    return total
