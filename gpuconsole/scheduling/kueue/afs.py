@@ -79,6 +79,17 @@ def sampled(ledger: Ledger, usage: Fine, now: Time, half_life: Span) -> Ledger:
     return replace(ledger, consumed=consumed, updated=max(now, ledger.updated))
 
 
+def caught_up(ledger: Ledger, now: Time, interval: Span, half_life: Span) -> Ledger:
+    """The ledger as samples would have left it that nobody took, because the queue had no admitted workloads.
+
+    A sample that is due at this very moment is still to come.
+    """
+    missed = now - ledger.updated
+    if not interval or missed <= interval:
+        return ledger
+    return sampled(ledger, {}, ledger.updated + missed // interval * interval, half_life)
+
+
 def settled(ledger: Ledger, workload: str, usage: Fine, now: Time, half_life: Span) -> Ledger:
     """A workload was admitted: its penalty becomes consumption, once (updateAfsConsumedUsage)."""
     elapsed = max(0, now - ledger.updated)

@@ -7,6 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from gpuconsole.model.clock import MINUTE, Span
+from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.scheduling.kueue.dra.mapping import DeviceClassMapping
 from gpuconsole.scheduling.kueue.gates import DEFAULTS
 from gpuconsole.scheduling.kueue.transformations import Transformation
 
@@ -63,14 +65,23 @@ class AdmissionFairSharing(Struct, frozen=True, kw_only=True, omit_defaults=True
     """What one unit of a resource counts (a core, a byte, a GPU); 1 where nothing is said."""
 
 
+class ObjectRetention(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When Kueue deletes Workloads that are done with; None keeps them."""
+
+    after_finished: Span | None = None
+    after_deactivated_by_kueue: Span | None = None
+    """Those that Kueue itself deactivated, with their jobs."""
+
+
 class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The settings of one Kueue installation."""
 
     fair_sharing: bool = False
     strategies: tuple[Strategy, ...] = BOTH
     """Preemption strategies of fair sharing, in the order in which they are tried."""
-    wait_for_pods_ready: WaitForPodsReady = WaitForPodsReady()
-    """Read it by `pods_ready`, which knows the gate."""
+    wait_for_pods_ready: WaitForPodsReady | None = WaitForPodsReady()
+    """Read it by `pods_ready`, which knows the gate. None = pods may take any time."""
+    object_retention: ObjectRetention = ObjectRetention()
     admission_fair_sharing: AdmissionFairSharing | None = None
     """Read it by `usage_based`, which knows the gate."""
     ignore_undeclared: bool = False
@@ -79,6 +90,8 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """resources.excludeResourcePrefixes: resources that need no quota."""
     transformations: Mapping[str, Transformation] = {}
     """resources.transformations by their inputs."""
+    device_class_mappings: tuple[DeviceClassMapping, ...] = ()
+    """resources.deviceClassMappings: which quota pays for devices of DRA."""
     gates: Mapping[str, bool] = {}
     """Feature gates that differ from their defaults."""
 
@@ -88,13 +101,17 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def pods_ready(self) -> WaitForPodsReady | None:
-        """The settings of waitForPodsReady; None with gate DisableWaitForPodsReady (always there without, in 0.19)."""
+        """The settings of waitForPodsReady where they are in force: without gate DisableWaitForPodsReady."""
         return None if self.enabled("DisableWaitForPodsReady") else self.wait_for_pods_ready
 
     @property
     def usage_based(self) -> AdmissionFairSharing | None:
         """The settings of admission fair sharing where it is on: configured, with its gate."""
         return self.admission_fair_sharing if self.enabled("AdmissionFairSharing") else None
+
+    def takes_turns(self, queue: ClusterQueue) -> bool:
+        """True if the LocalQueues of a ClusterQueue take turns by what they used lately."""
+        return self.usage_based is not None and queue.admission_mode == "UsageBasedAdmissionFairSharing"
 
     @property
     def requeuing_timestamp(self) -> str:

@@ -12,6 +12,7 @@ from gpuconsole.scheduling.kueue.assignment import Resume
 from gpuconsole.scheduling.kueue.attempts import considered
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry, Status
+from gpuconsole.scheduling.kueue.ledgers import usage_in
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.nomination import nominate
 from gpuconsole.scheduling.kueue.pending import Requeue
@@ -57,14 +58,14 @@ def head(state: State, rules: QueueRules) -> Request | None:
     queue = state.roster.look_at(rules.name)
     if not rules.active or queue is None or queue.idle:
         return None
-    return state.roster.queue(rules.name).head()
+    return state.roster.queue(rules.name).head(usage_in(state, rules))
 
 
 def _heads(state: State) -> Iterator[Entry]:
     for name in sorted(state.setup.queues):
         rules = state.setup.queues[name]
         if head(state, rules) is not None:
-            request = state.roster.queue(name).pop()
+            request = state.roster.queue(name).pop(usage_in(state, rules))
             assert request is not None
             yield Entry(request, rules, preemptor=state.roster.queue(name).is_sticky(request.id))
 

@@ -5,16 +5,18 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.scheduling.kueue import changes
-from gpuconsole.scheduling.kueue.requests import Request
-from gpuconsole.scheduling.kueue.state import Progress, State
+from gpuconsole.scheduling.kueue import changes, ledgers
+from gpuconsole.scheduling.kueue.afs import Ledger
+from gpuconsole.scheduling.kueue.requests import Holding, Request
+from gpuconsole.scheduling.kueue.state import Progress, SecondPass, State
 
 
 class QueueMemory(Struct, frozen=True):
     """One ClusterQueue's: workloads by key, shapes as they are."""
 
     parked: tuple[str, ...] = ()
-    closed: tuple[bytes, ...] = ()
+    closed: tuple[tuple[bytes, str], ...] = ()
+    """Shapes that were refused, with the reason."""
     sticky: str = ""
 
 
@@ -27,13 +29,16 @@ class SessionMemory(Struct, frozen=True, kw_only=True):
     due: tuple[str, ...] = ()
     generations: Mapping[str, int] = {}
     progress: Mapping[str, Progress] = {}
+    second_passes: Mapping[str, SecondPass] = {}
     queues: Mapping[str, QueueMemory] = {}
+    ledgers: Mapping[str, Ledger] = {}
+    next_sample: Time | None = None
 
 
 def remember(state: State) -> SessionMemory:
     """Everything that applying the objects again would not bring back."""
     changes.settle(state)
-    names = {record.id: record.workload.key for record in state.roster.all() if isinstance(record, Request)}
+    names = {record.id: record.workload.key for record in state.roster.all() if isinstance(record, Request | Holding)}
     queues = {}
     for name in state.setup.queues:
         queue = state.roster.look_at(name)
@@ -48,7 +53,10 @@ def remember(state: State) -> SessionMemory:
         due=tuple(state.due),
         generations=state.generations.copy(),
         progress={names[number]: progress for number, progress in state.progress.items()},
+        second_passes={names[number]: again for number, again in state.second_passes.items()},
         queues=queues,
+        ledgers=state.ledgers.copy(),
+        next_sample=state.next_sample,
     )
 
 
@@ -61,6 +69,8 @@ def recall(state: State, memory: SessionMemory) -> None:
     state.generations = dict(memory.generations)
     number = state.roster.id_of
     state.progress = {number(key): progress for key, progress in memory.progress.items()}
+    state.second_passes = {number(key): again for key, again in memory.second_passes.items()}
     for name, kept in memory.queues.items():
         sticky = number(kept.sticky) if kept.sticky else None
         state.roster.queue(name).recall(map(number, kept.parked), kept.closed, sticky)
+    ledgers.recall(state, memory.ledgers, memory.next_sample)

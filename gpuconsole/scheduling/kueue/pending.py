@@ -4,6 +4,8 @@ Waiting workloads stand in lanes, one per scheduling shape, each a heap; a heap 
 head. Workloads of one shape get the same answer from the scheduler, so when one of them is refused for want of quota,
 its lane is closed: all of it counts as parked, without a look at any of it, until the tree wakes. Others are parked
 one by one. Entries are deleted lazily: what left the queue is dropped when it comes to the top of its lane.
+
+Under admission fair sharing each LocalQueue has lanes of its own, and the head comes from the one that used least.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,6 +15,12 @@ from heapq import heappop, heappush
 from gpuconsole.scheduling.kueue.requests import Order, Request
 
 _NO_SHAPE = b""
+_ONE_DOOR = ""
+
+Lane = tuple[str, bytes]
+"""A LocalQueue's key, where they take turns, and a shape."""
+Usage = Callable[[str], float]
+"""What a LocalQueue used lately: that with the least comes first, before priority and age."""
 
 
 class Requeue(StrEnum):
@@ -31,35 +39,51 @@ class Requeue(StrEnum):
 
 _MAKES_ROOM = (Requeue.PENDING_PREEMPTION, Requeue.PENDING_MIGRATION)
 _AT_ONCE = (Requeue.FAILED_AFTER_NOMINATION, Requeue.PREEMPTION_FAILED, *_MAKES_ROOM)
+PENDING_EVALUATION = "PendingEvaluation"
 _CLOSES_LANE = (Requeue.NO_FIT, Requeue.PREEMPTION_NO_CANDIDATES)
 
 
 class PendingQueue:
     """Waiting workloads of one ClusterQueue. Mutates; `copy` gives an independent twin."""
 
-    __slots__ = ("_closed", "_entries", "_hashing", "_lanes", "_parked", "_sticky", "_strict", "_tops", "_waiting")
+    __slots__ = (
+        "_closed",
+        "_entries",
+        "_hashing",
+        "_lanes",
+        "_parked",
+        "_sticky",
+        "_strict",
+        "_taking_turns",
+        "_tops",
+        "_waiting",
+    )
 
-    def __init__(self, *, strict: bool, hashing: bool) -> None:
+    def __init__(self, *, strict: bool, hashing: bool, taking_turns: bool = False) -> None:
         self._strict = strict
         self._hashing = hashing and not strict
+        self._taking_turns = taking_turns
+        """LocalQueues take turns by what they used: then `head`, `pop` and `listing` need to be told their usage."""
         self._waiting: dict[int, Request] = {}
         """Every workload in a lane, by id."""
         self._parked: dict[int, Request] = {}
         """Workloads that were parked one by one, by id."""
         self._sticky: int | None = None
         """The workload whose preemptions are under way: under BestEffortFIFO it stays the head."""
-        self._lanes: dict[bytes, list[tuple[Order, int]]] = {}
-        self._entries: dict[int, tuple[Order, bytes]] = {}
+        self._lanes: dict[Lane, list[tuple[Order, int]]] = {}
+        self._entries: dict[int, tuple[Order, Lane]] = {}
         """Where in the lanes an id's valid entry is; any other entry of that id is void."""
-        self._tops: list[tuple[Order, bytes]] = []
-        """A heap that has every open lane at or before the order of its first workload."""
-        self._closed: set[bytes] = set()
+        self._tops: dict[str, list[tuple[Order, Lane]]] = {}
+        """For each LocalQueue a heap that has its every open lane at or before the order of its first workload."""
+        self._closed: dict[bytes, str] = {}
+        """Shapes that were refused, with the granular reason of the refusal."""
 
     def copy(self) -> "PendingQueue":
-        twin = PendingQueue(strict=self._strict, hashing=self._hashing)
+        twin = PendingQueue(strict=self._strict, hashing=self._hashing, taking_turns=self._taking_turns)
         twin._waiting, twin._parked, twin._sticky = self._waiting.copy(), self._parked.copy(), self._sticky
-        twin._lanes = {shape: lane[:] for shape, lane in self._lanes.items()}
-        twin._entries, twin._tops, twin._closed = self._entries.copy(), self._tops[:], self._closed.copy()
+        twin._lanes = {lane: entries[:] for lane, entries in self._lanes.items()}
+        twin._tops = {door: tops[:] for door, tops in self._tops.items()}
+        twin._entries, twin._closed = self._entries.copy(), self._closed.copy()
         return twin
 
     def __len__(self) -> int:
@@ -77,15 +101,16 @@ class PendingQueue:
         """Add a workload, or take in that one changed. In a closed lane it counts as parked at once."""
         self._parked.pop(request.id, None)
         self._waiting[request.id] = request
-        shape = self._shape(request)
-        entry = (request.order, shape)
+        lane = self._lane(request)
+        entry = (request.order, lane)
         if self._entries.get(request.id) == entry:
             return
         self._entries[request.id] = entry
-        lane = self._lanes.setdefault(shape, [])
-        heappush(lane, (request.order, request.id))
-        if lane[0][1] == request.id and shape not in self._closed:
-            heappush(self._tops, entry)
+        entries = self._lanes.setdefault(lane, [])
+        heappush(entries, (request.order, request.id))
+        tops = self._tops.setdefault(lane[0], [])
+        if entries[0][1] == request.id and lane[1] not in self._closed:
+            heappush(tops, entry)
 
     def refresh(self, request: Request) -> None:
         """Take in a change that scheduling does not look at; the workload stays where it is."""
@@ -112,34 +137,53 @@ class PendingQueue:
         """True for the workload whose preemptions are under way."""
         return self._sticky == id
 
-    def head(self) -> Request | None:
-        """The workload that is tried next, or None when nothing active waits."""
-        if self._sticky is not None and not self._strict:
-            held = self._waiting.get(self._sticky)
-            if held is not None and self._shape(held) not in self._closed:
-                return held
-        while self._tops:
-            order, shape = self._tops[0]
-            first = None if shape in self._closed else self._first(shape)
-            if first is not None and first.order == order:
-                return first
-            heappop(self._tops)
-            if first is not None:
-                heappush(self._tops, (first.order, shape))
-        return None
+    def refusal(self, id: int) -> str | None:
+        """Why the shape of a parked workload was refused; None if nothing says so (GetNoFitReason)."""
+        request = self._parked.get(id) or self._waiting.get(id)
+        return None if request is None else self._closed.get(self._shape(request))
 
-    def pop(self) -> Request | None:
+    def head(self, usage: Usage | None = None) -> Request | None:
+        """The workload that is tried next, or None when nothing active waits."""
+        if not self._taking_turns:
+            return self._next(_ONE_DOOR)
+        assert usage is not None
+        heads = [(usage(door), head) for door in self._tops if (head := self._next(door)) is not None]
+        if not heads:
+            return None
+        return min(heads, key=lambda pair: (pair[0], pair[1].id != self._sticky, pair[1].order))[1]
+
+    def pop(self, usage: Usage | None = None) -> Request | None:
         """Take the head out of the queue; it comes back by `requeue` or not at all."""
-        head = self.head()
+        head = self.head(usage)
         if head is not None:
             del self._waiting[head.id]
         return head
 
-    def requeue(self, request: Request, reason: Requeue, *, ready: bool, more_flavors: bool) -> None:
+    def _next(self, door: str) -> Request | None:
+        """The first active workload of a LocalQueue, or of the whole queue where they take no turns."""
+        if self._sticky is not None and not self._strict:
+            held = self._waiting.get(self._sticky)
+            if held is not None and self._shape(held) not in self._closed and self._lane(held)[0] == door:
+                return held
+        tops = self._tops.get(door)
+        while tops:
+            order, lane = tops[0]
+            first = None if lane[1] in self._closed else self._first(lane)
+            if first is not None and first.order == order:
+                return first
+            heappop(tops)
+            if first is not None:
+                heappush(tops, (first.order, lane))
+        return None
+
+    def requeue(
+        self, request: Request, reason: Requeue, *, ready: bool, more_flavors: bool, granular: str = ""
+    ) -> None:
         """Take back a head that was not admitted.
 
         It is tried again in the next cycle when its reason calls for that or flavors are left to try, unless its
-        backoff has not ended (`ready`); else it is parked, and with it everything of its shape.
+        backoff has not ended (`ready`); else it is parked, and with it everything of its shape. `granular` is the
+        reason that its condition gives.
         """
         if reason in _MAKES_ROOM:
             self._sticky = request.id
@@ -149,38 +193,40 @@ class PendingQueue:
             return
         self.park(request)
         if self._hashing and reason in _CLOSES_LANE:
-            self._closed.add(request.shape)
+            self._closed[request.shape] = granular or PENDING_EVALUATION
 
     def wake(self, ready: Callable[[Request], bool], matches: Callable[[Request], bool] | None) -> None:
         """Open all lanes and bring back the parked workloads whose backoff has ended and whose namespace matches.
 
         `matches` is None where every namespace does.
         """
-        closed, self._closed = self._closed, set()
-        for shape in closed:
+        closed, self._closed = self._closed, {}
+        for lane in [(door, shape) for door in self._tops for shape in closed]:
             if matches is not None:
-                self._park_mismatches(shape, matches)
-            first = self._first(shape)
+                self._park_mismatches(lane, matches)
+            first = self._first(lane)
             if first is not None:
-                heappush(self._tops, (first.order, shape))
+                heappush(self._tops[lane[0]], (first.order, lane))
         for request in list(self._parked.values()):
             if ready(request) and (matches is None or matches(request)):
                 self.push(request)
 
-    def listing(self) -> list[tuple[Request, bool]]:
+    def listing(self, usage: Usage | None = None) -> list[tuple[Request, bool]]:
         """Everything that waits, in queue order, with whether it is parked."""
         everything = [*self._waiting.values(), *self._parked.values()]
         sticky = None if self._strict else self._sticky
         everything.sort(key=lambda request: (request.id != sticky, request.order))
+        if self._taking_turns and usage is not None:
+            everything.sort(key=lambda request: usage(request.workload.local_queue))
         return [(request, self.is_parked(request.id)) for request in everything]
 
-    def memory(self) -> tuple[tuple[int, ...], tuple[bytes, ...], int | None]:
-        """What the workloads themselves do not say: who is parked, which shapes, and who is sticky."""
-        return tuple(self._parked), tuple(sorted(self._closed)), self._sticky
+    def memory(self) -> tuple[tuple[int, ...], tuple[tuple[bytes, str], ...], int | None]:
+        """What the workloads themselves do not say: who is parked, which shapes and why, and who is sticky."""
+        return tuple(self._parked), tuple(sorted(self._closed.items())), self._sticky
 
-    def recall(self, parked: Iterable[int], closed: Iterable[bytes], sticky: int | None) -> None:
+    def recall(self, parked: Iterable[int], closed: Iterable[tuple[bytes, str]], sticky: int | None) -> None:
         """Take in what `memory` gave; the workloads must be there."""
-        self._closed, self._sticky = set(closed), sticky
+        self._closed, self._sticky = dict(closed), sticky
         wanted = set(parked)
         for number in wanted & self._waiting.keys():
             self.park(self._waiting[number])
@@ -190,22 +236,25 @@ class PendingQueue:
     def _shape(self, request: Request) -> bytes:
         return request.shape if self._hashing else _NO_SHAPE
 
-    def _park_mismatches(self, shape: bytes, matches: Callable[[Request], bool]) -> None:
-        for _, id in self._lanes.get(shape, ()):
+    def _lane(self, request: Request) -> Lane:
+        return request.workload.local_queue if self._taking_turns else _ONE_DOOR, self._shape(request)
+
+    def _park_mismatches(self, lane: Lane, matches: Callable[[Request], bool]) -> None:
+        for _, id in self._lanes.get(lane, ()):
             request = self._waiting.get(id)
-            if request is not None and self._shape(request) == shape and not matches(request):
+            if request is not None and self._lane(request) == lane and not matches(request):
                 self.park(request)
 
-    def _first(self, shape: bytes) -> Request | None:
+    def _first(self, lane: Lane) -> Request | None:
         """The first workload of a lane; void entries before it are dropped."""
-        lane = self._lanes.get(shape)
-        while lane:
-            order, id = lane[0]
-            valid = self._entries.get(id) == (order, shape)
+        entries = self._lanes.get(lane)
+        while entries:
+            order, id = entries[0]
+            valid = self._entries.get(id) == (order, lane)
             if valid and id in self._waiting:
                 return self._waiting[id]
-            heappop(lane)
+            heappop(entries)
             if valid:
                 del self._entries[id]
-        self._lanes.pop(shape, None)
+        self._lanes.pop(lane, None)
         return None

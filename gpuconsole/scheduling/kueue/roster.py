@@ -100,5 +100,9 @@ class Roster:
         """A ClusterQueue's queue, only to be read."""
         return self._queues.get(name)
 
+    @property
+    def anybody_waits(self) -> bool:
+        return any(len(queue) for queue in self._queues.values())
+
     def all(self) -> Iterable[Record]:
         return (record for record in self.records if record is not None)

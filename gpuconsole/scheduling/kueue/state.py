@@ -3,15 +3,18 @@
 `State` mutates; the modules beside it change it: `workloads` for workloads, `changes` for everything else.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.scheduling.kueue.accounts import Accounts
+from gpuconsole.scheduling.kueue.afs import Ledger, caught_up, usage
 from gpuconsole.scheduling.kueue.assignment import Resume
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context, Gates
+from gpuconsole.scheduling.kueue.requests import Holding
 from gpuconsole.scheduling.kueue.roster import Roster
 from gpuconsole.scheduling.kueue.rules import Objects, Setup
 from gpuconsole.scheduling.kueue.topology.sites import Sites
@@ -30,6 +33,13 @@ class Progress(Struct, frozen=True):
     shape: bytes
 
 
+class SecondPass(Struct, frozen=True):
+    """When a workload that holds quota is tried again, because it lacks a place; `round` counts the attempts."""
+
+    at: Time
+    round: int
+
+
 class State:
     """The data of a session. Mutates; `fork` shares what neither side will change in place."""
 
@@ -37,18 +47,23 @@ class State:
         "_objects_shared",
         "accounts",
         "backoffs",
+        "charged",
+        "charging",
         "config",
         "cycles",
         "due",
         "gates",
         "generations",
         "idle",
+        "ledgers",
+        "next_sample",
         "nodes_stale",
         "now",
         "objects",
         "progress",
         "requoted",
         "roster",
+        "second_passes",
         "setup",
         "stale",
         "strangers",
@@ -76,8 +91,18 @@ class State:
         """ClusterQueues whose trees are to be woken."""
         self.requoted: dict[str, None] = {}
         """ClusterQueues in whose trees quotas changed since the setup was compiled."""
+        self.second_passes: dict[int, SecondPass] = {}
+        """By id of a workload with quota."""
         self.backoffs: dict[int, Time] = {}
         """When parked workloads may be tried again, by id."""
+        self.charging = config.usage_based is not None
+        """Admission fair sharing is on: `ledgers` keeps the next three."""
+        self.ledgers: dict[str, Ledger] = {}
+        """LocalQueue → what it is charged with."""
+        self.charged: dict[str, str] = {}
+        """Workload with an entry penalty → its LocalQueue."""
+        self.next_sample: Time | None = None
+        """When some LocalQueue is to be looked at."""
         self.cycles = 0
         self.idle = 0
         """How many cycles in a row decided nothing."""
@@ -95,8 +120,27 @@ class State:
         twin.strangers = self.strangers.copy()
         twin.due, twin.backoffs, twin.cycles = self.due.copy(), self.backoffs.copy(), self.cycles
         twin.requoted = self.requoted.copy()
+        twin.second_passes = self.second_passes.copy()
+        twin.charging, twin.next_sample = self.charging, self.next_sample
+        twin.ledgers, twin.charged = self.ledgers.copy(), self.charged.copy()
         twin.idle, twin.now = self.idle, self.now
         return twin
+
+    def weight_of(self, local_queue: str) -> float:
+        """What a LocalQueue's usage is divided by; one that is gone has the usual weight (ResolveLQWeight)."""
+        queue = self.objects.local_queues.get(local_queue)
+        return 1.0 if queue is None else queue.fair_weight
+
+    def used_lately(self, local_queue: str) -> float:
+        """One number for what a LocalQueue used, to compare it with others by (CalcLocalQueueFSUsage)."""
+        settings, ledger = self.config.usage_based, self.ledgers.get(local_queue)
+        assert settings is not None
+        weight = self.weight_of(local_queue)
+        if ledger is None:
+            return usage({}, {}, weight, settings.resource_weights)
+        penalty = ledger.penalty
+        ledger = caught_up(ledger, self.now, settings.usage_sampling_interval, settings.usage_half_life)
+        return usage(ledger.consumed, penalty, weight, settings.resource_weights)
 
     def own_objects(self) -> Objects:
         """The configuration, to be changed."""
@@ -139,8 +183,21 @@ class State:
             gates=self.gates,
             setup=self.setup,
             accounts=self.accounts.for_cycle(),
-            held_by=self.roster.ranked,
+            held_by=self._heaviest_first() if self.charging else self.roster.ranked,
         )
+
+    def _heaviest_first(self) -> Callable[[str], Sequence[Holding]]:
+        """Who holds quota in a ClusterQueue; where LocalQueues take turns, the one that used most loses first."""
+        used = cache(self.used_lately)
+
+        @cache
+        def ranked(name: str) -> Sequence[Holding]:
+            holdings = self.roster.ranked(name)
+            if not self.config.takes_turns(self.setup.queues[name].queue):
+                return holdings
+            return sorted(holdings, key=lambda h: (not h.evicted, -used(h.workload.local_queue)))
+
+        return ranked
 
     def tree_of(self, cluster_queue: str) -> Iterable[str]:
         """All ClusterQueues in the tree of one, itself included."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.resources import EMPTY
 from gpuconsole.model.workloads import Admission, Workload
+from gpuconsole.scheduling.kueue import ledgers
 from gpuconsole.scheduling.kueue.conditions import EVICTED, QUOTA_RESERVED, REQUEUED
 from gpuconsole.scheduling.kueue.requests import (
     Holding,
@@ -27,6 +28,13 @@ ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 
 def place(state: State, workload: Workload) -> None:
     """Put a workload where its conditions say that it belongs."""
+    before = state.roster.find(workload.key) if state.charging else None
+    _place(state, workload)
+    if state.charging:
+        ledgers.follow(state, workload, before)
+
+
+def _place(state: State, workload: Workload) -> None:
     if workload.finished or not workload.active:
         leave(state, workload.key)
         return
@@ -48,6 +56,8 @@ def leave(state: State, key: str) -> None:
 def assume(state: State, request: Request, admission: Admission) -> None:
     """Count an admission that was decided just now; it is confirmed when the admitted workload is applied."""
     _unqueue(state, request)
+    if state.charging:
+        ledgers.charge(state, request)
     holding = _holding(state, request.id, replace(request.workload, admission=admission))
     state.accounts.add(holding)
     state.roster.hold(holding)

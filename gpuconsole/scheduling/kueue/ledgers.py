@@ -1,0 +1,170 @@
+"""What a session's LocalQueues are charged with, kept up with what happens to their workloads.
+
+A reservation costs an entry penalty, an admission turns it into consumption, and samples let consumption follow what
+the admitted workloads use (Kueue 0.19 scheduler.updateEntryPenalty, workload_controller.reconcileAfsPenaltiesOnUpdate,
+localqueue_controller). Without admission fair sharing nothing here is called.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
+from gpuconsole.model.resources import add
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue import afs
+from gpuconsole.scheduling.kueue.afs import Ledger
+from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
+from gpuconsole.scheduling.kueue.requests import Holding, Request
+from gpuconsole.scheduling.kueue.roster import Record
+from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.state import State
+
+
+def usage_in(state: State, rules: QueueRules) -> Callable[[str], float] | None:
+    """What each LocalQueue of a ClusterQueue used lately, where they take turns; each is worked out once."""
+    return cache(state.used_lately) if state.config.takes_turns(rules.queue) else None
+
+
+def introduce(state: State, key: str, queue: LocalQueue | None) -> None:
+    """A LocalQueue appeared, changed or went (None)."""
+    if queue is None:
+        state.ledgers.pop(key, None)
+        state.charged = {workload: door for workload, door in state.charged.items() if door != key}
+        return
+    state.ledgers[key] = afs.seeded(state.ledgers.get(key), queue.consumed, state.now)
+    _arm(state, key)
+
+
+def charges(config: KueueConfig, queue: ClusterQueue, workload: Workload) -> bool:
+    """True if a reservation costs a penalty: the first one, where LocalQueues take turns (shouldApplyEntryPenalty).
+
+    A second pass finds the workload reserved and charged already.
+    """
+    return config.takes_turns(queue) and not workload.reserved
+
+
+def charge(state: State, request: Request) -> None:
+    """A workload got its quota: until it is admitted, its LocalQueue pays a penalty for it."""
+    settings, rules = state.config.usage_based, state.setup.queues[request.cluster_queue]
+    if settings is None or not charges(state.config, rules.queue, request.workload):
+        return
+    asked = add(*(need.total for need in request.pod_sets))
+    if state.config.ignore_undeclared:
+        asked = {name: amount for name, amount in asked.items() if name in rules.group_of}
+    rate = afs.alpha(settings.usage_sampling_interval, settings.usage_half_life)
+    penalise(state, request.workload, afs.times(afs.fine(asked), rate))
+
+
+def penalise(state: State, workload: Workload, penalty: afs.Fine) -> None:
+    """Write a penalty down; a workload has one at most."""
+    door = workload.local_queue
+    ledger = state.ledgers.get(door) or Ledger(updated=state.now)
+    state.ledgers[door] = afs.with_penalty(ledger, workload.key, penalty)
+    state.charged[workload.key] = door
+
+
+def forget(state: State, workload: str) -> None:
+    """Drop a workload's penalty: it will not be admitted any more on what it was charged for."""
+    door = state.charged.pop(workload, None)
+    if door is not None and door in state.ledgers:
+        state.ledgers[door] = afs.without_penalty(state.ledgers[door], workload)
+
+
+def follow(state: State, workload: Workload, before: Record | None) -> None:
+    """A workload changed, and is counted as it is now; `before` is what was known of it.
+
+    An evicted workload that may come back keeps its penalty, and so does one that was stopped but holds its quota.
+    """
+    settings = state.config.usage_based
+    assert settings is not None
+    door = workload.local_queue
+    if workload.active and workload.admitted and not workload.finished and _was_not_admitted(before):
+        _settle(state, workload, settings)
+    moved = state.charged.get(workload.key, door) != door
+    rolled_back = isinstance(before, Holding) and not before.workload.reserved and not workload.reserved
+    if moved or rolled_back or workload.finished or not (workload.active or workload.reserved):
+        forget(state, workload.key)
+    ledger = state.ledgers.get(door)
+    if ledger is not None and ledger.penalties and _sampled(state, door):
+        used = _admitted_usage(_holdings_of(state, door)).get(door, {})
+        state.ledgers[door] = afs.sampled(ledger, used, state.now, settings.usage_half_life)
+    _arm(state, door)
+
+
+def sample(state: State) -> dict[str, Ledger]:
+    """Look at what every LocalQueue uses whose interval is over; returns those ledgers that changed."""
+    settings, now = state.config.usage_based, state.now
+    assert settings is not None
+    used = _admitted_usage(h for held in state.roster.holdings.values() for h in held.values())
+    changed = {}
+    for door, ledger in state.ledgers.items():
+        due = ledger.updated + settings.usage_sampling_interval <= now
+        if due and _sampled(state, door) and (used.get(door) or any(ledger.consumed.values())):
+            changed[door] = afs.sampled(ledger, used.get(door, {}), now, settings.usage_half_life)
+    state.ledgers.update(changed)
+    state.next_sample = None
+    if used or state.roster.anybody_waits:
+        for door, ledger in state.ledgers.items():
+            if used.get(door) or any(ledger.consumed.values()):
+                _arm(state, door)
+    return changed
+
+
+def _was_not_admitted(before: Record | None) -> bool:
+    """A workload that is seen for the first time was admitted in other times: what it cost is in the status."""
+    return isinstance(before, Request | Workload) or (isinstance(before, Holding) and not before.workload.admitted)
+
+
+def _settle(state: State, workload: Workload, settings: AdmissionFairSharing) -> None:
+    door, admission = workload.local_queue, workload.admission
+    queue = state.objects.cluster_queues.get(admission.cluster_queue) if admission is not None else None
+    if queue is None or door not in state.objects.local_queues or not state.config.takes_turns(queue):
+        return
+    interval, half_life = settings.usage_sampling_interval, settings.usage_half_life
+    ledger = state.ledgers.get(door) or Ledger(updated=state.now)
+    ledger = afs.caught_up(ledger, state.now, interval, half_life)
+    used = _admitted_usage(_holdings_of(state, door)).get(door, {})
+    state.ledgers[door] = afs.settled(ledger, workload.key, used, state.now, half_life)
+    state.charged.pop(workload.key, None)
+
+
+def _arm(state: State, door: str) -> None:
+    """See to it that a LocalQueue is looked at when its interval is over."""
+    settings, ledger = state.config.usage_based, state.ledgers.get(door)
+    if settings is None or ledger is None or not settings.usage_sampling_interval or not _sampled(state, door):
+        return
+    due = ledger.updated + settings.usage_sampling_interval
+    if state.next_sample is None or due < state.next_sample:
+        state.next_sample = due
+
+
+def _sampled(state: State, door: str) -> bool:
+    """A LocalQueue that cannot take workloads is not looked at until it can again."""
+    queue = state.objects.local_queues.get(door)
+    rules = state.setup.queues.get(queue.cluster_queue) if queue is not None else None
+    return queue is not None and queue.stop_policy == StopPolicy.NONE and rules is not None and rules.active
+
+
+def _holdings_of(state: State, door: str) -> Iterable[Holding]:
+    queue = state.objects.local_queues.get(door)
+    return state.roster.holdings.get(queue.cluster_queue, {}).values() if queue is not None else ()
+
+
+def _admitted_usage(holdings: Iterable[Holding]) -> dict[str, afs.Fine]:
+    """LocalQueue → what its admitted workloads use, of all flavors together (GetAdmittedUsage)."""
+    used: dict[str, dict[str, int]] = {}
+    for holding in holdings:
+        workload = holding.workload
+        if workload.admitted and workload.admission is not None:
+            usages = (assignment.usage for assignment in workload.admission.pod_sets)
+            door = workload.local_queue
+            used[door] = add(used.get(door, {}), *usages)
+    return {door: afs.fine(amounts) for door, amounts in used.items()}
+
+
+def recall(state: State, ledgers: Mapping[str, Ledger], next_sample: Time | None) -> None:
+    """Take in what a saved session was charged with."""
+    state.ledgers = dict(ledgers)
+    state.charged = {workload: door for door, ledger in ledgers.items() for workload in ledger.penalties}
+    state.next_sample = next_sample
