@@ -100,7 +100,23 @@ class CheckState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry_count: int = 0
     requeue_after: int | None = None
     """Seconds until a workload that it sent back may be tried again."""
+    since: Time | None = None
+    """When its state changed last, where that is known."""
     updates: tuple[PodSetUpdate, ...] = ()
+
+
+class EvictionCount(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How often a workload was evicted for one reason."""
+
+    reason: str
+    underlying_cause: str = ""
+    """What was behind a deactivation or a timeout."""
+    count: int = 0
+
+
+class SchedulingStats(Struct, frozen=True, omit_defaults=True):
+    evictions: tuple[EvictionCount, ...] = ()
+    """By reason and cause, in the order in which they came first."""
 
 
 class PreemptionGate(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -128,6 +144,8 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Name of its LocalQueue, in its namespace."""
     priority: int = 0
     priority_class: str = ""
+    priority_kind: str = ""
+    """Kind of the class: `WorkloadPriorityClass` or `PriorityClass`; nothing where there is none."""
     active: bool = True
     pod_sets: tuple[PodSet, ...] = ()
     max_execution_time: Span | None = None
@@ -139,10 +157,14 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     past_execution: Span = 0
     unhealthy_nodes: tuple[str, ...] = ()
     """Nodes of its topology assignment that failed; their pods need another place."""
-    evictions: int = 0
+    scheduling_stats: SchedulingStats = SchedulingStats()
     preemption_gates: tuple[PreemptionGate, ...] = ()
     done: Span = 0
     """Work of a bare Workload that is safe, as `Job.done` (known in the simulator only)."""
+    cluster: str = ""
+    """The worker cluster that runs it (MultiKueue)."""
+    nominated_clusters: tuple[str, ...] = ()
+    """Worker clusters that it is offered to."""
     parked: bool = False
     """Waits as inadmissible until its tree wakes (known in the simulator only)."""
 
@@ -202,6 +224,11 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
         if self.admission is not None:
             return sum(gpus(assignment.usage) for assignment in self.admission.pod_sets)
         return sum(gpus(pod_set.requests) for pod_set in self.pod_sets)
+
+    @property
+    def evictions(self) -> int:
+        """How often it was evicted, for whatever reason."""
+        return sum(one.count for one in self.scheduling_stats.evictions)
 
     @property
     def cluster_queue(self) -> str:

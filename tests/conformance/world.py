@@ -98,11 +98,12 @@ def conditions(documents: Sequence[Document]) -> tuple[Condition, ...]:
 
 
 def comparable(workload: Workload) -> Workload:
-    """A workload without what comparisons leave out: the order of conditions, its creation, levels' names."""
+    """A workload without what comparisons leave out: the order of conditions, its creation, when checks changed."""
     return replace(
         workload,
         created=0,
         conditions=tuple(sorted(workload.conditions, key=lambda condition: condition.type)),
+        checks=tuple(replace(check, since=None) for check in workload.checks),
         admission=plain(workload.admission) if workload.admission is not None else None,
     )
 

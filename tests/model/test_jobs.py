@@ -158,6 +158,7 @@ def test_a_workload_holds_what_its_job_asks_for() -> None:
         queue="lq",
         priority=10000,
         priority_class="urgent",
+        priority_kind="WorkloadPriorityClass",
         pod_sets=found.pod_sets,
     )
 

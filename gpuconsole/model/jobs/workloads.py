@@ -25,6 +25,13 @@ def workload_of(job: Job, *, now: Time, priority: int = 0, priority_class: str =
         queue=job.queue,
         priority=priority,
         priority_class=priority_class,
+        priority_kind=_class_kind(job, priority_class),
         pod_sets=job.pod_sets,
         max_execution_time=job.max_execution_time,
     )
+
+
+def _class_kind(job: Job, priority_class: str) -> str:
+    if job.workload_priority_class:
+        return "WorkloadPriorityClass"
+    return "PriorityClass" if priority_class else ""

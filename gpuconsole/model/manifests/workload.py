@@ -16,25 +16,31 @@ from gpuconsole.model.workloads import (
     Admission,
     CheckState,
     Condition,
+    EvictionCount,
     PodSet,
     PodSetAssignment,
     PodSetUpdate,
     PreemptionGate,
     RequeueState,
+    SchedulingStats,
     TopologyDomain,
     TopologyRequest,
     Workload,
 )
 
 MOST_POD_SETS = 18
+MOST_CLUSTERS = 20
 MOST_PODS = 1_000_000
 MOST_GATES = 8
 _CLASSES = (("kueue.x-k8s.io", "WorkloadPriorityClass"), ("scheduling.k8s.io", "PriorityClass"))
+_SOURCES = {f"{group}/{kind.lower()}": kind for group, kind in _CLASSES}
+"""v1beta1 names the kind of class by one text."""
 STATES = ("Pending", "Ready", "Retry", "Rejected")
+DELAYED = ("Pending", "Ready")
 
 
 def workload(reader: Reader, now: Time) -> Workload:
-    """A Workload. Evictions are the sum of status.schedulingStats."""
+    """A Workload."""
     meta = metadata(reader, now)
     spec, status = reader.mapping("spec"), reader.mapping("status")
     reference = spec.mapping("priorityClassRef")
@@ -51,18 +57,31 @@ def workload(reader: Reader, now: Time) -> Workload:
         queue=name(spec, "queueName"),
         priority=spec.number("priority", 0),
         priority_class=reference.text("name") or spec.text("priorityClassName"),
+        priority_kind=reference.text("kind") or _SOURCES.get(spec.text("priorityClassSource"), ""),
         active=spec.flag("active", True),
         pod_sets=pod_sets,
         max_execution_time=None if seconds is None else seconds * SECOND,
         conditions=tuple(condition(place, now) for place in status.items("conditions")),
+        cluster=status.text("clusterName"),
+        nominated_clusters=status.texts("nominatedClusterNames", MOST_CLUSTERS),
         admission=_admission(status, pod_sets),
         requeue=_requeue(status.mapping("requeueState")),
         reclaimable={place.text("name"): place.number("count", 0, low=0) for place in status.items("reclaimablePods")},
         checks=tuple(_check(place) for place in status.items("admissionChecks")),
         past_execution=status.number("accumulatedPastExecutionTimeSeconds", 0, low=0) * SECOND,
         unhealthy_nodes=tuple(node.text("name") for node in status.items("unhealthyNodes")),
-        evictions=sum(e.number("count", 0, low=0) for e in status.mapping("schedulingStats").items("evictions")),
+        scheduling_stats=SchedulingStats(
+            tuple(_evictions(place) for place in status.mapping("schedulingStats").items("evictions"))
+        ),
         preemption_gates=_preemption_gates(spec, status),
+    )
+
+
+def _evictions(place: Reader) -> EvictionCount:
+    return EvictionCount(
+        reason=place.text("reason", limit=316),
+        underlying_cause=place.text("underlyingCause", limit=316),
+        count=place.number("count", 0, low=0),
     )
 
 
@@ -190,6 +209,7 @@ def _assignment(place: Reader, counts: Mapping[str, int]) -> PodSetAssignment:
         count=place.number("count", counts.get(pod_set, 1), low=0, high=MOST_PODS),
         levels=topology.texts("levels"),
         topology=tuple(_domains(topology)),
+        delayed=place.one_of("delayedTopologyRequest", "", DELAYED),
     )
 
 
@@ -229,6 +249,7 @@ def _check(place: Reader) -> CheckState:
         message=place.text("message", limit=4096),
         retry_count=place.number("retryCount", 0, low=0),
         requeue_after=place.optional("requeueAfterSeconds", low=0),
+        since=place.moment("lastTransitionTime"),
         updates=tuple(_update(update) for update in place.items("podSetUpdates", MOST_POD_SETS)),
     )
 

@@ -4,11 +4,22 @@ Every function is pure: it takes a Workload and returns the changed one. Quota i
 eviction first marks the workload, its quota is free only when its pods are gone and the caller releases it.
 """
 
+from enum import StrEnum
+
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.decisions import Refuse, Rule
-from gpuconsole.model.workloads import Admission, CheckState, Condition, PreemptionGate, Workload
+from gpuconsole.model.workloads import (
+    Admission,
+    Condition,
+    EvictionCount,
+    PreemptionGate,
+    SchedulingStats,
+    Workload,
+)
+from gpuconsole.scheduling.kueue.checks import all_ready, reset
+from gpuconsole.scheduling.kueue.places import places_pending
 
 QUOTA_RESERVED = "QuotaReserved"
 ADMITTED = "Admitted"
@@ -17,6 +28,10 @@ PREEMPTED = "Preempted"
 REQUEUED = "Requeued"
 FINISHED = "Finished"
 BLOCKED_ON_GATES = "BlockedOnPreemptionGates"
+NODE_FAILURES = "NodeFailures"
+DEACTIVATED = "Deactivated"
+PODS_READY_TIMEOUT = "PodsReadyTimeout"
+ADMISSION_CHECK = "AdmissionCheck"
 FLAVOR_MIGRATION = "FlavorMigration"
 """Reason of the eviction of a variant that makes way for one on a more favorable flavor."""
 
@@ -24,9 +39,32 @@ _STAYS_READY = ("Preempted", "NodeFailures")
 """Evictions after which the workload may be tried again at once; after all others it waits to be requeued."""
 
 
+class Standing(StrEnum):
+    """Where a workload stands with quota, by Kueue's own words."""
+
+    PENDING = "pending"
+    QUOTA_RESERVED = "quotaReserved"
+    ADMITTED = "admitted"
+    FINISHED = "finished"
+
+
+def standing(workload: Workload) -> Standing:
+    """Finished, admitted, with quota reserved, or none of these."""
+    if workload.finished:
+        return Standing.FINISHED
+    if workload.admitted:
+        return Standing.ADMITTED
+    return Standing.QUOTA_RESERVED if workload.reserved else Standing.PENDING
+
+
+def gave_back(before: Standing, after: Standing) -> bool:
+    """True if a workload lost its quota and waits again."""
+    return before in (Standing.QUOTA_RESERVED, Standing.ADMITTED) and after is Standing.PENDING
+
+
 def reserve(workload: Workload, admission: Admission, now: Time) -> Workload:
     """Give the workload its quota; what an earlier eviction left is marked as past (SetQuotaReservation)."""
-    workload = replace(workload, admission=admission)
+    workload = replace(workload, admission=admission, unhealthy_nodes=())
     message = f"Quota reserved in ClusterQueue {admission.cluster_queue}"
     workload = workload.with_condition(Condition(QUOTA_RESERVED, True, QUOTA_RESERVED, message, now))
     for kind in (EVICTED, PREEMPTED, BLOCKED_ON_GATES):
@@ -40,23 +78,28 @@ def reserve(workload: Workload, admission: Admission, now: Time) -> Workload:
 def admit(workload: Workload, now: Time, *, granular: bool = False) -> Workload:
     """Set Admitted to what reservation and checks say (SyncAdmittedCondition).
 
-    Time spent admitted is added to `past_execution` when the workload stops being so. `granular`, the gate
-    UnadmittedWorkloadsObservability: Admitted is False also for a workload that never was admitted.
+    Time spent admitted is added to `past_execution`, in whole seconds, when the workload stops being so. `granular`,
+    the gate UnadmittedWorkloadsObservability: Admitted is False also for a workload that never was admitted.
     """
     reserved = workload.reserved
-    ready = all(check.state == "Ready" for check in workload.checks)
+    ready = all_ready(workload)
+    placed = not places_pending(workload)
     past = workload.condition(ADMITTED)
     if granular:
         if past is None and workload.condition(QUOTA_RESERVED) is None:
             return workload
-    elif workload.admitted == (reserved and ready):
+    elif workload.admitted == (reserved and ready and placed):
         return workload
-    if past is not None and past.status and not (reserved and ready):
-        workload = replace(workload, past_execution=workload.past_execution + max(0, now - past.since))
-    return workload.with_condition(_admitted(reserved, ready, now, granular))
+    if past is not None and past.status and not (reserved and ready and placed):
+        stay = max(0, now - past.since) // SECOND * SECOND
+        workload = replace(workload, past_execution=workload.past_execution + stay)
+    return workload.with_condition(_admitted(reserved, ready, placed, now, granular))
 
 
-def _admitted(reserved: bool, ready: bool, now: Time, granular: bool) -> Condition:
+def _admitted(reserved: bool, ready: bool, placed: bool, now: Time, granular: bool) -> Condition:
+    if reserved and ready and not placed:
+        message = "There are pending delayed topology requests"
+        return Condition(ADMITTED, False, "PendingDelayedTopologyRequests", message, now)
     if reserved and ready:
         return Condition(ADMITTED, True, ADMITTED, "The workload is admitted", now)
     if reserved:
@@ -85,19 +128,26 @@ def take_refusal(workload: Workload, refusal: Refuse, now: Time, *, granular: bo
     return workload
 
 
-def evict(workload: Workload, reason: str, message: str, now: Time, rule: Rule | None = None) -> Workload:
-    """Mark the workload as evicted; it holds its quota until `release`. `rule` says why a preemptor chose it."""
+def evict(
+    workload: Workload, reason: str, message: str, now: Time, rule: Rule | None = None, *, cause: str = ""
+) -> Workload:
+    """Mark the workload as evicted; it holds its quota until `release` (Kueue 0.19 pkg/workload/evict).
+
+    `rule` says why a preemptor chose it. `cause` is what was behind the reason; of a deactivation it becomes part of
+    the condition's reason.
+    """
     if rule is not None:
         workload = workload.with_condition(Condition(PREEMPTED, True, rule.value, message, now))
-    workload = workload.with_condition(Condition(EVICTED, True, reason, message, now))
+    shown = f"{reason}DueTo{cause}" if reason == DEACTIVATED and cause else reason
+    workload = workload.with_condition(Condition(EVICTED, True, shown, message, now))
     if workload.is_true(BLOCKED_ON_GATES):
-        workload = workload.with_condition(Condition(BLOCKED_ON_GATES, False, reason, message, now))
+        workload = workload.with_condition(Condition(BLOCKED_ON_GATES, False, shown, message, now))
     return replace(
         workload,
         preemption_gates=tuple(_closed(gate, now) for gate in workload.preemption_gates),
-        checks=tuple(_reset(check) for check in workload.checks),
+        checks=tuple(reset(check, now) for check in workload.checks),
         unhealthy_nodes=(),
-        evictions=workload.evictions + 1,
+        scheduling_stats=_counted(workload.scheduling_stats, reason, cause),
     )
 
 
@@ -105,15 +155,29 @@ def _closed(gate: PreemptionGate, now: Time) -> PreemptionGate:
     return gate if gate.since is None else replace(gate, open=False, since=now)
 
 
-def _reset(check: CheckState) -> CheckState:
-    if check.state == "Pending":
-        return check
-    return replace(
-        check,
-        state="Pending",
-        message=f"Reset to Pending after eviction. Previously: {check.state}",
-        retry_count=check.retry_count + 1 if check.state == "Retry" else 0,
+def _counted(stats: SchedulingStats, reason: str, cause: str) -> SchedulingStats:
+    """The statistics with one more eviction of this reason and cause."""
+    known = stats.evictions
+    if not any((one.reason, one.underlying_cause) == (reason, cause) for one in known):
+        known = (*known, EvictionCount(reason=reason, underlying_cause=cause))
+    return SchedulingStats(
+        tuple(
+            replace(one, count=one.count + 1) if (one.reason, one.underlying_cause) == (reason, cause) else one
+            for one in known
+        )
     )
+
+
+def evicted_by(workload: Workload, reason: str) -> Condition | None:
+    """The workload's eviction if it is evicted, for this reason."""
+    evicted = workload.condition(EVICTED)
+    return evicted if evicted is not None and evicted.status and evicted.reason == reason else None
+
+
+def is_deactivated(workload: Workload) -> bool:
+    """True if the workload is evicted because it was deactivated, by whomever."""
+    evicted = workload.condition(EVICTED)
+    return evicted is not None and evicted.status and evicted.reason.startswith(DEACTIVATED)
 
 
 def release(workload: Workload, now: Time, *, granular: bool = False) -> Workload:
@@ -126,6 +190,15 @@ def release(workload: Workload, now: Time, *, granular: bool = False) -> Workloa
     reason, message = (evicted.reason, evicted.message) if evicted is not None else ("Pending", "")
     workload = workload.with_condition(Condition(REQUEUED, reason in _STAYS_READY, reason, message, now))
     return refuse(workload, "PendingEvaluation" if granular else "Pending", message, now, granular=granular)
+
+
+def eviction_latency(before: Workload, after: Workload, now: Time) -> tuple[str, str, Span] | None:
+    """ClusterQueue, reason and span of an eviction that gave quota back with this change; None if none did."""
+    evicted = after.condition(EVICTED)
+    if not gave_back(standing(before), standing(after)) or evicted is None or not evicted.status:
+        return None
+    queue = before.cluster_queue
+    return (queue, evicted.reason, now - evicted.since) if queue else None
 
 
 def requeue(workload: Workload, reason: str, message: str, now: Time) -> Workload:

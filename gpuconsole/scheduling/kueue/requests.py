@@ -15,9 +15,17 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MILLISECOND, Time
 from gpuconsole.model.resources import Resources, divide, not_negative, scale
 from gpuconsole.model.workloads import PodSet, PodSetAssignment, Workload
-from gpuconsole.scheduling.kueue.conditions import EVICTED, PREEMPTED, QUOTA_RESERVED
+from gpuconsole.scheduling.kueue.conditions import (
+    ADMISSION_CHECK,
+    PODS_READY_TIMEOUT,
+    PREEMPTED,
+    QUOTA_RESERVED,
+    evicted_by,
+)
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.limits import NO_LIMITS, Limits, with_defaults
+from gpuconsole.scheduling.kueue.places import owned_by_one_pod
+from gpuconsole.scheduling.kueue.pod_counts import counts_of
 from gpuconsole.scheduling.kueue.transformations import transformed, without_excluded
 
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
@@ -58,6 +66,7 @@ class Request:
         "given",
         "id",
         "order",
+        "pinned",
         "pod_sets",
         "priority",
         "timestamp",
@@ -76,6 +85,8 @@ class Request:
         self.asks_for_topology = any(pod_set.topology is not None for pod_set in workload.pod_sets)
         self.given: tuple[PodSetAssignment, ...] = ()
         """In a second pass: what its pod sets have already, in their order."""
+        self.pinned = False
+        """In a second pass: its pods cannot move to other nodes."""
         self.order: Order = (-self.priority, self.timestamp, workload.uid)
         self._shape: bytes | None = None
 
@@ -87,7 +98,7 @@ class Request:
         twin.priority, twin.timestamp, twin.order = self.priority, self.timestamp, self.order
         twin.pod_sets, twin._shape = self.pod_sets, self._shape
         twin.asks_for_topology = self.asks_for_topology
-        twin.given = self.given
+        twin.given, twin.pinned = self.given, self.pinned
         return twin
 
     def as_admitted(self, config: KueueConfig) -> "Request":
@@ -96,6 +107,7 @@ class Request:
         twin = self.updated(self.workload)
         held = [(a, count, usage) for a, count, usage in admitted_requests(self.workload, config) if a.name in pod_sets]
         twin.given = tuple(assignment for assignment, _, _ in held)
+        twin.pinned = config.enabled("SkipReassignmentForPodOwnedWorkloads") and owned_by_one_pod(self.workload)
         twin.pod_sets = tuple(replace(pod_sets[a.name], count=count, total=usage) for a, count, usage in held)
         return twin
 
@@ -150,11 +162,10 @@ def effective_priority(workload: Workload, config: KueueConfig) -> int:
 
 def queue_timestamp(workload: Workload, config: KueueConfig) -> Time:
     """When the workload counts as queued: its creation, or the eviction that sent it back (GetQueueOrderTimestamp)."""
-    evicted = workload.condition(EVICTED)
-    if evicted is not None and evicted.status:
-        timeout = evicted.reason == "PodsReadyTimeout" and config.requeuing_timestamp == "Eviction"
-        if timeout or evicted.reason == "AdmissionCheck":
-            return evicted.since
+    timeout = evicted_by(workload, PODS_READY_TIMEOUT) if config.requeuing_timestamp == "Eviction" else None
+    evicted = timeout or evicted_by(workload, ADMISSION_CHECK)
+    if evicted is not None:
+        return evicted.since
     if not config.enabled("PrioritySortingWithinCohort"):
         preempted = workload.condition(PREEMPTED)
         if preempted is not None and preempted.status and preempted.reason == "InCohortReclaimWhileBorrowing":
@@ -166,7 +177,13 @@ def current_count(workload: Workload, pod_set: PodSet, config: KueueConfig) -> i
     """How many pods still need quota: those reported as reclaimable do not."""
     if not workload.reclaimable or not config.enabled("ReclaimablePods"):
         return pod_set.count
-    return max(0, pod_set.count - workload.reclaimable.get(pod_set.name, 0))
+    return pod_set.count - reclaimed(workload).get(pod_set.name, 0)
+
+
+def reclaimed(workload: Workload) -> dict[str, int]:
+    """The pods reported as reclaimable, never more than a pod set has: it may have shrunk since they were reported."""
+    sizes = counts_of(workload.pod_sets)
+    return {name: min(count, sizes.get(name, count)) for name, count in workload.reclaimable.items()}
 
 
 def reserved_at(workload: Workload, now: Time) -> Time:

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.decisions import Rule
-from gpuconsole.model.workloads import Admission, CheckState, Condition, Workload
+from gpuconsole.model.workloads import Admission, CheckState, Condition, EvictionCount, Workload
 from gpuconsole.scheduling.kueue import conditions
 from tests.scheduling.kueue.cluster import workload
 
@@ -89,10 +89,43 @@ def test_an_eviction_resets_checks_and_unhealthy_nodes() -> None:
     evicted = conditions.evict(replace(running(), checks=checks, unhealthy_nodes=("n1",)), "AdmissionCheck", "", NOW)
     assert evicted.unhealthy_nodes == ()
     assert evicted.checks == (
-        CheckState(name="a", message="Reset to Pending after eviction. Previously: Ready"),
-        CheckState(name="b", message="Reset to Pending after eviction. Previously: Retry", retry_count=2),
+        CheckState(name="a", message="Reset to Pending after eviction. Previously: Ready", since=NOW),
+        CheckState(name="b", message="Reset to Pending after eviction. Previously: Retry", retry_count=2, since=NOW),
         CheckState(name="c", message="as it was"),
     )
+
+
+def test_evictions_are_counted_by_reason_and_cause() -> None:
+    victim = running()
+    for reason, cause in (("Preempted", ""), ("PodsReadyTimeout", "WaitForStart"), ("Preempted", "")):
+        victim = conditions.evict(victim, reason, "", NOW, cause=cause)
+    assert victim.scheduling_stats.evictions == (
+        EvictionCount(reason="Preempted", count=2),
+        EvictionCount(reason="PodsReadyTimeout", underlying_cause="WaitForStart", count=1),
+    )
+    assert victim.evictions == 3
+
+
+def test_what_was_behind_a_deactivation_is_part_of_its_reason() -> None:
+    stopped = conditions.evict(running(), "Deactivated", "", NOW, cause="RequeuingLimitExceeded")
+    assert said(stopped)["Evicted"] == (True, "DeactivatedDueToRequeuingLimitExceeded", "", 100)
+    assert conditions.is_deactivated(stopped)
+    assert stopped.scheduling_stats.evictions == (
+        EvictionCount(reason="Deactivated", underlying_cause="RequeuingLimitExceeded", count=1),
+    )
+
+
+def test_time_spent_admitted_is_counted_in_whole_seconds() -> None:
+    evicted = conditions.evict(running(), "Preempted", "", NOW)
+    assert conditions.release(evicted, NOW + 2 * SECOND + 999_999).past_execution == 2 * SECOND
+
+
+def test_an_eviction_takes_until_the_quota_is_given_back() -> None:
+    evicted = conditions.evict(running(), "Preempted", "", NOW)
+    released = conditions.release(evicted, NOW + 30 * SECOND)
+    assert conditions.eviction_latency(evicted, released, NOW + 30 * SECOND) == ("q", "Preempted", 30 * SECOND)
+    assert conditions.eviction_latency(running(), evicted, NOW) is None
+    assert conditions.eviction_latency(released, released, NOW) is None
 
 
 def test_the_first_finish_stands() -> None:

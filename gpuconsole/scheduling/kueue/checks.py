@@ -1,0 +1,96 @@
+"""Which admission checks a workload has to pass, and what their states come to.
+
+Kueue 0.19 pkg/workload/admissionchecks.go, pkg/workload/workload.go (AdmissionChecksForWorkload), the workload
+controller's syncAdmissionCheckConditions, and pkg/workload/patching (SetAdmissionCheckState).
+"""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.workloads import Admission, CheckState, Workload
+
+PENDING = "Pending"
+READY = "Ready"
+RETRY = "Retry"
+REJECTED = "Rejected"
+
+
+def checks_for(workload: Workload, queue: ClusterQueue) -> list[str]:
+    """Names of the checks that the queue asks this workload to pass, in order.
+
+    With an admission those of its flavors; before, only those that hold for every flavor of the queue.
+    """
+    flavors = {flavor.name for group in queue.resource_groups for flavor in group.flavors}
+    asked = {rule.name: set(rule.on_flavors) or flavors for rule in queue.checks}
+    if workload.admission is None:
+        return sorted(name for name, where in asked.items() if where >= flavors)
+    given = _flavors(workload.admission)
+    return sorted(name for name, where in asked.items() if where & given)
+
+
+def _flavors(admission: Admission) -> set[str]:
+    return {flavor for assignment in admission.pod_sets for flavor in assignment.flavors.values()}
+
+
+def synced(checks: Sequence[CheckState], names: Collection[str], now: Time) -> tuple[CheckState, ...]:
+    """The states of these checks by name: known ones as they are, new ones Pending, others dropped."""
+    known = {check.name: check for check in checks}
+    return tuple(known.get(name) or CheckState(name=name, since=now) for name in sorted(names))
+
+
+def with_check(checks: Sequence[CheckState], new: CheckState, now: Time) -> tuple[CheckState, ...]:
+    """The states with what a check's controller says; its time moves only with the state. Its retries stay."""
+    old = next((check for check in checks if check.name == new.name), None)
+    if old is None:
+        return (*checks, new if new.since is not None else replace(new, since=now))
+    since = old.since if old.state == new.state else new.since if new.since is not None else now
+    changed = replace(new, since=since, retry_count=old.retry_count)
+    return tuple(changed if check.name == new.name else check for check in checks)
+
+
+def reset(check: CheckState, now: Time) -> CheckState:
+    """The state of a check after an eviction: open again. Retries are counted as long as no other answer came."""
+    if check.state == PENDING:
+        return check
+    return CheckState(
+        name=check.name,
+        message=f"Reset to Pending after eviction. Previously: {check.state}",
+        retry_count=check.retry_count + 1 if check.state == RETRY else 0,
+        requeue_after=check.requeue_after,
+        since=now,
+    )
+
+
+def in_state(workload: Workload, state: str) -> list[CheckState]:
+    """The workload's checks in this state."""
+    return [check for check in workload.checks if check.state == state]
+
+
+def all_ready(workload: Workload) -> bool:
+    return all(check.state == READY for check in workload.checks)
+
+
+def told(checks: Iterable[CheckState], state: str) -> str:
+    """Which checks are in a state, and why, as conditions and events say it."""
+    named = sorted(checks, key=lambda check: check.name)
+    parts = [
+        f"{json.dumps(check.name)} ({check.message})" if check.message else json.dumps(check.name) for check in named
+    ]
+    noun = "AdmissionCheck" if len(named) == 1 else "AdmissionChecks"
+    return f"{noun} in {state} state: {'; '.join(parts)}"
+
+
+def retry_at(workload: Workload) -> Time | None:
+    """When the last of the checks that sent the workload back lets it be tried again (GetMaxRetryTime)."""
+    return max(
+        (
+            check.since + check.requeue_after * SECOND
+            for check in in_state(workload, RETRY)
+            if check.requeue_after is not None and check.since is not None
+        ),
+        default=None,
+    )

@@ -1,0 +1,28 @@
+"""How many pods each pod set has, compared and replaced: elastic workloads grow and shrink by these.
+
+Kueue 0.19 pkg/workload/podsetscounts.go.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from gpuconsole.model.workloads import PodSet, Workload
+
+Counts = Mapping[str, int]
+"""Pod set → number of its pods."""
+
+
+def counts_of(pod_sets: Iterable[PodSet]) -> dict[str, int]:
+    return {pod_set.name: pod_set.count for pod_set in pod_sets}
+
+
+def is_fewer(counts: Counts, than: Counts) -> bool:
+    """True if some pod set has fewer pods than it has there; those of one side only do not matter."""
+    return any(count < than[name] for name, count in counts.items() if name in than)
+
+
+def with_counts(workload: Workload, counts: Counts) -> Workload:
+    """The workload with these numbers of pods; pod sets that are not named keep theirs."""
+    pod_sets = tuple(replace(pods, count=counts.get(pods.name, pods.count)) for pods in workload.pod_sets)
+    return workload if pod_sets == workload.pod_sets else replace(workload, pod_sets=pod_sets)
