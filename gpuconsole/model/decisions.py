@@ -54,6 +54,8 @@ class Evict(Struct, frozen=True):
     workload: str
     reason: str
     message: str
+    detail: str = ""
+    """Why there is no other way, where the scheduler looked for one."""
 
 
 class KeepWaiting(Struct, frozen=True):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpuconsole.model.clock import SECOND, Time, parse_time
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Preempt, Refuse
+from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.quantity import format_quantity
@@ -144,11 +144,14 @@ class BareRun:
                             {"workload": workload.key, "reason": decision.reason, "message": decision.message}
                         )
                         self._apply(told)
-                case Preempt():
+                case Preempt() | Evict():
                     victims.append(decision)
+                case KeepWaiting():
+                    pass
         for victim in sorted(victims, key=lambda victim: victim.workload):
             workload = self._workloads[victim.workload]
-            evicted = conditions.evict(workload, "Preempted", victim.message, self._now, victim.rule)
+            reason, rule = ("Preempted", victim.rule) if isinstance(victim, Preempt) else (victim.reason, None)
+            evicted = conditions.evict(workload, reason, victim.message, self._now, rule)
             self._apply(conditions.release(evicted, self._now))
         return sorted(refused, key=lambda told: told["workload"])
 

@@ -5,12 +5,22 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.decisions import Admit, Bind, EvictPod, Nominate, Preempt, Refuse, Unschedulable
+from gpuconsole.model.decisions import (
+    Admit,
+    Bind,
+    Evict,
+    EvictPod,
+    KeepWaiting,
+    Nominate,
+    Preempt,
+    Refuse,
+    Unschedulable,
+)
 from gpuconsole.model.events import What
 from gpuconsole.model.resources import gpus
 from gpuconsole.scheduling.kube.deadlock import find_deadlock
 from gpuconsole.scheduling.kueue.session import Session
-from gpuconsole.sim.controllers import nodes, pods, workloads
+from gpuconsole.sim.controllers import nodes, places, pods, workloads
 from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.kernel import Backoff, Wake
 from gpuconsole.sim.world import World
@@ -72,22 +82,28 @@ def run_cycles(world: World) -> None:
 
 
 def _run_cycle(world: World, session: Session) -> None:
-    victims: list[Preempt] = []
+    victims: list[Preempt | Evict] = []
     world.cycle_at = max(world.now, world.cycle_at + 1)
     for decision in session.run_cycle(world.cycle_at):
         match decision:
             case Admit():
-                workloads.admit(world, decision, world.cycle_at)
-            case Preempt():
+                if not places.settle(world, decision, world.cycle_at):
+                    workloads.admit(world, decision, world.cycle_at)
+            case Preempt() | Evict():
                 victims.append(decision)
             case Refuse():
                 workloads.refuse(world, decision)
+            case KeepWaiting():
+                places.still_missing(world, decision)
             case _:
                 assert_never(decision)
     # What was written down about these decisions is no reason for another cycle; an eviction that frees quota is.
     world.cycles_due = False
     for victim in sorted(victims, key=lambda victim: victim.workload):
-        workloads.preempt(world, victim)
+        if isinstance(victim, Preempt):
+            workloads.preempt(world, victim)
+        else:
+            places.give_up(world, victim)
 
 
 def place_pods(world: World) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.decisions import Admit, Evict, Preempt, Refuse
+from gpuconsole.model.decisions import Admit, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Admission, Workload
@@ -19,6 +19,7 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.requests import Holding
 from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.transformations import RETAIN, Transformation
 from tests.conformance import world
 from tests.conformance.events import Seen, events_of, expected_events
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
@@ -48,6 +49,8 @@ class Cycle:
         self.config = config
         self.failing = failing
         """Every write of a status fails."""
+        self.gone = False
+        """They fail because the workloads are not there any more."""
         self.workloads = {thing.key: thing for thing in ordered if isinstance(thing, Workload)}
         self.queues = {thing.name: thing for thing in ordered if isinstance(thing, ClusterQueue)}
         self.session: Session = world.session(config, ordered, now)
@@ -60,6 +63,9 @@ class Cycle:
         decisions = self.session.run_cycle(self.now)
         for decision in decisions:
             before = self.workloads[decision.workload]
+            if isinstance(decision, Evict) and self.failing:
+                self._keep(decision)
+                continue
             match decision:
                 case Admit():
                     if self.failing:
@@ -75,9 +81,20 @@ class Cycle:
                     after = conditions.evict(before, "Preempted", decision.message, self.now, decision.rule)
                 case Evict():
                     after = conditions.evict(before, decision.reason, decision.message, self.now)
+                case KeepWaiting():
+                    after = before
             self.events += events_of(decision, before, after, self.workloads, self.config, self.now)
             if not self.failing:
                 self.workloads[decision.workload] = after
+
+    def _keep(self, decision: Evict) -> None:
+        """An eviction could not be written; if the workload is there, it is tried again, and says why."""
+        before = self.workloads[decision.workload]
+        if self.gone:
+            return
+        self.session.apply(before, self.now)
+        again = KeepWaiting(before.key, decision.detail)
+        self.events += events_of(again, before, before, self.workloads, self.config, self.now)
 
     def _admit(self, workload: Workload, admission: Admission) -> Workload:
         """Reserve quota; it is admitted at once if it knows all checks of its queue and they are ready."""
@@ -138,7 +155,7 @@ def check_schedule(table: Table, case: Case, gates: Mapping[str, bool]) -> Itera
     things = [*_namespaces(_NAMESPACES), *world.decode_all(documents)]
     cycle = Cycle(config, things, world.clock(cluster["fakeClock"]), failing=bool(given.get("admissionError")))
     cycle.run()
-    yield from _workloads(cycle, case, given["workloads"])
+    yield from compare_workloads(cycle, case, given["workloads"])
     wanted = {key: world.admission(a) for key, a in (case.want.get("wantAssignments") or {}).items()}
     yield from compare("assignments", cycle.holding(), {key: world.plain(a) for key, a in wanted.items()})
     yield from _queues(cycle, case)
@@ -152,8 +169,8 @@ def _namespaces(labels: Mapping[str, str]) -> list[Namespace]:
     return [Namespace(name=name, labels={"dep": label} if label else {}) for name, label in labels.items()]
 
 
-def _workloads(cycle: Cycle, case: Case, given: Sequence[Document]) -> Iterator[str]:
-    """All workloads of the API, with the conditions of the gate UnadmittedWorkloadsObservability on or off."""
+def compare_workloads(cycle: Cycle, case: Case, given: Sequence[Document]) -> Iterator[str]:
+    """All workloads of the API; conditions as they are with the gate UnadmittedWorkloadsObservability on, or off."""
     off = case.derived.get("wantWorkloadsConditionsObservabilityOff") or {}
     settled = {} if cycle.config.granular else off
     before = {_key(document): document for document in given}
@@ -216,8 +233,6 @@ def _events(cycle: Cycle, case: Case, *, ordered: bool = True) -> Iterator[str]:
 def check_topology(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterator[str]:
     """One case of TestScheduleForTAS, TestScheduleForTASPreemption and TestScheduleForTASCohorts."""
     given, cluster = case.input, table.fixtures.get("cfg") or table.fixtures
-    if given.get("resourceTransformations"):
-        raise NotModelled("resource transformations")
     names = (
         *("topologies", "nodes", "pods", "resourceFlavors", "admissionChecks", "cohorts", "clusterQueues"),
         "workloads",
@@ -225,19 +240,34 @@ def check_topology(table: Table, case: Case, gates: Mapping[str, bool]) -> Itera
     documents: list[Any] = [document for name in names for document in given.get(name) or ()]
     now = world.clock(cluster["now"])
     things = [*_namespaces({"default": ""}), *world.decode_all([*documents, *cluster["queues"]])]
-    config = KueueConfig(gates=gates)
+    config = KueueConfig(gates=gates, transformations=_transformations(given.get("resourceTransformations") or ()))
     cycle = Cycle(config, things, now, failing=bool(given.get("patchStatusErr")))
+    cycle.gone = "not found" in str((given.get("patchStatusErr") or {}).get("$error"))
     first = {key for key, workload in cycle.workloads.items() if workload.admitted}
     if table.name.endswith("/TestScheduleForTAS"):
         first = {key for key in first if not cycle.workloads[key].unhealthy_nodes}
+    if table.name.endswith("/TestScheduleForTAS"):
+        cycle.now += SECOND
     cycle.run()
     if "wantWorkloads" in case.want or not table.name.endswith("/TestScheduleForTAS"):
-        yield from _workloads(cycle, case, given["workloads"])
+        yield from compare_workloads(cycle, case, given["workloads"])
     new = {key: admission for key, admission in cycle.holding().items() if key not in first}
     wanted = {key: world.admission(a) for key, a in (case.want.get("wantNewAssignments") or {}).items()}
     yield from compare("new assignments", new, {key: world.plain(a) for key, a in wanted.items()})
     yield from _queues(cycle, case)
     yield from _events(cycle, case, ordered=table.name.endswith("/TestScheduleForTAS"))
+
+
+def _transformations(listed: Sequence[Document]) -> dict[str, Transformation]:
+    return {
+        one["input"]: Transformation(
+            input=one["input"],
+            strategy=one.get("strategy") or RETAIN,
+            multiply_by=one.get("multiplyBy") or "",
+            outputs=one.get("outputs") or {},
+        )
+        for one in listed
+    }
 
 
 def check_progress(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterator[str]:
@@ -247,7 +277,7 @@ def check_progress(table: Table, case: Case, gates: Mapping[str, bool]) -> Itera
     things = [*_namespaces({"default": ""}), *world.decode_all(documents)]
     cycle = Cycle(KueueConfig(gates=gates), things, world.clock(fixtures["now"]))
     cycle.run()
-    yield from _workloads(cycle, case, given["workloads"])
+    yield from compare_workloads(cycle, case, given["workloads"])
     for key in given.get("deleteWorkloads") or ():
         cycle.session.delete("workloads", key, cycle.now)
     cycle.session.wake(cycle.now)

@@ -6,7 +6,7 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt, Refuse
+from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.scheduling.kueue import conditions, messages
 from gpuconsole.scheduling.kueue.assignment import Resume
 from gpuconsole.scheduling.kueue.attempts import considered
@@ -20,8 +20,9 @@ from gpuconsole.scheduling.kueue.processing import process
 from gpuconsole.scheduling.kueue.reasons import PENDING
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.second_pass import note, take_due
 from gpuconsole.scheduling.kueue.state import Progress, State
-from gpuconsole.scheduling.kueue.workloads import assume, backoff_ended
+from gpuconsole.scheduling.kueue.workloads import assume, backoff_ended, request_of
 
 
 def run_cycle(state: State) -> list[AdmissionDecision]:
@@ -34,23 +35,37 @@ def run_cycle(state: State) -> list[AdmissionDecision]:
         (nominated if nominate(context, entry, _resume(state, entry.request)) else refused).append(entry)
     decisions: list[AdmissionDecision] = []
     waiting: list[Entry] = []
+    processed = set()
     for entry in process(context, nominated):
+        processed.add(entry)
         decisions.extend(_evictions(context, entry))
         if entry.status is Status.ASSUMED:
             decisions.append(_admit(state, entry))
+        elif entry.status is Status.EVICTED:
+            decisions.append(_give_up(entry))
         else:
             waiting.append(entry)
-    waiting += refused
+    # Under fair sharing a queue takes part with one entry only: its second pass waits for another cycle.
+    waiting += [*(entry for entry in nominated if entry not in processed), *refused]
     moved = [_requeue(state, entry) for entry in waiting]
     state.idle = 0 if decisions or any(moved) else state.idle + 1
     decisions.extend(_refuse(context, entry) for entry in waiting)
     return decisions
 
 
-def _refuse(context: Context, entry: Entry) -> Refuse:
+def _refuse(context: Context, entry: Entry) -> Refuse | KeepWaiting:
+    if entry.round:
+        return KeepWaiting(entry.request.workload.key, entry.message)
     skipped = entry.status is Status.SKIPPED and entry.assignment.mode == Mode.PREEMPT
     reason = entry.cause.value if context.gates.granular else PENDING
     return Refuse(entry.request.workload.key, entry.message, reason, entry.requeue.value, skipped)
+
+
+def _give_up(entry: Entry) -> Evict:
+    """No other place was found for pods whose node failed, and the workload is not to wait for one."""
+    workload = entry.request.workload
+    message = messages.no_replacement(workload.unhealthy_nodes)
+    return Evict(workload.key, conditions.NODE_FAILURES, message, entry.message)
 
 
 def head(state: State, rules: QueueRules) -> Request | None:
@@ -62,6 +77,9 @@ def head(state: State, rules: QueueRules) -> Request | None:
 
 
 def _heads(state: State) -> Iterator[Entry]:
+    for holding, round in take_due(state):
+        again = request_of(state, holding.workload, holding.id, holding.cluster_queue).as_admitted(state.config)
+        yield Entry(again, state.setup.queues[holding.cluster_queue], round=round)
     for name in sorted(state.setup.queues):
         rules = state.setup.queues[name]
         if head(state, rules) is not None:
@@ -108,6 +126,9 @@ def _admit(state: State, entry: Entry) -> Admit:
 def _requeue(state: State, entry: Entry) -> bool:
     """Put an entry back; True if it is parked now."""
     request = entry.request
+    if entry.round:
+        note(state, request.id, request.workload, entry.round)
+        return False
     if entry.status is Status.SKIPPED:
         entry.requeue = Requeue.FAILED_AFTER_NOMINATION
     if entry.resume is None:

@@ -69,7 +69,6 @@ def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) ->
     assignment = entry.assignment
     if assignment.mode != Mode.FIT and context.gates.fail_fast and on_failed_node(entry.request.workload):
         entry.status = Status.EVICTED
-        entry.message = messages.no_replacement(entry.request.workload.unhealthy_nodes)
         return
     if assignment.mode == Mode.NO_FIT:
         entry.requeue = Requeue.NO_FIT

@@ -5,12 +5,10 @@ ProvisioningRequest makes the nodes first, and again where a node failed. Until 
 with growing pauses; the quota stays reserved.
 """
 
-from collections.abc import Iterator
-
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.places import needs_second_pass
-from gpuconsole.scheduling.kueue.requests import Holding, Request
+from gpuconsole.scheduling.kueue.requests import Holding
 from gpuconsole.scheduling.kueue.state import SecondPass, State
 
 _LONGEST = 30 * SECOND
@@ -34,7 +32,7 @@ def has_due(state: State) -> bool:
     return any(waits.at <= state.now for waits in state.second_passes.values())
 
 
-def take_due(state: State) -> Iterator[tuple[Request, int]]:
+def take_due(state: State) -> list[tuple[Holding, int]]:
     """Take out the workloads whose turn has come, by name, each with the number of its attempt."""
     due = [(number, waits.round) for number, waits in state.second_passes.items() if waits.at <= state.now]
     found = []
@@ -43,11 +41,4 @@ def take_due(state: State) -> Iterator[tuple[Request, int]]:
         holding = state.roster.records[number]
         if isinstance(holding, Holding) and holding.cluster_queue in state.setup.queues:
             found.append((holding, round))
-    for holding, round in sorted(found, key=lambda pair: pair[0].key):
-        limits = state.setup.limits_of(holding.workload.namespace)
-        yield (
-            Request(holding.workload, holding.id, holding.cluster_queue, state.config, limits).as_admitted(
-                state.config
-            ),
-            round,
-        )
+    return sorted(found, key=lambda pair: pair[0].key)
