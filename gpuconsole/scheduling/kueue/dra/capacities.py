@@ -1,0 +1,72 @@
+"""Charges by capacity: what a claim takes of devices that are shared, rounded as their policies say.
+
+Kueue 0.19 pkg/dra/capacity.go (gate KueueDRAIntegrationConsumableCapacity).
+"""
+
+from collections.abc import Sequence
+
+from gpuconsole.model.devices import Capacity, CapacityPolicy, Device, DeviceRequest
+from gpuconsole.model.quantity import MAX
+from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
+from gpuconsole.scheduling.kueue.dra.counters import charge
+from gpuconsole.scheduling.kueue.dra.matching import enough, matching, selectors_of
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
+
+
+def rounded_to_values(amount: int, values: Sequence[int]) -> int | None:
+    """The smallest of the values, which ascend, that is enough; None if none is."""
+    return next((value for value in values if value >= amount), None)
+
+
+def rounded_to_range(amount: int, policy: CapacityPolicy) -> int | None:
+    """The amount brought up to the least one and to a whole number of steps above it; None beyond the most.
+
+    Steps count from the least amount, so without one there is nothing to align to.
+    """
+    if policy.least is not None:
+        amount = max(amount, policy.least)
+        if policy.step is not None and policy.step > 0:
+            steps = -(-(amount - policy.least) // policy.step)
+            amount = min(MAX, policy.least + steps * policy.step)
+    return None if policy.most is not None and amount > policy.most else amount
+
+
+def device_charge(capacity: Capacity, wanted: int | None) -> int | None:
+    """What a claim takes of one device: what it asks for, else the policy's default, else everything.
+
+    None if the policy does not allow that much.
+    """
+    policy = capacity.policy
+    if wanted is None:
+        wanted = policy.default if policy is not None and policy.default is not None else capacity.value
+    if policy is None:
+        return wanted
+    return rounded_to_values(wanted, policy.values) if policy.values else rounded_to_range(wanted, policy)
+
+
+def capacity_charge(name: str, matched: Sequence[Device], count: int, wanted: int | None, path: str) -> int:
+    """What `count` of these devices cost by a capacity: the most that one of them would charge. Raises ClaimError."""
+    offered = [device.capacity[name] for device in matched if name in device.capacity]
+    if not offered:
+        detail = f'matched devices have no capacity dimension "{name}"'
+        raise ClaimError(Problem(Kind.INTERNAL, path, detail=detail))
+    possible = [cost for capacity in offered if (cost := device_charge(capacity, wanted)) is not None]
+    if not possible:
+        detail = f'capacity request cannot be satisfied by any matched device\'s RequestPolicy for dimension "{name}"'
+        raise ClaimError(Problem(Kind.INVALID, path, detail=detail))
+    return charge(max(possible), count)
+
+
+def charge_by_capacities(catalogue: Catalogue, request: DeviceRequest, path: str) -> dict[str, int]:
+    """Quota resource → what a request costs by the capacities of its class; `path` leads to it. Raises ClaimError."""
+    sources = catalogue.map.capacities.get(request.device_class, [])
+    resource = catalogue.map.resource(request.device_class)
+    if not sources or resource is None:
+        return {}
+    selectors = selectors_of(catalogue, request, path)
+    total = 0
+    for source in sources:
+        matched = matching(catalogue, source, selectors, path)
+        enough(matched, request.count, "capacity", path)
+        total += capacity_charge(source.name, matched, request.count, request.capacity.get(source.name), path)
+    return {resource: min(MAX, total)}

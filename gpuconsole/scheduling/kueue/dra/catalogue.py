@@ -1,0 +1,75 @@
+"""What there is to claim: device classes, claim templates and published devices, and which quota pays for them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuconsole.model.devices import DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
+from gpuconsole.scheduling.kueue.dra.cel.tree import Tree
+from gpuconsole.scheduling.kueue.dra.mapping import ClassMap, DeviceClassMapping
+from gpuconsole.scheduling.kueue.dra.pools import Pool, pools_of
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
+from gpuconsole.scheduling.kueue.dra.selectors import compiled
+
+
+class Catalogue:
+    """The objects of dynamic resource allocation by name. Frozen after construction; pools are sorted out on demand."""
+
+    __slots__ = ("_pools", "classes", "extended", "map", "slices", "templates")
+
+    def __init__(
+        self,
+        mappings: Sequence[DeviceClassMapping] = (),
+        classes: Mapping[str, DeviceClass] | None = None,
+        templates: Mapping[str, ResourceClaimTemplate] | None = None,
+        slices: Iterable[ResourceSlice] = (),
+    ) -> None:
+        self.map = ClassMap(mappings)
+        self.classes = classes or {}
+        self.templates = templates or {}
+        """By `namespace/name`."""
+        self.slices = sorted(slices, key=lambda part: part.name)
+        self.extended: dict[str, DeviceClass] = {}
+        """Resource → the class that pods which request it are given devices of."""
+        for known in self.classes.values():
+            name = known.extended_resource
+            if name:
+                rival = self.extended.get(name)
+                self.extended[name] = known if rival is None else chosen((rival, known))
+        self._pools: dict[str, list[Pool]] = {}
+
+    def slices_of(self, driver: str) -> list[ResourceSlice]:
+        return [part for part in self.slices if part.driver == driver]
+
+    def pools_of(self, driver: str) -> list[Pool]:
+        """A driver's pools by name, complete or not."""
+        if driver not in self._pools:
+            self._pools[driver] = sorted(pools_of(self.slices, driver), key=lambda pool: pool.name)
+        return self._pools[driver]
+
+    def requests_of(self, namespace: str, template: str, path: str, context: str = "") -> Sequence[DeviceRequest]:
+        """What a claim template asks for. Raises ClaimError if there is no such template."""
+        found = self.templates.get(f"{namespace}/{template}")
+        if found is None:
+            missing = f'resourceclaimtemplates.resource.k8s.io "{template}" not found'
+            detail = f"failed to get claim spec for ResourceClaimTemplate {template}{context}: {missing}"
+            raise ClaimError(Problem(Kind.INTERNAL, path, detail=detail))
+        return found.requests
+
+    def class_selectors(self, name: str, path: str) -> list[Tree]:
+        """The selectors of a class; `path` is the request that names it. Raises ClaimError."""
+        if not name:
+            return []
+        known = self.classes.get(name)
+        if known is None:
+            missing = f'deviceclasses.resource.k8s.io "{name}" not found'
+            raise ClaimError(Problem(Kind.INTERNAL, path, detail=f"failed to get DeviceClass {name}: {missing}"))
+        context = f"DeviceClass {name} has invalid CEL selector"
+        return compiled(known.selectors, path, context, first_only=True)
+
+
+def chosen(classes: Sequence[DeviceClass]) -> DeviceClass:
+    """Of classes that offer the same extended resource the newest; of those the first by name."""
+    newest = max(known.created for known in classes)
+    return min((known for known in classes if known.created == newest), key=lambda known: known.name)
+
+
+EMPTY = Catalogue()

@@ -1,0 +1,95 @@
+"""What an expression says of some values."""
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from gpuconsole.scheduling.kueue.dra.cel.functions import apply
+from gpuconsole.scheduling.kueue.dra.cel.tree import (
+    Bind,
+    Call,
+    Choice,
+    Either,
+    Element,
+    Listed,
+    Literal,
+    Mapped,
+    Member,
+    Name,
+    Tree,
+)
+from gpuconsole.scheduling.kueue.dra.cel.values import EvaluationError
+
+
+def evaluate(tree: Tree, names: Mapping[str, Any]) -> Any:
+    """The value of an expression. Raises EvaluationError."""
+    match tree:
+        case Literal(value):
+            return value
+        case Name(name):
+            return names[name]
+        case Member():
+            return _member(tree, names)
+        case Element(of, key):
+            return _element(evaluate(of, names), evaluate(key, names))
+        case Call(name, arguments):
+            return apply(name, [evaluate(argument, names) for argument in arguments])
+        case Either():
+            return _either(tree, names)
+        case Choice(test, then, otherwise):
+            return evaluate(then if _truth(evaluate(test, names)) else otherwise, names)
+        case Listed(items):
+            return [evaluate(item, names) for item in items]
+        case Mapped(items):
+            return {_key(evaluate(key, names)): evaluate(value, names) for key, value in items}
+        case Bind(name, value, body):
+            return evaluate(body, {**names, name: evaluate(value, names)})
+        case _:
+            assert_never(tree)
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise EvaluationError("no such overload")
+    return value
+
+
+def _key(value: Any) -> str | int | bool:
+    if not isinstance(value, (str, int, bool)):
+        raise EvaluationError("unsupported key type")
+    return value
+
+
+def _member(tree: Member, names: Mapping[str, Any]) -> Any:
+    owner = evaluate(tree.of, names)
+    if not isinstance(owner, Mapping):
+        raise EvaluationError(f"no such key: {tree.field}")
+    if tree.test:
+        return tree.field in owner
+    return _element(owner, tree.field)
+
+
+def _element(owner: Any, key: Any) -> Any:
+    if isinstance(owner, list):
+        if type(key) is not int or not 0 <= key < len(owner):
+            raise EvaluationError(f"index out of bounds: {key}")
+        return owner[key]
+    if not isinstance(owner, Mapping):
+        raise EvaluationError("no such overload")
+    try:
+        return owner[_key(key)]
+    except KeyError:
+        raise EvaluationError(f"no such key: {key}") from None
+
+
+def _either(tree: Either, names: Mapping[str, Any]) -> bool:
+    """What one part decides alone stands even if others fail."""
+    failure: EvaluationError | None = None
+    for item in tree.items:
+        try:
+            if _truth(evaluate(item, names)) is tree.decisive:
+                return tree.decisive
+        except EvaluationError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return not tree.decisive

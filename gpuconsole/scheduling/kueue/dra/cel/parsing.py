@@ -1,0 +1,221 @@
+"""From tokens to a tree, by recursive descent; names and functions that nobody knows are found here."""
+
+from collections.abc import Callable, Container, Mapping
+
+from gpuconsole.scheduling.kueue.dra.cel.tokens import SyntaxProblem, Token, tokens, unquote
+from gpuconsole.scheduling.kueue.dra.cel.tree import (
+    Bind,
+    Call,
+    Choice,
+    Constant,
+    Either,
+    Element,
+    Listed,
+    Literal,
+    Mapped,
+    Member,
+    Name,
+    Tree,
+    height,
+)
+
+DEEPEST = 30
+"""Parentheses and the like; each costs the parser a dozen calls."""
+TALLEST = 120
+_TOO_DEEP = "expression is nested too deep"
+
+_CONSTANTS: Mapping[str, Constant] = {"true": True, "false": False, "null": None}
+_RELATIONS = ("==", "!=", "<", "<=", ">", ">=", "in")
+
+
+def parse(expression: str, names: Container[str], functions: Container[str]) -> Tree:
+    """Read an expression in which only `names` stand for something. Raises SyntaxProblem."""
+    tree = _Parser(expression, names, functions).whole()
+    if height(tree) > TALLEST:
+        raise SyntaxProblem(0, _TOO_DEEP)
+    return tree
+
+
+class _Parser:
+    """Mutates: it moves along the tokens."""
+
+    def __init__(self, expression: str, names: Container[str], functions: Container[str]) -> None:
+        self._tokens = list(tokens(expression))
+        self._at = 0
+        self._depth = 0
+        self._names = names
+        self._functions = functions
+        self._bound: list[str] = []
+
+    def whole(self) -> Tree:
+        tree = self._expression()
+        if self._next.kind != "end":
+            raise self._unexpected()
+        return tree
+
+    @property
+    def _next(self) -> Token:
+        return self._tokens[self._at]
+
+    def _take(self) -> Token:
+        token = self._next
+        self._at += 1
+        return token
+
+    def _accept(self, *values: str) -> str:
+        """Take the next token if it is one of these signs or words."""
+        if self._next.kind in ("sign", "name") and self._next.value in values:
+            return self._take().value
+        return ""
+
+    def _expect(self, sign: str) -> None:
+        if not self._accept(sign):
+            raise self._unexpected()
+
+    def _unexpected(self) -> SyntaxProblem:
+        token = self._next
+        return SyntaxProblem(token.column, f"Syntax error: mismatched input '{token.value}'")
+
+    def _expression(self) -> Tree:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise SyntaxProblem(self._next.column, _TOO_DEEP)
+        tree = self._either()
+        if self._accept("?"):
+            then = self._either()
+            self._expect(":")
+            tree = Choice(tree, then, self._expression())
+        self._depth -= 1
+        return tree
+
+    def _either(self) -> Tree:
+        return self._joined("||", self._both, decisive=True)
+
+    def _both(self) -> Tree:
+        return self._joined("&&", self._relation, decisive=False)
+
+    def _joined(self, sign: str, part: Callable[[], Tree], *, decisive: bool) -> Tree:
+        items = [part()]
+        while self._accept(sign):
+            items.append(part())
+        return items[0] if len(items) == 1 else Either(tuple(items), decisive)
+
+    def _relation(self) -> Tree:
+        return self._chain(
+            _RELATIONS, lambda: self._chain(("+", "-"), lambda: self._chain(("*", "/", "%"), self._unary))
+        )
+
+    def _chain(self, signs: tuple[str, ...], operand: Callable[[], Tree]) -> Tree:
+        tree = operand()
+        while sign := self._accept(*signs):
+            tree = Call(sign, (tree, operand()))
+        return tree
+
+    def _unary(self) -> Tree:
+        signs = []
+        while sign := self._accept("!", "-"):
+            signs.append(sign)
+        tree = self._member()
+        for sign in reversed(signs):
+            tree = Call(f"{sign}x", (tree,))
+        return tree
+
+    def _member(self) -> Tree:
+        tree = self._primary()
+        while sign := self._accept(".", "["):
+            tree = self._dotted(tree) if sign == "." else self._indexed(tree)
+        return tree
+
+    def _dotted(self, tree: Tree) -> Tree:
+        name = self._name()
+        if not self._accept("("):
+            return Member(tree, name.value)
+        if tree == Name("cel") and name.value == "bind":
+            return self._bind()
+        return self._call(name, (tree,))
+
+    def _indexed(self, tree: Tree) -> Tree:
+        key = self._expression()
+        self._expect("]")
+        return Element(tree, key)
+
+    def _name(self) -> Token:
+        if self._next.kind != "name":
+            raise self._unexpected()
+        return self._take()
+
+    def _bind(self) -> Tree:
+        name = self._name().value
+        self._expect(",")
+        value = self._expression()
+        self._expect(",")
+        self._bound.append(name)
+        body = self._expression()
+        self._bound.pop()
+        self._expect(")")
+        return Bind(name, value, body)
+
+    def _call(self, name: Token, receiver: tuple[Tree, ...]) -> Tree:
+        arguments = self._until(")")
+        if name.value == "has" and not receiver:
+            if len(arguments) == 1 and isinstance(arguments[0], Member):
+                return Member(arguments[0].of, arguments[0].field, test=True)
+            raise SyntaxProblem(name.column, "invalid argument to has() macro")
+        if name.value not in self._functions:
+            raise SyntaxProblem(name.column, f"undeclared reference to '{name.value}' (in container '')")
+        return Call(name.value, (*receiver, *arguments), method=bool(receiver))
+
+    def _until(self, closing: str) -> list[Tree]:
+        items: list[Tree] = []
+        while not self._accept(closing):
+            if items:
+                self._expect(",")
+                if self._accept(closing):
+                    break
+            items.append(self._expression())
+        return items
+
+    def _primary(self) -> Tree:
+        token = self._next
+        if token.kind == "number":
+            return Literal(_number(self._take()))
+        if token.kind == "text":
+            return Literal(unquote(self._take().value))
+        if token.kind == "name":
+            return self._word(self._take())
+        if self._accept("("):
+            tree = self._expression()
+            self._expect(")")
+            return tree
+        if self._accept("["):
+            return Listed(tuple(self._until("]")))
+        if self._accept("{"):
+            return Mapped(tuple(self._pairs()))
+        raise self._unexpected()
+
+    def _pairs(self) -> list[tuple[Tree, Tree]]:
+        pairs: list[tuple[Tree, Tree]] = []
+        while not self._accept("}"):
+            if pairs:
+                self._expect(",")
+            key = self._expression()
+            self._expect(":")
+            pairs.append((key, self._expression()))
+        return pairs
+
+    def _word(self, token: Token) -> Tree:
+        if token.value in _CONSTANTS:
+            return Literal(_CONSTANTS[token.value])
+        if self._accept("("):
+            return self._call(token, ())
+        known = token.value in self._names or token.value in self._bound
+        if not known and not (token.value == "cel" and self._next.value == "."):
+            raise SyntaxProblem(token.column, f"undeclared reference to '{token.value}' (in container '')")
+        return Name(token.value)
+
+
+def _number(token: Token) -> int | float:
+    text = token.value.rstrip("uU")
+    if text[:2] in ("0x", "0X"):
+        return int(text, 16)
+    return float(text) if any(mark in text for mark in ".eE") else int(text)

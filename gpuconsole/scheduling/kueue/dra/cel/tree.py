@@ -1,0 +1,98 @@
+"""An expression as a tree. `&&` and `||` stand apart from other calls: they may absorb errors of what they join."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+Constant = str | int | float | bool | None
+
+
+class Literal(Struct, frozen=True):
+    value: Constant
+
+
+class Name(Struct, frozen=True):
+    name: str
+
+
+class Member(Struct, frozen=True):
+    """`of.field`; with `test` it is has(of.field)."""
+
+    of: "Tree"
+    field: str
+    test: bool = False
+
+
+class Element(Struct, frozen=True):
+    """`of[key]`."""
+
+    of: "Tree"
+    key: "Tree"
+
+
+class Call(Struct, frozen=True):
+    """A function, a method (its receiver is the first argument) or an operator, by its sign."""
+
+    name: str
+    arguments: tuple["Tree", ...]
+    method: bool = False
+
+
+class Either(Struct, frozen=True):
+    """What `||` joins, or what `&&` does."""
+
+    items: tuple["Tree", ...]
+    decisive: bool
+    """The value that decides alone: true of `||`, false of `&&`."""
+
+
+class Choice(Struct, frozen=True):
+    """`test ? then : otherwise`."""
+
+    test: "Tree"
+    then: "Tree"
+    otherwise: "Tree"
+
+
+class Listed(Struct, frozen=True):
+    items: tuple["Tree", ...]
+
+
+class Mapped(Struct, frozen=True):
+    items: tuple[tuple["Tree", "Tree"], ...]
+
+
+class Bind(Struct, frozen=True):
+    """`cel.bind(name, value, body)`."""
+
+    name: str
+    value: "Tree"
+    body: "Tree"
+
+
+Tree = Literal | Name | Member | Element | Call | Either | Choice | Listed | Mapped | Bind
+
+
+def height(tree: Tree) -> int:
+    """How deep the tree is nested."""
+    level, tallest = [tree], 0
+    while level:
+        level = [child for node in level for child in _children(node)]
+        tallest += 1
+    return tallest
+
+
+def _children(tree: Tree) -> Iterator[Tree]:
+    match tree:
+        case Member(of):
+            yield of
+        case Element(of, key):
+            yield from (of, key)
+        case Call(arguments=items) | Either(items) | Listed(items):
+            yield from items
+        case Choice(test, then, otherwise):
+            yield from (test, then, otherwise)
+        case Mapped(items):
+            yield from (part for pair in items for part in pair)
+        case Bind(_, value, body):
+            yield from (value, body)

@@ -1,0 +1,36 @@
+"""Charges by counter: what the largest of the matching devices consumes of it (Kueue 0.19 pkg/dra/counters.go)."""
+
+from collections.abc import Sequence
+
+from gpuconsole.model.devices import Device, DeviceRequest
+from gpuconsole.model.quantity import MAX
+from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
+from gpuconsole.scheduling.kueue.dra.matching import enough, matching, selectors_of
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
+
+
+def charge(value: int, count: int) -> int:
+    """The price of `count` devices at `value`: never negative, never beyond MaxInt64."""
+    return min(MAX, max(0, value) * max(1, count))
+
+
+def counter_charge(counter: str, matched: Sequence[Device], count: int) -> int | None:
+    """What `count` of these devices cost by a counter; None if none of them consumes it."""
+    consumed = [counters[counter] for device in matched for counters in device.counters if counter in counters]
+    return charge(max(consumed), count) if consumed else None
+
+
+def charge_by_counters(catalogue: Catalogue, request: DeviceRequest, path: str) -> dict[str, int]:
+    """Quota resource → what a request costs by the counters of its class; `path` leads to it. Raises ClaimError."""
+    sources = catalogue.map.counters.get(request.device_class, [])
+    costs: dict[str, int] = {}
+    selectors = selectors_of(catalogue, request, path) if sources else ([], [])
+    for resource, source in sources:
+        matched = matching(catalogue, source, selectors, path)
+        enough(matched, request.count, "counter", path)
+        cost = counter_charge(source.name, matched, request.count)
+        if cost is None:
+            detail = f'matched devices have no consumesCounters entry for counter "{source.name}"'
+            raise ClaimError(Problem(Kind.INTERNAL, path, detail=detail))
+        costs[resource] = min(MAX, costs.get(resource, 0) + cost)
+    return costs

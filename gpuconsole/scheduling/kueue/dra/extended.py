@@ -1,0 +1,126 @@
+"""Resources that a device class stands behind: a request for them is paid for like a claim.
+
+Kueue 0.19 pkg/dra/extended_resources.go.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from gpuconsole.model.cluster import Container, PodTemplate
+from gpuconsole.model.quantity import MAX, format_quantity
+from gpuconsole.model.resources import Resources
+from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
+
+
+def is_extended(resource: str) -> bool:
+    """True for resources with a domain that is not Kubernetes' own."""
+    return "/" in resource and not resource.startswith(("kubernetes.io/", "hugepages-"))
+
+
+def asks_for(template: PodTemplate, catalogue: Catalogue) -> bool:
+    """True if a container requests something that a device class stands behind."""
+    return any(
+        amount and name in catalogue.extended and is_extended(name)
+        for container in (*template.init_containers, *template.containers)
+        for name, amount in container.requests.items()
+    )
+
+
+class _Asked:
+    """What a pod asks for of one resource: where, and how much at once."""
+
+    __slots__ = ("places", "running", "starting")
+
+    def __init__(self) -> None:
+        self.places: list[tuple[str, Container]] = []
+        self.starting = 0
+        self.running = 0
+
+    @property
+    def total(self) -> int:
+        return max(self.starting, self.running)
+
+
+def charge_extended(
+    catalogue: Catalogue, template: PodTemplate, path: str, *, counters: bool, capacities: bool
+) -> tuple[dict[str, int], frozenset[str]]:
+    """(quota resource → amount, requested resources that it stands for) of one pod; `path` leads to its spec.
+
+    Init containers run one after the other, containers together. `counters` and `capacities` say whether such sources
+    are read: a class that has some takes no plain requests. Raises ClaimError.
+    """
+    charges: dict[str, int] = {}
+    replaced: set[str] = set()
+    problems: list[Problem] = []
+    for name, asked in _asked(template, path).items():
+        try:
+            key = _quota_key(catalogue, name, asked.places[0][0], counters=counters, capacities=capacities)
+            if key:
+                charges[key] = min(MAX, charges.get(key, 0) + _whole(name, asked))
+                replaced.add(name)
+        except ClaimError as error:
+            problems += error.problems
+    if problems:
+        raise ClaimError(*problems)
+    return charges, frozenset(replaced)
+
+
+def _asked(template: PodTemplate, path: str) -> dict[str, _Asked]:
+    found: dict[str, _Asked] = {}
+    for place, container, requests in _containers(template.init_containers, f"{path}.initContainers"):
+        for name, amount in requests.items():
+            asked = found.setdefault(name, _Asked())
+            asked.places.append((place, container))
+            asked.starting = max(asked.starting, amount)
+    for place, container, requests in _containers(template.containers, f"{path}.containers"):
+        for name, amount in requests.items():
+            asked = found.setdefault(name, _Asked())
+            asked.places.append((place, container))
+            asked.running += amount
+    return dict(sorted(found.items()))
+
+
+def _containers(containers: Sequence[Container], path: str) -> Iterator[tuple[str, Container, Resources]]:
+    for index, container in enumerate(containers):
+        effective = container.effective.items()
+        yield f"{path}[{index}]", container, {n: amount for n, amount in effective if amount > 0 and is_extended(n)}
+
+
+def _quota_key(catalogue: Catalogue, name: str, path: str, *, counters: bool, capacities: bool) -> str:
+    """The quota resource that pays for a resource; nothing if no class stands behind it. Raises ClaimError."""
+    chosen = catalogue.extended.get(name)
+    if chosen is None:
+        return ""
+    resource = catalogue.map.resource(chosen.name)
+    if resource is None:
+        return name
+    if counters and catalogue.map.counters.get(chosen.name):
+        source, remedy = "counters", "CEL selectors for counter-based quota"
+    elif capacities and catalogue.map.capacities.get(chosen.name):
+        source, remedy = "capacity sources", "capacity.requests for capacity-based quota"
+    else:
+        return resource
+    detail = (
+        f"extended resource {name} resolves to DeviceClass {chosen.name} with {source} configured;"
+        f" use ResourceClaimTemplates with {remedy}"
+    )
+    raise ClaimError(Problem(Kind.INVALID, path, name, detail))
+
+
+def _whole(name: str, asked: _Asked) -> int:
+    """How much is asked for, in whole devices. Raises ClaimError."""
+    broken = [
+        Problem(Kind.INVALID, f"{place}.resources.requests.{name}", container.fractions[name], _NO_INTEGER)
+        for place, container in asked.places
+        if name in container.fractions
+    ]
+    if broken:
+        raise ClaimError(*broken)
+    if asked.total > MAX:
+        field = f"{asked.places[0][0]}.resources.requests.{name}"
+        amount = format_quantity(name, asked.total)
+        raise ClaimError(Problem(Kind.INVALID, field, amount, "total extended resource quantity overflows int64"))
+    return asked.total
+
+
+_NO_INTEGER = "extended resource quantity must be an integer"

@@ -1,0 +1,52 @@
+"""Devices that a request can be given: those of complete pools that the source, the class and the request select."""
+
+from collections.abc import Sequence
+
+from gpuconsole.model.devices import Device, DeviceRequest
+from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
+from gpuconsole.scheduling.kueue.dra.cel.tree import Tree
+from gpuconsole.scheduling.kueue.dra.cel.values import EvaluationError
+from gpuconsole.scheduling.kueue.dra.mapping import CapacitySource, CounterSource
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
+from gpuconsole.scheduling.kueue.dra.selectors import compiled, selects
+
+Selectors = tuple[list[Tree], list[Tree]]
+"""The class's and the request's own."""
+
+
+def selectors_of(catalogue: Catalogue, request: DeviceRequest, path: str) -> Selectors:
+    """Compile the selectors of a request at `path`. Raises ClaimError."""
+    by_class = catalogue.class_selectors(request.device_class, path)
+    return by_class, compiled(request.selectors, f"{path}.exactly.selectors", "CEL compilation failed")
+
+
+def matching(
+    catalogue: Catalogue, source: CounterSource | CapacitySource, selectors: Selectors, path: str
+) -> list[Device]:
+    """The devices of a source's driver that all selectors mean. Raises ClaimError."""
+    own = compiled([source.device_selector], path, "deviceSelector CEL compilation failed")
+    stages = (("deviceSelector", own), ("DeviceClass selector", selectors[0]), ("request selector", selectors[1]))
+    return [
+        device
+        for pool in catalogue.pools_of(source.driver)
+        if pool.complete
+        for device in pool.devices
+        if all(_selected(trees, source.driver, device, stage, path) for stage, trees in stages)
+    ]
+
+
+def _selected(trees: Sequence[Tree], driver: str, device: Device, stage: str, path: str) -> bool:
+    try:
+        return selects(trees, driver, device)
+    except EvaluationError as error:
+        detail = f"CEL evaluation error in {stage} for device {device.name}: {error}"
+        raise ClaimError(Problem(Kind.INTERNAL, path, detail=detail)) from None
+
+
+def enough(matched: Sequence[Device], count: int, kind: str, path: str) -> None:
+    """Raise ClaimError if fewer devices match than are requested: more may be published later."""
+    if len(matched) < count:
+        detail = (
+            f"insufficient matching devices for {kind} driver: {len(matched)} device(s) match but {count} requested"
+        )
+        raise ClaimError(Problem(Kind.INTERNAL, path, detail=detail))

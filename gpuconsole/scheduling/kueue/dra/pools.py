@@ -1,0 +1,39 @@
+"""Devices by pool: a driver publishes a pool in slices, and anew, with a higher generation, when it changes."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from gpuconsole.model.devices import Device, ResourceSlice
+
+
+class Pool(Struct, frozen=True):
+    """The slices of a pool's newest generation."""
+
+    name: str
+    generation: int
+    expected: int
+    slices: tuple[ResourceSlice, ...]
+
+    @property
+    def complete(self) -> bool:
+        """True if every slice is there; only then its devices count."""
+        return len(self.slices) == self.expected
+
+    @property
+    def devices(self) -> list[Device]:
+        return [device for part in self.slices for device in part.devices]
+
+
+def pools_of(slices: Iterable[ResourceSlice], driver: str) -> list[Pool]:
+    """A driver's pools, in order of their first slices."""
+    pools: dict[str, Pool] = {}
+    for part in slices:
+        if part.driver != driver:
+            continue
+        known = pools.get(part.pool)
+        if known is None or part.generation > known.generation:
+            pools[part.pool] = Pool(part.pool, part.generation, part.pool_slices, (part,))
+        elif part.generation == known.generation:
+            pools[part.pool] = Pool(known.name, known.generation, known.expected, (*known.slices, part))
+    return list(pools.values())

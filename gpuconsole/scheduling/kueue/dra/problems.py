@@ -1,0 +1,60 @@
+"""What is wrong with a claim: problems by field, in the words of Kubernetes' field errors."""
+
+import json
+from collections.abc import Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Kind(StrEnum):
+    """How a problem is introduced in its text."""
+
+    INVALID = "Invalid value"
+    NOT_FOUND = "Not found"
+    INTERNAL = "Internal error"
+    """Something that may pass: an object is missing, or drivers have not published enough devices yet."""
+
+
+class Problem(Struct, frozen=True):
+    """One problem. `value` is what is wrong; a problem that is invalid without one says null."""
+
+    kind: Kind
+    field: str
+    value: str | None = None
+    detail: str = ""
+
+    @property
+    def text(self) -> str:
+        match self.kind:
+            case Kind.INTERNAL:
+                told = self.kind.value
+            case Kind.INVALID | Kind.NOT_FOUND:
+                told = f"{self.kind.value}: {json.dumps('null' if self.value is None else self.value)}"
+        return f"{self.field}: {told}: {self.detail}" if self.detail else f"{self.field}: {told}"
+
+
+class ClaimError(Exception):
+    """A claim cannot be charged."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__(aggregate(problems))
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return aggregate(self.problems)
+
+    def within(self, field: str, context: str) -> "ClaimError":
+        """The same problems, further up: of a field of `field`, introduced by `context`."""
+        return ClaimError(
+            *(
+                Problem(p.kind, f"{field}.{p.field}" if field else p.field, p.value, f"{context}: {p.detail}")
+                for p in self.problems
+            )
+        )
+
+
+def aggregate(problems: Sequence[Problem]) -> str:
+    """All of them as one text; the same text is not repeated (ErrorList.ToAggregate)."""
+    texts = list(dict.fromkeys(problem.text for problem in problems))
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
