@@ -23,9 +23,9 @@ class Accounts:
     def copy(self) -> "Accounts":
         return Accounts(self.usage.copy(), self.sites.copy())
 
-    def for_cycle(self) -> "Accounts":
-        """A copy in which flavors that share nodes see each other's pods."""
-        return Accounts(self.usage.copy(), self.sites.shared())
+    def for_cycle(self, *, overlapping: bool) -> "Accounts":
+        """A copy for one cycle's trials; with `overlapping`, flavors that share nodes see each other's pods."""
+        return Accounts(self.usage.copy(), self.sites.shared() if overlapping else self.sites.copy())
 
     @contextmanager
     def trial(self) -> Iterator[None]:

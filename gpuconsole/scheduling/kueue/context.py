@@ -54,6 +54,8 @@ class Gates:
             config.enabled("TASProfileMixed"),
             config.enabled("TASBalancedPlacement"),
             config.enabled("TASRespectNodeAffinityPreferred"),
+            config.enabled("TASHandleOverlappingFlavors"),
+            config.enabled("ElasticJobsViaWorkloadSlicesWithTAS"),
         )
         self.topology_recompute = config.enabled("TASRecomputeAssignmentWithinSchedulingCycle")
 

@@ -182,7 +182,7 @@ class State:
             config=self.config,
             gates=self.gates,
             setup=self.setup,
-            accounts=self.accounts.for_cycle(),
+            accounts=self.accounts.for_cycle(overlapping=self.gates.layouts.overlapping),
             held_by=self._heaviest_first() if self.charging else self.roster.ranked,
         )
 

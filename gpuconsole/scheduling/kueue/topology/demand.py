@@ -99,6 +99,12 @@ def mismatch(
     return f'Flavor "{flavor.name}" does not contain the requested level'
 
 
+def replacing(request: Request, existing: tuple[TopologyDomain, ...]) -> Replacing | None:
+    """What is to be done about the first of the nodes that failed under a workload; the others have to wait."""
+    lost = request.workload.unhealthy_nodes
+    return Replacing(lost[0], existing, request.pinned) if lost else None
+
+
 def demands_of(
     assignment: Assignment, rules: QueueRules, request: Request, topologies: Mapping[str, Domains]
 ) -> dict[str, list[Demand]]:
@@ -124,7 +130,7 @@ def demands_of(
                 result.count,
                 per_pod,
                 not is_explicit(result.pod_set),
-                Replacing(lost[0], result.topology, request.pinned) if lost else None,
+                replacing(request, result.topology),
             )
             demands.setdefault(flavor, []).append(demand)
     return demands

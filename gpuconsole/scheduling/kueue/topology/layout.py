@@ -24,6 +24,10 @@ class Layouts(Struct, frozen=True):
     """TASBalancedPlacement: preferred levels get their pods spread evenly."""
     affinity: bool = False
     """TASRespectNodeAffinityPreferred: nodes that pods prefer come first."""
+    overlapping: bool = True
+    """TASHandleOverlappingFlavors: flavors that share nodes see each other's pods."""
+    elastic: bool = False
+    """ElasticJobsViaWorkloadSlicesWithTAS: a slice that takes over keeps the places of the pods that run."""
 
 
 class NoRoom(Exception):

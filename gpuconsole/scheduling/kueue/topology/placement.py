@@ -38,7 +38,7 @@ def find_places(demands: Mapping[str, Sequence[Demand]], sites: Sites, *, gates:
     by_host: dict[Values, Resources] = {}
     for flavor in sorted(demands):
         domains = sites.topologies[flavor]
-        ground = Ground(domains, sites, by_host if domains.hostnames else {}, gates, empty)
+        ground = Ground(domains, sites, by_host if gates.overlapping and domains.hostnames else {}, gates, empty)
         for group in _groups(demands[flavor]):
             leader, workers = _leader_and_workers(group)
             try:
@@ -55,7 +55,7 @@ def find_places(demands: Mapping[str, Sequence[Demand]], sites: Sites, *, gates:
 
 def _find(ground: Ground, workers: Demand, leader: Demand | None) -> Places:
     """Places of a group, which an elastic workload changes as little as possible."""
-    resized = resize(ground, workers, leader) if workers.previous is not None else None
+    resized = resize(ground, workers, leader) if ground.gates.elastic and workers.previous is not None else None
     if resized is not None:
         return resized
     found = place_group(ground, workers, leader)
