@@ -46,6 +46,8 @@ class Refuse(Struct, frozen=True):
     """Kueue's requeue reason: NoFit, PendingPreemption, PreemptionNoCandidates, …"""
     skipped_preemption: bool = False
     """It had victims, but an earlier head of the cycle came first (admission_cycle_preemption_skips)."""
+    gated: bool = False
+    """It had victims, but its preemption gates are closed."""
 
 
 class Evict(Struct, frozen=True):

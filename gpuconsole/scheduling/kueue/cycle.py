@@ -6,23 +6,21 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
+from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt
 from gpuconsole.scheduling.kueue import conditions, messages
-from gpuconsole.scheduling.kueue.assignment import Resume
 from gpuconsole.scheduling.kueue.attempts import considered
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry, Status
 from gpuconsole.scheduling.kueue.ledgers import usage_in
-from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.nomination import nominate
 from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.processing import process
-from gpuconsole.scheduling.kueue.reasons import PENDING
 from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.returning import refusal, requeue, resume
 from gpuconsole.scheduling.kueue.rules import QueueRules
-from gpuconsole.scheduling.kueue.second_pass import note, take_due
-from gpuconsole.scheduling.kueue.state import Progress, State
-from gpuconsole.scheduling.kueue.workloads import assume, backoff_ended, request_of
+from gpuconsole.scheduling.kueue.second_pass import take_due
+from gpuconsole.scheduling.kueue.state import State
+from gpuconsole.scheduling.kueue.workloads import assume, request_of
 
 
 def run_cycle(state: State) -> list[AdmissionDecision]:
@@ -32,7 +30,7 @@ def run_cycle(state: State) -> list[AdmissionDecision]:
     nominated: list[Entry] = []
     refused: list[Entry] = []
     for entry in list(_heads(state)):
-        (nominated if nominate(context, entry, _resume(state, entry.request)) else refused).append(entry)
+        (nominated if nominate(context, entry, resume(state, entry.request)) else refused).append(entry)
     decisions: list[AdmissionDecision] = []
     waiting: list[Entry] = []
     processed = set()
@@ -47,18 +45,10 @@ def run_cycle(state: State) -> list[AdmissionDecision]:
             waiting.append(entry)
     # Under fair sharing a queue takes part with one entry only: its second pass waits for another cycle.
     waiting += [*(entry for entry in nominated if entry not in processed), *refused]
-    moved = [_requeue(state, entry) for entry in waiting]
+    moved = [requeue(state, entry) for entry in waiting]
     state.idle = 0 if decisions or any(moved) else state.idle + 1
-    decisions.extend(_refuse(context, entry) for entry in waiting)
+    decisions.extend(refusal(state, entry) for entry in waiting)
     return decisions
-
-
-def _refuse(context: Context, entry: Entry) -> Refuse | KeepWaiting:
-    if entry.round:
-        return KeepWaiting(entry.request.workload.key, entry.message)
-    skipped = entry.status is Status.SKIPPED and entry.assignment.mode == Mode.PREEMPT
-    reason = entry.cause.value if context.gates.granular else PENDING
-    return Refuse(entry.request.workload.key, entry.message, reason, entry.requeue.value, skipped)
 
 
 def _give_up(entry: Entry) -> Evict:
@@ -88,19 +78,6 @@ def _heads(state: State) -> Iterator[Entry]:
             yield Entry(request, rules, preemptor=state.roster.queue(name).is_sticky(request.id))
 
 
-def _resume(state: State, request: Request) -> Resume | None:
-    """Where the search for flavors goes on, unless what was recorded is out of date (lastAssignmentOutdated)."""
-    last = state.progress.get(request.id)
-    if last is None:
-        return None
-    if state.gates.preserve_scan_progress:
-        if state.gates.hashing and last.shape != request.shape:
-            return None
-        if state.cycles - last.cycle <= 1:
-            return last.resume
-    return last.resume if state.generations.get(request.cluster_queue, 0) <= last.generation else None
-
-
 def _evictions(context: Context, entry: Entry) -> Iterator[Preempt | Evict]:
     """The evictions that an entry asks for; victims that are being evicted already are not asked again."""
     if entry.makes_way is not None:
@@ -121,22 +98,3 @@ def _admit(state: State, entry: Entry) -> Admit:
     assume(state, entry.request, admission)
     tried = considered((result.pod_set.name, result.searches) for result in entry.assignment.pod_sets)
     return Admit(entry.request.workload.key, admission, entry.assignment.borrows > 0, tried)
-
-
-def _requeue(state: State, entry: Entry) -> bool:
-    """Put an entry back; True if it is parked now."""
-    request = entry.request
-    if entry.round:
-        note(state, request.id, request.workload, entry.round)
-        return False
-    if entry.status is Status.SKIPPED:
-        entry.requeue = Requeue.FAILED_AFTER_NOMINATION
-    if entry.resume is None:
-        state.progress.pop(request.id, None)
-    else:
-        generation = state.generations.get(request.cluster_queue, 0)
-        state.progress[request.id] = Progress(entry.resume, generation, state.cycles, request.shape)
-    queue = state.roster.queue(request.cluster_queue)
-    ready = backoff_ended(request.workload, state.now)
-    queue.requeue(request, entry.requeue, ready=ready, more_flavors=entry.resume is not None)
-    return queue.is_parked(request.id)

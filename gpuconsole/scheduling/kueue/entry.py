@@ -72,9 +72,12 @@ class Entry:
     def refuse(self, message: str, cause: Reason) -> None:
         self.message, self.cause = message, cause
 
-    def skip(self, message: str, cause: Reason = Reason.WAITING_FOR_QUOTA) -> None:
+    def skip(self, message: str, cause: Reason = Reason.WAITING_FOR_QUOTA, *, keep_progress: bool = True) -> None:
+        """Others came first. With `keep_progress` the next cycle goes on where the search for flavors stopped."""
         self.status = Status.SKIPPED
         self.refuse(message, cause)
+        if not keep_progress:
+            self.resume = None
 
     def gate(self) -> None:
         """It may not preempt yet; when its gates open, all flavors are tried again."""
@@ -88,3 +91,10 @@ class Entry:
         self.requeue = requeue
         self.resume = None
         self.refuse(message, Reason.WAITING_FOR_PREEMPTED_WORKLOADS)
+
+    def await_victims(self, count: int) -> None:
+        """Its victims were told; where there are none after all, all flavors are tried again."""
+        if count:
+            self.await_departures(messages.pending_preemption(self.message, count), Requeue.PENDING_PREEMPTION)
+        else:
+            self.await_departures(self.message, self.requeue)

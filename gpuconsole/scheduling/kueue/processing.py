@@ -32,7 +32,7 @@ def process(context: Context, entries: list[Entry]) -> Iterator[Entry]:
 
 
 def in_order(context: Context, entries: list[Entry]) -> list[Entry]:
-    """A second pass first, then the least borrowing, then the highest priority, then the oldest; ties by the queue's name.
+    """A second pass first, then the least borrowing, the highest priority, the oldest; ties by the queue's name.
 
     Behind the gate PrioritizePreemptorWorkloads those whose preemptions are under way come before all others.
     """
@@ -52,9 +52,10 @@ def in_order(context: Context, entries: list[Entry]) -> list[Entry]:
 
 def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) -> None:
     """The numbered steps of the specification (§4.4), as far as they concern admission itself."""
+    keep = context.gates.preserve_scan_progress
     siblings = _siblings(context, entry)
     if siblings.better is not None:
-        entry.skip(messages.BETTER_VARIANT_ADMITTED, Reason.PENDING_EVALUATION)
+        entry.skip(messages.BETTER_VARIANT_ADMITTED, Reason.PENDING_EVALUATION, keep_progress=keep)
         return
     room = _room(context, entry, chosen.values())
     deferred = False
@@ -89,16 +90,15 @@ def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) ->
         _count(context, entry, entry.uses)
         return
     if _overlaps(entry, chosen):
-        entry.skip(messages.OVERLAPPING_TARGETS)
+        entry.skip(messages.OVERLAPPING_TARGETS, keep_progress=keep)
         return
     if room is not Room.ENOUGH:
-        entry.skip(messages.NO_LONGER_FITS)
+        entry.skip(messages.NO_LONGER_FITS, keep_progress=keep)
         return
     chosen.update({target.holding.id: target for target in entry.targets})
     _count(context, entry, entry.uses)
     if assignment.mode == Mode.PREEMPT:
-        message = messages.pending_preemption(entry.message, len(entry.targets))
-        entry.await_departures(message, Requeue.PENDING_PREEMPTION)
+        entry.await_victims(len(entry.targets))
         return
     if siblings.worse is not None:
         _migrate(entry, siblings.worse)

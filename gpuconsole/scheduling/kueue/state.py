@@ -31,6 +31,20 @@ class Progress(Struct, frozen=True):
     """Of its ClusterQueue: grows with every change of who holds quota there, or of quotas in its tree."""
     cycle: int
     shape: bytes
+    """Of the workload; empty where that is not known."""
+
+    def outdated(self, generation: int, cycle: int, shape: bytes, *, preserve: bool) -> bool:
+        """True if the search has to start anew, as things are now (lastAssignmentOutdated).
+
+        With `preserve` (gate FlavorFungibilityPreserveScanProgress) what the last cycle recorded stands, whoever came
+        or went since, unless the workload took another shape.
+        """
+        if preserve:
+            if self.shape and shape and self.shape != shape:
+                return True
+            if cycle - self.cycle <= 1:
+                return False
+        return generation > self.generation
 
 
 class SecondPass(Struct, frozen=True):

@@ -1,0 +1,65 @@
+"""Heads that were not admitted: what they are told, when they are tried again, and where their search goes on.
+
+Kueue 0.19 scheduler.requeueAndUpdate and lastAssignmentOutdated.
+"""
+
+from gpuconsole.model.decisions import KeepWaiting, Refuse
+from gpuconsole.scheduling.kueue.assignment import Resume
+from gpuconsole.scheduling.kueue.entry import Entry, Status
+from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.pending import Requeue
+from gpuconsole.scheduling.kueue.reasons import PENDING
+from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.second_pass import note
+from gpuconsole.scheduling.kueue.state import Progress, State
+from gpuconsole.scheduling.kueue.workloads import backoff_ended
+
+
+def resume(state: State, request: Request) -> Resume | None:
+    """Where the search for flavors goes on, or None where it starts anew."""
+    last = state.progress.get(request.id)
+    if last is None:
+        return None
+    generation = state.generations.get(request.cluster_queue, 0)
+    preserve = state.gates.preserve_scan_progress
+    outdated = last.outdated(generation, state.cycles, _shape(state, request), preserve=preserve)
+    return None if outdated else last.resume
+
+
+def requeue(state: State, entry: Entry) -> bool:
+    """Put an entry back; True if it is parked now."""
+    request = entry.request
+    if entry.round:
+        note(state, request.id, request.workload, entry.round)
+        return False
+    if entry.status is not Status.NOT_NOMINATED and entry.requeue is Requeue.GENERIC:
+        entry.requeue = Requeue.FAILED_AFTER_NOMINATION
+    if entry.resume is None:
+        state.progress.pop(request.id, None)
+    else:
+        generation = state.generations.get(request.cluster_queue, 0)
+        state.progress[request.id] = Progress(entry.resume, generation, state.cycles, _shape(state, request))
+    queue = state.roster.queue(request.cluster_queue)
+    ready, more = backoff_ended(request.workload, state.now), entry.resume is not None
+    queue.requeue(request, entry.requeue, ready=ready, more_flavors=more, granular=entry.cause.value)
+    return queue.is_parked(request.id)
+
+
+def refusal(state: State, entry: Entry) -> Refuse | KeepWaiting:
+    """What the workload is told; one that has quota already and only lacks a place keeps it."""
+    workload = entry.request.workload
+    if entry.round:
+        return KeepWaiting(workload.key, entry.message)
+    return Refuse(
+        workload.key,
+        entry.message,
+        entry.cause.value if state.gates.granular else PENDING,
+        entry.requeue.value,
+        skipped_preemption=entry.status is Status.SKIPPED and entry.assignment.mode == Mode.PREEMPT,
+        gated=entry.status is Status.GATED,
+    )
+
+
+def _shape(state: State, request: Request) -> bytes:
+    """What would have to stay the same for progress to count; nothing while shapes are not looked at."""
+    return request.shape if state.gates.hashing else b""
