@@ -122,9 +122,9 @@ def refuse(workload: Workload, reason: str, message: str, now: Time, *, granular
 def take_refusal(workload: Workload, refusal: Refuse, now: Time, *, granular: bool = False) -> Workload:
     """Write down a scheduler's refusal; one for closed preemption gates is a condition of its own, too."""
     workload = refuse(workload, refusal.reason, refusal.message, now, granular=granular)
-    if not refusal.gated:
-        return workload
-    return workload.with_condition(Condition(BLOCKED_ON_GATES, True, "PreemptionGated", refusal.message, now))
+    if refusal.gated:
+        workload = workload.with_condition(Condition(BLOCKED_ON_GATES, True, "PreemptionGated", refusal.message, now))
+    return workload
 
 
 def evict(
