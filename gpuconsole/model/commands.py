@@ -4,7 +4,7 @@ A command names its object by key. Its effect comes back as events; a command th
 `Happened(what=COMMAND_REFUSED)` with the reason.
 """
 
-from typing import Union
+from typing import Literal, Union
 
 from msgspec import Struct
 
@@ -96,6 +96,15 @@ class RestoreNode(Struct, frozen=True, tag="restore-node"):
     node: str
 
 
+class AnswerCheck(Struct, frozen=True, tag="answer-check"):
+    """Answer an admission check of a workload as its controller would."""
+
+    workload: str
+    check: str
+    state: Literal["Pending", "Ready", "Retry", "Rejected"]
+    message: str = ""
+
+
 class FailPod(Struct, frozen=True, tag="fail-pod"):
     pod: str
 
@@ -119,6 +128,7 @@ Command = Union[
     Drain,
     FailNode,
     RestoreNode,
+    AnswerCheck,
     FailPod,
     Finish,
 ]

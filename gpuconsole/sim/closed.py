@@ -1,12 +1,9 @@
-"""Structs as closed forms: a mapping is converted, and every key that has no place in it is named."""
+"""Structs as closed forms, with every problem as a line: what of a scenario does not fit, and what is meant."""
 
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import msgspec
-from msgspec import inspect
-
+from gpuconsole.model.documents.closed import UnknownKey, fit, unknown_keys
+from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.text import clean
 
 T = TypeVar("T")
@@ -14,58 +11,25 @@ T = TypeVar("T")
 
 def convert(data: object, form: type[T], path: str, problems: list[str]) -> T | None:
     """Read `data` as `form`. What is wrong is added to `problems`, a line each; then the result is None."""
-    unknown = list(_unknown(data, inspect.type_info(form), path))
+    unknown = [_line(path, found.path[:-1], _unknown(found)) for found in unknown_keys(data, form)]
     if unknown:
         problems.extend(unknown)
         return None
-    try:
-        return msgspec.convert(data, form)
-    except msgspec.ValidationError as error:
-        text, _, place = clean(str(error)).partition(" - at `$")
-        where = f"{path}{place.rstrip('`')}".removeprefix(".")
-        problems.append(f"{where}: {text}" if where else text)
-        return None
+    result, misfits = fit(data, form)
+    problems.extend(_line(path, misfit.path, misfit.problem) for misfit in misfits)
+    return None if misfits else result
 
 
-def _unknown(data: object, kind: inspect.Type, path: str) -> Iterator[str]:
-    match kind:
-        case inspect.StructType(fields=fields):
-            yield from _in_struct(data, fields, path)
-        case inspect.UnionType(types=types):
-            for member in types:
-                if _suits(data, member):
-                    yield from _unknown(data, member, path)
-        case inspect.VarTupleType(item_type=item) if isinstance(data, (list, tuple)):
-            for index, value in enumerate(data):
-                yield from _unknown(value, item, f"{path}[{index}]")
-        case inspect.DictType(value_type=item) if isinstance(data, Mapping):
-            for key, value in data.items():
-                yield from _unknown(value, item, f"{path}.{clean(str(key), 80)}")
-        case _:
-            pass
-
-
-def _in_struct(data: object, fields: tuple[inspect.Field, ...], path: str) -> Iterator[str]:
-    if not isinstance(data, Mapping):
-        return
-    known = {field.encode_name: field.type for field in fields}
-    for key, value in data.items():
-        if key in known:
-            yield from _unknown(value, known[key], f"{path}.{key}".removeprefix("."))
-        else:
-            yield f"{path}{': ' if path else ''}{advice(str(key), list(known))}"
+def _line(path: str, below: Path, text: str) -> str:
+    parts = (f"[{key}]" if isinstance(key, int) else f".{clean(key, 80)}" for key in below)
+    where = f"{path}{''.join(parts)}".removeprefix(".")
+    return f"{where}: {text}" if where else text
 
 
 def advice(key: str, known: list[str]) -> str:
     """Say that a key is unknown, and which is meant, or which there are."""
-    near = get_close_matches(key, known, n=1)
-    right = f"did you mean {near[0]!r}?" if near else f"the keys here are {', '.join(known)}"
-    return f"unknown key {clean(repr(key), 80)}; {right}"
+    return _unknown(UnknownKey((key,), tuple(known)))
 
 
-def _suits(data: Any, member: inspect.Type) -> bool:
-    if not isinstance(member, inspect.StructType):
-        return False
-    if not isinstance(data, Mapping):
-        return False
-    return member.tag_field is None or data.get(member.tag_field) == member.tag
+def _unknown(found: UnknownKey) -> str:
+    return f"unknown key {clean(repr(found.key), 80)}; {found.advice}"

@@ -12,16 +12,29 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kube.session import Placement
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.sim import adoption, arriving, saving, scheduling
-from gpuconsole.sim.controllers import commands, endings, failing, pods, reconcile, retiring, workloads
+from gpuconsole.sim.controllers import (
+    checks,
+    commands,
+    endings,
+    failing,
+    pods,
+    reconcile,
+    retiring,
+    sampling,
+    workloads,
+)
 from gpuconsole.sim.kernel import (
+    AnswerRequest,
     Arrive,
     Backoff,
+    BackoffEnds,
     Carry,
     PodsGone,
     Rank,
     Release,
     Restart,
     Retire,
+    Sample,
     TimeLimit,
     Timer,
     Wake,
@@ -182,6 +195,10 @@ class Simulation:
                 workloads.release_later(world, timer)
             case TimeLimit():
                 workloads.time_limit(world, timer)
+            case BackoffEnds():
+                workloads.backoff_ends(world, timer)
+            case AnswerRequest():
+                checks.autoscaler_answers(world, timer)
             case Retire():
                 retiring.retire(world, timer)
             case Carry(orders):
@@ -191,5 +208,7 @@ class Simulation:
                 arriving.arrive(world, timer)
             case Wake() | Backoff():
                 scheduling.wake(world)
+            case Sample():
+                sampling.sample(world)
             case _:
                 assert_never(timer)

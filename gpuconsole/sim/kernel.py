@@ -48,6 +48,18 @@ class TimeLimit(Struct, frozen=True, tag="time-limit"):
     admitted: Time
 
 
+class BackoffEnds(Struct, frozen=True, tag="backoff-ends"):
+    """A workload that was sent back has waited long enough, if it still waits for that moment."""
+
+    workload: str
+
+
+class AnswerRequest(Struct, frozen=True, tag="answer-request"):
+    """The autoscaler has looked for the capacity that a ProvisioningRequest (by key) asks for."""
+
+    request: str
+
+
 class Carry(Struct, frozen=True, tag="carry"):
     """Carry commands out, in this order."""
 
@@ -76,7 +88,25 @@ class Backoff(Struct, frozen=True, tag="backoff"):
     """Some workload's back-off ends."""
 
 
-Timer = Union[PodsGone, WorkEnds, Restart, Release, TimeLimit, Carry, Arrive, Retire, Wake, Backoff]
+class Sample(Struct, frozen=True, tag="sample"):
+    """Admission fair sharing looks at what LocalQueues use."""
+
+
+Timer = Union[
+    PodsGone,
+    WorkEnds,
+    Restart,
+    Release,
+    TimeLimit,
+    BackoffEnds,
+    AnswerRequest,
+    Carry,
+    Arrive,
+    Retire,
+    Wake,
+    Backoff,
+    Sample,
+]
 
 
 class Rank(IntEnum):
@@ -94,7 +124,7 @@ def rank(timer: Timer) -> Rank:
             return Rank.CARRY
         case Arrive():
             return Rank.ARRIVE
-        case Wake() | Backoff():
+        case Wake() | Backoff() | Sample():
             return Rank.WAKE
         case _:
             return Rank.FREE

@@ -1,5 +1,7 @@
 """How a simulation behaves, as one value: who admits, how pods are placed, how long work takes, what it costs."""
 
+from enum import StrEnum
+
 from msgspec import Struct, field
 
 from gpuconsole.model.clock import SECOND, Span
@@ -8,6 +10,22 @@ from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.arrivals import Stream
 from gpuconsole.sim.chance import Spread
+
+
+class Checks(StrEnum):
+    """What becomes of admission checks whose controller is not simulated."""
+
+    PASS = "pass"
+    WAIT = "wait"
+    """They stay pending until a command answers them."""
+
+
+class Autoscaler(Struct, frozen=True, kw_only=True):
+    """How requests for capacity are answered: after a while, and not at the first attempts."""
+
+    delay: Span = 30 * SECOND
+    failures: int = 0
+    """So many attempts of a workload's check fail whatever room there is."""
 
 
 class SimPolicy(Struct, frozen=True, kw_only=True):
@@ -21,6 +39,8 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     prices: Prices = field(default_factory=Prices)
     durations: Spread = Spread()
     """How long work takes that does not say so itself."""
+    checks: Checks = Checks.PASS
+    autoscaler: Autoscaler = Autoscaler()
     keep_finished: Span | None = None
     """Finished workloads, with their jobs and pods, are removed after this span; None keeps them."""
     arrivals: tuple[Stream, ...] = ()

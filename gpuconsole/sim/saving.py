@@ -32,6 +32,7 @@ class Saved(Struct, frozen=True, kw_only=True):
     cycle_at: Time
     wake_at: Time | None
     backoff_at: Time | None
+    sample_at: Time | None
     deadlock: str
     admission: SessionMemory | None
     placement: tuple[str, ...]
@@ -54,6 +55,7 @@ def save(world: World) -> bytes:
             cycle_at=world.cycle_at,
             wake_at=world.wake_at,
             backoff_at=world.backoff_at,
+            sample_at=world.sample_at,
             deadlock=world.deadlock,
             admission=None if world.session is None else world.session.memory(),
             placement=world.placement.memory(),
@@ -77,6 +79,7 @@ def load(data: bytes) -> World:
     world.crews = {crew.key: crew for crew in saved.crews}
     world.births, world.cycle_at = saved.births, saved.cycle_at
     world.wake_at, world.backoff_at, world.deadlock = saved.wake_at, saved.backoff_at, saved.deadlock
+    world.sample_at = saved.sample_at
     if world.session is not None and saved.admission is not None:
         world.session.recall(saved.admission)
     world.placement.recall(saved.placement)

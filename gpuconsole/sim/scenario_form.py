@@ -67,6 +67,14 @@ class CapacityForm(Struct, frozen=True, rename="camel"):
     gpus_per_node: int = 8
 
 
+class AutoscalerForm(Struct, frozen=True, rename="camel"):
+    """How requests for capacity (ProvisioningRequests) are answered."""
+
+    delay: str = "30s"
+    failures: int = 0
+    """So many attempts of a workload's check fail whatever room there is."""
+
+
 class EngineForm(Struct, frozen=True, rename="camel"):
     """Who admits, and how pods are placed."""
 
@@ -107,6 +115,9 @@ class ScenarioForm(Struct, frozen=True, rename="camel"):
     """How long work takes that does not say so itself."""
     prices: Document = field(default_factory=dict)
     engine: EngineForm = EngineForm()
+    checks: Literal["pass", "wait"] = "pass"
+    """Admission checks without a controller here pass at once, or wait for an `answer-check` command."""
+    autoscaler: AutoscalerForm = AutoscalerForm()
     wake_up_batch: str = "1s"
     fair_sharing_enabled: bool = False
     fair_sharing: tuple[str, ...] = ()

@@ -14,8 +14,8 @@ from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import KueueConfig, from_scenario
 from gpuconsole.sim.arrivals import ALWAYS, Shape, Stream
 from gpuconsole.sim.chance import Spread
-from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.scenario_form import ScenarioForm, ShapeForm, SpreadForm, StreamForm
+from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
+from gpuconsole.sim.scenario_form import AutoscalerForm, ScenarioForm, ShapeForm, SpreadForm, StreamForm
 
 T = TypeVar("T")
 
@@ -34,6 +34,8 @@ def policy_of(form: ScenarioForm, prices: Prices, problems: list[str]) -> SimPol
         placement=PlacementPolicy(score=placement.score, gangs=placement.gangs, preemption=placement.preemption),
         wake_up_batch=read.span(form.wake_up_batch, "wakeUpBatch"),
         prices=read.prices(form.prices) if form.prices else prices,
+        checks=Checks(form.checks),
+        autoscaler=read.autoscaler(form.autoscaler),
         durations=read.spread(form.durations, "durations"),
         keep_finished=read.span(form.keep_finished, "keepFinished") if form.keep_finished else None,
         arrivals=tuple(read.stream(stream, f"arrivals[{n}]") for n, stream in enumerate(form.arrivals)),
@@ -54,6 +56,11 @@ class _Reading:
         document = {"fairSharingEnabled": form.fair_sharing_enabled, "fairSharing": form.fair_sharing}
         chosen = gates.resolve({gate: on for gate, on in named.items() if gate not in wrong})
         return self._try(lambda: from_scenario({**document, "featureGates": chosen}), "fairSharing", KueueConfig())
+
+    def autoscaler(self, form: AutoscalerForm) -> Autoscaler:
+        if form.failures < 0:
+            self.problems.append(f"autoscaler.failures: {form.failures} is negative; 0 lets the first attempt succeed")
+        return Autoscaler(delay=self.span(form.delay, "autoscaler.delay"), failures=form.failures)
 
     def span(self, text: str, path: str) -> Span:
         return self._try(lambda: parse_span(text), path, 0)

@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kube.deadlock import find_deadlock
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.sim.controllers import nodes, places, pods, workloads
 from gpuconsole.sim.crews import crew_key
-from gpuconsole.sim.kernel import Backoff, Wake
+from gpuconsole.sim.kernel import Backoff, Sample, Wake
 from gpuconsole.sim.world import World
 
 UNSCHEDULABLE = "Unschedulable"
@@ -56,6 +56,10 @@ def _gather_wake_ups(world: World) -> None:
     if requeue is not None and requeue > world.now and requeue != world.backoff_at:
         world.backoff_at = requeue
         world.kernel.at(requeue, Backoff())
+    sample = session.next_sample
+    if sample is not None and (world.sample_at is None or sample < world.sample_at):
+        world.sample_at = max(sample, world.now)
+        world.kernel.at(world.sample_at, Sample())
 
 
 def wake(world: World) -> None:
@@ -72,6 +76,8 @@ def run_cycles(world: World) -> None:
     Each cycle takes a microsecond more for its now, so that within a moment, too, the newest is evicted first.
     """
     session = world.session
+    for refusal in session.turned_away() if session is not None else ():
+        workloads.refuse(world, refusal)
     world.cycles_due = False
     while session is not None and session.has_active:
         _run_cycle(world, session)

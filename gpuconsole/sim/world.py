@@ -40,9 +40,11 @@ class World:
         "placement",
         "placement_due",
         "policy",
+        "sample_at",
         "seed",
         "session",
         "state",
+        "unchecked",
         "waiting",
         "wake_at",
     )
@@ -59,11 +61,15 @@ class World:
         self.out: list[Event] = []
         self.dirty: dict[str, None] = {}
         """Crews to look at again before this moment is over, in order."""
+        self.unchecked: dict[str, None] = {}
+        """Workloads whose admission checks are to be looked at before this moment is over, in order."""
         self.cycles_due = False
         self.placement_due = False
         self.wake_at: Time | None = None
         """When the gathered wake-ups take place."""
         self.backoff_at: Time | None = None
+        self.sample_at: Time | None = None
+        """When admission fair sharing looks at what LocalQueues use, if a timer is set for it."""
         self.waiting: dict[str, None] = {}
         """Workloads that could be parked and that the state does not call so."""
         self.births = 0
@@ -193,7 +199,9 @@ class World:
         twin.kernel = self.kernel.fork()
         twin.crews, twin.waiting = self.crews.copy(), self.waiting.copy()
         twin.out = self.out[:]
+        twin.unchecked = self.unchecked.copy()
         twin.dirty, twin.births, twin.cycle_at = self.dirty.copy(), self.births, self.cycle_at
         twin.cycles_due, twin.placement_due = self.cycles_due, self.placement_due
         twin.wake_at, twin.backoff_at, twin.deadlock = self.wake_at, self.backoff_at, self.deadlock
+        twin.sample_at = self.sample_at
         return twin

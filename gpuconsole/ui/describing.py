@@ -8,6 +8,7 @@ from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityC
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
 from gpuconsole.model.objects import Object
+from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import (
     AdmissionCheck,
@@ -55,7 +56,8 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
         case (
             LocalQueue() | WorkloadPriorityClass() | PriorityClass() | Topology() | AdmissionCheck() | Namespace()
             | LimitRange() | VolcanoQueue() | PodGroup() | NodePool() | DeviceClass() | ResourceSlice()
-            | ResourceClaimTemplate() | ResourceClaim()
+            | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig() | ProvisioningRequest()
+            | StoredTemplate()
         ):  # fmt: skip
             lines += [*_plain(thing), *_users(snapshot, thing)]
         case _:

@@ -21,6 +21,7 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import StopPolicy
 from tests.sim.cluster import GPU, START, job, start, submit, two_teams, workload
 
@@ -66,9 +67,7 @@ REFUSED: dict[str, tuple[Command, str]] = {
     "deleting nobody": (Delete("jobs", "Job/red/nobody"), "there is no Job Job/red/nobody"),
     "deleting from nowhere": (
         Delete("cats", "tom"),
-        "there is no table cats; the tables are namespaces, limit_ranges, priority_classes, workload_priority_classes, "
-        "topologies, nodes, flavors, admission_checks, cohorts, cluster_queues, local_queues, volcano_queues, "
-        "pod_groups, node_pools, jobs, workloads, pods",
+        f"there is no table cats; the tables are {', '.join(TABLES.values())}",
     ),
     "a second of the same name": (
         Submit((workload("runs"),)),

@@ -3,6 +3,7 @@
 from typing import assert_never
 
 from gpuconsole.model.commands import (
+    AnswerCheck,
     Command,
     Cordon,
     Delete,
@@ -20,7 +21,7 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.events import What
-from gpuconsole.sim.controllers import cluster_orders, creating, deleting, workload_orders
+from gpuconsole.sim.controllers import checks, cluster_orders, creating, deleting, workload_orders
 from gpuconsole.sim.controllers.refusals import Refusal
 from gpuconsole.sim.world import World
 
@@ -58,6 +59,8 @@ def _carry(world: World, command: Command) -> Refusal:
             return cluster_orders.fail_node(world, name)
         case RestoreNode(name):
             return cluster_orders.restore(world, name)
+        case AnswerCheck(key, name, state, message):
+            return checks.answer(world, key, name, state, message)
         case FailPod(key):
             return cluster_orders.fail_pod(world, key)
         case Finish(key):
@@ -69,7 +72,13 @@ def _carry(world: World, command: Command) -> Refusal:
 def _about(command: Command) -> dict[str, str]:
     match command:
         case (
-            SetActive(key) | Requeue(key) | SetPriority(key) | MoveToQueue(key) | Finish(key) | Delete("workloads", key)
+            SetActive(key)
+            | Requeue(key)
+            | SetPriority(key)
+            | MoveToQueue(key)
+            | AnswerCheck(key)
+            | Finish(key)
+            | Delete("workloads", key)
         ):
             return {"workload": key}
         case Cordon(name) | Drain(name) | FailNode(name) | RestoreNode(name) | Delete("nodes", name):

@@ -54,6 +54,8 @@ def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> No
     if workload is not None:
         queue, gpus, priority = workload.cluster_queue, workload.gpus, workload.priority
         world.drop(Workload, key)
+        if workload.checks:
+            world.unchecked[key] = None
         world.tell(What.DELETED, workload=key, queue=queue, gpus=gpus, priority=priority)
     else:
         world.tell(What.DELETED, workload=key)

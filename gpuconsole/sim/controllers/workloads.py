@@ -9,15 +9,18 @@ from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.decisions import Admit, Preempt, Refuse, Rule
 from gpuconsole.model.events import What
 from gpuconsole.model.resources import is_gpu
-from gpuconsole.model.workloads import CheckState, JobPhase, Workload
+from gpuconsole.model.workloads import JobPhase, Workload
 from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.checks import all_ready, checks_for, synced
 from gpuconsole.sim.controllers import jobphases, pods, standing, work
 from gpuconsole.sim.controllers.specs import workload_pods
 from gpuconsole.sim.crews import Crew
-from gpuconsole.sim.kernel import Release, TimeLimit
+from gpuconsole.sim.kernel import BackoffEnds, Release, TimeLimit
 from gpuconsole.sim.world import World
 
 DEACTIVATED = "Deactivated"
+_BACKS_OFF = (conditions.ADMISSION_CHECK, conditions.PODS_READY_TIMEOUT)
+"""Evictions after which a workload waits for its back-off."""
 REACTION = SECOND
 """How long controllers take to suspend a job none of whose pods has a node.
 
@@ -46,19 +49,27 @@ def admit(world: World, decision: Admit, at: Time) -> None:
         return
     workload = replace(conditions.reserve(workload, decision.admission, at), parked=False)
     queue = world.cluster_queue(decision.admission.cluster_queue)
-    if queue is not None and queue.checks:
-        # Checks have no controllers here: they pass as soon as quota is reserved.
-        message = "Passed: the simulation has no controller for this check"
-        passed = (CheckState(name=c.name, state="Ready", message=message) for c in queue.checks)
-        workload = replace(workload, checks=tuple(passed))
-        _tell(world, What.RESERVED, workload)
+    names = checks_for(workload, queue) if queue is not None else ()
+    workload = replace(workload, checks=synced(workload.checks, names, world.now))
+    if all_ready(workload):
+        start(world, workload)
+    else:
+        world.put(workload)
+        tell(world, What.RESERVED, workload)
+        world.unchecked[workload.key] = None
+
+
+def start(world: World, workload: Workload) -> None:
+    """A workload with quota and without open checks is admitted, and its pods are made."""
     workload = conditions.admit(workload, world.now)
     world.put(workload)
-    _tell(
+    if not workload.admitted:
+        return  # It still needs places: the second pass finds them.
+    tell(
         world,
         What.ADMITTED,
         workload,
-        borrowed=_borrowed(world, workload) if decision.borrowing else 0,
+        borrowed=_borrowed(world, workload),
         waited=world.now - waits_since(workload),
     )
     if workload.max_execution_time is not None:
@@ -103,14 +114,24 @@ def preempt(world: World, decision: Preempt) -> None:
 
 
 def evict(
-    world: World, workload: Workload, reason: str, message: str, *, by: Workload | None = None, rule: Rule | None = None
+    world: World,
+    workload: Workload,
+    reason: str,
+    message: str,
+    *,
+    by: Workload | None = None,
+    rule: Rule | None = None,
+    cause: str = "",
 ) -> None:
-    """Take a workload's place away: its work stops now, its pods leave within their grace period."""
+    """Take a workload's place away: its work stops now, its pods leave within their grace period.
+
+    `by` and `rule` name the preemptor and why it chose this one; `cause` is what was behind the reason.
+    """
     loss = work.interrupt(world, workload.key)
     stored = world.workload(workload.key)
     if stored is not None:
         workload = replace(workload, done=stored.done)
-    evicted = conditions.evict(workload, reason, message, world.now, rule)
+    evicted = conditions.evict(workload, reason, message, world.now, rule, cause=cause)
     world.put(standing.not_ready(evicted, world.now))
     names = {
         "by": by.key if by is not None else "",
@@ -121,8 +142,10 @@ def evict(
         "cost": loss.cost,
     }
     if rule is not None:
-        _tell(world, What.PREEMPTED, workload, reason=rule.value, **names)
-    _tell(world, What.EVICTED, workload, reason=reason, **names)
+        tell(world, What.PREEMPTED, workload, reason=rule.value, **names)
+    tell(world, What.EVICTED, workload, reason=reason, **names)
+    if workload.checks:
+        world.unchecked[workload.key] = None
     jobphases.mark(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
     _withdraw(world, workload.key, message)
 
@@ -157,17 +180,47 @@ def release(world: World, key: str) -> None:
     evicted = released.condition(conditions.EVICTED)
     if evicted is not None and evicted.reason == DEACTIVATED and released.active:
         released = conditions.requeue(released, "Reactivated", "The workload was reactivated", world.now)
+    if evicted is not None and evicted.reason in _BACKS_OFF:
+        released = _after_backoff(world, released)
     world.put(released)
     if released.active and released.is_true(conditions.REQUEUED):
-        world.tell(
-            What.REQUEUED,
-            workload=key,
-            queue=workload.cluster_queue,
-            reason=evicted.reason if evicted is not None else "",
-            gpus=released.gpus,
-            priority=released.priority,
-        )
+        _tell_requeued(world, released, workload.cluster_queue)
     standing.check(world, released)
+
+
+def _tell_requeued(world: World, workload: Workload, queue: str) -> None:
+    evicted = workload.condition(conditions.EVICTED)
+    world.tell(
+        What.REQUEUED,
+        workload=workload.key,
+        queue=queue,
+        reason=evicted.reason if evicted is not None else "",
+        gpus=workload.gpus,
+        priority=workload.priority,
+    )
+
+
+def _after_backoff(world: World, workload: Workload) -> Workload:
+    """A workload that was sent back may be tried again when its back-off is over: now, or at a later moment."""
+    again = workload.requeue.at
+    if again is not None and again > world.now:
+        world.kernel.at(again, BackoffEnds(workload.key))
+        return workload
+    rested = replace(workload, requeue=replace(workload.requeue, at=None))
+    return conditions.requeue(rested, "BackoffFinished", "The workload backoff was finished", world.now)
+
+
+def backoff_ends(world: World, timer: BackoffEnds) -> None:
+    """The back-off of a workload is over, unless that was another one."""
+    workload = world.workload(timer.workload)
+    waits = workload.condition(conditions.REQUEUED) if workload is not None and not workload.reserved else None
+    if workload is None or waits is None or waits.status or waits.reason not in _BACKS_OFF:
+        return
+    rested = _after_backoff(world, workload)
+    if rested is not workload:
+        world.put(rested)
+        _tell_requeued(world, rested, standing.cluster_queue(world, rested))
+        standing.check(world, rested)
 
 
 def finish(world: World, workload: Workload, reason: str, message: str) -> None:
@@ -176,8 +229,10 @@ def finish(world: World, workload: Workload, reason: str, message: str) -> None:
     if finished is workload:
         return
     world.put(finished)
+    if workload.checks:
+        world.unchecked[workload.key] = None
     what = What.FAILED if reason == "Failed" else What.FINISHED
-    _tell(world, what, workload, reason=reason, message=message)
+    tell(world, what, workload, reason=reason, message=message)
 
 
 def time_limit(world: World, timer: TimeLimit) -> None:
@@ -223,7 +278,8 @@ def _flavor(workload: Workload) -> str:
     return min(((not is_gpu(resource), flavor) for resource, flavor in pairs), default=(False, ""))[1]
 
 
-def _tell(world: World, what: What, workload: Workload, **more: object) -> None:
+def tell(world: World, what: What, workload: Workload, **more: object) -> None:
+    """Add a line of history about a workload."""
     world.tell(
         what,
         workload=workload.key,

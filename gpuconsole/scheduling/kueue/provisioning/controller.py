@@ -9,6 +9,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, RequestedPods, StoredTemplate
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Workload
+from gpuconsole.scheduling.kueue.checks import with_check
 from gpuconsole.scheduling.kueue.podset import flavored
 from gpuconsole.scheduling.kueue.provisioning import answers
 from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of, request_name, template_name
@@ -62,7 +63,7 @@ def reconcile(workload: Workload, around: Surroundings, now: Time, *, clean_up: 
         return Outcome(workload=workload)
     configs = dict(_configs(workload, around))
     latest = {name: newest(workload, name, config, around.requests) for name, config in configs.items()}
-    synced = _sync(workload, configs, latest)
+    synced = _sync(workload, configs, latest, now)
     kept = {request.name for request in latest.values() if request is not None}
     dropped = tuple(request.key for request in around.requests if request.name not in kept)
     notices = list(_changes(workload, synced))
@@ -121,20 +122,21 @@ def _sync(
     workload: Workload,
     configs: Mapping[str, ProvisioningRequestConfig | None],
     latest: Mapping[str, ProvisioningRequest | None],
+    now: Time,
 ) -> Workload:
     """The workload with its checks as their requests say; unchanged while any of them has to be made first."""
-    changed: dict[str, CheckState] = {}
+    checks = workload.checks
     for name, config in configs.items():
         state, request = _state(workload, name), latest[name]
         if config is None:
-            changed[name] = answers.without_config(state)
+            state = answers.without_config(state)
         elif not is_needed(workload, config):
-            changed[name] = answers.without_need(state)
+            state = answers.without_need(state)
         elif request is None:
             return workload
         else:
-            changed[name] = answers.answered(workload, state, request, config)
-    checks = tuple(changed.get(state.name, state) for state in workload.checks)
+            state = answers.answered(workload, state, request, config)
+        checks = with_check(checks, replace(state, since=now), now)
     return workload if checks == workload.checks else replace(workload, checks=checks)
 
 

@@ -1,0 +1,185 @@
+"""Admission checks in the simulation: who answers them, and what the answers come to.
+
+A workload with quota waits for its checks. Kueue's ProvisioningRequest check asks for capacity, and the simulated
+autoscaler answers; checks of controllers that are not simulated pass at once, or wait for a command (`policy.Checks`).
+All ready lets the workload run, Retry sends it back to its queue, Rejected stops it (Kueue 0.19 workload controller).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
+from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
+from gpuconsole.model.workloads import CheckState, Condition, RequeueState, Workload
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.checks import READY, REJECTED, RETRY, all_ready, in_state, retry_at, told, with_check
+from gpuconsole.scheduling.kueue.provisioning.answers import FAILED, PROVISIONED
+from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of
+from gpuconsole.scheduling.kueue.provisioning.controller import Surroundings, reconcile
+from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER
+from gpuconsole.sim.controllers import workloads
+from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.kernel import AnswerRequest
+from gpuconsole.sim.policy import Checks
+from gpuconsole.sim.world import World
+
+NOT_SIMULATED = "Passed: the simulation has no controller for this check"
+
+
+def look(world: World, key: str) -> None:
+    """Let the controllers of a workload's checks act, and draw the consequences."""
+    workload = world.workload(key)
+    if workload is None:
+        _give_back(world, key)
+        return
+    answered = _ask_for_capacity(world, _passed(world, workload))
+    if answered is not workload:
+        world.put(answered)
+    _conclude(world, answered)
+
+
+def answer(world: World, key: str, name: str, state: str, message: str) -> Refusal:
+    """Answer a check as its controller would, or say why that cannot be."""
+    workload = world.workload(key)
+    if workload is None or workload.finished:
+        return f"there is no workload {key}" if workload is None else f"workload {key} is finished"
+    known = next((check for check in workload.checks if check.name == name), None)
+    if known is None:
+        names = ", ".join(check.name for check in workload.checks) or "none"
+        return f"workload {key} has no check {name}; it has: {names}"
+    if not workload.reserved or workload.is_true(conditions.EVICTED):
+        return f"workload {key} holds no quota; its checks are answered when it does"
+    _set(world, workload, replace(known, state=state, message=message, since=world.now))
+    world.unchecked[key] = None
+    return DONE
+
+
+def _set(world: World, workload: Workload, state: CheckState) -> None:
+    world.put(replace(workload, checks=with_check(workload.checks, state, world.now)))
+
+
+def _passed(world: World, workload: Workload) -> Workload:
+    """Checks that nobody here answers pass, if the policy says so."""
+    if world.policy.checks is Checks.WAIT or not workload.reserved or workload.is_true(conditions.EVICTED):
+        return workload
+    checks = workload.checks
+    for check in checks:
+        known: AdmissionCheck | None = world.state.get(AdmissionCheck, check.name)
+        if check.state == "Pending" and (known is None or known.controller != CONTROLLER):
+            state = replace(check, state=READY, message=NOT_SIMULATED, since=world.now)
+            checks = with_check(checks, state, world.now)
+    return workload if checks is workload.checks else replace(workload, checks=checks)
+
+
+def _conclude(world: World, workload: Workload) -> None:
+    if not workload.reserved or workload.finished or workload.is_true(conditions.EVICTED):
+        return
+    rejected, sent_back = in_state(workload, REJECTED), in_state(workload, RETRY)
+    if rejected:
+        why = told(rejected, REJECTED)
+        stopped = replace(workload, active=False)
+        message = f"The workload is deactivated due to {why}"
+        workloads.evict(world, stopped, conditions.DEACTIVATED, message, cause=conditions.ADMISSION_CHECK)
+    elif sent_back:
+        message = f"Evicted due to {told(sent_back, RETRY)}"
+        waiting = replace(workload, requeue=RequeueState(workload.requeue.count, _requeue_at(world, workload)))
+        workloads.evict(world, waiting, conditions.ADMISSION_CHECK, message)
+    elif all_ready(workload) and not workload.admitted:
+        workloads.start(world, workload)
+
+
+def _requeue_at(world: World, workload: Workload) -> int | None:
+    """When it may be tried again; that moment only moves forward (Kueue 0.19 NeedsRequeueAtUpdate)."""
+    moments = [moment for moment in (workload.requeue.at, retry_at(workload)) if moment is not None]
+    return max((moment for moment in moments if moment > world.now), default=None)
+
+
+# Capacity on request
+
+
+def _ask_for_capacity(world: World, workload: Workload) -> Workload:
+    around = _surroundings(world, workload)
+    if not around.requests and not any(_asks(around, check) for check in workload.checks):
+        return workload
+    kueue = world.policy.kueue
+    clean_up = kueue is None or kueue.enabled("CleanupProvisioningRequestsOnEviction")
+    outcome = reconcile(workload, around, world.now, clean_up=clean_up)
+    for key in outcome.dropped:
+        _drop(world, key)
+    for template in outcome.templates:
+        world.put(template)
+    for request in outcome.made:
+        world.put(request)
+        world.kernel.at(world.now + world.policy.autoscaler.delay, AnswerRequest(request.key))
+    return outcome.workload
+
+
+def _asks(around: Surroundings, check: CheckState) -> bool:
+    known = around.checks.get(check.name)
+    return known is not None and known.controller == CONTROLLER
+
+
+def _surroundings(world: World, workload: Workload) -> Surroundings:
+    return Surroundings(
+        checks=_table(world, AdmissionCheck),
+        configs=_table(world, ProvisioningRequestConfig),
+        flavors=_table(world, ResourceFlavor),
+        templates=_table(world, StoredTemplate),
+        requests=list(_requests(world, workload.namespace, workload.name)),
+    )
+
+
+def _table(world: World, kind: type[Object]) -> Mapping[str, Any]:
+    return world.state.table(TABLES[kind]).freeze()
+
+
+def _requests(world: World, namespace: str, name: str) -> Iterator[ProvisioningRequest]:
+    for request in world.state.table(TABLES[ProvisioningRequest]).all():
+        if request.namespace == namespace and name in request.owners:
+            yield request
+
+
+def _give_back(world: World, key: str) -> None:
+    """The workload was deleted: what it asked for is not needed any more."""
+    namespace, _, name = key.partition("/")
+    for request in list(_requests(world, namespace, name)):
+        _drop(world, request.key)
+
+
+def _drop(world: World, key: str) -> None:
+    world.drop(ProvisioningRequest, key)
+    for template in list(world.state.table(TABLES[StoredTemplate]).all()):
+        if template.owner == f"ProvisioningRequest/{key}":
+            world.drop(StoredTemplate, template.key)
+
+
+def autoscaler_answers(world: World, timer: AnswerRequest) -> None:
+    """The autoscaler has looked for capacity: there is room for all pods of the request now, or it fails."""
+    request: ProvisioningRequest | None = world.state.get(ProvisioningRequest, timer.request)
+    if request is None or request.conditions:
+        return
+    workload = world.workload(f"{request.namespace}/{request.owners[0]}") if request.owners else None
+    if workload is None:
+        return
+    attempt = next((n for c in workload.checks if (n := attempt_of(request, workload.name, c.name)) is not None), 1)
+    lacking = _lacking(world, request) if attempt > world.policy.autoscaler.failures else "capacity is not available"
+    answered = (
+        Condition(FAILED, True, "CapacityIsNotFound", lacking, world.now)
+        if lacking
+        else Condition(PROVISIONED, True, "CapacityIsFound", "capacity is found in the cluster", world.now)
+    )
+    world.put(replace(request, conditions=(answered,)))
+    world.unchecked[workload.key] = None
+
+
+def _lacking(world: World, request: ProvisioningRequest) -> str:
+    """What keeps the pods of a request from running; nothing if there is room for them."""
+    for pods in request.pod_sets:
+        stored: StoredTemplate | None = world.state.get(StoredTemplate, f"{request.namespace}/{pods.template}")
+        room = world.placement.largest_gang(stored.template) if stored is not None else 0
+        if room < pods.count:
+            return f"capacity is not found: {room} of {pods.count} pods of {pods.template} would fit"
+    return ""
