@@ -44,6 +44,8 @@ class Refuse(Struct, frozen=True):
     reason: str = "Pending"
     requeue: str = ""
     """Kueue's requeue reason: NoFit, PendingPreemption, PreemptionNoCandidates, …"""
+    requeued: str = ""
+    """Text of the condition Requeued=False; nothing where that is left alone."""
     skipped_preemption: bool = False
     """It had victims, but an earlier head of the cycle came first (admission_cycle_preemption_skips)."""
     gated: bool = False

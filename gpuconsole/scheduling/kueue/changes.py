@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Namespace, Node
+from gpuconsole.model.devices import ResourceSlice
 from gpuconsole.model.queues import (
     AdmissionCheck,
     ClusterQueue,
@@ -21,14 +22,17 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import ledgers
+from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
+from gpuconsole.scheduling.kueue.dra.charges import needs_devices
 from gpuconsole.scheduling.kueue.pending import PendingQueue
 from gpuconsole.scheduling.kueue.readiness import using_check, using_flavor
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import Objects
 from gpuconsole.scheduling.kueue.state import State
-from gpuconsole.scheduling.kueue.workloads import enqueue, renew, request_of, route
+from gpuconsole.scheduling.kueue.workloads import queue_up, renew, route
 
 TABLES = Objects.__struct_fields__
+_DEVICES = ("device_classes", "resource_slices", "resource_claim_templates")
 
 
 def store(state: State, table: str, key: str, thing: Any) -> None:
@@ -47,6 +51,8 @@ def store(state: State, table: str, key: str, thing: Any) -> None:
     objects = getattr(state.own_objects(), table)
     if table == "nodes":
         state.nodes_stale = True
+    elif table in _DEVICES:
+        state.devices_stale = True
     else:
         state.stale = True
     if thing is None:
@@ -64,9 +70,13 @@ def _only_sampled(old: LocalQueue | None, new: LocalQueue | None) -> bool:
 
 def settle(state: State) -> None:
     """Compile what changed, give new queues their workloads, take them from those that are gone."""
+    stocked = state.setup.devices if state.devices_stale else None
     if not state.stale:
         if state.nodes_stale:
             state.relocate()
+        if stocked is not None:
+            state.restock()
+            _charge_anew(state, stocked)
         return
     before = {name: _kind(state, rules.queue) for name, rules in state.setup.queues.items()}
     limits = state.setup.limits
@@ -77,6 +87,8 @@ def settle(state: State) -> None:
     _route_all(
         state, [n for n in limits.keys() | state.setup.limits.keys() if limits.get(n) != state.setup.limits_of(n)]
     )
+    if stocked is not None:
+        _charge_anew(state, stocked)
     for name in before.keys() - state.setup.queues.keys():
         state.roster.drop_queue(name)
     requoted = dict.fromkeys(member for name in state.requoted for member in state.tree_of(name))
@@ -120,10 +132,21 @@ def _route_all(state: State, relimited: Collection[str]) -> None:
                 target, workload = route(state, record), record
             case _:
                 continue
-        if target:
-            enqueue(state, request_of(state, workload, number, target))
+        queue_up(state, number, workload, target)
+
+
+def _charge_anew(state: State, stocked: Catalogue) -> None:
+    """What claims can ask for changed; it was `stocked`. Workloads that hold quota keep what they were charged."""
+    for number, record in enumerate(state.roster.records):
+        if not isinstance(record, Request | Workload):
+            continue
+        workload = record.workload if isinstance(record, Request) else record
+        if not any(needs_devices(workload, stock, state.config) for stock in (stocked, state.setup.devices)):
+            continue
+        if isinstance(record, Request):
+            renew(state, record)
         else:
-            state.roster.records[number] = workload
+            queue_up(state, number, workload, route(state, workload))
 
 
 def _wake_affected(state: State, thing: Any) -> None:
@@ -143,6 +166,8 @@ def _wake_affected(state: State, thing: Any) -> None:
             affected = [q.name for q in queues.values() if any(f in placed for f, _ in q.quotas())]
         case AdmissionCheck():
             affected = using_check(queues.values(), thing.name)
+        case ResourceSlice():
+            affected = list(queues) if thing.driver in state.setup.devices.map.drivers else []
         case Namespace():
             affected = [
                 q.name

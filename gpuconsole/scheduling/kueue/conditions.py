@@ -26,6 +26,7 @@ ADMITTED = "Admitted"
 EVICTED = "Evicted"
 PREEMPTED = "Preempted"
 REQUEUED = "Requeued"
+INADMISSIBLE = "Inadmissible"
 FINISHED = "Finished"
 BLOCKED_ON_GATES = "BlockedOnPreemptionGates"
 NODE_FAILURES = "NodeFailures"
@@ -124,6 +125,8 @@ def take_refusal(workload: Workload, refusal: Refuse, now: Time, *, granular: bo
     workload = refuse(workload, refusal.reason, refusal.message, now, granular=granular)
     if refusal.gated:
         workload = workload.with_condition(Condition(BLOCKED_ON_GATES, True, "PreemptionGated", refusal.message, now))
+    if refusal.requeued:
+        workload = workload.with_condition(Condition(REQUEUED, False, INADMISSIBLE, refusal.requeued, now))
     return workload
 
 

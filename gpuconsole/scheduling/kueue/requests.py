@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MILLISECOND, Time
-from gpuconsole.model.resources import Resources, divide, not_negative, scale
+from gpuconsole.model.resources import Resources, add, divide, not_negative, scale
 from gpuconsole.model.workloads import PodSet, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.conditions import (
     ADMISSION_CHECK,
@@ -23,6 +23,7 @@ from gpuconsole.scheduling.kueue.conditions import (
     evicted_by,
 )
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, Charge, Charges
 from gpuconsole.scheduling.kueue.limits import NO_LIMITS, Limits, with_defaults
 from gpuconsole.scheduling.kueue.places import owned_by_one_pod
 from gpuconsole.scheduling.kueue.pod_counts import counts_of
@@ -74,14 +75,23 @@ class Request:
     )
 
     def __init__(
-        self, workload: Workload, id: int, cluster_queue: str, config: KueueConfig, limits: Limits = NO_LIMITS
+        self,
+        workload: Workload,
+        id: int,
+        cluster_queue: str,
+        config: KueueConfig,
+        limits: Limits = NO_LIMITS,
+        devices: Charges = NO_CHARGES,
     ) -> None:
         self.workload = workload
         self.id = id
         self.cluster_queue = cluster_queue
         self.priority = effective_priority(workload, config)
         self.timestamp = queue_timestamp(workload, config)
-        self.pod_sets = tuple(_pod_set_request(workload, pod_set, config, limits) for pod_set in workload.pod_sets)
+        self.pod_sets = tuple(
+            _pod_set_request(workload, pod_set, config, limits, devices.get(pod_set.name))
+            for pod_set in workload.pod_sets
+        )
         self.asks_for_topology = any(pod_set.topology is not None for pod_set in workload.pod_sets)
         self.given: tuple[PodSetAssignment, ...] = ()
         """In a second pass: what its pod sets have already, in their order."""
@@ -216,11 +226,17 @@ def admitted_usage(workload: Workload, config: KueueConfig) -> Iterable[tuple[st
             yield flavor, resource, usage.get(resource, 0)
 
 
-def _pod_set_request(workload: Workload, pod_set: PodSet, config: KueueConfig, limits: Limits) -> PodSetRequest:
+def _pod_set_request(
+    workload: Workload, pod_set: PodSet, config: KueueConfig, limits: Limits, devices: Charge | None
+) -> PodSetRequest:
     if limits:
         pod_set = replace(pod_set, template=with_defaults(pod_set.template, limits))
     kept = without_excluded(pod_set.template.requests, config.exclude_resource_prefixes)
-    per_pod = ordered(not_negative(transformed(kept, config.transformations)))
+    adjusted = transformed(kept, config.transformations)
+    if devices is not None:
+        others = {name: amount for name, amount in adjusted.items() if name not in devices.replaced}
+        adjusted = add(others, devices.amounts)
+    per_pod = ordered(not_negative(adjusted))
     count = current_count(workload, pod_set, config)
     return PodSetRequest(pod_set, count, per_pod, scale(per_pod, count))
 

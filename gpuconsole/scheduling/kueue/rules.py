@@ -9,6 +9,7 @@ from copy import copy
 from msgspec import Struct
 
 from gpuconsole.model.cluster import NO_LABELS, LimitRange, Namespace, Node
+from gpuconsole.model.devices import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.quantity import PODS
 from gpuconsole.model.queues import (
     AdmissionCheck,
@@ -21,6 +22,7 @@ from gpuconsole.model.queues import (
     Topology,
 )
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
 from gpuconsole.scheduling.kueue.limits import NO_LIMITS, Limits, summarise
 from gpuconsole.scheduling.kueue.readiness import MULTIKUEUE, PROVISIONING, readiness
 from gpuconsole.scheduling.kueue.topology.domains import Domains, build_domains
@@ -34,6 +36,9 @@ class Objects(Struct):
     limit_ranges: dict[str, LimitRange] = {}
     topologies: dict[str, Topology] = {}
     nodes: dict[str, Node] = {}
+    device_classes: dict[str, DeviceClass] = {}
+    resource_slices: dict[str, ResourceSlice] = {}
+    resource_claim_templates: dict[str, ResourceClaimTemplate] = {}
     flavors: dict[str, ResourceFlavor] = {}
     admission_checks: dict[str, AdmissionCheck] = {}
     cohorts: dict[str, Cohort] = {}
@@ -113,7 +118,7 @@ def _controller(rule: CheckRule, checks: Mapping[str, AdmissionCheck]) -> str:
 class Setup:
     """The compiled configuration. Frozen after construction."""
 
-    __slots__ = ("flavors", "limits", "most_flavors", "objects", "queues", "topologies", "tree")
+    __slots__ = ("devices", "flavors", "limits", "most_flavors", "objects", "queues", "topologies", "tree")
 
     def __init__(self, objects: Objects, config: KueueConfig, columns: Iterable[Column] = ()) -> None:
         self.objects = objects
@@ -134,6 +139,8 @@ class Setup:
         }
         self.limits = summarise(objects.limit_ranges.values())
         """Namespace → its LimitRanges, where it has any."""
+        self.devices = _catalogue(objects, config)
+        """What claims can ask for, and which quota pays for it."""
         self.topologies = _topologies(objects)
         """Flavor → its domains, where it has a topology."""
         self.most_flavors = max((len(g.flavors) for r in self.queues.values() for g in r.groups), default=0)
@@ -144,6 +151,13 @@ class Setup:
         twin = copy(self)
         twin.objects = objects
         twin.topologies = _topologies(objects)
+        return twin
+
+    def with_devices(self, objects: Objects, config: KueueConfig) -> "Setup":
+        """The same setup for other device classes, claim templates and devices; all else must be as it was."""
+        twin = copy(self)
+        twin.objects = objects
+        twin.devices = _catalogue(objects, config)
         return twin
 
     def limits_of(self, namespace: str) -> Limits:
@@ -178,3 +192,12 @@ def _topologies(objects: Objects) -> dict[str, Domains]:
         for flavor in objects.flavors.values()
         if flavor.topology in objects.topologies
     }
+
+
+def _catalogue(objects: Objects, config: KueueConfig) -> Catalogue:
+    return Catalogue(
+        config.device_class_mappings,
+        objects.device_classes,
+        objects.resource_claim_templates,
+        objects.resource_slices.values(),
+    )

@@ -6,7 +6,7 @@ workloads by what was applied, and assumes its own admissions until they are app
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.decisions import AdmissionDecision, Pending
+from gpuconsole.model.decisions import AdmissionDecision, Pending, Refuse
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import changes, cycle, ledgers
@@ -58,6 +58,13 @@ class Session:
     def run_cycle(self, now: Time) -> list[AdmissionDecision]:
         """Try the head of every open queue once; the decisions in the order in which they were taken."""
         return cycle.run_cycle(self._at(now))
+
+    def turned_away(self) -> list[Refuse]:
+        """Workloads that cannot be queued for what their claims ask for; each refusal is given once."""
+        state = self._settled
+        found = [r for n, r in state.turned_away.items() if isinstance(state.roster.records[n], Workload)]
+        state.turned_away.clear()
+        return found
 
     @property
     def progressed(self) -> bool:

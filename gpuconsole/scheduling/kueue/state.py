@@ -9,6 +9,7 @@ from functools import cache
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.decisions import Refuse
 from gpuconsole.scheduling.kueue.accounts import Accounts
 from gpuconsole.scheduling.kueue.afs import Ledger, caught_up, usage
 from gpuconsole.scheduling.kueue.assignment import Resume
@@ -65,6 +66,7 @@ class State:
         "charging",
         "config",
         "cycles",
+        "devices_stale",
         "due",
         "gates",
         "generations",
@@ -81,6 +83,7 @@ class State:
         "setup",
         "stale",
         "strangers",
+        "turned_away",
     )
 
     def __init__(self, config: KueueConfig) -> None:
@@ -93,6 +96,10 @@ class State:
         """The objects changed since the setup was compiled; `changes.settle` brings it up to date."""
         self.nodes_stale = False
         """Only nodes changed."""
+        self.devices_stale = False
+        """What claims can ask for changed."""
+        self.turned_away: dict[int, Refuse] = {}
+        """Workloads that cannot be queued as they are, by id, until that is told."""
         self.strangers = Strangers()
         """Pods that no topology placed."""
         self.accounts = self._empty_accounts()
@@ -132,6 +139,7 @@ class State:
         twin.accounts, twin.roster = self.accounts.copy(), self.roster.fork()
         twin.progress, twin.generations = self.progress.copy(), self.generations.copy()
         twin.strangers = self.strangers.copy()
+        twin.devices_stale, twin.turned_away = self.devices_stale, self.turned_away.copy()
         twin.due, twin.backoffs, twin.cycles = self.due.copy(), self.backoffs.copy(), self.cycles
         twin.requoted = self.requoted.copy()
         twin.second_passes = self.second_passes.copy()
@@ -166,7 +174,7 @@ class State:
         """Build the setup and the accounts anew; columns keep their numbers."""
         self.setup = Setup(self.objects, self.config, [*self.setup.tree.columns, *extra])
         self._account_anew()
-        self.stale = self.nodes_stale = False
+        self.stale = self.nodes_stale = self.devices_stale = False
 
     def relocate(self) -> None:
         """Take in that nodes changed; without a topology it does not matter which nodes there are."""
@@ -174,6 +182,11 @@ class State:
             self.setup = self.setup.with_nodes(self.objects)
             self._account_anew()
         self.nodes_stale = False
+
+    def restock(self) -> None:
+        """Take in that device classes, claim templates or devices changed."""
+        self.setup = self.setup.with_devices(self.objects, self.config)
+        self.devices_stale = False
 
     def _account_anew(self) -> None:
         self.accounts = self._empty_accounts()

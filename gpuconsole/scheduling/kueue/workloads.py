@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.resources import EMPTY
 from gpuconsole.model.workloads import Admission, Workload
 from gpuconsole.scheduling.kueue import ledgers
-from gpuconsole.scheduling.kueue.conditions import EVICTED, QUOTA_RESERVED, REQUEUED
+from gpuconsole.scheduling.kueue.conditions import EVICTED, INADMISSIBLE, QUOTA_RESERVED, REQUEUED
+from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, Charges, Refusal, charges, needs_devices
 from gpuconsole.scheduling.kueue.requests import (
     Holding,
     Place,
@@ -21,6 +23,7 @@ from gpuconsole.scheduling.kueue.requests import (
     queue_timestamp,
     reserved_at,
 )
+from gpuconsole.scheduling.kueue.second_pass import note
 from gpuconsole.scheduling.kueue.state import State
 
 ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
@@ -41,6 +44,7 @@ def _place(state: State, workload: Workload) -> None:
     number = state.roster.id_of(workload.key)
     if workload.reserved and workload.admission is not None:
         _hold(state, number, workload)
+        note(state, number, workload)
     else:
         _wait(state, number, workload)
 
@@ -50,11 +54,15 @@ def leave(state: State, key: str) -> None:
     if state.roster.find(key) is not None:
         number = state.roster.id_of(key)
         _detach(state, number)
+        state.second_passes.pop(number, None)
         state.roster.records[number] = None
 
 
 def assume(state: State, request: Request, admission: Admission) -> None:
     """Count an admission that was decided just now; it is confirmed when the admitted workload is applied."""
+    old = state.roster.records[request.id]
+    if isinstance(old, Holding):
+        state.accounts.remove(old)
     _unqueue(state, request)
     if state.charging:
         ledgers.charge(state, request)
@@ -97,16 +105,49 @@ def enqueue(state: State, request: Request) -> None:
         queue.park(request)
 
 
-def request_of(state: State, workload: Workload, number: int, cluster_queue: str) -> Request:
+def queue_up(state: State, number: int, workload: Workload, cluster_queue: str) -> None:
+    """Queue a workload, if there is a ClusterQueue for it and its devices can be charged."""
+    request = _wanted(state, number, workload, cluster_queue) if cluster_queue else None
+    if request is None:
+        state.roster.records[number] = workload
+    else:
+        enqueue(state, request)
+
+
+def _wanted(state: State, number: int, workload: Workload, cluster_queue: str) -> Request | None:
+    """What a waiting workload asks for; None if its devices cannot be charged: that is to be told."""
+    if not needs_devices(workload, state.setup.devices, state.config):
+        return request_of(state, workload, number, cluster_queue)
+    found = charges(workload, state.setup.devices, state.config)
+    if not isinstance(found, Refusal):
+        return request_of(state, workload, number, cluster_queue, found)
+    reason = "Misconfigured" if state.config.granular else INADMISSIBLE
+    told = workload.condition(QUOTA_RESERVED)
+    if told is None or told.status or (told.reason, told.message) != (reason, found.message):
+        state.turned_away[number] = Refuse(workload.key, found.message, reason, requeued=found.requeued)
+    return None
+
+
+def request_of(
+    state: State, workload: Workload, number: int, cluster_queue: str, devices: Charges = NO_CHARGES
+) -> Request:
     """What a workload asks for, with the defaults of its namespace."""
-    return Request(workload, number, cluster_queue, state.config, state.setup.limits_of(workload.namespace))
+    return Request(workload, number, cluster_queue, state.config, state.setup.limits_of(workload.namespace), devices)
 
 
 def renew(state: State, old: Request) -> None:
-    """The defaults of its namespace changed; a parked workload comes back if that changes what it asks for."""
-    new = request_of(state, old.workload, old.id, old.cluster_queue)
-    if new.shape != old.shape:
+    """What a waiting workload asks for may have changed though it did not; if so, a parked one comes back."""
+    new = _wanted(state, old.id, old.workload, old.cluster_queue)
+    if new is None:
+        _turn_away(state, old, old.workload)
+    elif new.shape != old.shape:
         _replace(state, old, new)
+
+
+def _turn_away(state: State, old: Request, workload: Workload) -> None:
+    """A workload that waited in a queue cannot be charged any more."""
+    _unqueue(state, old)
+    state.roster.records[old.id] = workload
 
 
 def backoff_ended(workload: Workload, now: Time) -> bool:
@@ -133,6 +174,8 @@ def on_hold(workload: Workload) -> bool:
 def _wait(state: State, number: int, workload: Workload) -> None:
     old = state.roster.records[number]
     target = route(state, workload)
+    if needs_devices(workload, state.setup.devices, state.config):
+        workload = _rested(workload)
     if isinstance(old, Request) and old.cluster_queue == target:
         _update(state, old, workload)
         return
@@ -140,10 +183,15 @@ def _wait(state: State, number: int, workload: Workload) -> None:
         _unqueue(state, old)
     else:
         _detach(state, number)
-    if target:
-        enqueue(state, request_of(state, workload, number, target))
-    else:
-        state.roster.records[number] = workload
+    queue_up(state, number, workload, target)
+
+
+def _rested(workload: Workload) -> Workload:
+    """Once its devices can be charged, a workload waits for nobody to requeue it."""
+    requeued = workload.condition(REQUEUED)
+    if requeued is None or requeued.status:
+        return workload
+    return replace(workload, conditions=tuple(c for c in workload.conditions if c is not requeued))
 
 
 def _update(state: State, old: Request, workload: Workload) -> None:
@@ -152,7 +200,11 @@ def _update(state: State, old: Request, workload: Workload) -> None:
         state.roster.records[old.id] = new = old.updated(workload)
         state.roster.queue(old.cluster_queue).refresh(new)
         return
-    _replace(state, old, request_of(state, workload, old.id, old.cluster_queue))
+    wanted = _wanted(state, old.id, workload, old.cluster_queue)
+    if wanted is None:
+        _turn_away(state, old, workload)
+    else:
+        _replace(state, old, wanted)
 
 
 def _replace(state: State, old: Request, new: Request) -> None:

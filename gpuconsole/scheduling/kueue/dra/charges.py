@@ -1,4 +1,4 @@
-"""What a workload's devices cost in quota, or why it cannot be charged (Kueue 0.19 workload_controller.go, Reconcile)."""
+"""What a workload's devices cost in quota, or why it cannot be charged (Kueue 0.19 workload_controller.go)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
