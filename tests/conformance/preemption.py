@@ -4,15 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import Time
-from gpuconsole.model.queues import PreemptionPolicy
+from gpuconsole.model.clock import MINUTE, Time
+from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, messages
+from gpuconsole.scheduling.kueue.afs import BILLIONTH
 from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult
-from gpuconsole.scheduling.kueue.config import BOTH, KueueConfig, Strategy
+from gpuconsole.scheduling.kueue.config import BOTH, AdmissionFairSharing, KueueConfig, Strategy
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
-from gpuconsole.scheduling.kueue.preemption.policy import allows, considered_in_order
+from gpuconsole.scheduling.kueue.preemption.policy import allows, in_turn
 from gpuconsole.scheduling.kueue.preemption.target_order import TargetOrder
 from gpuconsole.scheduling.kueue.requests import Holding, Request
 from gpuconsole.scheduling.kueue.state import State
@@ -161,32 +162,42 @@ def _as_listed(state: State, queue: str, given: Document) -> list[Holding]:
 
 
 def check_order_of_candidates(table: Table, case: Case) -> Iterator[str]:
-    """TestCandidatesOrdering: who goes first."""
+    """TestCandidatesOrdering: who goes first; a usage of its LocalQueue that is told means that queues take turns."""
     now = world.clock(table.fixtures["now"])
     workloads = []
-    names = {"preemptor"}
+    names = {"preemptor": False}
+    doors: dict[str, LocalQueue] = {}
     for info in case.input["candidates"]:
         queue = info.get("ClusterQueue", "")
-        names.add(queue)
         workload = world.decode_workload(info["Obj"])
+        usage = info.get("LocalQueueFSUsage")
+        names[queue] = names.get(queue, False) or usage is not None
+        doors[workload.local_queue] = LocalQueue(
+            namespace=workload.namespace,
+            name=workload.queue,
+            cluster_queue=queue,
+            consumed={"any": round((usage or 0) * BILLIONTH)},
+        )
         held = conditions.reserve(workload, world.admission({"clusterQueue": queue}), world.LONG_AGO)
         kept = workload if workload.reserved else held
         workloads.append(replace(kept, admission=world.admission({"clusterQueue": queue})))
-    queues = [_plain_queue(name) for name in sorted(names)]
-    things = [*world.decode_all(queues), *workloads]
-    state = world.state(KueueConfig(gates=case.gates), things, now)
+    queues = [_plain_queue(name, turns=names[name]) for name in sorted(names)]
+    things = [*world.decode_all(queues), *doors.values(), *workloads]
+    settings = AdmissionFairSharing(usage_half_life=MINUTE)
+    state = world.state(KueueConfig(admission_fair_sharing=settings, gates=case.gates), things, now)
     search = search_of(state, "preemptor", Workload(name="preemptor"), Assignment())
-    holdings = [record for record in state.roster.all() if isinstance(record, Holding)]
-    got = [_reference(holding) for holding in sorted(holdings, key=lambda held: considered_in_order(search, held))]
+    holdings = [holding for name in names for holding in search.context.held_by(name)]
+    got = [_reference(holding) for holding in in_turn(search, holdings, lambda held: held)]
     yield from compare("wantCandidates", got, [f"/{key.split('/')[-1]}" for key in case.want["wantCandidates"]])
 
 
-def _plain_queue(name: str) -> Document:
+def _plain_queue(name: str, *, turns: bool = False) -> Document:
+    mode = "UsageBasedAdmissionFairSharing" if turns else "NoAdmissionFairSharing"
     return {
         "kind": "ClusterQueue",
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "metadata": {"name": name},
-        "spec": {"namespaceSelector": {}},
+        "spec": {"namespaceSelector": {}, "admissionScope": {"admissionMode": mode}},
     }
 
 

@@ -79,6 +79,7 @@ def follow(state: State, workload: Workload, before: Record | None) -> None:
     settings = state.config.usage_based
     assert settings is not None
     door = workload.local_queue
+    _catch_up(state, door, settings)
     if workload.active and workload.admitted and not workload.finished and _was_not_admitted(before):
         _settle(state, workload, settings)
     moved = state.charged.get(workload.key, door) != door
@@ -86,10 +87,13 @@ def follow(state: State, workload: Workload, before: Record | None) -> None:
     if moved or rolled_back or workload.finished or not (workload.active or workload.reserved):
         forget(state, workload.key)
     ledger = state.ledgers.get(door)
-    if ledger is not None and ledger.penalties and _sampled(state, door):
+    if ledger is None:
+        return
+    if ledger.penalties and _sampled(state, door):
         used = _admitted_usage(_holdings_of(state, door)).get(door, {})
-        state.ledgers[door] = afs.sampled(ledger, used, state.now, settings.usage_half_life)
-    _arm(state, door)
+        ledger = state.ledgers[door] = afs.sampled(ledger, used, state.now, settings.usage_half_life)
+    if workload.admitted or any(ledger.consumed.values()):
+        _arm(state, door)
 
 
 def sample(state: State) -> dict[str, Ledger]:
@@ -121,12 +125,18 @@ def _settle(state: State, workload: Workload, settings: AdmissionFairSharing) ->
     queue = state.objects.cluster_queues.get(admission.cluster_queue) if admission is not None else None
     if queue is None or door not in state.objects.local_queues or not state.config.takes_turns(queue):
         return
-    interval, half_life = settings.usage_sampling_interval, settings.usage_half_life
     ledger = state.ledgers.get(door) or Ledger(updated=state.now)
-    ledger = afs.caught_up(ledger, state.now, interval, half_life)
     used = _admitted_usage(_holdings_of(state, door)).get(door, {})
-    state.ledgers[door] = afs.settled(ledger, workload.key, used, state.now, half_life)
+    state.ledgers[door] = afs.settled(ledger, workload.key, used, state.now, settings.usage_half_life)
     state.charged.pop(workload.key, None)
+
+
+def _catch_up(state: State, door: str, settings: AdmissionFairSharing) -> None:
+    """Take the samples that were left out while nobody used anything."""
+    ledger = state.ledgers.get(door)
+    if ledger is not None:
+        interval, half_life = settings.usage_sampling_interval, settings.usage_half_life
+        state.ledgers[door] = afs.caught_up(ledger, state.now, interval, half_life)
 
 
 def _arm(state: State, door: str) -> None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from gpuconsole.model.decisions import Rule
 from gpuconsole.model.queues import PreemptionPolicy
-from gpuconsole.scheduling.kueue.preemption.policy import candidates_of
+from gpuconsole.scheduling.kueue.preemption.policy import candidates_of, in_turn
 from gpuconsole.scheduling.kueue.preemption.search import Search
 from gpuconsole.scheduling.kueue.requests import Holding
 
@@ -42,7 +42,7 @@ class Candidate(Struct, frozen=True):
     below: tuple[int, ...] = ()
 
 
-_rank = attrgetter("holding.rank")
+_holding = attrgetter("holding")
 
 
 def _not_evicted(candidate: Candidate) -> bool:
@@ -70,9 +70,7 @@ def collect(search: Search) -> Candidates:
         for holding in candidates_of(search, search.rules.name, preemption.within_cluster_queue)
     ]
     hierarchical, priority = _in_cohort(search)
-    hierarchical.sort(key=_rank)
-    priority.sort(key=_rank)
-    return Candidates(same_queue, hierarchical, priority)
+    return Candidates(same_queue, in_turn(search, hierarchical, _holding), in_turn(search, priority, _holding))
 
 
 def _in_cohort(search: Search) -> tuple[list[Candidate], list[Candidate]]:

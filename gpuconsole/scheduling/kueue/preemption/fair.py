@@ -7,7 +7,7 @@ from gpuconsole.model.decisions import Rule
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.config import Strategy
 from gpuconsole.scheduling.kueue.fairness import Share
-from gpuconsole.scheduling.kueue.preemption.policy import candidates_of, considered_in_order
+from gpuconsole.scheduling.kueue.preemption.policy import candidates_of, in_turn
 from gpuconsole.scheduling.kueue.preemption.search import Search, Target, fill_back
 from gpuconsole.scheduling.kueue.preemption.target_order import TargetOrder
 from gpuconsole.scheduling.kueue.requests import Holding
@@ -37,7 +37,7 @@ def _candidates(search: Search) -> list[Holding]:
         for node in usage.tree.subtree_queues(usage.tree.root(own)):
             if node != own and not usage.within(node, search.columns):
                 found.extend(candidates_of(search, usage.tree.names[node], preemption.reclaim_within_cohort))
-    return sorted(found, key=lambda holding: considered_in_order(search, holding))
+    return in_turn(search, found, lambda holding: holding)
 
 
 class _Trade:

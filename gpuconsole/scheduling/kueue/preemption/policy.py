@@ -1,12 +1,16 @@
 """Which workloads a preemption policy allows to evict."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from heapq import merge
+from itertools import groupby
+from typing import TypeVar
 
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.preemption.search import Search
 from gpuconsole.scheduling.kueue.requests import Holding
 
+T = TypeVar("T")
 _BUFFER = 5 * MINUTE
 
 
@@ -50,3 +54,19 @@ def candidates_of(search: Search, cluster_queue: str, policy: PreemptionPolicy) 
 def considered_in_order(search: Search, holding: Holding) -> tuple[bool, bool, tuple[bool, int, int, str]]:
     """Sort key (CandidatesOrdering): already evicted, other queues, lowest priority, newest reservation, uid."""
     return not holding.evicted, holding.cluster_queue == search.rules.name, holding.rank
+
+
+def in_turn(search: Search, found: Iterable[T], holding_of: Callable[[T], Holding]) -> list[T]:
+    """Candidates of several queues in the order in which they are considered; those of one queue come together.
+
+    Where LocalQueues take turns, those of one queue keep their order, which is by usage before priority: then the
+    queues are merged by their next candidates, as there is no order of all of them that agrees with each queue's.
+    """
+
+    def key(candidate: T) -> tuple[bool, bool, tuple[bool, int, int, str]]:
+        return considered_in_order(search, holding_of(candidate))
+
+    if search.context.config.usage_based is None:
+        return sorted(found, key=key)
+    queues = groupby(found, key=lambda candidate: holding_of(candidate).cluster_queue)
+    return list(merge(*(list(candidates) for _, candidates in queues), key=key))
