@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from gpuconsole.scheduling.kueue.topology.counts import Counts, Shape, count_domain
 from gpuconsole.scheduling.kueue.topology.domains import Domains
+from gpuconsole.scheduling.kueue.topology.order import sort_domains, sort_with_leader
 
 
 class Balanced(NamedTuple):
@@ -32,21 +33,21 @@ class _Greedy(NamedTuple):
 
 def balance(domains: Domains, counts: Counts, shape: Shape) -> Balanced | None:
     """Find the domains under one parent that allow the highest threshold, and give each at least that many slices."""
-    candidates, best, threshold = _best_candidates(domains, counts, shape)
+    candidates, best, threshold = best_candidates(domains, counts, shape)
     if not threshold or best is None:
         return None
     level = shape.level
     if level < shape.slice_level:
-        chosen = _smallest_set(domains, best, candidates, shape, by_entropy=True)
+        chosen = smallest_set(domains, best, candidates, shape, by_entropy=True)
         if not chosen:
             return None
         candidates = [child for number in chosen for child in domains.children[number]]
         level += 1
-    placed = _place(domains, best, candidates, shape, threshold)
+    placed = place_evenly(domains, best, candidates, shape, threshold)
     return Balanced(level, placed, best) if placed else None
 
 
-def _best_candidates(domains: Domains, counts: Counts, shape: Shape) -> tuple[list[int], Counts | None, int]:
+def best_candidates(domains: Domains, counts: Counts, shape: Shape) -> tuple[list[int], Counts | None, int]:
     """The siblings with the highest threshold, of equal ones those that need the fewest domains."""
     if shape.level == 0:
         families = [domains.by_level[0]]
@@ -92,7 +93,7 @@ def _greedy(counts: Counts, numbers: Sequence[int], shape: Shape) -> _Greedy | N
     last_with_leader = last = None
     rest = list(numbers)
     if leaders:
-        rest = _by_room_with_leader(counts, numbers)
+        rest = sort_with_leader(counts, numbers, best_fit=True)
         while leaders > 0 and rest and counts.leaders[rest[0]] > 0:
             last_with_leader = rest.pop(0)
             used += 1
@@ -100,30 +101,13 @@ def _greedy(counts: Counts, numbers: Sequence[int], shape: Shape) -> _Greedy | N
             wanted -= counts.slices_with_leader[last_with_leader]
     if leaders > 0:
         return None
-    for number in _by_room(counts, rest):
+    for number in sort_domains(counts, rest, best_fit=True):
         if wanted <= 0 or not counts.slices[number]:
             break
         last = number
         used += 1
         wanted -= counts.slices[number]
     return None if wanted > 0 else _Greedy(used, last_with_leader, last)
-
-
-def _by_room(counts: Counts, numbers: Sequence[int]) -> list[int]:
-    return sorted(numbers, key=lambda n: (-counts.scores[n], -counts.slices[n], counts.pods[n], n))
-
-
-def _by_room_with_leader(counts: Counts, numbers: Sequence[int]) -> list[int]:
-    return sorted(
-        numbers,
-        key=lambda n: (
-            -counts.leaders[n],
-            -counts.scores[n],
-            -counts.slices_with_leader[n],
-            counts.pods_with_leader[n],
-            n,
-        ),
-    )
 
 
 def _threshold(counts: Counts, shape: Shape, greedy: _Greedy) -> int:
@@ -171,7 +155,7 @@ def _recount(domains: Domains, counts: Counts, shape: Shape, number: int) -> Non
     count_domain(counts, domains, number, shape)
 
 
-def _smallest_set(
+def smallest_set(
     domains: Domains, counts: Counts, numbers: Sequence[int], shape: Shape, *, by_entropy: bool
 ) -> list[int]:
     """The fewest domains that take everything, of those sets one with the least capacity; nothing if none does."""
@@ -224,13 +208,13 @@ def _entropy(counts: Counts, numbers: Sequence[int]) -> float:
     return entropy
 
 
-def _place(domains: Domains, counts: Counts, numbers: Sequence[int], shape: Shape, threshold: int) -> list[int]:
+def place_evenly(domains: Domains, counts: Counts, numbers: Sequence[int], shape: Shape, threshold: int) -> list[int]:
     """Give each domain of the smallest set the threshold, and what is left over to the first ones."""
-    chosen = _smallest_set(domains, counts, numbers, shape, by_entropy=False)
+    chosen = smallest_set(domains, counts, numbers, shape, by_entropy=False)
     extra = shape.count // shape.slice_size - len(chosen) * threshold
     if not chosen or extra < 0:
         return []
-    chosen = _by_room_with_leader(counts, chosen)
+    chosen = sort_with_leader(counts, chosen, best_fit=True)
     leaders = shape.leaders
     for number in chosen:
         more, hosts = 0, 0

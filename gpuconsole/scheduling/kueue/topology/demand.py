@@ -78,6 +78,12 @@ def level_of(request: TopologyRequest, domains: Domains) -> str:
     return domains.levels[-1] if request.unconstrained else ""
 
 
+def has_levels(request: TopologyRequest, domains: Domains) -> bool:
+    """True if the request names a level and slices, as far as it does, that the topology has."""
+    wanted = [level_of(request, domains), *(level for level, _ in slices_of(request))]
+    return all(level in domains.levels for level in wanted)
+
+
 def mismatch(
     pod_set: PodSet, flavor: ResourceFlavor, group: Group, rules: QueueRules, topologies: Mapping[str, Domains]
 ) -> str:
@@ -92,9 +98,7 @@ def mismatch(
     domains = topologies.get(flavor.name)
     if domains is None:
         return f'Flavor "{flavor.name}" information missing in TAS cache'
-    request = pod_set.topology or NO_REQUEST
-    wanted = [level_of(request, domains), *(level for level, _ in slices_of(request))]
-    if all(level in domains.levels for level in wanted):
+    if has_levels(pod_set.topology or NO_REQUEST, domains):
         return ""
     return f'Flavor "{flavor.name}" does not contain the requested level'
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from gpuconsole.scheduling.kueue.topology.balanced import balance
 from gpuconsole.scheduling.kueue.topology.counts import Counts, Shape
 from gpuconsole.scheduling.kueue.topology.domains import Domains
+from gpuconsole.scheduling.kueue.topology.order import sort_domains, sort_with_leader
 
 
 class Layouts(Struct, frozen=True):
@@ -202,18 +203,7 @@ class Layout:
         return list(order)
 
     def _sorted_with_leader(self, numbers: Iterable[int]) -> list[int]:
-        counts, sign = self._counts, -1 if self._best_fit else 1
-        return sorted(
-            numbers,
-            key=lambda n: (
-                -counts.leaders[n],
-                -counts.scores[n],
-                sign * counts.slices_with_leader[n],
-                counts.pods_with_leader[n],
-                n,
-            ),
-        )
+        return sort_with_leader(self._counts, numbers, best_fit=self._best_fit)
 
     def _sorted(self, numbers: Iterable[int]) -> list[int]:
-        counts, sign = self._counts, -1 if self._best_fit else 1
-        return sorted(numbers, key=lambda n: (-counts.scores[n], sign * counts.slices[n], counts.pods[n], n))
+        return sort_domains(self._counts, numbers, best_fit=self._best_fit)

@@ -55,7 +55,11 @@ class Strangers:
         if known is None:
             return ()
         node, uses = known
-        self.used[node] = moved(self.used[node], uses, -1)
+        left = moved(self.used[node], uses, -1)
+        if any(left.values()):
+            self.used[node] = left
+        else:
+            del self.used[node]
         return ((node, uses, -1),)
 
 
