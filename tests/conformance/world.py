@@ -97,6 +97,16 @@ def conditions(documents: Sequence[Document]) -> tuple[Condition, ...]:
     return decode_workload({"metadata": {"name": "any"}, "status": {"conditions": documents}}).conditions
 
 
+def unobserved(listed: Iterable[Condition]) -> tuple[Condition, ...]:
+    """Conditions as the scheduler writes them while the gate UnadmittedWorkloadsObservability is off."""
+    waiting = {"WaitingForPodsReady": "Waiting"}
+    return tuple(
+        replace(c, reason=waiting.get(c.reason, "Pending")) if (c.type, c.status) == ("QuotaReserved", False) else c
+        for c in listed
+        if (c.type, c.status) != ("Admitted", False)
+    )
+
+
 def comparable(workload: Workload) -> Workload:
     """A workload without what comparisons leave out: the order of conditions, its creation, when checks changed."""
     return replace(
