@@ -1,25 +1,190 @@
-"""What an admission writes into the pods of a job: where its flavors are, and what they ask to be tolerated."""
+"""What an admission writes into the pods of a job: where its flavors are, what they tolerate, what checks add.
 
-from collections.abc import Mapping
+Kueue 0.19 pkg/podset and jobframework getPodSetsInfoFromStatus. A template is never changed in place, so that a job
+which is stopped has its own templates still (RestorePodSpec).
+"""
 
+import re
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.cluster import NO_LABELS, PodTemplate, Toleration
+from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
 from gpuconsole.model.queues import ResourceFlavor
-from gpuconsole.model.workloads import PodSetAssignment
+from gpuconsole.model.workloads import PodSet, PodSetAssignment, PodSetUpdate, Workload
+from gpuconsole.scheduling.kueue.config import KueueConfig
+
+SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"
+TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
+UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
+LOCAL_QUEUE = "kueue.x-k8s.io/local-queue-name"
+CLUSTER_QUEUE = "kueue.x-k8s.io/cluster-queue-name"
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+Texts = Mapping[str, str]
+
+
+class Conflict(ValueError):
+    """Two sides want different values of the same label, annotation or node label; the job can never start."""
+
+
+class Additions(Struct, frozen=True, kw_only=True):
+    """What is added to the pods of one pod set."""
+
+    labels: Texts = NO_LABELS
+    annotations: Texts = NO_LABELS
+    node_selector: Texts = NO_LABELS
+    tolerations: tuple[Toleration, ...] = ()
+    scheduling_gates: tuple[str, ...] = ()
+
+    def with_label(self, key: str, value: str) -> "Additions":
+        return replace(self, labels={**self.labels, key: value})
+
+    def with_annotation(self, key: str, value: str) -> "Additions":
+        return replace(self, annotations={**self.annotations, key: value})
+
+    def joined(self, more: "Additions") -> "Additions":
+        """Both together; tolerations and gates that are there already are not repeated. Raises Conflict."""
+        return Additions(
+            annotations=_joined("annotations", self.annotations, more.annotations),
+            labels=_joined("labels", self.labels, more.labels),
+            node_selector=_joined("nodeSelector", self.node_selector, more.node_selector),
+            tolerations=_with_tolerations(self.tolerations, more.tolerations),
+            scheduling_gates=tuple(dict.fromkeys((*self.scheduling_gates, *more.scheduling_gates))),
+        )
+
+
+def from_assignment(
+    assignment: PodSetAssignment, pod_set: PodSet, flavors: Mapping[str, ResourceFlavor], *, topology: bool = True
+) -> Additions:
+    """Node labels and tolerations of the flavors; a gate where the topology chose places (gate `topology`).
+
+    Raises LookupError for a flavor that does not exist.
+    """
+    selector: dict[str, str] = {}
+    tolerations: list[Toleration] = []
+    for name in dict.fromkeys(assignment.flavors.values()):
+        if name not in flavors:
+            raise LookupError(f'resourceflavors.kueue.x-k8s.io "{name}" not found')
+        selector.update(flavors[name].node_labels)
+        tolerations.extend(flavors[name].tolerations)
+    added = Additions(node_selector=selector, tolerations=tuple(tolerations))
+    if not topology or not assignment.topology:
+        return added
+    asked = pod_set.topology
+    implied = asked is None or not (asked.required or asked.preferred or asked.unconstrained)
+    added = replace(added, scheduling_gates=(TOPOLOGY_GATE,))
+    return added.with_annotation(UNCONSTRAINED, "true") if implied else added
+
+
+def from_update(update: PodSetUpdate) -> Additions:
+    """What an admission check adds."""
+    return Additions(
+        labels=update.labels,
+        annotations=update.annotations,
+        node_selector=update.node_selector,
+        tolerations=update.tolerations,
+    )
+
+
+def additions_of(
+    workload: Workload, flavors: Mapping[str, ResourceFlavor], config: KueueConfig
+) -> Iterator[tuple[PodSet, PodSetAssignment, Additions]]:
+    """For each pod set that was admitted: what it was given, and all that is added to its pods.
+
+    Raises Conflict if a check wants something else than a flavor or another check, LookupError for a missing flavor.
+    """
+    if workload.admission is None:
+        return
+    pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    topology = config.enabled("TopologyAwareScheduling")
+    for assignment in workload.admission.pod_sets:
+        pod_set = pod_sets.get(assignment.name)
+        if pod_set is None:
+            continue
+        added = from_assignment(assignment, pod_set, flavors, topology=topology).with_label(POD_SET, assignment.name)
+        if topology:
+            added = added.with_annotation(WORKLOAD, workload.name)
+        if config.enabled("AssignQueueLabelsForPods"):
+            added = added.with_label(LOCAL_QUEUE, workload.queue)
+            if _LABEL.fullmatch(workload.cluster_queue):
+                added = added.with_label(CLUSTER_QUEUE, workload.cluster_queue)
+        yield pod_set, assignment, _with_updates(added, workload, assignment.name)
+
+
+def _with_updates(added: Additions, workload: Workload, pod_set: str) -> Additions:
+    for check in workload.checks:
+        update = next((update for update in check.updates if update.name == pod_set), None)
+        if update is None:
+            continue
+        try:
+            added = added.joined(from_update(update))
+        except Conflict as problem:
+            raise Conflict(f'in admission check "{check.name}": {problem}') from problem
+    return added
+
+
+def merge(template: PodTemplate, added: Additions, *, elastic: bool = True) -> PodTemplate:
+    """The template with what is added. Raises Conflict.
+
+    Names that Kueue itself wrote for an earlier slice of an elastic job (gate `elastic`) are overwritten.
+    """
+    annotations = dict(template.annotations)
+    for key in _overwritten(added) if elastic else ():
+        annotations.pop(key, None)
+    own = Additions(
+        labels=template.labels,
+        annotations=annotations,
+        node_selector=template.node_selector,
+        tolerations=template.tolerations,
+        scheduling_gates=template.scheduling_gates,
+    )
+    both = own.joined(added)
+    return replace(
+        template,
+        labels=both.labels,
+        annotations=both.annotations,
+        node_selector=both.node_selector,
+        tolerations=both.tolerations,
+        scheduling_gates=both.scheduling_gates,
+    )
+
+
+def _overwritten(added: Additions) -> Iterator[str]:
+    if SLICE_NAME in added.annotations:
+        yield SLICE_NAME
+        if WORKLOAD in added.annotations:
+            yield WORKLOAD
 
 
 def flavored(template: PodTemplate, assignment: PodSetAssignment, flavors: Mapping[str, ResourceFlavor]) -> PodTemplate:
-    """The template with the labels and tolerations of its flavors (Kueue pkg/podset: FromAssignment, Merge).
+    """The template with the labels and tolerations of its flavors; those that do not exist add nothing.
 
-    Flavors that do not exist add nothing.
+    Raises Conflict.
     """
-    selector, tolerations = dict(template.node_selector), list(template.tolerations)
-    for name in dict.fromkeys(assignment.flavors.values()):
-        flavor = flavors.get(name)
-        if flavor is not None:
-            selector.update(flavor.node_labels)
-            tolerations.extend(t for t in flavor.tolerations if t not in tolerations)
-    if len(selector) == len(template.node_selector) and len(tolerations) == len(template.tolerations):
-        return template
-    return replace(template, node_selector=selector, tolerations=tuple(tolerations))
+    known = {name: flavors.get(name) or ResourceFlavor(name=name) for name in assignment.flavors.values()}
+    return merge(template, from_assignment(assignment, PodSet(), known, topology=False))
+
+
+def _joined(what: str, mine: Texts, theirs: Texts) -> Texts:
+    for key, value in mine.items():
+        if theirs.get(key, value) != value:
+            conflict = f"conflict for key={key}, value1={value}, value2={theirs[key]}"
+            raise Conflict(f"invalid admission check PodSetUpdate: conflict for {what}: {conflict}")
+    return {**mine, **theirs} if theirs else mine
+
+
+def _with_tolerations(mine: tuple[Toleration, ...], theirs: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+    """Both, without those that are there already."""
+    kept = list(mine)
+    for toleration in theirs:
+        if not any(same_toleration(toleration, known) for known in kept):
+            kept.append(toleration)
+    return tuple(kept)
+
+
+def same_toleration(one: Toleration, other: Toleration) -> bool:
+    """True if both tolerate the same, for however long (Toleration.MatchToleration; no operator means Equal)."""
+    return replace(one, seconds=None) == replace(other, seconds=None)

@@ -1,50 +1,79 @@
 """Which pods a Workload or a job wants: names, templates and gangs. Reads the world, changes nothing."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod, PodTemplate
 from gpuconsole.model.jobs import pod_name
-from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Job, PodSet, PodSetAssignment, Workload
-from gpuconsole.scheduling.kueue.podset import flavored
+from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
+from gpuconsole.scheduling.kueue.podset import Additions, Conflict, additions_of, merge
 from gpuconsole.sim.controllers.limits import defaulted_sets
 from gpuconsole.sim.controllers.priorities import pod_priority
+from gpuconsole.sim.controllers.ungating import places
 from gpuconsole.sim.world import World
 
 
 def workload_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
-    """The pods of an admitted Workload: as many as it was given, bound to the flavors that it was given."""
+    """The pods of an admitted Workload; none if what is to be written into them contradicts itself."""
+    try:
+        return started_pods(world, workload)
+    except Conflict:
+        return ()
+
+
+def started_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
+    """The pods of an admitted Workload: as many as it was given, bound to its flavors and its places.
+
+    Raises Conflict if flavors, checks and the job's own templates want different things.
+    """
     if workload.admission is None:
         return ()
     # A bare Workload's pods are named as if it were a job of that name.
     job = world.job(workload.owner) or Job(namespace=workload.namespace, name=workload.name)
-    given = {assignment.name: assignment for assignment in workload.admission.pod_sets}
-    flavors = world.state.table(TABLES[ResourceFlavor]).freeze()
+    given = {part.name: (assignment, added) for part, assignment, added in _additions(world, workload)}
+    elastic = _config(world).enabled("ElasticJobsViaWorkloadSlices")
+    crew = world.crews.get(workload.key)
+    present = map(world.pod, crew.pods if crew is not None else ())
     wanted = []
     for pod_set in workload.pod_sets:
-        assignment = given.get(pod_set.name, PodSetAssignment(name=pod_set.name, count=pod_set.count))
-        wanted.append((pod_set, assignment.count, flavored(pod_set.template, assignment, flavors)))
+        assignment, added = given.get(pod_set.name, (PodSetAssignment(count=pod_set.count), Additions()))
+        template = merge(pod_set.template, added, elastic=elastic)
+        wanted.append((pod_set, places(template, assignment, list(islice(present, assignment.count)))))
     return tuple(_pods(world, job, wanted, workload.owner, workload.key))
+
+
+def _config(world: World) -> KueueConfig:
+    return world.policy.kueue or DEFAULT
+
+
+def _additions(world: World, workload: Workload) -> Iterator[tuple[PodSet, PodSetAssignment, Additions]]:
+    """What is written into the pods; a flavor that is gone adds nothing."""
+    admission = workload.admission
+    assigned = admission.pod_sets if admission is not None else ()
+    names = {name for assignment in assigned for name in assignment.flavors.values()}
+    flavors = {name: world.state.get(ResourceFlavor, name) or ResourceFlavor(name=name) for name in names}
+    return additions_of(workload, flavors, _config(world))
 
 
 def job_pods(world: World, job: Job) -> tuple[Pod, ...]:
     """The pods of a job that no Workload stands for: a gang, for its work needs all of them, or `min_available`."""
-    wanted = [(part, part.count, part.template) for part in defaulted_sets(world, job.namespace, job.pod_sets)]
+    wanted = [(part, [part.template] * part.count) for part in defaulted_sets(world, job.namespace, job.pod_sets)]
     pods = _pods(world, job, wanted, job.key, "")
     return tuple(replace(pod, gang_size=job.min_available or pod.gang_size) if pod.gang else pod for pod in pods)
 
 
 def _pods(
-    world: World, job: Job, wanted: list[tuple[PodSet, int, PodTemplate]], owner: str, workload: str
+    world: World, job: Job, wanted: list[tuple[PodSet, list[PodTemplate]]], owner: str, workload: str
 ) -> Iterator[Pod]:
-    total = sum(count for _, count, _ in wanted)
+    total = sum(len(templates) for _, templates in wanted)
     gang = _gang(workload, owner) if total > 1 else ""
-    for pod_set, count, template in wanted:
-        priority = pod_priority(world, template)
-        for index in range(count):
+    for pod_set, templates in wanted:
+        priority = pod_priority(world, pod_set.template)
+        for index, template in enumerate(templates):
             name = pod_name(job, pod_set.name, index)
             yield Pod(
                 namespace=job.namespace,
@@ -52,6 +81,7 @@ def _pods(
                 uid=world.uid("Pod", f"{job.namespace}/{name}"),
                 created=world.now,
                 labels=template.labels,
+                annotations=template.annotations,
                 template=template,
                 priority=priority,
                 job=owner,

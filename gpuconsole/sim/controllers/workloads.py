@@ -12,13 +12,15 @@ from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.workloads import JobPhase, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.checks import all_ready, checks_for, synced
+from gpuconsole.scheduling.kueue.podset import Conflict
 from gpuconsole.sim.controllers import jobphases, pods, standing, work
-from gpuconsole.sim.controllers.specs import workload_pods
+from gpuconsole.sim.controllers.specs import started_pods
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import BackoffEnds, Release, TimeLimit
 from gpuconsole.sim.world import World
 
 DEACTIVATED = "Deactivated"
+FAILED_TO_START = "FailedToStart"
 _BACKS_OFF = (conditions.ADMISSION_CHECK, conditions.PODS_READY_TIMEOUT)
 """Evictions after which a workload waits for its back-off."""
 REACTION = SECOND
@@ -79,9 +81,13 @@ def start(world: World, workload: Workload) -> None:
 
 
 def make_pods(world: World, workload: Workload) -> None:
-    """An admitted workload's job is unsuspended: its pods are made."""
+    """An admitted workload's job is unsuspended: its pods are made. One that can never start is finished."""
+    try:
+        made = started_pods(world, workload)
+    except Conflict as problem:
+        finish(world, workload, FAILED_TO_START, str(problem))
+        return
     jobphases.mark(world, workload.owner, JobPhase.PENDING, suspended=False)
-    made = workload_pods(world, workload)
     pods.form(world, Crew(key=workload.key, workload=workload.key, job=workload.owner, need=len(made)), made)
 
 
