@@ -14,7 +14,6 @@ from gpuconsole.scheduling.kueue.requests import (
     queue_timestamp,
 )
 from gpuconsole.scheduling.kueue.topology.demand import is_explicit
-from gpuconsole.scheduling.kueue.workloads import on_hold
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 
@@ -78,7 +77,7 @@ def check_shape(table: Table, case: Case) -> Iterator[str]:
 
 def check_hold(table: Table, case: Case) -> Iterator[str]:
     """TestIsOnHold: is the workload kept out of the queues?"""
-    yield from compare("want", on_hold(_named(case.input["wl"])), case.want["want"])
+    yield from compare("want", conditions.on_hold(_named(case.input["wl"])), case.want["want"])
 
 
 def check_reservation(table: Table, case: Case) -> Iterator[str]:

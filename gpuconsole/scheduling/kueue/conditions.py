@@ -130,6 +130,12 @@ def take_refusal(workload: Workload, refusal: Refuse, now: Time, *, granular: bo
     return workload
 
 
+def on_hold(workload: Workload) -> bool:
+    """True if its job wants no quota now, as a StatefulSet without replicas."""
+    refused = workload.condition(QUOTA_RESERVED)
+    return refused is not None and not refused.status and refused.reason == "OnHold"
+
+
 def evict(
     workload: Workload, reason: str, message: str, now: Time, rule: Rule | None = None, *, cause: str = ""
 ) -> Workload:

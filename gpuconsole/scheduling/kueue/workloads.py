@@ -12,7 +12,7 @@ from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.resources import EMPTY
 from gpuconsole.model.workloads import Admission, Workload
 from gpuconsole.scheduling.kueue import ledgers
-from gpuconsole.scheduling.kueue.conditions import EVICTED, INADMISSIBLE, QUOTA_RESERVED, REQUEUED
+from gpuconsole.scheduling.kueue.conditions import EVICTED, INADMISSIBLE, QUOTA_RESERVED, REQUEUED, on_hold
 from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, Charges, Refusal, charges, needs_devices
 from gpuconsole.scheduling.kueue.requests import (
     Holding,
@@ -163,12 +163,6 @@ def route(state: State, workload: Workload) -> str:
     if on_hold(workload) or workload.annotations.get(ADMISSION_GATED_BY):
         return ""
     return state.setup.cluster_queue_of(workload.local_queue)
-
-
-def on_hold(workload: Workload) -> bool:
-    """True if its job wants no quota now, as a StatefulSet without replicas."""
-    refused = workload.condition(QUOTA_RESERVED)
-    return refused is not None and not refused.status and refused.reason == "OnHold"
 
 
 def _wait(state: State, number: int, workload: Workload) -> None:

@@ -1,6 +1,6 @@
 """What a workload's devices cost in quota, or why it cannot be charged (Kueue 0.19 workload_controller.go)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -9,6 +9,7 @@ from gpuconsole.model.cluster import PodTemplate
 from gpuconsole.model.devices import DeviceRequest
 from gpuconsole.model.resources import EMPTY, Resources, add
 from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.scheduling.kueue.conditions import on_hold
 from gpuconsole.scheduling.kueue.dra.capacities import charge_by_capacities
 from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
 from gpuconsole.scheduling.kueue.dra.claims import check_devices, count_devices
@@ -54,14 +55,19 @@ NO_CHARGES: Charges = {}
 
 def needs_devices(workload: Workload, catalogue: Catalogue, gates: Gated) -> bool:
     """True if the workload's devices have to be charged (or refused) before it is queued (NeedsDRAReconcile)."""
-    if any(pod_set.template.resource_claims for pod_set in workload.pod_sets) and _has_claims(workload):
+    if not _may_need(workload, catalogue) or on_hold(workload):
+        return False
+    if _has_claims(workload):
         return gates.enabled(INTEGRATION) or gates.enabled(REJECTION)
     return (
-        bool(catalogue.extended)
-        and gates.enabled(INTEGRATION)
+        gates.enabled(INTEGRATION)
         and gates.enabled(EXTENDED)
         and any(asks_for(pod_set.template, catalogue) for pod_set in workload.pod_sets)
     )
+
+
+def _may_need(workload: Workload, catalogue: Catalogue) -> bool:
+    return bool(catalogue.extended) or any(pod_set.template.resource_claims for pod_set in workload.pod_sets)
 
 
 def _has_claims(workload: Workload) -> bool:
@@ -82,46 +88,70 @@ def charges(workload: Workload, catalogue: Catalogue, gates: Gated) -> Charges |
 
 def _charges(workload: Workload, catalogue: Catalogue, gates: Gated) -> Charges:
     """Kind after kind of charge, each for all pod sets: the first kind with a problem is the one that is told."""
-    paths = [(pod_set, f"spec.podSets[{i}].template.spec") for i, pod_set in enumerate(workload.pod_sets)]
-    counters, capacities = gates.enabled(PARTITIONABLE), gates.enabled(CONSUMABLE)
-    totals = {
-        pod_set.name: charge_devices(
-            catalogue, workload.namespace, pod_set, path, counters=counters, capacities=capacities
-        )
-        for pod_set, path in paths
-    }
-    replaced: dict[str, frozenset[str]] = {}
-    if gates.enabled(EXTENDED):
-        for name, (costs, names) in _extended(catalogue, paths, counters, capacities).items():
-            totals[name] = add(totals[name], costs)
-            replaced[name] = names
-    for reads, by_source in ((counters, charge_by_counters), (capacities, charge_by_capacities)):
-        if reads:
-            for pod_set, path in paths:
-                for request, place in _device_requests(catalogue, workload.namespace, pod_set.template, path):
-                    totals[pod_set.name] = add(totals[pod_set.name], by_source(catalogue, request, place))
-    return {
-        name: Charge(total, replaced.get(name, frozenset()))
-        for name, total in totals.items()
-        if total or replaced.get(name)
-    }
+    totals: dict[str, Charge] = {}
+    for by_kind in (charge_devices, charge_resources, charge_counters, charge_capacities):
+        for name, charge in by_kind(catalogue, workload, gates).items():
+            known = totals.get(name, Charge())
+            totals[name] = Charge(add(known.amounts, charge.amounts), known.replaced | charge.replaced)
+    return totals
 
 
-def _extended(
-    catalogue: Catalogue, paths: Sequence[tuple[PodSet, str]], counters: bool, capacities: bool
-) -> dict[str, tuple[dict[str, int], frozenset[str]]]:
-    found: dict[str, tuple[dict[str, int], frozenset[str]]] = {}
+def _pod_sets(workload: Workload) -> Iterator[tuple[PodSet, str]]:
+    """The pod sets, and where their pods' specs are."""
+    for index, pod_set in enumerate(workload.pod_sets):
+        yield pod_set, f"spec.podSets[{index}].template.spec"
+
+
+def charge_devices(catalogue: Catalogue, workload: Workload, gates: Gated) -> Charges:
+    """Devices of the classes that are paid for one by one. Raises ClaimError at the first problem."""
+    costs = {
+        pod_set.name: _devices_of(catalogue, workload.namespace, pod_set, path, gates)
+        for pod_set, path in _pod_sets(workload)
+    }
+    return {name: Charge(amounts) for name, amounts in costs.items() if amounts}
+
+
+def charge_resources(catalogue: Catalogue, workload: Workload, gates: Gated) -> Charges:
+    """Requested resources that a class stands behind. Raises ClaimError with all problems."""
+    if not gates.enabled(EXTENDED):
+        return NO_CHARGES
+    found: dict[str, Charge] = {}
     problems: list[Problem] = []
-    for pod_set, path in paths:
+    counters, capacities = gates.enabled(PARTITIONABLE), gates.enabled(CONSUMABLE)
+    for pod_set, path in _pod_sets(workload):
         try:
-            found[pod_set.name] = charge_extended(
+            amounts, replaced = charge_extended(
                 catalogue, pod_set.template, path, counters=counters, capacities=capacities
             )
+            found[pod_set.name] = Charge(amounts, replaced)
         except ClaimError as error:
             problems += error.problems
     if problems:
         raise ClaimError(*problems)
-    return found
+    return {name: charge for name, charge in found.items() if charge.replaced}
+
+
+def charge_counters(catalogue: Catalogue, workload: Workload, gates: Gated) -> Charges:
+    """What counters say that requests cost. Raises ClaimError at the first problem."""
+    return _charge_requests(catalogue, workload, charge_by_counters) if gates.enabled(PARTITIONABLE) else NO_CHARGES
+
+
+def charge_capacities(catalogue: Catalogue, workload: Workload, gates: Gated) -> Charges:
+    """What capacities say that requests cost. Raises ClaimError at the first problem."""
+    return _charge_requests(catalogue, workload, charge_by_capacities) if gates.enabled(CONSUMABLE) else NO_CHARGES
+
+
+def _charge_requests(
+    catalogue: Catalogue, workload: Workload, by_source: Callable[[Catalogue, DeviceRequest, str], dict[str, int]]
+) -> Charges:
+    costs: dict[str, dict[str, int]] = {}
+    for pod_set, path in _pod_sets(workload):
+        for name, place in _claim_templates(pod_set.template, path):
+            for index, request in enumerate(catalogue.requests_of(workload.namespace, name, place)):
+                if request.exactly:
+                    cost = by_source(catalogue, request, f"{place}.devices.requests[{index}]")
+                    costs[pod_set.name] = add(costs.get(pod_set.name, {}), cost)
+    return {name: Charge(amounts) for name, amounts in costs.items() if amounts}
 
 
 def _claim_templates(template: PodTemplate, path: str) -> Iterator[tuple[str, str]]:
@@ -131,39 +161,32 @@ def _claim_templates(template: PodTemplate, path: str) -> Iterator[tuple[str, st
             yield claim.template, f"{path}.resourceClaims[{index}]"
 
 
-def _device_requests(
-    catalogue: Catalogue, namespace: str, template: PodTemplate, path: str
-) -> Iterator[tuple[DeviceRequest, str]]:
-    for name, place in _claim_templates(template, path):
-        for index, request in enumerate(catalogue.requests_of(namespace, name, place)):
-            if request.exactly:
-                yield request, f"{place}.devices.requests[{index}]"
-
-
-def charge_devices(
-    catalogue: Catalogue, namespace: str, pod_set: PodSet, path: str, *, counters: bool, capacities: bool
-) -> dict[str, int]:
-    """Quota resource → devices of the classes that are paid for one by one. Raises ClaimError."""
+def _devices_of(catalogue: Catalogue, namespace: str, pod_set: PodSet, path: str, gates: Gated) -> dict[str, int]:
     costs: dict[str, int] = {}
     for name, place in _claim_templates(pod_set.template, path):
-        requests = catalogue.requests_of(namespace, name, place, f" in podset {pod_set.name}")
-        context = f"ResourceClaimTemplate {name}"
-        try:
-            counts = count_devices(requests)
-        except ClaimError as error:
-            raise error.within(place, context) from None
-        try:
-            check_devices(catalogue, requests, place)
-        except ClaimError as error:
-            raise error.within("", context) from None
+        counts = _counted(catalogue, namespace, pod_set.name, name, place)
         for device_class, count in sorted(counts.items()):
             resource = catalogue.map.resource(device_class)
             if resource is None:
                 told = f"DeviceClass {device_class} is not mapped in DRA configuration for podset {pod_set.name}"
                 raise ClaimError(Problem(Kind.NOT_FOUND, f"{place}.resourceClaimTemplateName", told))
-            if counters and catalogue.map.counters.get(device_class):
-                continue
-            if capacities and catalogue.map.capacities.get(device_class):
-                continue
-            costs = add(costs, {resource: count})
+            by_counters = gates.enabled(PARTITIONABLE) and catalogue.map.counters.get(device_class)
+            by_capacities = gates.enabled(CONSUMABLE) and catalogue.map.capacities.get(device_class)
+            if not by_counters and not by_capacities:
+                costs = add(costs, {resource: count})
     return costs
+
+
+def _counted(catalogue: Catalogue, namespace: str, pod_set: str, template: str, place: str) -> dict[str, int]:
+    """Class → devices that a claim template asks for; the cluster has them."""
+    requests = catalogue.requests_of(namespace, template, place, f" in podset {pod_set}")
+    context = f"ResourceClaimTemplate {template}"
+    try:
+        counts = count_devices(requests)
+    except ClaimError as error:
+        raise error.within(place, context) from None
+    try:
+        check_devices(catalogue, requests, place)
+    except ClaimError as error:
+        raise error.within("", context) from None
+    return counts

@@ -1,0 +1,237 @@
+"""dra: what claims and device-backed resources cost, and which devices count."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuconsole.model.devices import CapacityPolicy, Device, DeviceClass, ResourceClaim, ResourceSlice
+from gpuconsole.model.quantity import amount
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.dra.capacities import capacity_charge, rounded_to_range, rounded_to_values
+from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue, chosen
+from gpuconsole.scheduling.kueue.dra.charges import Charge, charge_resources, needs_devices
+from gpuconsole.scheduling.kueue.dra.claims import count_devices
+from gpuconsole.scheduling.kueue.dra.counters import counter_charge
+from gpuconsole.scheduling.kueue.dra.extended import is_extended
+from gpuconsole.scheduling.kueue.dra.mapping import CapacitySource, ClassMap, CounterSource, DeviceClassMapping
+from gpuconsole.scheduling.kueue.dra.pools import pools_of
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind
+from gpuconsole.scheduling.kueue.requests import Request
+from tests.conformance import world
+from tests.conformance.tables import Case, Check, Document, Table, compare
+
+_TYPES = {
+    Kind.INVALID: "FieldValueInvalid",
+    Kind.NOT_FOUND: "FieldValueNotFound",
+    Kind.INTERNAL: "InternalError",
+}
+_API = "resource.k8s.io/v1"
+
+
+def _bytes(quantity: str) -> int:
+    return amount("memory", quantity)
+
+
+def mappings(documents: Sequence[Document] | None) -> tuple[DeviceClassMapping, ...]:
+    """resources.deviceClassMappings as the configuration has them."""
+    return tuple(
+        DeviceClassMapping(
+            name=document["name"],
+            device_class_names=tuple(document.get("deviceClassNames") or ()),
+            counters=tuple(CounterSource(**_source(s["counter"])) for s in _sources(document) if s.get("counter")),
+            capacities=tuple(CapacitySource(**_source(s["capacity"])) for s in _sources(document) if s.get("capacity")),
+        )
+        for document in documents or ()
+    )
+
+
+def _sources(document: Document) -> Sequence[Document]:
+    sources: Sequence[Document] = document.get("sources") or ()
+    return sources
+
+
+def _source(document: Document) -> dict[str, str]:
+    cel = (document.get("deviceSelector") or {}).get("cel") or {}
+    return {
+        "name": document.get("name", ""),
+        "driver": document.get("driver", ""),
+        "device_selector": cel.get("expression", ""),
+    }
+
+
+def devices(documents: Sequence[Document] | None) -> tuple[Device, ...]:
+    """Devices as a ResourceSlice holds them."""
+    spec = {"driver": "any", "pool": {"name": "any"}, "devices": list(documents or ())}
+    body = {"apiVersion": _API, "kind": "ResourceSlice", "metadata": {"name": "any"}, "spec": spec}
+    found = world.decode(body)
+    assert isinstance(found, ResourceSlice)
+    return found.devices
+
+
+def _workload(document: Document) -> Workload:
+    metadata = {"name": "any", "namespace": "any", **(document.get("metadata") or {})}
+    return world.decode_workload({**document, "metadata": metadata})
+
+
+def _classes(documents: Sequence[Document] | None) -> dict[str, DeviceClass]:
+    return {thing.name: thing for thing in world.decode_all(documents) if isinstance(thing, DeviceClass)}
+
+
+def check_values(table: Table, case: Case) -> Iterator[str]:
+    """TestRoundToValidValues: the next of the allowed amounts."""
+    got = rounded_to_values(_bytes(case.input["value"]), [_bytes(text) for text in case.input["validValues"]])
+    yield from _rounded(got, case)
+
+
+def check_range(table: Table, case: Case) -> Iterator[str]:
+    """TestRoundToValidRange: the next step within bounds."""
+    least, most, step = (_bytes(text) if (text := case.input.get(key)) else None for key in ("min", "max", "step"))
+    policy = CapacityPolicy(least=least, most=most, step=step)
+    yield from _rounded(rounded_to_range(_bytes(case.input["value"]), policy), case)
+
+
+def _rounded(got: int | None, case: Case) -> Iterator[str]:
+    yield from compare("want", got, None if case.want.get("wantErr") else _bytes(case.want["want"]))
+
+
+def check_capacity(table: Table, case: Case) -> Iterator[str]:
+    """TestComputeCapacityCharge: the charge, or the type of the error."""
+    given = case.input
+    name = table.shared["cfg"]["resourceName"]
+    wanted = _bytes(given["explicitRequest"]) if given.get("explicitRequest") else None
+    try:
+        cost = capacity_charge(name, devices(given.get("matched")), given.get("count", 0), wanted, "test")
+    except ClaimError as error:
+        yield from compare("wantErrType", _TYPES[error.problems[0].kind], case.want["wantErrType"])
+        return
+    yield from compare("wantErrType", "", case.want["wantErrType"])
+    yield from compare("wantCharge", cost, _bytes(case.want["wantCharge"]))
+
+
+def check_counters(table: Table, case: Case) -> Iterator[str]:
+    """TestComputeCounterCharges: quota resource → charge."""
+    given = case.input
+    cost = counter_charge(given["cc"]["counterName"], devices(given.get("matched")), given.get("count", 0))
+    wanted = {name: _bytes(text) for name, text in (case.want.get("want") or {}).items()}
+    yield from compare("want", {} if cost is None else {given["quotaResource"]: cost}, wanted)
+
+
+def check_pools(table: Table, case: Case) -> Iterator[str]:
+    """TestGroupSlicesByPool: how many pools, which are complete, and their generations."""
+    slices = [thing for thing in world.decode_all(case.input.get("slices")) if isinstance(thing, ResourceSlice)]
+    pools = {pool.name: pool for pool in pools_of(slices, case.input["driver"])}
+    yield from compare("wantPools", len(pools), case.want.get("wantPools", 0))
+    complete = case.want.get("wantComplete") or {}
+    yield from compare("wantComplete", {name: pools[name].complete for name in complete}, complete)
+    generations = case.want.get("wantGeneration") or {}
+    yield from compare("wantGeneration", {name: pools[name].generation for name in generations}, generations)
+
+
+def check_map(table: Table, case: Case) -> Iterator[str]:
+    """TestCreateMapperFromConfiguration: the quota resource and the counters of each class."""
+    found = ClassMap(mappings(case.input.get("deviceClassMappings")))
+    lookup = case.want.get("wantDeviceLookup") or {}
+    yield from compare("wantDeviceLookup", {name: found.resource(name) for name in lookup}, lookup)
+    counters = case.want.get("wantCounterConfigsList") or {name: [] for name in lookup}
+    for name, wanted in counters.items():
+        got = [
+            {"quotaResource": resource, "counterName": source.name, "driver": source.driver}
+            for resource, source in found.counters.get(name, [])
+        ]
+        yield from compare(f"wantCounterConfigsList {name}", got, wanted)
+
+
+def check_lookup(table: Table, case: Case) -> Iterator[str]:
+    """TestDRAResourceMapper_Lookup, _PopulateFromConfiguration: look-ups in the latest configuration."""
+    given = case.input
+    latest = next((given[key] for key in ("updateConfig", "initialConfig", "config") if key in given), ())
+    found = ClassMap(mappings(latest))
+    key = "lookups" if "lookups" in given else "finalLookups"
+    wanted = case.want.get(key) or [{} for _ in given.get(key) or ()]
+    for lookup, want in zip(given.get(key) or (), wanted, strict=True):
+        name = lookup["deviceClass"]
+        expected = want.get("expectedRes", "") if want.get("expectedExists") else None
+        yield from compare(name, found.resource(name), expected)
+
+
+def check_extended_name(table: Table, case: Case) -> Iterator[str]:
+    """TestIsExtendedResourceName."""
+    yield from compare("want", is_extended(case.input["resource"]), case.want["want"])
+
+
+def check_class(table: Table, case: Case) -> Iterator[str]:
+    """TestSelectedDeviceClass: which of several classes stands behind a resource."""
+    classes = [thing for thing in world.decode_all(case.input["items"]) if isinstance(thing, DeviceClass)]
+    yield from compare("want", chosen(classes).name, case.want["want"])
+
+
+def check_needs(table: Table, case: Case) -> Iterator[str]:
+    """TestNeedsDRAReconcile: does a workload have to be charged for devices?"""
+    backed: Mapping[str, str] = case.input.get("cachedResources") or {}
+    classes = {name: DeviceClass(name=name, extended_resource=resource) for resource, name in backed.items()}
+    got = needs_devices(_workload(case.input["workload"]), Catalogue(classes=classes), KueueConfig(gates=case.gates))
+    yield from compare("want", got, case.want["want"])
+
+
+def check_extended(table: Table, case: Case) -> Iterator[str]:
+    """TestResolveExtendedResourceQuota: charges and replaced resources, or types and fields of errors."""
+    catalogue = Catalogue(mappings(case.input.get("mapperMappings")), _classes(case.input.get("deviceClasses")))
+    gates = KueueConfig(gates=case.gates)
+    try:
+        found = charge_resources(catalogue, _workload(case.input["workload"]), gates)
+    except ClaimError as error:
+        got = [(_TYPES[problem.kind], problem.field) for problem in error.problems]
+        wanted = [(problem["type"], problem["field"]) for problem in case.want.get("wantErr") or ()]
+        yield from compare("wantErr", got, wanted)
+        return
+    yield from compare("wantErr", None, case.want.get("wantErr") or None)
+    wanted_costs = {name: world.amounts(costs) for name, costs in (case.want.get("want") or {}).items()}
+    yield from compare("want", {name: dict(c.amounts) for name, c in found.items() if c.amounts}, wanted_costs)
+    replaced = {name: sorted(charge.replaced) for name, charge in found.items() if charge.replaced}
+    yield from compare("wantReplaced", replaced, case.want.get("wantReplaced") or {})
+
+
+def check_count(table: Table, case: Case) -> Iterator[str]:
+    """Test_countDevicesPerClass_overflow: devices of the class that all requests name."""
+    spec = {"devices": {"requests": case.input["requests"]}}
+    claim = world.decode({"apiVersion": _API, "kind": "ResourceClaim", "metadata": {"name": "any"}, "spec": spec})
+    assert isinstance(claim, ResourceClaim)
+    yield from compare("wantCount", sum(count_devices(claim.requests).values()), case.want["wantCount"])
+
+
+def check_info(table: Table, case: Case) -> Iterator[str]:
+    """TestWithPreprocessedDRAResources…: requests of a workload whose devices were charged."""
+    replaced: Mapping[str, Any] = case.input.get("replacedExtendedResources") or {}
+    costs: Mapping[str, Any] = case.input.get("draResources") or {}
+    charged = {
+        name: Charge(world.amounts(costs.get(name) or {}), frozenset(replaced.get(name) or ()))
+        for name in costs.keys() | replaced.keys()
+    }
+    request = Request(_workload(case.input["workload"]), 0, "", KueueConfig(gates=case.gates), devices=charged)
+    wanted = [
+        (entry["Name"], entry.get("Count", 0), entry.get("Requests") or {})
+        for entry in case.want["wantInfo"].get("TotalRequests") or ()
+    ]
+    got = [(part.pod_set.name, part.count, dict(part.total)) for part in request.pod_sets]
+    yield from compare("TotalRequests", got, wanted)
+
+
+CHECKS: dict[str, Check] = {
+    "dra/TestComputeCapacityCharge": lambda table, case: list(check_capacity(table, case)),
+    "dra/TestComputeCounterCharges": lambda table, case: list(check_counters(table, case)),
+    "dra/TestCreateMapperFromConfiguration": lambda table, case: list(check_map(table, case)),
+    "dra/TestDRAResourceMapper_Lookup": lambda table, case: list(check_lookup(table, case)),
+    "dra/TestDRAResourceMapper_PopulateFromConfiguration": lambda table, case: list(check_lookup(table, case)),
+    "dra/TestGroupSlicesByPool": lambda table, case: list(check_pools(table, case)),
+    "dra/TestIsExtendedResourceName": lambda table, case: list(check_extended_name(table, case)),
+    "dra/TestNeedsDRAReconcile": lambda table, case: list(check_needs(table, case)),
+    "dra/TestResolveExtendedResourceQuota": lambda table, case: list(check_extended(table, case)),
+    "dra/TestRoundToValidRange": lambda table, case: list(check_range(table, case)),
+    "dra/TestRoundToValidValues": lambda table, case: list(check_values(table, case)),
+    "dra/TestSelectedDeviceClass": lambda table, case: list(check_class(table, case)),
+    "dra/Test_countDevicesPerClass_overflow": lambda table, case: list(check_count(table, case)),
+    "workload/TestWithPreprocessedDRAResources": lambda table, case: list(check_info(table, case)),
+    "workload/TestWithPreprocessedDRAResourcesReplacesExtendedResources": lambda table, case: list(
+        check_info(table, case)
+    ),
+}
