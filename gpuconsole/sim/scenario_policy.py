@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuconsole.model import prices as price_table
 from gpuconsole.model.clock import Span, parse_span
@@ -11,11 +12,18 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.quantity import amount
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue import gates
-from gpuconsole.scheduling.kueue.config import KueueConfig, from_scenario
+from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, from_scenario
 from gpuconsole.sim.arrivals import ALWAYS, Shape, Stream
 from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
-from gpuconsole.sim.scenario_form import AutoscalerForm, ScenarioForm, ShapeForm, SpreadForm, StreamForm
+from gpuconsole.sim.scenario_form import (
+    AdmissionFairSharingForm,
+    AutoscalerForm,
+    ScenarioForm,
+    ShapeForm,
+    SpreadForm,
+    StreamForm,
+)
 
 T = TypeVar("T")
 
@@ -51,11 +59,30 @@ class _Reading:
     def kueue(self, form: ScenarioForm) -> KueueConfig:
         named = form.feature_gates
         wrong = dict(gates.refusals(named))
-        self.problems.extend(f"featureGates.{gate}: {why}" for gate, why in wrong.items())
+        self.problems.extend(f"featureGates.{gate}: {why}; {gates.remedy(gate)}" for gate, why in wrong.items())
         self.problems.extend(f"featureGates: {why}" for _, why in gates.contradictions(named))
         document = {"fairSharingEnabled": form.fair_sharing_enabled, "fairSharing": form.fair_sharing}
         chosen = gates.resolve({gate: on for gate, on in named.items() if gate not in wrong})
-        return self._try(lambda: from_scenario({**document, "featureGates": chosen}), "fairSharing", KueueConfig())
+        read = self._try(lambda: from_scenario({**document, "featureGates": chosen}), "fairSharing", KueueConfig())
+        return replace(read, admission_fair_sharing=self.turns(form.admission_fair_sharing))
+
+    def turns(self, form: AdmissionFairSharingForm | None) -> AdmissionFairSharing | None:
+        if form is None:
+            return None
+        path = "admissionFairSharing"
+        interval = self.span(form.usage_sampling_interval, f"{path}.usageSamplingInterval")
+        if not interval:
+            self.problems.append(f"{path}.usageSamplingInterval: it must be greater than 0; 5m is usual")
+        self.problems.extend(
+            f"{path}.resourceWeights.{name}: {weight:g} is negative; 0 leaves the resource out of account"
+            for name, weight in form.resource_weights.items()
+            if weight < 0
+        )
+        return AdmissionFairSharing(
+            usage_half_life=self.span(form.usage_half_life_time, f"{path}.usageHalfLifeTime"),
+            usage_sampling_interval=interval,
+            resource_weights=form.resource_weights,
+        )
 
     def autoscaler(self, form: AutoscalerForm) -> Autoscaler:
         if form.failures < 0:

@@ -206,7 +206,7 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
     "a gate that cannot be turned off": (
         {"featureGates": {"HierarchicalCohorts": False}},
         "s.yaml: featureGates.HierarchicalCohorts: cannot set feature gate HierarchicalCohorts to false, "
-        "feature is locked to true",
+        "feature is locked to true; leave it out",
     ),
     "a gate without the one that it needs": (
         {"featureGates": {"UnadmittedWorkloadsExplicitStatus": True}},

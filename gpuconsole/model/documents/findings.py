@@ -10,6 +10,13 @@ from gpuconsole.model.text import clean
 Key = str | int
 Path = tuple[Key, ...]
 
+
+class MapKey(str):
+    """The key of a mapping whose keys are free: Kubernetes writes it in brackets, `resourceWeights[cpu]`."""
+
+    __slots__ = ()
+
+
 MOST_FINDINGS = 500
 """A document with more findings than this is garbage; the rest of them would only cost memory."""
 
@@ -48,7 +55,7 @@ def path_text(path: Path) -> str:
     for key in path:
         if isinstance(key, int):
             parts.append(f"[{key}]")
-        elif key.replace("_", "").replace("-", "").isalnum():
+        elif not isinstance(key, MapKey) and key.replace("_", "").replace("-", "").isalnum():
             parts.append(f".{key}" if parts else key)
         else:
             parts.append(f"[{key}]")

@@ -46,7 +46,7 @@ def read_sources(sources: Sequence[str | Path], stdin: str | None) -> Iterator[S
         elif os.path.isdir(source):
             yield from _folder(source)
         else:
-            yield _file(source)
+            yield read_file(source)
 
 
 def from_text(text: str, name: str) -> Source:
@@ -72,8 +72,8 @@ def _folder(folder: str | Path) -> Iterator[Source]:
         problem = f"it holds more than {MOST_FILES} files"
         yield Source(str(folder), "", (Trouble(1, problem, "name its folders one by one", "too-many-files"),))
         return
-    yield from map(_file, files)
-    for source in map(_file, texts):
+    yield from map(read_file, files)
+    for source in map(read_file, texts):
         if source.troubles or any(True for _ in blocks(source.text)):
             yield source
 
@@ -84,7 +84,8 @@ def _below(folder: str | Path, suffixes: tuple[str, ...]) -> Iterator[str]:
         yield from (os.path.join(where, name) for name in sorted(files) if name.lower().endswith(suffixes))
 
 
-def _file(path: str | Path) -> Source:
+def read_file(path: str | Path) -> Source:
+    """Read one file, bounded; what is wrong with it is among the troubles."""
     name = str(path)
     try:
         with open(path, "rb") as file:

@@ -95,6 +95,12 @@ _NEEDS: Mapping[str, tuple[str, ...]] = {
 """Gates without effect unless others are on, in the order in which Kueue checks them."""
 
 
+_WORDS = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+
+
 def resolve(named: Mapping[str, bool]) -> dict[str, bool]:
     """The gates that differ from their defaults, `AllAlpha` and `AllBeta` spelled out; unknown names are dropped."""
     chosen: dict[str, bool] = {}
@@ -106,15 +112,50 @@ def resolve(named: Mapping[str, bool]) -> dict[str, bool]:
     return chosen
 
 
+def parse(text: str) -> dict[str, bool]:
+    """Read `A=true,B=false`, as Kueue's option --feature-gates. Raises ValueError with its words."""
+    named: dict[str, bool] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise ValueError(f"missing bool value for {name}")
+        if value not in _WORDS:
+            syntax = f'strconv.ParseBool: parsing "{value}": invalid syntax'
+            raise ValueError(f"invalid value of {name}={value}, err: {syntax}")
+        named[name] = _WORDS[value]
+    return named
+
+
 def refusals(named: Mapping[str, bool]) -> Iterator[tuple[str, str]]:
     """Names that cannot be set so, each with why (Kubernetes featuregate SetFromMap)."""
     for name, on in named.items():
         gate = KNOWN.get(name)
         if gate is None and name not in STAGES:
-            yield name, f"unrecognized feature gate: {name}; did you mean {nearest(name)}?"
+            yield name, f"unrecognized feature gate: {name}"
         elif gate is not None and gate.locked and on != gate.default:
             locked = _word(gate.default)
             yield name, f"cannot set feature gate {name} to {_word(on)}, feature is locked to {locked}"
+
+
+def remedy(name: str) -> str:
+    """What to do about a name that was refused."""
+    return "leave it out" if name in KNOWN else f"did you mean {nearest(name)}?"
+
+
+def problems(text: str, named: Mapping[str, bool] | None, before: Mapping[str, bool] = {}) -> list[str]:
+    """What Kueue says of gates given as an option and in the Configuration, over those that are set `before`.
+
+    Gates that cannot be set are all that is said (0.19 config: LoadAndValidateFeatureGates).
+    """
+    try:
+        chosen = parse(text) if text else dict(named or {})
+    except ValueError as error:
+        return [str(error)]
+    refused = [why for _, why in refusals(chosen)]
+    if refused:
+        return [refused[0] if len(refused) == 1 else f"[{', '.join(refused)}]"]
+    twice = ["feature gates for CLI and configuration cannot both specified"] if text and named is not None else []
+    return [*twice, *(why for _, why in contradictions({**before, **chosen}))]
 
 
 def nearest(name: str) -> str:

@@ -31,7 +31,10 @@ REFUSED: Mapping[str, tuple[dict[str, bool], list[str]]] = {
     "a locked gate may be set to what it is": ({"HierarchicalCohorts": True}, []),
     "a locked gate stays": (
         {"MultiKueueAllowInsecureKubeconfigs": True},
-        ["cannot set feature gate MultiKueueAllowInsecureKubeconfigs to true, feature is locked to false"],
+        [
+            "cannot set feature gate MultiKueueAllowInsecureKubeconfigs to true, feature is locked to false; "
+            "leave it out"
+        ],
     ),
     "an unknown gate names the nearest, whatever the case": (
         {"partialadmissions": True, "TopologyAwareSchedulling": True},
@@ -46,7 +49,7 @@ REFUSED: Mapping[str, tuple[dict[str, bool], list[str]]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_names_that_cannot_be_set(name: str) -> None:
     named, want = REFUSED[name]
-    assert [why for _, why in gates.refusals(named)] == want
+    assert [f"{why}; {gates.remedy(gate)}" for gate, why in gates.refusals(named)] == want
 
 
 CONTRADICTIONS: Mapping[str, tuple[dict[str, bool], list[str]]] = {
@@ -82,3 +85,37 @@ def test_pods_have_to_become_ready_unless_the_gate_says_otherwise() -> None:
     assert (config.pods_ready, settings.recovery, config.requeuing_timestamp) == (settings, 5, "Creation")
     off = KueueConfig(wait_for_pods_ready=settings, gates={"DisableWaitForPodsReady": True})
     assert (off.pods_ready, off.requeuing_timestamp) == (None, "Eviction")
+
+
+OPTIONS: Mapping[str, tuple[str, dict[str, bool] | None, list[str]]] = {
+    "gates in the file": ("", {"PartialAdmission": False}, []),
+    "gates as an option": ("PartialAdmission=false, PriorityBoost=T", None, []),
+    "a gate without a value": ("PartialAdmission", None, ["missing bool value for PartialAdmission"]),
+    "a gate with a value that is none": (
+        "PartialAdmission=no",
+        None,
+        ['invalid value of PartialAdmission=no, err: strconv.ParseBool: parsing "no": invalid syntax'],
+    ),
+    "gates that cannot be set are all that is said": (
+        "",
+        {"Cats": True, "HierarchicalCohorts": False, "TASProfileMixed": True, "TopologyAwareScheduling": False},
+        [
+            "[unrecognized feature gate: Cats, "
+            "cannot set feature gate HierarchicalCohorts to false, feature is locked to true]"
+        ],
+    ),
+    "in two places": (
+        "UnadmittedWorkloadsExplicitStatus=true",
+        {},
+        [
+            "feature gates for CLI and configuration cannot both specified",
+            "UnadmittedWorkloadsExplicitStatus requires UnadmittedWorkloadsObservability to be enabled",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_gates_are_given_as_an_option_or_in_the_file(name: str) -> None:
+    text, named, want = OPTIONS[name]
+    assert gates.problems(text, named) == want

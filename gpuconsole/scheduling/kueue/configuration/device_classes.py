@@ -1,0 +1,178 @@
+"""What Kueue refuses about device classes that are paid for in a quota resource (0.19 validateDeviceClassMappings)."""
+
+from collections.abc import Callable, Iterator
+
+from gpuconsole.model.documents import syntax
+from gpuconsole.model.documents.fields import FieldError, duplicate, invalid, required, too_long, too_many
+from gpuconsole.model.documents.findings import Path
+from gpuconsole.scheduling.kueue.configuration.form import Configuration, DeviceClassMappingForm, SourceForm
+from gpuconsole.scheduling.kueue.dra.selectors import fault
+
+MOST_MAPPINGS = 16
+MOST_CLASSES = 8
+LONGEST_NAME = 253
+LONGEST_DRIVER = 63
+LONGEST_DOMAIN = 63
+LONGEST_IDENTIFIER = 32
+ONE_SOURCE = "exactly one source type must be set per entry"
+_ROOT: Path = ("resources", "deviceClassMappings")
+Errors = Iterator[FieldError]
+Enabled = Callable[[str], bool]
+
+
+def device_class_mappings(configuration: Configuration, enabled: Enabled) -> Errors:
+    """What is wrong in `resources.deviceClassMappings`."""
+    mappings = () if configuration.resources is None else configuration.resources.device_class_mappings
+    if len(mappings) > MOST_MAPPINGS:
+        yield too_many(_ROOT, MOST_MAPPINGS)
+    owners = _Owners()
+    seen: set[str] = set()
+    for number, mapping in enumerate(mappings):
+        path = (*_ROOT, number)
+        yield from _qualified(mapping.name, (*path, "name"))
+        if mapping.name in seen:
+            yield duplicate((*path, "name"))
+        seen.add(mapping.name)
+        yield from _classes(mapping, (*path, "deviceClassNames"), owners)
+        yield from _sources(mapping, (*path, "sources"), enabled)
+
+
+class _Owners:
+    """Which mapping pays for a class, and by which counters. Mutates."""
+
+    def __init__(self) -> None:
+        self._resources: dict[str, str] = {}
+        self._counters: dict[str, set[str]] = {}
+
+    def conflict(self, name: str, mapping: DeviceClassMappingForm) -> str:
+        """Enter a class of a mapping. Says why it cannot be; several mappings may count different counters of it."""
+        counter = _counter(mapping)
+        if name not in self._resources:
+            self._resources[name] = mapping.name
+            self._counters[name] = {counter} - {""}
+            return ""
+        if self._resources[name] == mapping.name:
+            return ""
+        counted = self._counters[name]
+        if not counter or not counted:
+            return f"device class already mapped to resource {self._resources[name]}"
+        if counter in counted:
+            return f'device class already has a counter source for counter "{counter}"'
+        counted.add(counter)
+        return ""
+
+
+def _counter(mapping: DeviceClassMappingForm) -> str:
+    first = mapping.sources[0].counter if mapping.sources else None
+    return "" if first is None else first.name
+
+
+def _qualified(name: str, path: Path) -> Errors:
+    faults = syntax.label_key(name)
+    if faults:
+        yield invalid(path, "; ".join(faults))
+    if len(name) > LONGEST_NAME:
+        yield invalid(path, f"must not exceed {LONGEST_NAME} characters")
+
+
+def _classes(mapping: DeviceClassMappingForm, path: Path, owners: _Owners) -> Errors:
+    names = mapping.device_class_names
+    if not names:
+        yield required(path, "at least one device class name is required")
+    if len(names) > MOST_CLASSES:
+        yield too_many(path, MOST_CLASSES)
+    seen: set[str] = set()
+    for number, name in enumerate(names):
+        place = (*path, number)
+        yield from _qualified(name, place)
+        if name in seen:
+            yield duplicate(place)
+        seen.add(name)
+        conflict = owners.conflict(name, mapping)
+        if conflict:
+            yield invalid(place, conflict)
+
+
+def _sources(mapping: DeviceClassMappingForm, path: Path, enabled: Enabled) -> Errors:
+    kinds: set[str] = set()
+    for number, source in enumerate(mapping.sources):
+        place = (*path, number)
+        if source.counter is None and source.capacity is None:
+            yield required(place, ONE_SOURCE)
+        elif source.counter is not None and source.capacity is not None:
+            yield invalid(place, ONE_SOURCE)
+        elif source.counter is not None:
+            kinds.add("counter")
+            yield from _counted(source.counter, (*place, "counter"), enabled)
+        elif source.capacity is not None:
+            kinds.add("capacity")
+            yield from _shared(source.capacity, (*place, "capacity"), enabled)
+    if len(kinds) > 1:
+        yield invalid(path, "cannot mix counter and capacity sources in the same mapping")
+
+
+def _counted(source: SourceForm, path: Path, enabled: Enabled) -> Errors:
+    if not enabled("KueueDRAIntegrationPartitionableDevices"):
+        yield invalid(path, "counter sources require KueueDRAIntegrationPartitionableDevices to be enabled")
+        return
+    faults = syntax.label(source.name)
+    if not source.name:
+        yield required((*path, "name"))
+    elif faults:
+        yield invalid((*path, "name"), ",".join(faults))
+    yield from _devices(source, path)
+
+
+def _shared(source: SourceForm, path: Path, enabled: Enabled) -> Errors:
+    if not enabled("KueueDRAIntegrationConsumableCapacity"):
+        yield invalid(path, "capacity sources require KueueDRAIntegrationConsumableCapacity to be enabled")
+        return
+    yield from _capacity_name(source.name, (*path, "name"))
+    yield from _devices(source, path)
+
+
+def _devices(source: SourceForm, path: Path) -> Errors:
+    driver, place = source.driver, (*path, "driver")
+    faults = syntax.subdomain(driver)
+    if not driver:
+        yield required(place)
+    elif len(driver) > LONGEST_DRIVER:
+        yield invalid(place, f"must not exceed {LONGEST_DRIVER} characters")
+    elif faults:
+        yield invalid(place, ",".join(faults))
+    below = (*path, "deviceSelector", "cel", "expression")
+    problem = fault(source.expression)
+    if not source.expression:
+        yield required(below)
+    elif problem:
+        yield invalid(below, f"CEL compilation failed: {problem}")
+
+
+def _capacity_name(name: str, path: Path) -> Errors:
+    """A C identifier, with or without a driver's domain; what has more slashes is let through, as in Kubernetes."""
+    parts = name.split("/")
+    if len(parts) == 1:
+        yield from _identifier(name, path)
+    elif len(parts) == 2:
+        yield from _domain(parts[0], path)
+        if parts[1]:
+            yield from _identifier(parts[1], path)
+        else:
+            yield invalid(path, "the name must not be empty")
+
+
+def _domain(domain: str, path: Path) -> Errors:
+    if not domain:
+        yield invalid(path, "the domain must not be empty")
+        return
+    if len(domain) > LONGEST_DOMAIN:
+        yield too_long(path, LONGEST_DOMAIN)
+    for problem in syntax.subdomain(domain.lower()):
+        yield invalid(path, problem)
+
+
+def _identifier(text: str, path: Path) -> Errors:
+    if len(text) > LONGEST_IDENTIFIER:
+        yield too_long(path, LONGEST_IDENTIFIER)
+    for problem in syntax.identifier(text):
+        yield invalid(path, problem)

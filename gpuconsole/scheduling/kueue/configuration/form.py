@@ -1,0 +1,150 @@
+"""Kueue's Configuration as it is written (config.kueue.x-k8s.io/v1beta2): every field, absent where it is not said.
+
+Durations and quantities stay texts in Kubernetes' own spelling; `policy` turns what admission depends on into numbers.
+`always` names the fields of a struct that Kueue writes even where they are empty.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.kueue.configuration.durations import Duration
+from gpuconsole.scheduling.kueue.configuration.manager import (
+    ClientConnection,
+    Controller,
+    Health,
+    InternalCertManagement,
+    LeaderElection,
+    Metrics,
+    TLSOptions,
+    VisibilityServer,
+    Webhook,
+)
+from gpuconsole.scheduling.kueue.configuration.multikueue import MultiKueue
+from gpuconsole.scheduling.kueue.configuration.selectors import SelectorForm
+
+GROUP = "config.kueue.x-k8s.io"
+VERSION = "v1beta2"
+KIND = "Configuration"
+
+
+class RequeuingStrategyForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    timestamp: str | None = None
+    backoff_limit_count: int | None = None
+    backoff_base_seconds: int | None = None
+    backoff_max_seconds: int | None = None
+
+
+class WaitForPodsReadyForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    always: ClassVar = ("timeout",)
+
+    timeout: Duration = "0s"
+    block_admission: bool | None = None
+    requeuing_strategy: RequeuingStrategyForm | None = None
+    recovery_timeout: Duration | None = None
+
+
+class Integrations(Struct, frozen=True, kw_only=True, rename="camel"):
+    frameworks: tuple[str, ...] | None = None
+    external_frameworks: tuple[str, ...] | None = None
+    label_keys_to_copy: tuple[str, ...] | None = None
+
+
+class FairSharingForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    always: ClassVar = ("preemption_strategies",)
+
+    preemption_strategies: tuple[str, ...] = ()
+
+
+class AdmissionFairSharingForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    always: ClassVar = ("usage_half_life_time", "usage_sampling_interval")
+
+    usage_half_life_time: Duration = "0s"
+    usage_sampling_interval: Duration = "0s"
+    resource_weights: Mapping[str, float] = {}
+
+
+class TransformationForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    input: str = ""
+    strategy: str | None = None
+    multiply_by: str = ""
+    outputs: Mapping[str, str | int | float] = {}
+
+
+class CelForm(Struct, frozen=True, kw_only=True):
+    expression: str = ""
+
+
+class DeviceSelectorForm(Struct, frozen=True, kw_only=True):
+    cel: CelForm | None = None
+
+
+class SourceForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What of a driver's devices is counted: a shared counter or a capacity, by its name."""
+
+    name: str = ""
+    driver: str = ""
+    device_selector: DeviceSelectorForm = DeviceSelectorForm()
+
+    @property
+    def expression(self) -> str:
+        cel = self.device_selector.cel
+        return "" if cel is None else cel.expression
+
+
+class SourcesForm(Struct, frozen=True, kw_only=True):
+    counter: SourceForm | None = None
+    capacity: SourceForm | None = None
+
+
+class DeviceClassMappingForm(Struct, frozen=True, kw_only=True, rename="camel"):
+    name: str = ""
+    device_class_names: tuple[str, ...] = ()
+    sources: tuple[SourcesForm, ...] = ()
+
+
+class Resources(Struct, frozen=True, kw_only=True, rename="camel"):
+    quota_check_strategy: str | None = None
+    exclude_resource_prefixes: tuple[str, ...] = ()
+    transformations: tuple[TransformationForm, ...] = ()
+    device_class_mappings: tuple[DeviceClassMappingForm, ...] = ()
+
+
+class WorkloadRetention(Struct, frozen=True, kw_only=True, rename="camel"):
+    after_finished: Duration | None = None
+    after_deactivated_by_kueue: Duration | None = None
+
+
+class ObjectRetentionPolicies(Struct, frozen=True, kw_only=True):
+    workloads: WorkloadRetention | None = None
+
+
+class Configuration(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One Kueue installation's settings."""
+
+    always: ClassVar = ("api_version", "kind", "webhook", "metrics", "health", "manage_jobs_without_queue_name")
+
+    api_version: str = f"{GROUP}/{VERSION}"
+    kind: str = KIND
+    namespace: str | None = None
+    webhook: Webhook = Webhook()
+    leader_election: LeaderElection | None = None
+    metrics: Metrics = Metrics()
+    health: Health = Health()
+    pprof_bind_address: str = ""
+    controller: Controller | None = None
+    tls: TLSOptions | None = None
+    manage_jobs_without_queue_name: bool = False
+    managed_jobs_namespace_selector: SelectorForm | None = None
+    internal_cert_management: InternalCertManagement | None = None
+    wait_for_pods_ready: WaitForPodsReadyForm | None = None
+    client_connection: ClientConnection | None = None
+    integrations: Integrations | None = None
+    multi_kueue: MultiKueue | None = None
+    fair_sharing: FairSharingForm | None = None
+    admission_fair_sharing: AdmissionFairSharingForm | None = None
+    resources: Resources | None = None
+    feature_gates: Mapping[str, bool] | None = None
+    object_retention_policies: ObjectRetentionPolicies | None = None
+    visibility_server: VisibilityServer | None = None

@@ -1,0 +1,133 @@
+"""A file with a Configuration: read, checked, and turned into what admission depends on.
+
+The file may be the Configuration itself, or what Kueue is installed with: the ConfigMap that holds it is found among
+other objects.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.documents.findings import Finding, Report, Severity
+from gpuconsole.model.documents.jsonsafe import looks_like_json, read_json
+from gpuconsole.model.documents.sources import Source, from_text, read_file
+from gpuconsole.model.documents.yamlsafe import FormError, Tree, Trouble, read_yaml, sections
+from gpuconsole.model.text import clean
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.configuration.defaults import NAMESPACE
+from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION, Configuration
+from gpuconsole.scheduling.kueue.configuration.policy import policy
+from gpuconsole.scheduling.kueue.configuration.reading import is_configuration, read
+
+MAP_KEY = "controller_manager_config.yaml"
+
+
+PROFILES = "clusterprofiles.multicluster.x-k8s.io"
+"""The CRD without which no cluster is found by a ClusterProfile (0.19 config: ConfigureClusterProfileCache)."""
+
+
+class Loaded(Struct, frozen=True, kw_only=True):
+    """What a file says, and what is wrong with it."""
+
+    configuration: Configuration | None
+    findings: tuple[Finding, ...] = ()
+    profile_namespaces: tuple[str, ...] = ()
+    """Where ClusterProfiles are looked for: in Kueue's namespace, if their CRD is installed with it."""
+
+    @property
+    def config(self) -> KueueConfig | None:
+        """What admission depends on; None where there are errors."""
+        wrong = any(finding.severity is Severity.ERROR for finding in self.findings)
+        return None if wrong or self.configuration is None else policy(self.configuration)
+
+
+def load(file: str | Path) -> Loaded:
+    """Read the Configuration of a file."""
+    return _load(read_file(file))
+
+
+def load_text(text: str, name: str = "<text>") -> Loaded:
+    """Read the Configuration of a text."""
+    return _load(from_text(text, name))
+
+
+def _load(source: Source) -> Loaded:
+    name = clean(source.name, 1000)
+    findings = [_trouble(name, 1, trouble) for trouble in source.troubles]
+    found: list[tuple[Configuration, Report]] = []
+    profiled = False
+    try:
+        for number, tree in enumerate(_trees(source), start=1):
+            findings += [_trouble(name, number, trouble) for trouble in tree.troubles]
+            profiled = profiled or _defines_profiles(tree.value)
+            inner = _configuration(tree)
+            if inner is not None:
+                report = Report(name, number, strict=True, line_of=inner.place.find)
+                report.object = KIND
+                found.append((read(inner.value, report), report))
+    except FormError as error:
+        findings.append(_trouble(name, 1, error.trouble))
+    if len(found) != 1 and not findings:
+        findings.append(_trouble(name, 1, _not_one(len(found))))
+    if not found:
+        return Loaded(configuration=None, findings=tuple(findings))
+    configuration, report = found[0]
+    if not profiled:
+        _say_unprofiled(configuration, report)
+    return Loaded(
+        configuration=configuration,
+        findings=(*findings, *report.findings),
+        profile_namespaces=(configuration.namespace or NAMESPACE,) if profiled else (),
+    )
+
+
+def _defines_profiles(document: object) -> bool:
+    if not isinstance(document, dict) or document.get("kind") != "CustomResourceDefinition":
+        return False
+    metadata = document.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("name") == PROFILES
+
+
+def _say_unprofiled(configuration: Configuration, report: Report) -> None:
+    multi = configuration.multi_kueue
+    if multi is not None and multi.cluster_profile is not None:
+        problem = f"without the CRD {PROFILES} no cluster is found by its ClusterProfile"
+        report.note(("multiKueue", "clusterProfile"), problem, "install it before Kueue starts", "no-crd")
+
+
+def _trees(source: Source) -> Iterator[Tree]:
+    trees = read_json(source.text) if looks_like_json(source.text) else None
+    if trees is not None:
+        yield from trees
+    else:
+        yield from (read_yaml(text, line) for text, line in sections(source.text))
+
+
+def _configuration(tree: Tree) -> Tree | None:
+    """The Configuration that a document is, or that a ConfigMap holds as a text."""
+    value = tree.value
+    if not isinstance(value, dict):
+        return None
+    if is_configuration(value):
+        return tree
+    texts: Any = value.get("data") if value.get("kind") == "ConfigMap" else None
+    text = texts.get(MAP_KEY) if isinstance(texts, dict) else None
+    if not isinstance(text, str):
+        return None
+    inner = read_yaml(text, tree.place.find(("data", MAP_KEY)) + 1)
+    return inner if isinstance(inner.value, dict) and is_configuration(inner.value) else None
+
+
+def _not_one(number: int) -> Trouble:
+    if number:
+        return Trouble(1, f"it holds {number} Configurations", "give one at a time", "too-many")
+    begins = f"a Configuration begins with apiVersion: {GROUP}/{VERSION} and kind: Configuration"
+    return Trouble(1, "it holds no Configuration of Kueue", begins, "no-configuration")
+
+
+def _trouble(name: str, document: int, trouble: Trouble) -> Finding:
+    report = Report(name, document, line_of=lambda path: trouble.line)
+    report.error(trouble.path, trouble.problem, trouble.remedy, trouble.code)
+    return report.findings[0]

@@ -1,0 +1,145 @@
+"""From a document to a Configuration, with a finding for everything that Kueue would not take.
+
+Kueue decodes strictly: an unknown field or a wrong type is an error, and it does not start.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar, get_type_hints
+
+from msgspec import Meta, Struct, structs
+
+from gpuconsole.model.documents.closed import fit, unknown_keys
+from gpuconsole.model.documents.fields import FieldError, FieldErrorKind
+from gpuconsole.model.documents.findings import MapKey, Path, Report, path_text
+from gpuconsole.model.documents.reader import shown
+from gpuconsole.model.quantity import parse_quantity
+from gpuconsole.scheduling.kueue import gates
+from gpuconsole.scheduling.kueue.configuration import durations
+from gpuconsole.scheduling.kueue.configuration.defaults import defaulted
+from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION, Configuration
+from gpuconsole.scheduling.kueue.configuration.older import from_v1beta1
+from gpuconsole.scheduling.kueue.configuration.validation import validate
+
+OLDER = "v1beta1"
+F = TypeVar("F", bound=Struct)
+
+
+def is_configuration(document: Mapping[str, Any]) -> bool:
+    """True for a document that says that it is one, of any version."""
+    return document.get("kind") == KIND and str(document.get("apiVersion", "")).startswith(f"{GROUP}/")
+
+
+def read(document: Mapping[str, Any], report: Report) -> Configuration:
+    """Read a Configuration, fill in its defaults and check it. What is wrong is reported, and left out."""
+    given = decode(document, report)
+    configuration = defaulted(given)
+    named = {name: on for name, on in (given.feature_gates or {}).items() if _is_known(name, on, report)}
+    for _, why in gates.contradictions(named):
+        report.error(("featureGates",), why, "turn the one on, or the other off", "feature-gates")
+    # What could not be read is left out; that it is missing now is no news.
+    unread = {finding.path for finding in report.findings}
+    for error in validate(configuration, gates.resolve(named)):
+        if error.field not in unread:
+            _say(error, document, report)
+    return structs.replace(configuration, feature_gates=named or None)
+
+
+def decode(document: Mapping[str, Any], report: Report) -> Configuration:
+    """Read a Configuration as it is written, of either version; no defaults, no rules."""
+    plain = _without_nulls(document)
+    version = str(plain.get("apiVersion", "")).rpartition("/")[2]
+    if version == OLDER:
+        plain = from_v1beta1(plain, report)
+    elif version != VERSION:
+        known = f"write apiVersion: {GROUP}/{VERSION}"
+        report.error(("apiVersion",), f"{shown(document.get('apiVersion'))} is not known", known, "old-version")
+        plain = {**plain, "apiVersion": f"{GROUP}/{VERSION}"}
+    for found in unknown_keys(plain, Configuration):
+        report.error(found.path, f'unknown field "{path_text(found.path)}"', found.advice, "unknown-field")
+    form, misfits = fit(plain, Configuration)
+    for misfit in misfits:
+        report.error(misfit.path, misfit.problem, "write a value of that type", "wrong-type")
+    return _with_durations(form or Configuration(), (), report)
+
+
+def _without_nulls(value: Any) -> Any:
+    """Null and absent mean the same to Kubernetes."""
+    if isinstance(value, Mapping):
+        return {name: _without_nulls(part) for name, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def _with_durations(form: F, path: Path, report: Report) -> F:
+    """The form with its durations in Go's spelling; quantities are checked on the way."""
+    hints, changes = get_type_hints(type(form), include_extras=True), {}
+    for field in structs.fields(form):
+        value, place = getattr(form, field.name), (*path, field.encode_name)
+        if _is_duration(hints[field.name]) and value is not None:
+            changes[field.name] = _duration(value, field.default, place, report)
+        elif isinstance(value, Struct):
+            changes[field.name] = _with_durations(value, place, report)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Struct):
+            below = (_with_durations(part, (*place, number), report) for number, part in enumerate(value))
+            changes[field.name] = tuple(below)
+        elif field.name == "outputs":
+            changes[field.name] = dict(_quantities(value, place, report))
+    return structs.replace(form, **changes) if changes else form
+
+
+def _is_duration(hint: Any) -> bool:
+    parts = (hint, *getattr(hint, "__args__", ()))
+    marks = (mark for part in parts for mark in getattr(part, "__metadata__", ()))
+    return any(isinstance(mark, Meta) and mark.title == "duration" for mark in marks)
+
+
+def _duration(text: str, otherwise: Any, path: Path, report: Report) -> Any:
+    try:
+        return durations.write(durations.nanoseconds(text))
+    except ValueError as error:
+        report.error(path, str(error), "write it as 90s, 30m or 1h30m", "bad-span")
+        return otherwise
+
+
+def _quantities(outputs: Mapping[str, Any], path: Path, report: Report) -> Iterator[tuple[str, str]]:
+    for name, quantity in outputs.items():
+        try:
+            parse_quantity(quantity)
+        except (ValueError, OverflowError):
+            problem = f"{shown(quantity)} is no quantity"
+            report.error((*path, MapKey(name)), problem, "write it as 8, 500m, 1.5Gi or 2e3", "bad-quantity")
+        else:
+            yield name, str(quantity)
+
+
+def _is_known(name: str, on: bool, report: Report) -> bool:
+    for _, why in gates.refusals({name: on}):
+        report.error(("featureGates", name), why, gates.remedy(name), "feature-gates")
+        return False
+    return True
+
+
+def _say(error: FieldError, document: Mapping[str, Any], report: Report) -> None:
+    value = shown(_value(document, error.path))
+    match error.kind:
+        case FieldErrorKind.REQUIRED:
+            problem, remedy = "it is missing", error.detail or "say it"
+        case FieldErrorKind.DUPLICATE:
+            problem, remedy = f"{value} stands twice", "drop or rename one of them"
+        case FieldErrorKind.FORBIDDEN:
+            problem, remedy = "it is forbidden here", error.detail
+        case FieldErrorKind.NOT_SUPPORTED:
+            problem, remedy = f"{value} is not supported", error.detail
+        case _:
+            problem, remedy = f"{value} is not accepted", error.detail
+    report.error(error.path, problem, remedy, "refused")
+
+
+def _value(document: Any, path: Path) -> Any:
+    for key in path:
+        if isinstance(document, Mapping):
+            document = document.get(key)
+        elif isinstance(document, (list, tuple)) and isinstance(key, int) and key < len(document):
+            document = document[key]
+        else:
+            return None
+    return document

@@ -1,0 +1,36 @@
+"""A Configuration as the mapping that Kueue writes: empty fields are left out, except those that it always writes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, structs
+
+from gpuconsole.scheduling.kueue.configuration.form import Configuration
+
+
+def as_document(configuration: Configuration) -> dict[str, Any]:
+    """The Configuration as a YAML or JSON mapping, such as `reading.read` takes."""
+    return _mapping(configuration)
+
+
+def _mapping(form: Struct) -> dict[str, Any]:
+    always = getattr(type(form), "always", ())
+    found: dict[str, Any] = {}
+    for field in structs.fields(form):
+        value = getattr(form, field.name)
+        if field.name in always or not (value is None or value in ("", (), {}) or _is_off(value, field.default)):
+            found[field.encode_name] = _plain(value)
+    return found
+
+
+def _is_off(value: object, default: object) -> bool:
+    """A flag that is off by default is left out; one that has to be said either way is written."""
+    return value is False and default is False
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return _mapping(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
