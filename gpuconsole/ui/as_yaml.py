@@ -14,7 +14,8 @@ from gpuconsole.model.clock import format_span, format_time
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import Quota
-from gpuconsole.model.workloads import Job
+from gpuconsole.model.topology_encoding import encode
+from gpuconsole.model.workloads import Admission, Job, PodSetAssignment, Workload
 
 API_VERSIONS: Mapping[str, str] = {
     "Namespace": "v1",
@@ -63,6 +64,13 @@ _NAMES = {
 }
 
 
+_OTHER_NAMES: Mapping[type[Struct], Mapping[str, str]] = {
+    Admission: {"pod_sets": "pod_set_assignments"},
+    PodSetAssignment: {"usage": "resource_usage", "delayed": "delayed_topology_request"},
+    Workload: {"checks": "admission_checks", "reclaimable": "reclaimable_pods"},
+}
+
+
 def as_yaml(thing: Object) -> str:
     """Write the object as YAML. Strings keep what they hold; the pane that shows them cleans them."""
     return yaml.safe_dump(as_manifest(thing), sort_keys=False, allow_unicode=True, width=10_000)
@@ -95,7 +103,11 @@ def _fields(thing: Struct) -> dict[str, Any]:
         if field.name != "name" and (value is None or value == field.default or value in ("", (), {})):
             continue
         out[field.name] = _value(field.name, value)
-    return out
+    if isinstance(thing, PodSetAssignment) and thing.levels:
+        out = {key: value for key, value in out.items() if key not in ("levels", "topology")}
+        out["topology_assignment"] = encode(thing.levels, thing.topology)
+    names = _OTHER_NAMES.get(type(thing), {})
+    return {names.get(key, key): value for key, value in out.items()}
 
 
 def _value(name: str, value: Any) -> Any:
@@ -114,6 +126,8 @@ def _value(name: str, value: Any) -> Any:
             return {_key(key): inner for key, inner in _fields(value).items()}
         case Mapping():
             return {key: _entry(name, key, inner) for key, inner in value.items()}
+        case tuple() if name == "unhealthy_nodes":
+            return [{"name": str(node)} for node in value]
         case tuple() | frozenset():
             return [_value(name, inner) for inner in value]
     return str(value)

@@ -1,6 +1,6 @@
 """Where the topology put a workload's pods, and whether all of them have a place (Kueue 0.19 pkg/workload/workload.go)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gpuconsole.model.cluster import HOSTNAME
 from gpuconsole.model.workloads import PodSetAssignment, Workload
@@ -34,6 +34,16 @@ def lost_pods(workload: Workload, assignment: PodSetAssignment) -> bool:
     return any(domain.values[-1] in workload.unhealthy_nodes for domain in assignment.topology)
 
 
+def on_node(assignment: PodSetAssignment, node: str) -> bool:
+    """True if the assignment puts pods on a node, where its topology reaches down to nodes."""
+    return any(node_of(assignment.levels, domain.values) == node and domain.count for domain in assignment.topology)
+
+
+def node_of(levels: Sequence[str], values: Sequence[str]) -> str | None:
+    """The node that a domain is, if the lowest level is that of nodes."""
+    return values[-1] if levels and levels[-1] == HOSTNAME else None
+
+
 def used_nodes(workload: Workload) -> Iterator[str]:
     """Nodes that an admitted workload has places on, where its topology reaches down to nodes; each once."""
     if workload.admission is None or not workload.admitted:
@@ -41,7 +51,7 @@ def used_nodes(workload: Workload) -> Iterator[str]:
     seen: dict[str, None] = {}
     for assignment in workload.admission.pod_sets:
         if assignment.levels and assignment.levels[-1] == HOSTNAME:
-            seen.update(dict.fromkeys(domain.values[-1] for domain in assignment.topology))
+            seen.update(dict.fromkeys(domain.values[-1] for domain in assignment.topology if domain.count))
     yield from seen
 
 

@@ -94,7 +94,7 @@ def count_domains(
             continue
         if affinity and node is not None:
             counts.scores[domains.leaf_domains[leaf]] = _liking(node, demand.pod_set.template)
-        if within and domains.values[domains.leaf_domains[leaf]][: len(within)] != within:
+        if within and not belongs_to(domains.values[domains.leaf_domains[leaf]], within):
             counts.excluded["topologyDomain"] += 1
             continue
         left: Mapping[str, int] = (sites.offer if empty else sites.left)(domains.flavor.name, leaf)
@@ -103,6 +103,11 @@ def count_domains(
     for number in range(len(domains.values) - 1, -1, -1):
         count_domain(counts, domains, number, shape)
     return counts
+
+
+def belongs_to(values: Values, above: Values) -> bool:
+    """True if a domain is another one, or lies in it; everything lies in no domain."""
+    return values[: len(above)] == above
 
 
 def _unsuitable(node: Node, demand: Demand, domains: Domains) -> str:
