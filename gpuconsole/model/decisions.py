@@ -5,7 +5,7 @@ from typing import Union
 
 from msgspec import Struct
 
-from gpuconsole.model.workloads import Admission, Workload
+from gpuconsole.model.workloads import Admission, PodSetNeeds, Workload
 
 
 class Rule(StrEnum):
@@ -48,6 +48,8 @@ class Refuse(Struct, frozen=True):
     """Text of the condition Requeued=False; nothing where that is left alone."""
     skipped_preemption: bool = False
     """It had victims, but an earlier head of the cycle came first (admission_cycle_preemption_skips)."""
+    requests: tuple[PodSetNeeds, ...] = ()
+    """What was looked for, where it was looked for."""
     gated: bool = False
     """It had victims, but its preemption gates are closed."""
 

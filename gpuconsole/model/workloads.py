@@ -76,6 +76,13 @@ class Admission(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pod_sets: tuple[PodSetAssignment, ...] = ()
 
 
+class PodSetNeeds(Struct, frozen=True, omit_defaults=True):
+    """What quota a waiting pod set was last looked for: all its pods, after Kueue's adjustments."""
+
+    name: str
+    resources: Resources = EMPTY
+
+
 class RequeueState(Struct, frozen=True, omit_defaults=True):
     count: int = 0
     at: Time | None = None
@@ -152,6 +159,8 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     conditions: tuple[Condition, ...] = ()
     admission: Admission | None = None
     requeue: RequeueState = RequeueState()
+    resource_requests: tuple[PodSetNeeds, ...] = ()
+    """While it waits; its admission says what it was given."""
     reclaimable: Mapping[str, int] = EMPTY
     checks: tuple[CheckState, ...] = ()
     past_execution: Span = 0

@@ -19,6 +19,7 @@ from gpuconsole.model.workloads import (
     EvictionCount,
     PodSet,
     PodSetAssignment,
+    PodSetNeeds,
     PodSetUpdate,
     PreemptionGate,
     RequeueState,
@@ -66,6 +67,10 @@ def workload(reader: Reader, now: Time) -> Workload:
         nominated_clusters=status.texts("nominatedClusterNames", MOST_CLUSTERS),
         admission=_admission(status, pod_sets),
         requeue=_requeue(status.mapping("requeueState")),
+        resource_requests=tuple(
+            PodSetNeeds(place.text("name"), resources(place, "resources"))
+            for place in status.items("resourceRequests", MOST_POD_SETS)
+        ),
         reclaimable={place.text("name"): place.number("count", 0, low=0) for place in status.items("reclaimablePods")},
         checks=tuple(_check(place) for place in status.items("admissionChecks")),
         past_execution=status.number("accumulatedPastExecutionTimeSeconds", 0, low=0) * SECOND,

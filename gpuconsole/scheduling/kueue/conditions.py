@@ -14,6 +14,7 @@ from gpuconsole.model.workloads import (
     Admission,
     Condition,
     EvictionCount,
+    PodSetNeeds,
     PreemptionGate,
     SchedulingStats,
     Workload,
@@ -65,7 +66,7 @@ def gave_back(before: Standing, after: Standing) -> bool:
 
 def reserve(workload: Workload, admission: Admission, now: Time) -> Workload:
     """Give the workload its quota; what an earlier eviction left is marked as past (SetQuotaReservation)."""
-    workload = replace(workload, admission=admission, unhealthy_nodes=())
+    workload = replace(workload, admission=admission, unhealthy_nodes=(), resource_requests=())
     message = f"Quota reserved in ClusterQueue {admission.cluster_queue}"
     workload = workload.with_condition(Condition(QUOTA_RESERVED, True, QUOTA_RESERVED, message, now))
     for kind in (EVICTED, PREEMPTED, BLOCKED_ON_GATES):
@@ -122,12 +123,17 @@ def refuse(workload: Workload, reason: str, message: str, now: Time, *, granular
 
 def take_refusal(workload: Workload, refusal: Refuse, now: Time, *, granular: bool = False) -> Workload:
     """Write down a scheduler's refusal; one for closed preemption gates is a condition of its own, too."""
-    workload = refuse(workload, refusal.reason, refusal.message, now, granular=granular)
+    workload = propagate(refuse(workload, refusal.reason, refusal.message, now, granular=granular), refusal.requests)
     if refusal.gated:
         workload = workload.with_condition(Condition(BLOCKED_ON_GATES, True, "PreemptionGated", refusal.message, now))
     if refusal.requeued:
         workload = workload.with_condition(Condition(REQUEUED, False, INADMISSIBLE, refusal.requeued, now))
     return workload
+
+
+def propagate(workload: Workload, requests: tuple[PodSetNeeds, ...]) -> Workload:
+    """Note what quota was looked for; the same object if that is noted already (PropagateResourceRequests)."""
+    return replace(workload, resource_requests=requests) if workload.resource_requests != requests else workload
 
 
 def on_hold(workload: Workload) -> bool:

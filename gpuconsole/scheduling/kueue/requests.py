@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MILLISECOND, Time
 from gpuconsole.model.resources import Resources, add, divide, not_negative, scale
-from gpuconsole.model.workloads import PodSet, PodSetAssignment, Workload
+from gpuconsole.model.workloads import PodSet, PodSetAssignment, PodSetNeeds, Workload
 from gpuconsole.scheduling.kueue.conditions import (
     ADMISSION_CHECK,
     PODS_READY_TIMEOUT,
@@ -120,6 +120,11 @@ class Request:
         twin.pinned = config.enabled("SkipReassignmentForPodOwnedWorkloads") and owned_by_one_pod(self.workload)
         twin.pod_sets = tuple(replace(pod_sets[a.name], count=count, total=usage) for a, count, usage in held)
         return twin
+
+    @property
+    def needs(self) -> tuple[PodSetNeeds, ...]:
+        """What quota is looked for, as the workload's status says it."""
+        return tuple(PodSetNeeds(request.pod_set.name, request.total) for request in self.pod_sets)
 
     @property
     def shape(self) -> bytes:

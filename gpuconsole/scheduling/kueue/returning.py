@@ -56,6 +56,7 @@ def refusal(state: State, entry: Entry) -> Refuse | KeepWaiting:
         entry.cause.value if state.gates.granular else PENDING,
         entry.requeue.value,
         skipped_preemption=entry.status is Status.SKIPPED and entry.assignment.mode == Mode.PREEMPT,
+        requests=entry.request.needs,
         gated=entry.status is Status.GATED,
     )
 

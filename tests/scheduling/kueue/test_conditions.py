@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.decisions import Rule
-from gpuconsole.model.workloads import Admission, CheckState, Condition, EvictionCount, Workload
+from gpuconsole.model.decisions import Refuse, Rule
+from gpuconsole.model.workloads import Admission, CheckState, Condition, EvictionCount, PodSetNeeds, Workload
 from gpuconsole.scheduling.kueue import conditions
 from tests.scheduling.kueue.cluster import workload
 
@@ -30,6 +30,14 @@ def test_another_message_moves_no_transition_time() -> None:
     told = conditions.refuse(workload("w", "q"), "Pending", "no room", NOW)
     again = conditions.refuse(told, "Pending", "still none", NOW + SECOND)
     assert said(again) == {"QuotaReserved": (False, "Pending", "still none", 100)}
+
+
+def test_a_refusal_notes_what_was_looked_for_until_quota_is_given() -> None:
+    needs = (PodSetNeeds("main", {"cpu": 1000}),)
+    told = conditions.take_refusal(workload("w", "q"), Refuse("ns/w", "no room", requests=needs), NOW)
+    assert told.resource_requests == needs
+    assert conditions.propagate(told, needs) is told
+    assert conditions.reserve(told, GRANTED, NOW).resource_requests == ()
 
 
 def test_reservation_and_admission() -> None:
