@@ -15,9 +15,10 @@ from gpuconsole.scheduling.kueue.nomination import largest
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
 from tests.conformance import world
+from tests.conformance.cycle import in_every_run
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 
-_NAMES = {Mode.NO_FIT: "NoFit", Mode.PREEMPT: "Preempt", Mode.FIT: "Fit"}
+NAMES = {Mode.NO_FIT: "NoFit", Mode.PREEMPT: "Preempt", Mode.FIT: "Fit"}
 _POSSIBLE = {"NoCandidates": Mode.NO_CANDIDATES, "Preempt": Mode.PREEMPT, "Reclaim": Mode.RECLAIM}
 
 
@@ -35,7 +36,7 @@ def stub(simulated: Mapping[str, Document]) -> Oracle:
     return oracle
 
 
-def check_assignment(table: Table, case: Case) -> Iterator[str]:
+def check_assignment(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterator[str]:
     """TestAssignFlavors, TestDeletedFlavors: the whole assignment."""
     given = case.input
     if given.get("preemptWorkloadSlice"):
@@ -47,8 +48,9 @@ def check_assignment(table: Table, case: Case) -> Iterator[str]:
         given["clusterQueue"]["metadata"]["name"]: given.get("clusterQueueUsage") or {},
         **({queues[1]["metadata"]["name"]: given.get("secondaryClusterQueueUsage") or {}} if len(queues) > 1 else {}),
     }
+    config = KueueConfig(fair_sharing=bool(given.get("enableFairSharing")), gates=gates)
     assignment = assign(
-        KueueConfig(fair_sharing=bool(given.get("enableFairSharing")), gates=case.gates),
+        config,
         [*kept, *(given.get("topologies") or ())],
         queues,
         usage,
@@ -56,14 +58,17 @@ def check_assignment(table: Table, case: Case) -> Iterator[str]:
         given.get("simulationResult") or {},
     )
     want = case.want["wantAssignment"]
-    yield from compare("wantRepMode", _NAMES[assignment[0].mode], case.want["wantRepMode"])
+    yield from compare("wantRepMode", NAMES[assignment[0].mode], case.want["wantRepMode"])
     yield from compare("Borrowing", assignment[0].borrows, want.get("Borrowing", 0))
     yield from compare("Usage", _usage(*assignment), (want.get("Usage") or {}).get("Quota") or {})
     yield from compare(
         "pod sets", [r.pod_set.name for r in assignment[0].pod_sets], [p["Name"] for p in want.get("PodSets") or ()]
     )
     for result, listed in zip(assignment[0].pod_sets, want.get("PodSets") or (), strict=False):
-        yield from _pod_set(result, listed)
+        yield from _pod_set(result, listed, granular=config.granular)
+    if config.granular:
+        groups = assignment[1].setup.queues[queues[0]["metadata"]["name"]].groups
+        yield from compare("NoFitReason", assignment[0].cause(groups).value, want.get("NoFitReason", ""))
 
 
 def assign(
@@ -81,14 +86,19 @@ def assign(
     objects += [Cohort(name=name) for name in sorted(named)]
     state = world.state(config, objects, 0)
     context = state.context()
-    tree = context.setup.tree
-    for name, amounts in usage.items():
-        uses = [(tree.numbers[_column(key)], amount) for key, amount in amounts.items()]
-        context.accounts.usage.add(tree.queues[name], uses)
+    count_usage(context, usage)
     name = queues[0]["metadata"]["name"]
     request = Request(world.decode_workload({"metadata": {"name": "any"}, **workload}), 0, name, config)
     assigner = Assigner(context, context.setup.queues[name], request, oracle=stub(simulated))
     return assigner.assign(), context
+
+
+def count_usage(context: Context, usage: Mapping[str, Mapping[str, int]]) -> None:
+    """Count what these ClusterQueues use, by `flavor/resource`."""
+    tree = context.setup.tree
+    for name, amounts in usage.items():
+        uses = [(tree.numbers[_column(key)], amount) for key, amount in amounts.items()]
+        context.accounts.usage.add(tree.queues[name], uses)
 
 
 def _column(key: str) -> tuple[str, str]:
@@ -101,10 +111,10 @@ def _usage(assignment: Assignment, context: Context) -> dict[str, int]:
     return {"/".join(columns[column]): amount for column, amount in assignment.usage.items()}
 
 
-def _pod_set(got: PodSetResult, want: Document) -> Iterator[str]:
+def _pod_set(got: PodSetResult, want: Document, *, granular: bool) -> Iterator[str]:
     name = want["Name"]
     chosen = {
-        resource: {"Name": choice.flavor, "Mode": _NAMES[choice.mode], "TriedFlavorIdx": choice.tried}
+        resource: {"Name": choice.flavor, "Mode": NAMES[choice.mode], "TriedFlavorIdx": choice.tried}
         for resource, choice in got.choices.items()
     }
     listed = {
@@ -120,26 +130,29 @@ def _pod_set(got: PodSetResult, want: Document) -> Iterator[str]:
     if not error:
         yield from compare(f"reasons of {name}", sorted(set(got.reasons)), sorted(set(status.get("reasons") or ())))
     if want.get("FlavorAssignmentAttempts"):
-        made = {attempt.flavor: _attempt(attempt) for attempt in attempts(got.searches)}
-        yield from _attempts(name, made, {a["Flavor"]: _listed(a) for a in want["FlavorAssignmentAttempts"]})
+        tried = got.attempts() if granular else attempts(got.searches)
+        made = {attempt.flavor: _attempt(attempt, granular) for attempt in tried}
+        yield from _attempts(name, made, {a["Flavor"]: _listed(a, granular) for a in want["FlavorAssignmentAttempts"]})
 
 
-def _attempt(attempt: Attempt) -> dict[str, Any]:
+def _attempt(attempt: Attempt, granular: bool) -> dict[str, Any]:
     possible = {mode: name for name, mode in _POSSIBLE.items()}
     return {
-        "Mode": _NAMES[attempt.mode],
+        "Mode": NAMES[attempt.mode],
         "PreemptionPossibility": possible[attempt.possibility] if attempt.possibility is not None else None,
         "Borrow": attempt.height,
         "Reasons": list(attempt.reasons),
+        "NoFitReason": attempt.cause.value if granular else "",
     }
 
 
-def _listed(attempt: Document) -> dict[str, Any]:
+def _listed(attempt: Document, granular: bool) -> dict[str, Any]:
     return {
         "Mode": attempt.get("Mode", "NoFit"),
         "PreemptionPossibility": attempt.get("PreemptionPossibility"),
         "Borrow": attempt.get("Borrow", 0),
         "Reasons": attempt.get("Reasons") or [],
+        "NoFitReason": attempt.get("NoFitReason", "") if granular else "",
     }
 
 
@@ -175,7 +188,7 @@ def check_choice(table: Table, case: Case) -> Iterator[str]:
         {"spec": {"podSets": [given["workloadRequests"]["PodSet"]]}},
         given.get("simulationResult") or {},
     )
-    yield from compare("wantMode", _NAMES[assignment.mode], case.want["wantMode"])
+    yield from compare("wantMode", NAMES[assignment.mode], case.want["wantMode"])
     got = {resource: choice.flavor for resource, choice in assignment.pod_sets[0].choices.items()}
     yield from compare("wantAssigment", got, case.want["wantAssigment"])
 
@@ -209,8 +222,8 @@ def _granular(mode: Document) -> Outcome:
 
 
 CHECKS: dict[str, Check] = {
-    "scheduler_flavorassigner/TestAssignFlavors": lambda table, case: list(check_assignment(table, case)),
-    "scheduler_flavorassigner/TestDeletedFlavors": lambda table, case: list(check_assignment(table, case)),
+    "scheduler_flavorassigner/TestAssignFlavors": lambda table, case: in_every_run(check_assignment, table, case),
+    "scheduler_flavorassigner/TestDeletedFlavors": lambda table, case: in_every_run(check_assignment, table, case),
     "scheduler_flavorassigner/TestHierarchical": lambda table, case: list(check_choice(table, case)),
     "scheduler_flavorassigner/TestReclaimBeforePriorityPreemption": lambda table, case: list(check_choice(table, case)),
     "scheduler_flavorassigner/TestSearch": lambda table, case: list(check_search(table, case)),

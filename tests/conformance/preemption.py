@@ -20,7 +20,7 @@ from gpuconsole.scheduling.kueue.state import State
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
-_MODES = {"NoFit": Mode.NO_FIT, "Preempt": Mode.PREEMPT, "Fit": Mode.FIT}
+MODES = {"NoFit": Mode.NO_FIT, "Preempt": Mode.PREEMPT, "Fit": Mode.FIT}
 
 
 def search_of(state: State, queue: str, workload: Workload, assignment: Assignment) -> Search:
@@ -39,7 +39,7 @@ def assignment_of(state: State, workload: Workload, queue: str, document: Docume
         result = PodSetResult(needs.pod_set, count, needs.scaled(count))
         for resource, flavor in (listed.get("Flavors") or {}).items():
             column = state.setup.tree.numbers[flavor["Name"], resource]
-            result.choices[resource] = Choice(flavor["Name"], column, _MODES[flavor.get("Mode", "NoFit")], 0)
+            result.choices[resource] = Choice(flavor["Name"], column, MODES[flavor.get("Mode", "NoFit")], 0)
         result.reasons = ["as the case says"]
         assignment.append(result)
     return assignment

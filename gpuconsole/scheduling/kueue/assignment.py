@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from gpuconsole.model.quantity import PODS
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import Admission, PodSet, PodSetAssignment, TopologyDomain
 from gpuconsole.scheduling.kueue import messages
-from gpuconsole.scheduling.kueue.attempts import Searched, attempts
+from gpuconsole.scheduling.kueue.attempts import Attempt, Searched, attempts
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.reasons import Reason, most_severe, severity
 from gpuconsole.scheduling.kueue.requests import Place
@@ -80,18 +82,24 @@ class PodSetResult:
 
     def cause(self, groups: Sequence[Group]) -> Reason:
         """Why it gets no flavors, in one word: the most severe of the resource groups, each by its best flavor."""
-        tried = attempts(self.searches)
+        tried = self.attempts()
         if not tried:
             return Reason.NO_MATCHING_FLAVOR
         least: dict[int, Reason] = {}
         for position, attempt in enumerate(tried):
-            unplaced = attempt.flavor == self.unplaced
-            if attempt.mode != Mode.NO_FIT and not unplaced:
+            if attempt.mode != Mode.NO_FIT:
                 continue
-            cause = Reason.TOPOLOGY_PLACEMENT_FAILED if unplaced else attempt.cause
+            cause = attempt.cause
             for group in [n for n, group in enumerate(groups) if attempt.flavor in group.flavors] or [-1 - position]:
                 least[group] = min(least.get(group, cause), cause, key=severity)
         return most_severe(least.values())
+
+    def attempts(self) -> list[Attempt]:
+        """The flavors that were tried; one whose topology could never take the pods does not fit."""
+        unfit = {"mode": Mode.NO_FIT, "cause": Reason.TOPOLOGY_PLACEMENT_FAILED}
+        return [
+            replace(tried, **unfit) if tried.flavor == self.unplaced else tried for tried in attempts(self.searches)
+        ]
 
 
 class Assignment:
@@ -106,6 +114,11 @@ class Assignment:
         self.borrows = 0
         """The greatest height that any of its flavors borrows from."""
         self._mode: Mode | None = None
+
+    @property
+    def borrowing(self) -> bool:
+        """True if some of its quota comes from others."""
+        return self.borrows > 0
 
     def append(self, result: PodSetResult) -> None:
         self.pod_sets.append(result)
@@ -136,7 +149,9 @@ class Assignment:
                 other.unplaced = flavor
 
     def cause(self, groups: Sequence[Group]) -> Reason:
-        """Why it does not fit, in one word (resolveNoFitReason)."""
+        """Why it does not fit, in one word (resolveNoFitReason); none if it could."""
+        if self.mode != Mode.NO_FIT:
+            return Reason.NONE
         return most_severe(result.cause(groups) for result in self.pod_sets if result.mode == Mode.NO_FIT)
 
     def fail(self, result: PodSetResult, error: str) -> None:

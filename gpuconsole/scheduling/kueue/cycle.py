@@ -97,4 +97,4 @@ def _admit(state: State, entry: Entry) -> Admit:
     admission = entry.assignment.admission(entry.rules.name, state.setup.topologies)
     assume(state, entry.request, admission)
     tried = considered((result.pod_set.name, result.searches) for result in entry.assignment.pod_sets)
-    return Admit(entry.request.workload.key, admission, entry.assignment.borrows > 0, tried)
+    return Admit(entry.request.workload.key, admission, entry.assignment.borrowing, tried)

@@ -17,7 +17,7 @@ def can_always_reclaim(rules: QueueRules) -> bool:
 def capacity_to_reserve(usage: UsageTree, rules: QueueRules, assignment: Assignment) -> list[tuple[int, int]]:
     """What to count as used: within the nominal quota, or up to the borrowing limit if the entry borrows."""
     return [
-        (column, _reserve(usage, rules, column, amount, bool(assignment.borrows)))
+        (column, _reserve(usage, rules, column, amount, assignment.borrowing))
         for column, amount in assignment.usage.items()
     ]
 

@@ -124,7 +124,7 @@ def demands_of(
             continue
         if (result.topology or lost) and not any(domain.values[-1] in lost for domain in result.topology):
             continue
-        flavor = _only_flavor(assignment, result, topologies)
+        flavor = _only_flavor(assignment, result, rules, topologies)
         if flavor and (rules.multikueue or (flavor in rules.provisioned and not request.workload.reserved)):
             result.delayed = "Pending"
         elif flavor:
@@ -140,13 +140,15 @@ def demands_of(
     return demands
 
 
-def _only_flavor(assignment: Assignment, result: PodSetResult, topologies: Mapping[str, Domains]) -> str:
+def _only_flavor(
+    assignment: Assignment, result: PodSetResult, rules: QueueRules, topologies: Mapping[str, Domains]
+) -> str:
     flavors = sorted({choice.flavor for choice in result.choices.values()} & topologies.keys())
     if len(flavors) == 1:
         return flavors[0]
     if flavors:
         assignment.fail(result, f"more than one TAS flavor assigned: {', '.join(flavors)}")
-    elif not topologies:
+    elif not any(flavor in topologies for group in rules.groups for flavor in group.flavors):
         assignment.fail(result, "workload requires Topology, but there is no TAS cache information")
     else:
         assignment.fail(result, "no TAS flavor assigned")
