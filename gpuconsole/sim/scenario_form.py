@@ -75,6 +75,14 @@ class AutoscalerForm(Struct, frozen=True, rename="camel"):
     """So many attempts of a workload's check fail whatever room there is."""
 
 
+class AdmissionFairSharingForm(Struct, frozen=True, rename="camel"):
+    """How LocalQueues take turns in ClusterQueues whose admissionMode is UsageBasedAdmissionFairSharing."""
+
+    usage_half_life_time: str
+    usage_sampling_interval: str = "5m"
+    resource_weights: dict[str, float] = field(default_factory=dict)
+
+
 class EngineForm(Struct, frozen=True, rename="camel"):
     """Who admits, and how pods are placed."""
 
@@ -121,6 +129,8 @@ class ScenarioForm(Struct, frozen=True, rename="camel"):
     wake_up_batch: str = "1s"
     fair_sharing_enabled: bool = False
     fair_sharing: tuple[str, ...] = ()
+    """Preemption strategies of fair sharing, in the order in which they are tried."""
+    admission_fair_sharing: AdmissionFairSharingForm | None = None
     feature_gates: dict[str, bool] = field(default_factory=dict)
     keep_finished: str = ""
     """Finished workloads are removed after this span; nothing keeps them."""
