@@ -25,6 +25,8 @@ class Admit(Struct, frozen=True):
     borrowing: bool = False
     considered: str = ""
     """The flavors that were tried, and why those that were passed over did not do, as Kueue's event lists them."""
+    replaces: str = ""
+    """The slice of the same job that ends when this one takes over."""
 
 
 class Preempt(Struct, frozen=True):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.quantity import PODS
-from gpuconsole.model.resources import Resources
+from gpuconsole.model.resources import EMPTY, Resources, divide, scale
 from gpuconsole.model.workloads import Admission, PodSet, PodSetAssignment, TopologyDomain
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.attempts import Attempt, Searched, attempts
@@ -13,6 +13,7 @@ from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.reasons import Reason, most_severe, severity
 from gpuconsole.scheduling.kueue.requests import Place
 from gpuconsole.scheduling.kueue.rules import Group
+from gpuconsole.scheduling.kueue.slices import Given, Replaced
 from gpuconsole.scheduling.kueue.topology.domains import Domains
 
 Resume = tuple[Mapping[str, int], ...]
@@ -71,6 +72,10 @@ class PodSetResult:
             self.choices[resource] = Choice(flavor, numbers[flavor, resource], Mode.FIT, 0)
         self.topology, self.delayed = given.topology, given.delayed
 
+    def scaled(self, count: int) -> Resources:
+        """The needs of another number of pods."""
+        return scale(divide(self.requests, self.count), count) if self.count else EMPTY
+
     @property
     def mode(self) -> Mode:
         """The worst mode of its flavors; FIT where nothing stood in the way."""
@@ -105,12 +110,13 @@ class PodSetResult:
 class Assignment:
     """Flavors for a whole workload, as far as they were found. Mutated while it is being made."""
 
-    __slots__ = ("_mode", "borrows", "pod_sets", "usage")
+    __slots__ = ("_mode", "_replaced", "borrows", "pod_sets", "usage")
 
-    def __init__(self) -> None:
+    def __init__(self, replaced: Replaced | None = None) -> None:
+        self._replaced = replaced
         self.pod_sets: list[PodSetResult] = []
         self.usage: dict[int, int] = {}
-        """Column → amount, over all pod sets."""
+        """Column → amount, over all pod sets; beyond what a slice has that this one replaces."""
         self.borrows = 0
         """The greatest height that any of its flavors borrows from."""
         self._mode: Mode | None = None
@@ -122,9 +128,16 @@ class Assignment:
 
     def append(self, result: PodSetResult) -> None:
         self.pod_sets.append(result)
+        given = self._given(result)
+        before = given.usage if given is not None else EMPTY
         for resource, choice in result.choices.items():
             self.borrows = max(self.borrows, choice.height)
-            self.usage[choice.column] = self.usage.get(choice.column, 0) + result.requests.get(resource, 0)
+            self.usage[choice.column] = self.usage.get(choice.column, 0) + (
+                result.requests.get(resource, 0) - before.get(resource, 0)
+            )
+
+    def _given(self, result: PodSetResult) -> Given | None:
+        return self._replaced.of(result.pod_set.name) if self._replaced is not None else None
 
     @property
     def mode(self) -> Mode:
@@ -190,7 +203,9 @@ class Assignment:
         """What a search for victims has to make room for: all but nothing and, as in Kueue, the number of pods."""
         uses: dict[int, int] = {}
         for result in self.pod_sets:
-            for resource, amount in result.requests.items():
+            given = self._given(result)
+            added = result.requests if given is None else result.scaled(result.count - given.count)
+            for resource, amount in added.items():
                 if amount and resource != PODS and resource in result.choices:
                     column = result.choices[resource].column
                     uses[column] = uses.get(column, 0) + amount

@@ -87,7 +87,7 @@ def _evictions(context: Context, entry: Entry) -> Iterator[Preempt | Evict]:
     preemptor = entry.request.workload
     for target in entry.targets:
         victim = target.holding
-        if not victim.evicted:
+        if target.rule is not None and not victim.evicted:
             path = context.setup.queues[victim.cluster_queue].path_text
             message = messages.preempted(preemptor, target.rule, entry.rules.path_text, path)
             yield Preempt(victim.key, preemptor.key, target.rule, message)
@@ -97,4 +97,5 @@ def _admit(state: State, entry: Entry) -> Admit:
     admission = entry.assignment.admission(entry.rules.name, state.setup.topologies)
     assume(state, entry.request, admission)
     tried = considered((result.pod_set.name, result.searches) for result in entry.assignment.pod_sets)
-    return Admit(entry.request.workload.key, admission, entry.assignment.borrowing, tried)
+    replaces = entry.replaced.key if entry.replaced is not None else ""
+    return Admit(entry.request.workload.key, admission, entry.assignment.borrowing, tried, replaces)

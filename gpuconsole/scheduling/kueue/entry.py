@@ -63,6 +63,16 @@ class Entry:
         """What it would use of the topologies beyond what it has."""
         return self.assignment.places(topologies, self.request.workload.admission)
 
+    @property
+    def replaced(self) -> Holding | None:
+        """The slice of its job that it takes over from."""
+        return next((target.holding for target in self.targets if target.rule is None), None)
+
+    @property
+    def victims(self) -> int:
+        """How many workloads it preempts."""
+        return sum(target.rule is not None for target in self.targets)
+
     def record(self, assignment: Assignment, targets: Sequence[Target]) -> None:
         self.assignment = assignment
         self.targets = targets

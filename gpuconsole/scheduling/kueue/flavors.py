@@ -19,6 +19,7 @@ from gpuconsole.scheduling.kueue.preemption import possibility
 from gpuconsole.scheduling.kueue.reasons import Reason, most_severe
 from gpuconsole.scheduling.kueue.requests import Request, ordered
 from gpuconsole.scheduling.kueue.rules import Group, QueueRules
+from gpuconsole.scheduling.kueue.slices import Replaced
 from gpuconsole.scheduling.kueue.topology import demand
 from gpuconsole.scheduling.kueue.topology.passes import place
 
@@ -54,6 +55,7 @@ class Assigner:
         resume: Resume | None = None,
         nominated: Nominated | None = None,
         oracle: Oracle = possibility,
+        replaced: Replaced | None = None,
     ) -> None:
         self._context = context
         self._rules = rules
@@ -62,10 +64,12 @@ class Assigner:
         self._nominated = nominated
         """Flavors that a repeated assignment within the cycle is bound to."""
         self._oracle = oracle
+        self._replaced = replaced
+        """The slice that it takes over from: only what it adds needs quota, in the same flavors."""
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
         """Find flavors by quota for the workload, or for smaller `counts` of its pods."""
-        assignment = Assignment()
+        assignment = Assignment(self._replaced)
         results = self._results(counts)
         for indices in self._groups():
             members = [results[index] for index in indices]
@@ -160,7 +164,7 @@ class Assigner:
                 noted.append(Noted(flavor, Mode.NO_FIT, 0, (why,), Reason.NO_MATCHING_FLAVOR))
                 continue
             before, told.cause = len(told.reasons), Reason.NONE
-            choices, outcome, height = self._try_flavor(group, index, wanted, assumed, told)
+            choices, outcome, height = self._try_flavor(group, index, indices, wanted, assumed, told)
             noted.append(Noted(flavor, outcome[0], height, tuple(told.reasons[before:]), told.cause))
             if fungible and modes.stops_search(outcome, fungibility):
                 best, best_outcome = choices, outcome
@@ -208,6 +212,7 @@ class Assigner:
         self,
         group: Group,
         index: int,
+        indices: Sequence[int],
         wanted: Sequence[tuple[str, int]],
         assumed: Mapping[int, int],
         told: _Told,
@@ -220,6 +225,9 @@ class Assigner:
         choices: dict[str, Choice] = {}
         for name, amount in wanted:
             column = group.columns[index][name]
+            if self._replaced is not None:
+                amount, same = self._added(self._replaced, indices, group.flavors[index], name, amount, told)
+                outcome = outcome if same else modes.WORST
             mode, height = self._fits(column, assumed.get(column, 0), amount, told)
             highest = max(highest, height)
             if modes.preferred(outcome, (mode, height), self._rules.queue.fungibility):
@@ -228,6 +236,18 @@ class Assigner:
                 public = Mode.FIT if mode == Mode.FIT else Mode.PREEMPT
                 choices[name] = Choice(group.flavors[index], column, public, height)
         return choices, outcome, highest
+
+    def _added(
+        self, replaced: Replaced, indices: Sequence[int], flavor: str, resource: str, amount: int, told: _Told
+    ) -> tuple[int, bool]:
+        """What is needed beyond what the old slice has; False if that has it in another flavor."""
+        for given in replaced.at(indices):
+            original = given.flavors.get(resource, "")
+            if original != flavor:
+                told.blame(messages.bound_to_flavor(flavor, original), Reason.NO_MATCHING_FLAVOR)
+                return amount, False
+            amount -= given.usage.get(resource, 0)
+        return amount, True
 
     def _fits(self, column: int, assumed: int, amount: int, told: _Told) -> Outcome:
         """Compare one amount with the quota (fitsResourceQuota); `told` hears of it unless it fits now."""

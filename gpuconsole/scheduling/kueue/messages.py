@@ -58,6 +58,11 @@ def untolerated(taint: Taint, flavor: str) -> str:
     return f"untolerated taint {{{taint.key} {taint.value} {taint.effect} <nil>}} in flavor {flavor}"
 
 
+def bound_to_flavor(flavor: str, original: str) -> str:
+    """A slice stays with the flavor of the one that it replaces."""
+    return f"could not assign {flavor} flavor since the original workload is assigned: {original}"
+
+
 def not_nominated(flavor: str, resource: str) -> str:
     return f"skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
 

@@ -98,7 +98,7 @@ def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) ->
     chosen.update({target.holding.id: target for target in entry.targets})
     _count(context, entry, entry.uses)
     if assignment.mode == Mode.PREEMPT:
-        entry.await_victims(len(entry.targets))
+        entry.await_victims(entry.victims)
         return
     if siblings.worse is not None:
         _migrate(entry, siblings.worse)

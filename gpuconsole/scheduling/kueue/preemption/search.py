@@ -13,10 +13,10 @@ from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
 class Target(Struct, frozen=True):
-    """A victim, and the rule that allows it."""
+    """A victim, and the rule that allows it; a slice that the preemptor takes over from is no victim and has none."""
 
     holding: Holding
-    rule: Rule
+    rule: Rule | None
 
 
 class Search:

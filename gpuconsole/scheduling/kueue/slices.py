@@ -1,0 +1,174 @@
+"""Elastic jobs: a job that grows gets a second Workload, a slice that takes over from the first when it is admitted.
+
+The new slice needs quota only for what it adds, in the flavors that the old one has; then the old one is finished. A
+job that shrinks, or that still waits, is edited in place. Kueue 0.19 pkg/workloadslicing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.model.jobs.workloads import JOB_UID
+from gpuconsole.model.resources import Resources
+from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.scheduling.kueue.conditions import EVICTED
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.pod_counts import Counts, counts_of, is_fewer, with_counts
+from gpuconsole.scheduling.kueue.requests import Holding, admitted_requests
+
+GATE = "ElasticJobsViaWorkloadSlices"
+ELASTIC = "kueue.x-k8s.io/elastic-job"
+REPLACEMENT_FOR = "kueue.x-k8s.io/workload-slice-replacement-for"
+SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"
+
+REPLACED = "WorkloadSliceReplaced"
+OUT_OF_SYNC = "OutOfSync"
+_REPLACED_BY_NEWER = "Replaced to accommodate a new workload slice"
+_OUT_OF_SYNC = "The workload slice is out of sync with its parent job"
+
+
+class Given(Struct, frozen=True):
+    """What the old slice has for one pod set."""
+
+    pod_set: str
+    count: int
+    flavors: Mapping[str, str]
+    usage: Resources
+
+
+class Replaced(Struct, frozen=True):
+    """The old slice, from the new one's point of view: its pod sets are the same, in the same order."""
+
+    holding: Holding
+    given: tuple[Given, ...]
+
+    def of(self, pod_set: str) -> Given | None:
+        return next((given for given in self.given if given.pod_set == pod_set), None)
+
+    def at(self, indices: Iterable[int]) -> Iterable[Given]:
+        """What there is for the pod sets at these positions."""
+        return (self.given[index] for index in indices if index < len(self.given))
+
+
+class Ending(Struct, frozen=True):
+    """A slice that is to be finished."""
+
+    workload: Workload
+    reason: str
+    message: str
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What becomes of a job's slices."""
+
+    keep: Workload | None = None
+    """The slice that stands for the job, perhaps with other counts than it had; None = make a new one."""
+    edited: bool = False
+    """The counts of `keep` changed."""
+    compatible: bool = True
+    """False if the job's pod sets are no longer those of its slices: nothing can be done."""
+    endings: tuple[Ending, ...] = ()
+
+
+def is_elastic(annotations: Mapping[str, str], config: KueueConfig) -> bool:
+    """True for jobs (and Workloads) that may grow and shrink while they run."""
+    return annotations.get(ELASTIC) == "true" and config.enabled(GATE)
+
+
+def replacement_for(workload: Workload) -> str | None:
+    """Key of the slice that this one is to replace."""
+    return workload.annotations.get(REPLACEMENT_FOR)
+
+
+def slice_name(workload: Workload) -> str:
+    """Name of the first slice of the chain; pods keep it from slice to slice."""
+    return workload.annotations.get(SLICE_NAME, workload.name)
+
+
+def replaced_slice(workload: Workload, held: Iterable[Holding], config: KueueConfig) -> Replaced | None:
+    """The slice that a waiting one takes over from, if it holds quota in the same ClusterQueue, given as `held`."""
+    key = replacement_for(workload)
+    if key is None or not config.enabled(GATE):
+        return None
+    for holding in held:
+        if holding.key == key and holding.workload.namespace == workload.namespace:
+            given = admitted_requests(holding.workload, config)
+            return Replaced(holding, tuple(Given(a.name, count, a.flavors, usage) for a, count, usage in given))
+    return None
+
+
+def replacement_message(new: Workload) -> str:
+    """Why an old slice ended when a new one was admitted."""
+    uids = f"UID: {new.uid}, JobUID: {new.labels.get(JOB_UID, '')}"
+    return f"Replaced to accommodate a workload ({uids}) due to workload slice aggregation"
+
+
+def scaled_down(old: Counts, new: Counts) -> bool:
+    """True if some pod set has fewer pods than before, and none has more."""
+    return is_fewer(new, old) and not is_fewer(old, new)
+
+
+def not_finished(workloads: Iterable[Workload], owner: str) -> list[Workload]:
+    """The slices of a job that are not finished, oldest first."""
+    slices = [workload for workload in workloads if workload.owner == owner and not workload.finished]
+    return sorted(slices, key=lambda workload: (workload.created, workload.uid))
+
+
+def latest_active(slices: Sequence[Workload]) -> Workload | None:
+    """The newest slice that has quota and is not on its way out: what the job may use now."""
+    return next((w for w in reversed(slices) if w.reserved and not w.is_true(EVICTED)), None)
+
+
+def ensure(slices: Sequence[Workload], pod_sets: Sequence[PodSet]) -> Plan:
+    """What to do with the slices of a job, oldest first and none finished, so that they stand for its pod sets."""
+    endings: tuple[Ending, ...] = ()
+    selected = slices[0] if len(slices) == 1 else None
+    if len(slices) > 1:
+        selected, endings = normalize(slices)
+    if selected is None:
+        return Plan(endings=endings)
+    wanted, has = counts_of(pod_sets), counts_of(selected.pod_sets)
+    if wanted.keys() != has.keys():
+        return Plan(compatible=False, endings=endings)
+    if wanted == has:
+        return Plan(keep=selected, endings=endings)
+    if not selected.reserved or scaled_down(has, wanted):
+        return Plan(keep=with_counts(selected, wanted), edited=True, endings=endings)
+    return Plan(endings=endings)
+
+
+def normalize(slices: Sequence[Workload]) -> tuple[Workload | None, tuple[Ending, ...]]:
+    """The slice that stands for a job of several, and the ends of those that are superfluous.
+
+    One slice with quota stays, and beside it the one that waits to replace it. Without one that has quota the newest
+    stays; one that is being evicted never does.
+    """
+    living = [workload for workload in slices if not workload.is_true(EVICTED)]
+    successors = _successors(living)
+    active: Workload | None = None
+    for workload in living:
+        successor = successors.get(workload.key)
+        if workload.reserved and (successor is None or not successor.reserved):
+            active = workload
+    selected = living[-1] if living else None
+    if active is not None:
+        successor = successors.get(active.key)
+        selected = successor if successor is not None and not successor.reserved else active
+    endings = tuple(
+        Ending(workload, REPLACED, _REPLACED_BY_NEWER)
+        if workload.key in successors
+        else Ending(workload, OUT_OF_SYNC, _OUT_OF_SYNC)
+        for workload in slices
+        if workload is not selected and workload is not active
+    )
+    return selected, endings
+
+
+def _successors(living: Iterable[Workload]) -> dict[str, Workload]:
+    """Key → the slice that replaces it; of two that claim to, the first that has quota."""
+    found: dict[str, Workload] = {}
+    for workload in living:
+        key = replacement_for(workload)
+        if key is not None and (key not in found or (workload.reserved and not found[key].reserved)):
+            found[key] = workload
+    return found
