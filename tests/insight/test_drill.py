@@ -12,23 +12,31 @@ from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.manifests import load
+from gpuconsole.model.queues import ClusterQueue, QueueingStrategy
 from gpuconsole.scheduling.kube import PlacementPolicy
+from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, Strategy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import Scenario, build, load_scenario
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "drills"
 DRILLS = (
+    "afs",
+    "afs-without",
+    "best-effort-fifo",
     "bin-pack",
+    "final-share",
     "gang",
     "gang-without",
     "gpu-only",
     "guaranteed-quota",
+    "initial-share",
     "org-cohort",
     "scavenger",
     "six-of-eight",
     "six-of-eight-without",
     "spread",
+    "strict-fifo",
     "three-nodes",
     "three-nodes-never",
     "three-teams",
@@ -95,6 +103,34 @@ WRONG: dict[str, PlacementPolicy] = {
 def test_the_drill_fails_under_another_policy(name: str) -> None:
     scenario = drill(name)
     assert not run_drill(replace(scenario, policy=replace(scenario.policy, placement=WRONG[name]))).passed
+
+
+TURNS = AdmissionFairSharing(usage_half_life=HOUR)
+OTHERWISE: dict[str, KueueConfig] = {
+    "afs": KueueConfig(),
+    "afs-without": KueueConfig(admission_fair_sharing=TURNS),
+    "initial-share": KueueConfig(fair_sharing=True, strategies=(Strategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,)),
+    "final-share": KueueConfig(fair_sharing=True, strategies=(Strategy.LESS_THAN_INITIAL_SHARE,)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_the_drill_fails_where_kueue_is_configured_otherwise(name: str) -> None:
+    scenario = drill(name)
+    assert not run_drill(replace(scenario, policy=replace(scenario.policy, kueue=OTHERWISE[name]))).passed
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [("strict-fifo", QueueingStrategy.BEST_EFFORT_FIFO), ("best-effort-fifo", QueueingStrategy.STRICT_FIFO)],
+)
+def test_the_drill_fails_with_the_other_strategy(name: str, strategy: QueueingStrategy) -> None:
+    scenario = drill(name)
+    objects = tuple(
+        replace(thing, queueing_strategy=strategy) if isinstance(thing, ClusterQueue) else thing
+        for thing in scenario.objects
+    )
+    assert not run_drill(replace(scenario, objects=objects)).passed
 
 
 @pytest.mark.parametrize("name", ["org-cohort", "three-teams", "guaranteed-quota"])
