@@ -89,3 +89,37 @@ def _canonical(value: int, base: int, suffixes: tuple[str, ...]) -> str:
         value //= base
         power += 1
     return f"{value}{suffixes[power]}"
+
+
+_MOST = Fraction(MAX)
+_EXACT_DIGITS = 18
+_DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
+
+
+def canonical(value: str | int | float) -> str:
+    """Write a quantity as Kubernetes writes it back: `1000m` is `1`, `1024Mi` is `1Gi`, `0.5` is `500m`.
+
+    The largest suffix that leaves an integer, of the kind that stood there (decimal, binary or exponent). Finer than
+    a billionth is rounded up. There is no suffix beyond E, so `1000E` comes back as `1`; of more than 18 digits no
+    more is kept than MaxInt64 (resource.Quantity). Raises ValueError.
+    """
+    text = str(value).strip()
+    number = parse_quantity(value) if sum(map(str.isdigit, text)) <= _EXACT_DIGITS else capped(value)
+    if text.endswith("i") and abs(number) >= 1024 and number.denominator == 1:
+        return _canonical(number.numerator, 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
+    if not number:
+        return "0"
+    nanos = number * 10**9
+    rounded = -(-nanos.numerator // nanos.denominator) if number > 0 else nanos.numerator // nanos.denominator
+    power = 0
+    while rounded % 1000 == 0:
+        rounded //= 1000
+        power += 1
+    if "e" in text.lower()[1:-1] and power != 3:
+        return f"{rounded}e{3 * power - 9}"
+    return f"{rounded}{_DECIMAL[power] if power < len(_DECIMAL) else ''}"
+
+
+def capped(value: str | int | float) -> Fraction:
+    """Read a quantity as Kubernetes keeps it: no more than MaxInt64. Raises ValueError."""
+    return max(-_MOST, min(_MOST, parse_quantity(value)))

@@ -5,6 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.model.documents.findings import Path, path_text
+from gpuconsole.model.text import clean
 
 
 class FieldErrorKind(StrEnum):
@@ -17,6 +18,23 @@ class FieldErrorKind(StrEnum):
     FORBIDDEN = "FieldValueForbidden"
     TOO_MANY = "FieldValueTooMany"
     TOO_LONG = "FieldValueTooLong"
+    NOT_FOUND = "FieldValueNotFound"
+    TYPE_INVALID = "FieldValueTypeInvalid"
+
+
+_WORDS = {
+    FieldErrorKind.INVALID: ("Invalid value", "bad-value", "correct it"),
+    FieldErrorKind.REQUIRED: ("Required value", "required", "write it"),
+    FieldErrorKind.NOT_SUPPORTED: ("Unsupported value", "bad-value", "write one of the supported values"),
+    FieldErrorKind.DUPLICATE: ("Duplicate value", "duplicate", "drop or rename one of them"),
+    FieldErrorKind.FORBIDDEN: ("Forbidden", "forbidden", "drop it"),
+    FieldErrorKind.TOO_MANY: ("Too many", "too-many", "drop some"),
+    FieldErrorKind.TOO_LONG: ("Too long", "too-long", "shorten it"),
+    FieldErrorKind.NOT_FOUND: ("Not found", "not-found", "name one that exists"),
+    FieldErrorKind.TYPE_INVALID: ("Invalid value", "wrong-type", "write a value of that type"),
+}
+"""The words of kubectl, a code for programs, and what helps where nothing more is known."""
+_VALUELESS = (FieldErrorKind.REQUIRED, FieldErrorKind.FORBIDDEN, FieldErrorKind.TOO_LONG)
 
 
 class FieldError(Struct, frozen=True):
@@ -25,11 +43,41 @@ class FieldError(Struct, frozen=True):
     kind: FieldErrorKind
     path: Path
     detail: str = ""
+    value: object = None
+    """What stands there."""
+    remedy: str = ""
+    """What would be right; empty says no more than the kind does."""
+    code: str = ""
+    """A short stable word for programs; empty stands for the kind's."""
 
     @property
     def field(self) -> str:
-        """The field as Kubernetes writes it."""
+        """The field as Kubernetes writes it; empty for the whole object."""
         return path_text(self.path)
+
+    @property
+    def problem(self) -> str:
+        """The error as kubectl prints it, without the field."""
+        words = _WORDS[self.kind][0]
+        if self.kind not in _VALUELESS and not isinstance(self.value, (dict, list, type(None))):
+            words += f": {_shown(self.value)}"
+        return f"{words}: {self.detail}" if self.detail else words
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        return self.remedy or _WORDS[self.kind][2]
+
+    @property
+    def word(self) -> str:
+        """Its code, or that of its kind."""
+        return self.code or _WORDS[self.kind][1]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{clean(value, 80)}"' if isinstance(value, str) else clean(str(value), 80)
 
 
 def invalid(path: Path, detail: str) -> FieldError:

@@ -1,0 +1,118 @@
+"""What a write becomes before it is looked at: unknown fields go, defaults come; pure functions of schema and value."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+from gpuconsole.model.apiserver.schema import Empty, Form, Schema
+from gpuconsole.model.documents.findings import Key, Path
+from gpuconsole.model.quantity import canonical
+
+Unknown = Callable[[Path, Schema], None]
+"""Told of each field that is dropped, with the schema of the object that it stood in."""
+
+
+def ignore(path: Path, schema: Schema) -> None:
+    """Where nobody wants to know."""
+
+
+def with_defaults(schema: Schema, value: Any, unknown: Unknown = ignore, path: Path = ()) -> Any:
+    """Drop unknown fields and nulls, and put in defaults, as an API server does (structural defaulting and pruning).
+
+    A value of a wrong type is left for the check to refuse. The given value is not changed; parts may be shared.
+    """
+    if schema.form is Form.RECORD:
+        return _record(schema, value, unknown, path) if isinstance(value, dict) else value
+    items = schema.items
+    if items is None:
+        return value
+    if schema.form is Form.LIST:
+        if not isinstance(value, list):
+            return value
+        return [_or_default(items, entry, unknown, (*path, n)) for n, entry in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: _or_default(items, entry, unknown, (*path, key)) for key, entry in value.items()}
+    return {key: entry for key, entry in kept.items() if entry is not None}
+
+
+def _or_default(schema: Schema, value: Any, unknown: Unknown, path: Path) -> Any:
+    if value is None:
+        value = deepcopy(schema.default)
+    return with_defaults(schema, value, unknown, path)
+
+
+def _record(schema: Schema, value: dict[Key, Any], unknown: Unknown, path: Path) -> dict[Key, Any]:
+    found: dict[Key, Any] = {}
+    fields = schema.fields
+    for key, entry in value.items():
+        field = fields.get(key) if isinstance(key, str) else None
+        if field is None:
+            unknown((*path, key), schema)
+        elif entry is not None:
+            found[key] = with_defaults(field, entry, unknown, (*path, key))
+    for key, field in fields.items():
+        if field.default is not None and key not in found:
+            found[key] = with_defaults(field, deepcopy(field.default), unknown, (*path, key))
+    return found
+
+
+def written_back(schema: Schema, value: Any) -> Any:
+    """A value after Kueue's mutating webhook has read it into its types and written it out again.
+
+    What is empty is dropped, amounts become canonical, and a few fields are written even where nothing stood.
+    """
+    if schema.form is Form.QUANTITY:
+        return canonical(value)
+    if schema.form is Form.RECORD:
+        kept = {key: written_back(field, value[key]) for key, field in schema.fields.items() if key in value}
+        kept = {key: entry for key, entry in kept.items() if entry or not _drops(schema.fields[key], entry)}
+        missing = {key: field.zero for key, field in schema.fields.items() if field.zero is not None}
+        return missing | kept
+    if schema.items is None:
+        return value
+    if schema.form is Form.LIST:
+        return [written_back(schema.items, entry) for entry in value]
+    return {key: written_back(schema.items, entry) for key, entry in value.items()}
+
+
+def _drops(schema: Schema, entry: Any) -> bool:
+    return schema.empty is Empty.DROPPED and entry in ("", [], {})
+
+
+def readable(schema: Schema, value: Any) -> str:
+    """Why Kueue's types cannot take a value (Go's decoder fails before anybody validates); nothing if they can."""
+    form = schema.form
+    if form is Form.QUANTITY:
+        try:
+            canonical(value)
+        except ValueError as error:
+            return str(error)
+        return ""
+    wrong = f"{value!r:.60} is no {form.name.lower()}"
+    if form in (Form.RECORD, Form.MAP):
+        if not isinstance(value, dict):
+            return wrong
+        pairs = [(schema.fields[key] if form is Form.RECORD else schema.items, entry) for key, entry in value.items()]
+    elif form is Form.LIST:
+        if not isinstance(value, list):
+            return wrong
+        pairs = [(schema.items, entry) for entry in value]
+    else:
+        return "" if is_of(form, value) else wrong
+    problems = (readable(inner, entry) for inner, entry in pairs if inner is not None)
+    return next((problem for problem in problems if problem), "")
+
+
+def is_of(form: Form, value: Any) -> bool:
+    """Whether a scalar is of the form's type."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    match form:
+        case Form.TEXT:
+            return isinstance(value, str)
+        case Form.FLAG:
+            return isinstance(value, bool)
+        case Form.WHOLE:
+            return is_whole or (isinstance(value, float) and value.is_integer())
+        case _:
+            return is_whole or isinstance(value, str)

@@ -1,0 +1,31 @@
+"""The patterns of names in Kueue's schemas, and the form of names that are a domain and a path."""
+
+import re
+from collections.abc import Iterator
+
+from gpuconsole.model.documents.syntax import subdomain
+
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+KIND = re.compile(r"[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?")
+NODE_LABEL = re.compile(
+    r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])"
+)
+REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+_URL_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
+LONGEST_SUBDOMAIN = 253
+LONGEST_LABEL = 63
+
+
+def domain_path(text: str) -> Iterator[str]:
+    """What is wrong with the name of a controller (k8s.io/apimachinery IsDomainPrefixedPath)."""
+    if not text:
+        yield "must not be empty"
+        return
+    domain, slash, path = text.partition("/")
+    if not (domain and slash and path):
+        yield 'must be a domain-prefixed path (such as "acme.io/foo")'
+        return
+    yield from subdomain(domain)
+    if not _URL_PATH.fullmatch(path):
+        yield f"Invalid path (regex used for validation is '{_URL_PATH.pattern}')"

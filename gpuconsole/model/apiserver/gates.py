@@ -1,0 +1,24 @@
+"""Kueue's feature gates that change what its API accepts, with the defaults of 0.19."""
+
+from collections.abc import Mapping
+
+Gates = Mapping[str, bool]
+"""Gates that differ from their defaults, by name."""
+
+DEFAULTS: Gates = {
+    "AdmissionGatedBy": True,
+    "ConcurrentAdmission": False,
+    "ElasticJobsViaWorkloadSlices": True,
+    "PartialAdmission": True,
+    "PriorityBoost": False,
+    "RejectUpdatesToCQWithInvalidOnFlavors": False,
+    "TASValidateWorkloadSliceSize": True,
+    "TopologyAwareScheduling": True,
+    "WorkloadValidateResourcesAreNonNegative": True,
+    "WorkloadValidationForPodSetMetadata": True,
+}
+
+
+def enabled(gates: Gates, name: str) -> bool:
+    """Whether a gate is on: as given, or else by default."""
+    return gates.get(name, DEFAULTS[name])

@@ -1,0 +1,86 @@
+"""Which kinds Kueue's API has: the schema of each, and the webhooks that see it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.apiserver import capacity, checks, cluster_queue, queues, workload, workload_webhook
+from gpuconsole.model.apiserver.gates import Gates
+from gpuconsole.model.apiserver.metadata import METADATA
+from gpuconsole.model.apiserver.schema import TEXT, Rule, Schema, Transition, record
+from gpuconsole.model.documents.fields import FieldError
+
+Object = Mapping[str, Any]
+GROUP = "kueue.x-k8s.io"
+VERSION = "v1beta2"
+IN_USE = f"{GROUP}/resource-in-use"
+"""The finalizer that keeps what is in use from being deleted."""
+
+
+class Kind(Struct, frozen=True, kw_only=True):
+    """How one kind is treated when it is written."""
+
+    name: str
+    schema: Schema
+    namespaced: bool = False
+    default: Callable[[Object, Gates], Object] | None = None
+    """The mutating webhook; only new objects pass it."""
+    validate: Callable[[Object, Object | None, Gates], Iterator[FieldError]] | None = None
+    """The validating webhook."""
+    warn: Callable[[Object], Iterator[str]] | None = None
+
+    @property
+    def webhook(self) -> str:
+        """The validating webhook's name."""
+        return f"v{self.name.lower()}.kb.io"
+
+    @property
+    def has_status(self) -> bool:
+        """Whether status is written apart from the rest."""
+        return "status" in self.schema.fields
+
+
+def _keep_in_use(thing: Object, gates: Gates) -> Object:
+    meta = thing.get("metadata") or {}
+    finalizers = meta.get("finalizers") or []
+    if IN_USE in finalizers:
+        return thing
+    return {**thing, "metadata": {**meta, "finalizers": [*finalizers, IN_USE]}}
+
+
+def _whole(fields: Mapping[str, Schema], rules: tuple[Rule | Transition, ...] = ()) -> Schema:
+    return record({"apiVersion": TEXT, "kind": TEXT, "metadata": METADATA, **fields}, rules=rules)
+
+
+_ALL = (
+    Kind(
+        name="ClusterQueue",
+        schema=_whole(cluster_queue.CLUSTER_QUEUE),
+        default=_keep_in_use,
+        validate=cluster_queue.validate,
+    ),
+    Kind(name="Cohort", schema=_whole(queues.COHORT), validate=queues.validate_cohort),
+    Kind(name="LocalQueue", schema=_whole(queues.LOCAL_QUEUE), namespaced=True),
+    Kind(name="WorkloadPriorityClass", schema=_whole(queues.WORKLOAD_PRIORITY_CLASS)),
+    Kind(
+        name="ResourceFlavor",
+        schema=_whole(capacity.RESOURCE_FLAVOR),
+        default=_keep_in_use,
+        validate=capacity.validate_flavor,
+    ),
+    Kind(name="Topology", schema=_whole(capacity.TOPOLOGY)),
+    Kind(name="AdmissionCheck", schema=_whole(checks.ADMISSION_CHECK)),
+    Kind(name="ProvisioningRequestConfig", schema=_whole(checks.PROVISIONING_REQUEST_CONFIG)),
+    Kind(name="MultiKueueConfig", schema=_whole(checks.MULTI_KUEUE_CONFIG)),
+    Kind(name="MultiKueueCluster", schema=_whole(checks.MULTI_KUEUE_CLUSTER)),
+    Kind(
+        name="Workload",
+        schema=_whole(workload.WORKLOAD, workload.RULES),
+        namespaced=True,
+        default=workload_webhook.default,
+        validate=workload_webhook.validate,
+        warn=workload_webhook.warn,
+    ),
+)
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}

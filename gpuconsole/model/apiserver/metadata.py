@@ -1,0 +1,89 @@
+"""The rules for metadata that every object obeys (k8s.io/apimachinery ValidateObjectMeta)."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuconsole.model.apiserver.refusals import forbidden, invalid, required, too_long
+from gpuconsole.model.apiserver.schema import INT_64, LABELS, MOMENT, Empty, a_flag, a_text, listed, record
+from gpuconsole.model.documents.fields import FieldError
+from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.documents.syntax import label, label_key, label_value, subdomain
+
+MOST_ANNOTATIONS = 256 * 1024
+"""Bytes of all annotations of an object."""
+_META: Path = ("metadata",)
+_OWNER = record({"controller": a_flag(), "blockOwnerDeletion": a_flag()}, text="apiVersion kind name uid")
+METADATA = record(
+    {
+        **dict.fromkeys(("labels", "annotations"), LABELS),
+        **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), MOMENT),
+        **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), INT_64),
+        "finalizers": listed(a_text()),
+        "ownerReferences": listed(_OWNER),
+        "managedFields": listed(record({"time": MOMENT}, text="manager operation apiVersion fieldsType subresource")),
+    },
+    text="name generateName namespace uid resourceVersion selfLink",
+    empty=Empty.KEPT,
+)
+
+
+def check_metadata(document: Mapping[str, Any], *, namespaced: bool) -> Iterator[FieldError]:
+    """What is wrong with an object's name, namespace, labels, annotations and finalizers."""
+    meta = document.get("metadata") or {}
+    yield from _check_name(meta)
+    namespace = meta.get("namespace") or ""
+    path: Path = (*_META, "namespace")
+    if not namespaced and namespace:
+        yield forbidden(path, "not allowed on this type", "drop it: the object belongs to no namespace")
+    elif namespaced and not namespace:
+        yield required(path, "", "name a namespace")
+    elif namespace:
+        for message in label(namespace):
+            yield invalid(path, namespace, message, "use lower-case letters, digits and '-'", "bad-name")
+    yield from check_labels(meta.get("labels"), (*_META, "labels"))
+    yield from check_annotations(meta.get("annotations"), (*_META, "annotations"))
+    for finalizer in meta.get("finalizers") or ():
+        for message in label_key(finalizer):
+            yield invalid((*_META, "finalizers"), finalizer, message, "write it as example.com/name")
+
+
+def _check_name(meta: Mapping[str, Any]) -> Iterator[FieldError]:
+    remedy = "use lower-case letters, digits, '-' and '.', at most 253 of them"
+    prefix = meta.get("generateName")
+    if prefix:
+        for message in subdomain(prefix.rstrip("-")):
+            yield invalid((*_META, "generateName"), prefix, message, remedy, "bad-name")
+    name = meta.get("name")
+    if not name:
+        detail = "name or generateName is required"
+        yield required((*_META, "name"), detail, "give it a metadata.name", "no-name")
+        return
+    for message in subdomain(name):
+        yield invalid((*_META, "name"), name, message, remedy, "bad-name")
+
+
+def check_change(document: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
+    """What an update may not change."""
+    meta, before = document.get("metadata") or {}, old.get("metadata") or {}
+    for key in ("name", "namespace", "uid"):
+        if key in meta and key in before and meta[key] != before[key]:
+            yield invalid((*_META, key), meta[key], "field is immutable", f"leave it {before[key]}", "immutable")
+
+
+def check_labels(labels: Mapping[str, str] | None, path: Path) -> Iterator[FieldError]:
+    """Keys and values of labels, also of node selectors; all errors stand at the map itself."""
+    for key, value in (labels or {}).items():
+        for message in label_key(key):
+            yield invalid(path, key, message, "write the key as example.com/name", "bad-label")
+        for message in label_value(value):
+            yield invalid(path, value, message, "use at most 63 letters, digits, '-', '_' and '.'", "bad-label")
+
+
+def check_annotations(annotations: Mapping[str, str] | None, path: Path) -> Iterator[FieldError]:
+    """Keys of annotations, whose upper case does not matter, and their size."""
+    found = annotations or {}
+    for key in found:
+        for message in label_key(key.lower()):
+            yield invalid(path, key, message, "write the key as example.com/name", "bad-label")
+    if sum(len(key.encode()) + len(value.encode()) for key, value in found.items()) > MOST_ANNOTATIONS:
+        yield too_long(path, MOST_ANNOTATIONS)

@@ -1,0 +1,150 @@
+"""resourceGroups of ClusterQueues and Cohorts, and fairSharing: their schema, and what the webhooks ask of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.apiserver.refusals import duplicate, invalid
+from gpuconsole.model.apiserver.schema import TEXT, Rule, Schema, listed, quantity, record
+from gpuconsole.model.apiserver.selectors import named
+from gpuconsole.model.documents.fields import FieldError
+from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.documents.syntax import label_key
+from gpuconsole.model.quantity import capped
+
+MOST_IN_QUEUE = 256
+MOST_COMBINATIONS = 512
+SMALLEST_WEIGHT = capped("1n")
+_QUOTA = record(
+    {"name!": TEXT, "nominalQuota!": quantity(zero="0"), "borrowingLimit": quantity(), "lendingLimit": quantity()}
+)
+_FLAVOR = record({"name!": named(zero=""), "resources!": listed(_QUOTA, least=1, most=64, by=("name",))})
+_SAME_NUMBER = Rule(
+    "flavors must have the same number of resources as the coveredResources",
+    lambda group: all(len(flavor["resources"]) == len(group["coveredResources"]) for flavor in group["flavors"]),
+    "list in each flavor the resources of coveredResources, in that order",
+    "resource-order",
+)
+RESOURCE_GROUPS = listed(
+    record(
+        {
+            "coveredResources!": listed(TEXT, least=1, most=64),
+            "flavors!": listed(_FLAVOR, least=1, most=64, by=("name",)),
+        },
+        rules=(_SAME_NUMBER,),
+    ),
+    most=16,
+)
+
+
+def usage(*amounts: str) -> Schema:
+    """What a status says is in use: flavors with their resources."""
+    resource = record({"name!": TEXT} | dict.fromkeys(amounts, quantity()))
+    flavor = record({"name!": named(), "resources!": listed(resource, most=64, by=("name",))})
+    return listed(flavor, most=64, by=("name",))
+
+
+Groups = Sequence[Mapping[str, Any]]
+
+
+def flavor_names(groups: Groups) -> tuple[str, ...]:
+    """The flavors of all groups, each once, sorted."""
+    return tuple(sorted({flavor.get("name", "") for group in groups for flavor in group.get("flavors") or ()}))
+
+
+class Limits(Struct, frozen=True):
+    """What a kind asks of the limits in its quotas."""
+
+    orphan: str
+    """The word for what limits need above them, if there is nothing; empty if there is."""
+    lends_own: bool
+    """No more may be lent than is owned."""
+
+
+def check_groups(groups: Groups, limits: Limits) -> Iterator[FieldError]:
+    """Names, amounts and limits; a resource and a flavor may stand in one group only.
+
+    Kueue 0.19 clusterqueue_webhook validateResourceGroups.
+    """
+    resources: set[str] = set()
+    flavors: set[str] = set()
+    for g, group in enumerate(groups):
+        path: Path = ("spec", "resourceGroups", g)
+        covered = group.get("coveredResources") or []
+        for n, resource in enumerate(covered):
+            place = (*path, "coveredResources", n)
+            for message in label_key(resource):
+                yield invalid(place, resource, message, "write it as nvidia.com/gpu", "bad-name")
+            if resource in resources:
+                yield duplicate(place, resource)
+            resources.add(resource)
+        for n, flavor in enumerate(group.get("flavors") or ()):
+            place = (*path, "flavors", n)
+            yield from _check_flavor(flavor, covered, limits, place)
+            name = flavor.get("name", "")
+            if name in flavors:
+                yield duplicate((*place, "name"), name)
+            flavors.add(name)
+
+
+def _check_flavor(
+    flavor: Mapping[str, Any], covered: Sequence[str], limits: Limits, path: Path
+) -> Iterator[FieldError]:
+    for n, (quota, resource) in enumerate(zip(flavor.get("resources") or (), covered, strict=False)):
+        place = (*path, "resources", n)
+        name = quota.get("name", "")
+        if name != resource:
+            order = f"list the resources of coveredResources, in that order: {', '.join(covered)}"
+            yield invalid((*place, "name"), name, "must match the name in coveredResources", order, "resource-order")
+        yield from _not_negative(quota, "nominalQuota", place)
+        yield from _not_orphaned(quota, "borrowingLimit", limits.orphan, place)
+        yield from _not_negative(quota, "borrowingLimit", place)
+        yield from _not_negative(quota, "lendingLimit", place)
+        yield from _not_orphaned(quota, "lendingLimit", limits.orphan, place)
+        lent, nominal = quota.get("lendingLimit"), quota.get("nominalQuota", 0)
+        if limits.lends_own and lent is not None and capped(lent) > capped(nominal):
+            detail, code = "must be less than or equal to the nominalQuota", "lending-over-nominal"
+            yield invalid((*place, "lendingLimit"), lent, detail, f"write {nominal} or less", code)
+
+
+def _not_negative(quota: Mapping[str, Any], key: str, path: Path) -> Iterator[FieldError]:
+    amount = quota.get(key)
+    if amount is not None and capped(amount) < 0:
+        yield invalid((*path, key), amount, "must be greater than or equal to 0", "write 0 or more", "negative")
+
+
+def _not_orphaned(quota: Mapping[str, Any], key: str, orphan: str, path: Path) -> Iterator[FieldError]:
+    if orphan and key in quota:
+        code = f"{key.removesuffix('Limit')}-without-cohort"
+        detail = f"must be nil when {orphan} is empty"
+        yield invalid((*path, key), quota[key], detail, f"name a {orphan}, or drop {key}", code)
+
+
+def check_totals(groups: Groups) -> Iterator[FieldError]:
+    """How much a ClusterQueue may list in all."""
+    path: Path = ("spec", "resourceGroups")
+    for what, key in (("flavors", "flavors"), ("covered resources", "coveredResources")):
+        total = sum(len(group.get(key) or ()) for group in groups)
+        if total > MOST_IN_QUEUE:
+            detail = f"total number of {what} across all resourceGroups must be ≤ {MOST_IN_QUEUE}, got {total}"
+            yield invalid(path, total, detail, "split the queue", "too-many")
+    for g, group in enumerate(groups):
+        total = sum(len(flavor.get("resources") or ()) for flavor in group.get("flavors") or ())
+        if total > MOST_COMBINATIONS:
+            detail = (
+                f"number of flavor-resource combinations in a resourceGroup must be ≤ {MOST_COMBINATIONS}, got {total}"
+            )
+            yield invalid((*path, g), total, detail, "split the group", "too-many")
+
+
+def check_weight(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """A weight is 0, or more than a billionth: less would be rounded to nothing."""
+    weight = (spec.get("fairSharing") or {}).get("weight")
+    if weight is None:
+        return
+    path: Path = ("spec", "fairSharing")
+    if capped(weight) < 0:
+        yield invalid(path, weight, "must be greater than or equal to 0", "write 0 or more", "negative")
+    elif 0 < capped(weight) <= SMALLEST_WEIGHT:
+        yield invalid(path, weight, "When not 0, weight must be > 10e-9", "write 0 or a larger weight", "bad-weight")

@@ -1,0 +1,57 @@
+"""Field errors that say what stands there and what would be right, besides the server's own words."""
+
+from gpuconsole.model.documents.fields import FieldError, FieldErrorKind
+from gpuconsole.model.documents.findings import Path
+
+
+def invalid(path: Path, value: object, detail: str, remedy: str, code: str = "") -> FieldError:
+    """A value that breaks a rule."""
+    return FieldError(FieldErrorKind.INVALID, path, detail, value, remedy, code)
+
+
+def required(path: Path, detail: str, remedy: str, code: str = "") -> FieldError:
+    """Something that is missing."""
+    return FieldError(FieldErrorKind.REQUIRED, path, detail, None, remedy, code)
+
+
+def forbidden(path: Path, detail: str, remedy: str) -> FieldError:
+    """Something that may not be there."""
+    return FieldError(FieldErrorKind.FORBIDDEN, path, detail, None, remedy)
+
+
+def duplicate(path: Path, value: object, detail: str = "") -> FieldError:
+    """Something that stands twice."""
+    return FieldError(FieldErrorKind.DUPLICATE, path, detail, value)
+
+
+def not_supported(path: Path, value: object, supported: tuple[str, ...], code: str = "") -> FieldError:
+    """None of the words that a field takes."""
+    listed = ", ".join(f'"{word}"' for word in supported)
+    detail, remedy = (f"supported values: {listed}", f"it takes {', '.join(supported)}") if supported else ("", "")
+    return FieldError(FieldErrorKind.NOT_SUPPORTED, path, detail, value, remedy, code)
+
+
+def too_long(path: Path, most: int, code: str = "") -> FieldError:
+    """A text that is longer than allowed."""
+    return FieldError(FieldErrorKind.TOO_LONG, path, f"may not be more than {most} bytes", code=code)
+
+
+def too_many(path: Path, count: int, most: int) -> FieldError:
+    """More entries than allowed."""
+    detail = f"must have at most {most} items"
+    return FieldError(FieldErrorKind.TOO_MANY, path, detail, count, f"{most} are allowed, shorten it")
+
+
+def missing(path: Path) -> FieldError:
+    """A field that the schema requires."""
+    return FieldError(FieldErrorKind.REQUIRED, path, remedy=f"write {path[-1]}")
+
+
+def wrong_type(path: Path, value: object, detail: str, remedy: str = "") -> FieldError:
+    """A value of another type than the schema's."""
+    return FieldError(FieldErrorKind.TYPE_INVALID, path, detail, value, remedy)
+
+
+def not_found(path: Path, value: object) -> FieldError:
+    """A name that nothing has."""
+    return FieldError(FieldErrorKind.NOT_FOUND, path, "", value)

@@ -1,0 +1,198 @@
+"""What a field may hold, as data: its form, its bounds, its default, and the rules that stand on it.
+
+A kind is one `Schema`, built with the small functions below; a field whose name ends in `!` is required. What an API
+server does with it is elsewhere: defaults in `defaulting`, bounds in `checking`, rules in `rules`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.documents.reader import INT32, INT64
+
+
+class Form(Enum):
+    """The type of a value."""
+
+    RECORD = auto()
+    MAP = auto()
+    LIST = auto()
+    TEXT = auto()
+    WHOLE = auto()
+    FLAG = auto()
+    INT_OR_TEXT = auto()
+    QUANTITY = auto()
+
+
+class Rule(Struct, frozen=True):
+    """Something that has to be true of a value (x-kubernetes-validations)."""
+
+    message: str
+    holds: Callable[[Any], bool]
+    """Given a value that is absent it may raise KeyError, as CEL does."""
+    remedy: str
+    code: str = "bad-value"
+
+
+class Transition(Struct, frozen=True):
+    """Something that has to be true of a value and the one that it replaces; only updates are asked."""
+
+    message: str
+    holds: Callable[[Any, Any], bool]
+    """Called with the new value and the old one."""
+    remedy: str
+    code: str = "immutable"
+
+
+class Empty(Enum):
+    """What Kueue's webhooks, which read an object and write it back, do with a field that is empty."""
+
+    DROPPED = auto()
+    KEPT = auto()
+
+
+class Schema(Struct, frozen=True, kw_only=True):
+    """One value of a document."""
+
+    form: Form
+    fields: Mapping[str, "Schema"] = {}
+    required: tuple[str, ...] = ()
+    items: "Schema | None" = None
+    """Of a list's entries, or of a map's values."""
+    default: Any = None
+    """What stands there if nothing else does; None is no default."""
+    words: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    least: int | None = None
+    most: int | None = None
+    """Bounds of a number, of a text's length, or of the number of entries."""
+    keys: tuple[str, ...] = ()
+    """A list whose entries differ in these fields."""
+    distinct: bool = False
+    """A list without equal entries."""
+    moment: bool = False
+    """A text that is a time."""
+    rules: tuple[Rule | Transition, ...] = ()
+    ruled: bool = False
+    """True if a rule stands here or below."""
+    empty: Empty = Empty.KEPT
+    zero: Any = None
+    """What Kueue's webhooks write where nothing stands."""
+
+
+def record(
+    fields: Mapping[str, Schema] | None = None,
+    /,
+    *,
+    default: Any = None,
+    rules: tuple[Rule | Transition, ...] = (),
+    empty: Empty = Empty.KEPT,
+    zero: Any = None,
+    text: str = "",
+    texts: str = "",
+    flag: str = "",
+    int32: str = "",
+    int64: str = "",
+) -> Schema:
+    """An object with these fields; the plain ones may be listed by type: `text="name! path", flag="readOnly"`."""
+    listed = {"text": text, "texts": texts, "flag": flag, "int32": int32, "int64": int64}
+    everything = {name: _PLAIN[form] for form, names in listed.items() for name in names.split()} | dict(fields or {})
+    own = {name.rstrip("!"): schema for name, schema in everything.items()}
+    return Schema(
+        form=Form.RECORD,
+        fields=own,
+        required=tuple(name[:-1] for name in everything if name.endswith("!")),
+        default=default,
+        rules=rules,
+        ruled=bool(rules) or any(schema.ruled for schema in own.values()),
+        empty=empty,
+        zero=zero,
+    )
+
+
+def listed(
+    items: Schema,
+    *,
+    least: int | None = None,
+    most: int | None = None,
+    by: tuple[str, ...] = (),
+    distinct: bool = False,
+    rules: tuple[Rule | Transition, ...] = (),
+) -> Schema:
+    """A list; `by` names the fields in which its entries differ (a list of type map), `distinct` makes it a set."""
+    return Schema(
+        form=Form.LIST,
+        items=items,
+        least=least,
+        most=most,
+        keys=by,
+        distinct=distinct,
+        rules=rules,
+        ruled=bool(rules) or items.ruled,
+        empty=Empty.DROPPED,
+    )
+
+
+def mapped(items: Schema, *, most: int | None = None) -> Schema:
+    """A map from any text."""
+    return Schema(form=Form.MAP, items=items, most=most, empty=Empty.DROPPED)
+
+
+def a_text(
+    pattern: re.Pattern[str] | None = None,
+    *,
+    least: int | None = None,
+    most: int | None = None,
+    default: str | None = None,
+    rules: tuple[Rule | Transition, ...] = (),
+    empty: Empty = Empty.DROPPED,
+    zero: str | None = None,
+) -> Schema:
+    return Schema(
+        form=Form.TEXT,
+        pattern=pattern,
+        least=least,
+        most=most,
+        default=default,
+        rules=rules,
+        ruled=bool(rules),
+        empty=empty,
+        zero=zero,
+    )
+
+
+def one_of(*words: str, default: str | None = None, most: int | None = None, empty: Empty = Empty.DROPPED) -> Schema:
+    """A text that is one of a few words."""
+    return Schema(form=Form.TEXT, words=words, default=default, most=most, empty=empty)
+
+
+def whole(least: int = -INT32 - 1, most: int = INT32, *, default: int | None = None) -> Schema:
+    """A whole number; `least` below the type's own is a bound that the server names."""
+    return Schema(form=Form.WHOLE, least=least, most=most, default=default)
+
+
+def a_flag(default: bool | None = None) -> Schema:
+    return Schema(form=Form.FLAG, default=default)
+
+
+def quantity(default: int | None = None, *, zero: str | None = None) -> Schema:
+    """An amount such as 500m or 1Gi, as a text or a whole number."""
+    return Schema(form=Form.QUANTITY, pattern=_QUANTITY, default=default, zero=zero)
+
+
+_QUANTITY = re.compile(
+    r"(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?"
+)
+TEXT = a_text()
+FLAG = a_flag()
+INT_32 = whole()
+INT_64 = whole(-INT64 - 1, INT64)
+MOMENT = Schema(form=Form.TEXT, moment=True)
+INT_OR_TEXT = Schema(form=Form.INT_OR_TEXT)
+TEXTS = listed(TEXT)
+LABELS = mapped(TEXT)
+AMOUNTS = mapped(quantity())
+_PLAIN = {"text": TEXT, "texts": TEXTS, "flag": FLAG, "int32": INT_32, "int64": INT_64}

@@ -1,0 +1,73 @@
+"""Small parts that many kinds hold: selectors, tolerations, references, metadata of templates."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuconsole.model.apiserver.forms import LABEL, LONGEST_LABEL, LONGEST_SUBDOMAIN, NODE_LABEL, REASON, SUBDOMAIN
+from gpuconsole.model.apiserver.schema import (
+    LABELS,
+    MOMENT,
+    TEXTS,
+    Empty,
+    Rule,
+    Schema,
+    Transition,
+    a_text,
+    listed,
+    one_of,
+    quantity,
+    record,
+    whole,
+)
+from gpuconsole.model.documents.reader import INT64
+
+POD_METADATA = record({"annotations": LABELS, "labels": LABELS}, texts="finalizers", text="name namespace")
+REQUIREMENT = record({"key!": a_text(zero=""), "operator!": a_text(zero=""), "values": TEXTS})
+LABEL_SELECTOR = record({"matchExpressions": listed(REQUIREMENT), "matchLabels": LABELS})
+LOCAL_REFERENCE = record({"name": a_text(default="")})
+TOLERATION = record(text="effect key operator value", int64="tolerationSeconds")
+
+
+def named(
+    *,
+    least: int | None = None,
+    empty: Empty = Empty.DROPPED,
+    zero: str | None = None,
+    rules: tuple[Transition, ...] = (),
+) -> Schema:
+    """The name of an object."""
+    return a_text(SUBDOMAIN, least=least, most=LONGEST_SUBDOMAIN, empty=empty, zero=zero, rules=rules)
+
+
+def pod_set_name(default: str | None = None) -> Schema:
+    """The name of a pod set."""
+    return a_text(LABEL, most=LONGEST_LABEL, default=default)
+
+
+def exactly_one(*fields: str) -> Rule:
+    """One of these fields, and only one, has to be there."""
+
+    def holds(place: Mapping[str, Any]) -> bool:
+        return sum(field in place for field in fields) == 1
+
+    message = f"exactly one of the fields in [{' '.join(fields)}] must be set"
+    return Rule(message, holds, f"write either {' or '.join(fields)}")
+
+
+WEIGHT = record({"weight": quantity(1)})
+"""fairSharing of a queue or cohort."""
+STOP_POLICY = one_of("None", "Hold", "HoldAndDrain", default="None", empty=Empty.KEPT)
+CONDITIONS = listed(
+    record(
+        {
+            "lastTransitionTime!": MOMENT,
+            "message!": a_text(most=32768),
+            "observedGeneration": whole(0, INT64),
+            "reason!": a_text(REASON, least=1, most=1024),
+            "status!": one_of("True", "False", "Unknown"),
+            "type!": a_text(NODE_LABEL, most=316),
+        }
+    ),
+    most=16,
+    by=("type",),
+)

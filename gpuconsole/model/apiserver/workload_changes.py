@@ -1,0 +1,126 @@
+"""What may not change in a Workload any more, and what may only grow (Kueue 0.19 workload_webhook)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuconsole.model.apiserver.defaulting import written_back
+from gpuconsole.model.apiserver.gates import Gates, enabled
+from gpuconsole.model.apiserver.refusals import invalid, required
+from gpuconsole.model.apiserver.workload import POD_SET, reserves
+from gpuconsole.model.documents.fields import FieldError
+from gpuconsole.model.documents.findings import MapKey, Path
+
+Object = Mapping[str, Any]
+ELASTIC = "kueue.x-k8s.io/elastic-job"
+REPLACEMENT = "kueue.x-k8s.io/workload-slice-replacement-for"
+_IMMUTABLE = "field is immutable"
+_RECLAIMABLE: Path = ("status", "reclaimablePods")
+
+
+def is_elastic(workload: Object, gates: Gates) -> bool:
+    """Whether its job may change its size while it runs."""
+    annotations = (workload.get("metadata") or {}).get("annotations") or {}
+    return enabled(gates, "ElasticJobsViaWorkloadSlices") and annotations.get(ELASTIC) == "true"
+
+
+def check_changes(workload: Object, old: Object, gates: Gates) -> Iterator[FieldError]:
+    """Compare a Workload with the one that it replaces."""
+    if reserves(old):
+        yield from _check_pod_sets(workload, old, gates)
+        if reserves(workload):
+            yield from _check_reclaimable(workload, old, gates)
+    new_status, old_status = workload.get("status") or {}, old.get("status") or {}
+    yield from _check_admission(new_status.get("admission"), old_status.get("admission"), gates)
+    yield from _check_updates(new_status, old_status)
+    annotations = (workload.get("metadata") or {}).get("annotations") or {}
+    if not (enabled(gates, "ElasticJobsViaWorkloadSlices") and REPLACEMENT in annotations):
+        yield from _check_cluster(new_status, old_status)
+
+
+def _pod_sets(workload: Object) -> Sequence[Object]:
+    return (workload.get("spec") or {}).get("podSets") or ()
+
+
+def _frozen(path: Path, value: object, remedy: str = "leave it as it was") -> FieldError:
+    return invalid(path, value, _IMMUTABLE, remedy, "immutable")
+
+
+def _check_pod_sets(workload: Object, old: Object, gates: Gates) -> Iterator[FieldError]:
+    """While there is quota only elastic scale-down changes pod sets."""
+    path: Path = ("spec", "podSets")
+    now, before = _pod_sets(workload), _pod_sets(old)
+    if len(now) != len(before):
+        yield _frozen(path, now)
+        return
+    shrinks = enabled(gates, "ElasticJobsViaWorkloadSlices")
+    for n, (new, known) in enumerate(zip(now, before, strict=True)):
+        count = known.get("count", 0)
+        same = {**new, "count": count} if shrinks and new.get("count", 0) < count else new
+        if written_back(POD_SET, same) != written_back(POD_SET, known):
+            yield _frozen((*path, str(n)), new, "leave it as it was until the quota is released")
+
+
+def _check_reclaimable(workload: Object, old: Object, gates: Gates) -> Iterator[FieldError]:
+    """Pods that were given back stay given back, except where an elastic job became smaller."""
+    before, now = _reclaimable(old), _reclaimable(workload)
+    if not before or now == before:
+        return
+    shrunk = _scaled_down(workload) if is_elastic(workload, gates) else set()
+    for name, count in now.items():
+        if count < before.get(name, 0) and name not in shrunk:
+            path = (*_RECLAIMABLE, MapKey(name), "count")
+            yield invalid(path, count, f"cannot be less than {before[name]}", f"write {before[name]} or more")
+    for name in sorted(before.keys() - now.keys() - shrunk):
+        yield required((*_RECLAIMABLE, MapKey(name)), "cannot be removed", "keep it")
+
+
+def _reclaimable(workload: Object) -> dict[str, int]:
+    listed = (workload.get("status") or {}).get("reclaimablePods") or ()
+    return {place.get("name", ""): place.get("count", 0) for place in listed}
+
+
+def _scaled_down(workload: Object) -> set[str]:
+    """Pod sets that have fewer pods than they were admitted with."""
+    sizes = {pods.get("name", ""): pods.get("count", 0) for pods in _pod_sets(workload)}
+    admission = (workload.get("status") or {}).get("admission") or {}
+    admitted = {place.get("name", ""): place.get("count", 0) for place in admission.get("podSetAssignments") or ()}
+    return {name for name, count in admitted.items() if count > sizes.get(name, 0)}
+
+
+def _check_admission(new: Object | None, old: Object | None, gates: Gates) -> Iterator[FieldError]:
+    """An admission is set or unset; of the one that stands only the topology may be filled in."""
+    if new is None or old is None:
+        return
+    if enabled(gates, "TopologyAwareScheduling"):
+        now, before = _without_topology(new), _without_topology(old)
+    else:
+        now, before = new, old
+    if now != before:
+        yield _frozen(("status", "admission"), new, "unset it first")
+
+
+def _without_topology(admission: Object) -> Object:
+    later = ("topologyAssignment", "delayedTopologyRequest")
+    assignments = admission.get("podSetAssignments") or ()
+    return {
+        **admission,
+        "podSetAssignments": [{k: v for k, v in place.items() if k not in later} for place in assignments],
+    }
+
+
+def _check_updates(new: Object, old: Object) -> Iterator[FieldError]:
+    """A check that stays ready says the same about the pods."""
+    now = {check.get("name", ""): check for check in new.get("admissionChecks") or ()}
+    for n, check in enumerate(old.get("admissionChecks") or ()):
+        found = now.get(check.get("name", ""))
+        if found is None or not found.get("state") == check.get("state") == "Ready":
+            continue
+        if (found.get("podSetUpdates") or []) != (check.get("podSetUpdates") or []):
+            yield _frozen(("status", "admissionChecks", n, "podSetUpdates"), found.get("podSetUpdates"))
+
+
+def _check_cluster(new: Object, old: Object) -> Iterator[FieldError]:
+    cluster = new.get("clusterName")
+    if cluster is not None and "clusterName" not in old and cluster not in (old.get("nominatedClusterNames") or ()):
+        detail = "when setting clusterName it must be one of the nominatedClusterNames"
+        yield invalid(("status", "clusterName"), cluster, detail, "nominate the cluster first")

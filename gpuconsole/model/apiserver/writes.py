@@ -1,0 +1,141 @@
+"""A write as the API server handles it: defaults, mutating webhook, schema and rules, validating webhook."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.apiserver.checking import check
+from gpuconsole.model.apiserver.defaulting import Unknown, ignore, readable, with_defaults, written_back
+from gpuconsole.model.apiserver.gates import Gates
+from gpuconsole.model.apiserver.kinds import Kind
+from gpuconsole.model.apiserver.metadata import check_change, check_metadata
+from gpuconsole.model.apiserver.rules import check_rules
+from gpuconsole.model.documents.fields import FieldError, FieldErrorKind
+
+Object = Mapping[str, Any]
+NO_GATES: Gates = {}
+_NOT_CHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to complete "
+    "validation"
+)
+_BLOCKING = (
+    *(FieldErrorKind.NOT_SUPPORTED, FieldErrorKind.REQUIRED, FieldErrorKind.TOO_LONG, FieldErrorKind.TOO_MANY),
+    FieldErrorKind.TYPE_INVALID,
+)
+
+
+class Stage(StrEnum):
+    """Who refuses a write. What one stage refuses the next one never sees."""
+
+    DECODING = "decoding"
+    """It cannot even be read into Kueue's types."""
+    SCHEMA = "schema"
+    WEBHOOK = "webhook"
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What becomes of a write."""
+
+    kind: str
+    stored: Object
+    """The object as it would be stored; of one that is refused, as far as it came."""
+    stage: Stage | None = None
+    """Who refused it; None if it was accepted."""
+    by: str = ""
+    """Its name, as `webhook vclusterqueue.kb.io`."""
+    refusals: tuple[FieldError, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        return self.stage is None
+
+    @property
+    def reason(self) -> str:
+        """The reason in the server's answer."""
+        return {Stage.SCHEMA: "Invalid", Stage.WEBHOOK: "Forbidden"}.get(self.stage, "") if self.stage else ""
+
+    @property
+    def code(self) -> int:
+        """The HTTP status of the answer."""
+        return {Stage.SCHEMA: 422, Stage.WEBHOOK: 403, Stage.DECODING: 400}.get(self.stage, 201) if self.stage else 201
+
+
+def create(
+    kind: Kind, document: Object, *, gates: Gates = NO_GATES, suffix: str = "00000", unknown: Unknown = ignore
+) -> Verdict:
+    """Judge a new object.
+
+    `suffix` follows a generateName where there is no name; `unknown` is told of the fields that are dropped. The order
+    is the server's: what a mistake hides is not looked for.
+    """
+    found = with_defaults(kind.schema, document, unknown)
+    if kind.default is not None:
+        problem = readable(kind.schema, found)
+        if problem:
+            return _unreadable(kind, found, problem)
+        changed = kind.default(found, gates)
+        if changed is not found:
+            found = with_defaults(kind.schema, written_back(kind.schema, changed))
+    if kind.has_status:
+        found = {key: value for key, value in found.items() if key != "status"}
+    return _judge(kind, _with_name(found, suffix), None, gates)
+
+
+def update(
+    kind: Kind,
+    document: Object,
+    old: Object,
+    *,
+    status: bool = False,
+    gates: Gates = NO_GATES,
+    unknown: Unknown = ignore,
+) -> Verdict:
+    """Judge an object that replaces `old`; `status` writes its status alone, otherwise the old status stays."""
+    found = with_defaults(kind.schema, document, unknown)
+    if kind.has_status:
+        ours, theirs = (old, found) if status else (found, old)
+        found = {key: value for key, value in ours.items() if key != "status"}
+        found |= {"status": theirs["status"]} if "status" in theirs else {}
+    return _judge(kind, found, old, gates)
+
+
+def _with_name(document: dict[str, Any], suffix: str) -> dict[str, Any]:
+    meta = document.get("metadata")
+    if not isinstance(meta, dict) or meta.get("name") or not isinstance(meta.get("generateName"), str):
+        return document
+    return {**document, "metadata": {**meta, "name": meta["generateName"] + suffix}}
+
+
+def _unreadable(kind: Kind, found: Object, problem: str) -> Verdict:
+    refusal = FieldError(FieldErrorKind.INVALID, (), problem, code="unreadable")
+    return Verdict(kind=kind.name, stored=found, stage=Stage.DECODING, by="decoding", refusals=(refusal,))
+
+
+def _judge(kind: Kind, found: Object, old: Object | None, gates: Gates) -> Verdict:
+    refusals: list[FieldError] = []
+    check(kind.schema, found, refusals.append, (), old)
+    if not any(refusal.path[:1] == ("metadata",) for refusal in refusals):
+        refusals += check_metadata(found, namespaced=kind.namespaced)
+        refusals += check_change(found, old) if old is not None else ()
+    if kind.schema.ruled:
+        if any(refusal.kind in _BLOCKING for refusal in refusals):
+            refusals.append(FieldError(FieldErrorKind.INVALID, (), _NOT_CHECKED, code="not-checked"))
+        else:
+            check_rules(kind.schema, found, refusals.append, (), old)
+    if refusals:
+        return Verdict(kind=kind.name, stored=found, stage=Stage.SCHEMA, by="schema", refusals=tuple(refusals))
+    problem = readable(kind.schema, found) if kind.validate is not None else ""
+    if problem:
+        return _unreadable(kind, found, problem)
+    refused = tuple(kind.validate(found, old, gates)) if kind.validate is not None else ()
+    return Verdict(
+        kind=kind.name,
+        stored=found,
+        stage=Stage.WEBHOOK if refused else None,
+        by=f"webhook {kind.webhook}" if refused else "",
+        refusals=refused,
+        warnings=tuple(kind.warn(found)) if kind.warn is not None else (),
+    )
