@@ -5,12 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, Time
+from gpuconsole.model.decisions import Rule
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import conditions, messages
+from gpuconsole.scheduling.kueue import conditions, cycle, messages
 from gpuconsole.scheduling.kueue.afs import BILLIONTH
+from gpuconsole.scheduling.kueue.announcements import priority_text
 from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult
 from gpuconsole.scheduling.kueue.config import BOTH, AdmissionFairSharing, KueueConfig, Strategy
+from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
 from gpuconsole.scheduling.kueue.preemption.policy import allows, in_turn
@@ -201,7 +204,46 @@ def _plain_queue(name: str, *, turns: bool = False) -> Document:
     }
 
 
+def check_duplicate(table: Table, case: Case) -> Iterator[str]:
+    """TestIssuePreemptionsSkipsDuplicate: a victim is asked to go once, however often it is chosen meanwhile."""
+    given, now = case.input, world.clock(table.fixtures["now"])
+    documents = [table.fixtures["rf"], table.fixtures["cq"], *given["workloads"]]
+    state = world.state(KueueConfig(gates=case.gates), world.decode_all(documents), now)
+    incoming, queue = world.decode_workload(given["incoming"]), table.fixtures["cq"]["metadata"]["name"]
+    search = search_of(state, queue, incoming, assignment_of(state, incoming, queue, given["assignment"]))
+    entry = Entry(search.request, search.rules)
+    entry.targets = find_targets(search)
+    for turn, want in ((1, 1), (2, 0)):
+        entry.message = ""
+        entry.await_victims(len(entry.targets))
+        yield from compare(f"told in turn {turn}", entry.message, messages.pending_preemption("", 1))
+        yield from compare(f"asked in turn {turn}", len(list(cycle._evictions(state, entry))), want)
+
+
+def check_message(table: Table, case: Case) -> Iterator[str]:
+    """TestPreemptionMessage: what a victim is told."""
+    given = case.input
+    rule = Rule(given["reason"]) if given["reason"] else None
+    metadata = {"name": "any", **(given["preemptor"].get("metadata") or {})}
+    preemptor = world.decode_workload({**given["preemptor"], "metadata": metadata})
+    got = messages.preempted(preemptor, rule, given["preemptorPath"], given["preempteePath"])
+    yield from compare("want", got, case.want["want"])
+
+
+def check_priorities(table: Table, case: Case) -> Iterator[str]:
+    """TestPriorityInfo: a priority and what it is made of, as events tell it."""
+    given = case.input["wl"]
+    workload = world.decode_workload({**given, "metadata": {"name": "any", **(given.get("metadata") or {})}})
+    config = KueueConfig(gates={**(case.input.get("featureGates") or {}), **case.gates})
+    want = case.want
+    text = f"{want['wantEffective']} (base: {want['wantBase']}, boost: {want['wantBoost']})"
+    yield from compare("priority", priority_text(workload, config), text)
+
+
 CHECKS: dict[str, Check] = {
+    "scheduler_preemption/TestIssuePreemptionsSkipsDuplicate": lambda table, case: list(check_duplicate(table, case)),
+    "scheduler_preemption/TestPreemptionMessage": lambda table, case: list(check_message(table, case)),
+    "scheduler_preemption/TestPriorityInfo": lambda table, case: list(check_priorities(table, case)),
     "scheduler_preemption/TestPreemption": lambda table, case: list(check_preemption(table, case)),
     "scheduler_preemption/TestHierarchicalPreemptions": lambda table, case: list(check_preemption(table, case)),
     "scheduler_preemption/TestFairPreemptions": lambda table, case: list(check_fair(table, case)),

@@ -68,8 +68,8 @@ def _admission(
 
 def _preemption(decision: Preempt, victim: Workload, preemptor: Workload, config: KueueConfig) -> Iterator[Event]:
     priorities = (
-        f"preemptor effective priority: {_priority(preemptor, config)};"
-        f" preemptee effective priority: {_priority(victim, config)}"
+        f"preemptor effective priority: {priority_text(preemptor, config)};"
+        f" preemptee effective priority: {priority_text(victim, config)}"
     )
     yield Event(victim.key, "EvictedDueToPreempted", decision.message)
     yield Event(victim.key, "Preempted", f"{decision.message}; {priorities}")
@@ -77,6 +77,7 @@ def _preemption(decision: Preempt, victim: Workload, preemptor: Workload, config
     yield Event(preemptor.key, "PreemptedWorkload", f"Preempted workload {place}; {priorities}")
 
 
-def _priority(workload: Workload, config: KueueConfig) -> str:
+def priority_text(workload: Workload, config: KueueConfig) -> str:
+    """A workload's priority as events tell it: what counts, and what it is made of."""
     effective = effective_priority(workload, config)
     return f"{effective} (base: {workload.priority}, boost: {effective - workload.priority})"

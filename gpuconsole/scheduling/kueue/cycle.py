@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt
 from gpuconsole.scheduling.kueue import conditions, messages
 from gpuconsole.scheduling.kueue.attempts import considered
-from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry, Status
 from gpuconsole.scheduling.kueue.ledgers import usage_in
 from gpuconsole.scheduling.kueue.nomination import nominate
@@ -36,7 +35,7 @@ def run_cycle(state: State) -> list[AdmissionDecision]:
     processed = set()
     for entry in process(context, nominated):
         processed.add(entry)
-        decisions.extend(_evictions(context, entry))
+        decisions.extend(_evictions(state, entry))
         if entry.status is Status.ASSUMED:
             decisions.append(_admit(state, entry))
         elif entry.status is Status.EVICTED:
@@ -78,8 +77,8 @@ def _heads(state: State) -> Iterator[Entry]:
             yield Entry(request, rules, preemptor=state.roster.queue(name).is_sticky(request.id))
 
 
-def _evictions(context: Context, entry: Entry) -> Iterator[Preempt | Evict]:
-    """The evictions that an entry asks for; victims that are being evicted already are not asked again."""
+def _evictions(state: State, entry: Entry) -> Iterator[Preempt | Evict]:
+    """The evictions that an entry asks for; victims that are on their way out, or were asked to go, are not asked."""
     if entry.makes_way is not None:
         yield Evict(entry.makes_way.key, conditions.FLAVOR_MIGRATION, messages.migrated(entry.request.workload))
     if entry.requeue is not Requeue.PENDING_PREEMPTION:
@@ -87,8 +86,9 @@ def _evictions(context: Context, entry: Entry) -> Iterator[Preempt | Evict]:
     preemptor = entry.request.workload
     for target in entry.targets:
         victim = target.holding
-        if target.rule is not None and not victim.evicted:
-            path = context.setup.queues[victim.cluster_queue].path_text
+        if target.rule is not None and not victim.evicted and victim.id not in state.asked:
+            state.asked.add(victim.id)
+            path = state.setup.queues[victim.cluster_queue].path_text
             message = messages.preempted(preemptor, target.rule, entry.rules.path_text, path)
             yield Preempt(victim.key, preemptor.key, target.rule, message)
 

@@ -1,6 +1,6 @@
 """Kueue 0.19's texts, verbatim: what a waiting workload and a victim are told."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.model.cluster import Taint
 from gpuconsole.model.decisions import Rule
@@ -18,7 +18,8 @@ BELOW_LAST_ACCEPTABLE = "Target flavor is below LastAcceptableFlavorName"
 FAILED_CHECKS = "The workload has failed admission checks"
 NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
 
-_DUE_TO = {
+_UNKNOWN = "UNKNOWN"
+_DUE_TO: Mapping[Rule | None, str] = {
     Rule.IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
     Rule.IN_COHORT_RECLAMATION: "reclamation within the cohort",
     Rule.IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
@@ -95,13 +96,13 @@ def migrated(preferred: Workload) -> str:
     )
 
 
-def preempted(preemptor: Workload, rule: Rule, preemptor_path: str, victim_path: str) -> str:
-    """The Preempted condition of a victim."""
-    uid = preemptor.uid or "UNKNOWN"
-    job = preemptor.labels.get(JOB_UID) or preemptor.job_uid or "UNKNOWN"
+def preempted(preemptor: Workload, rule: Rule | None, preemptor_path: str, victim_path: str) -> str:
+    """The Preempted condition of a victim; what is not known is called so."""
+    uid = preemptor.uid or _UNKNOWN
+    job = preemptor.labels.get(JOB_UID) or preemptor.job_uid or _UNKNOWN
     return (
-        f"Preempted to accommodate a workload (UID: {uid}, JobUID: {job}) due to {_DUE_TO[rule]};"
-        f" preemptor path: {preemptor_path}; preemptee path: {victim_path}"
+        f"Preempted to accommodate a workload (UID: {uid}, JobUID: {job}) due to {_DUE_TO.get(rule, _UNKNOWN)};"
+        f" preemptor path: {preemptor_path or _UNKNOWN}; preemptee path: {victim_path or _UNKNOWN}"
     )
 
 

@@ -61,6 +61,7 @@ class State:
     __slots__ = (
         "_objects_shared",
         "accounts",
+        "asked",
         "backoffs",
         "charged",
         "charging",
@@ -114,6 +115,8 @@ class State:
         """ClusterQueues in whose trees quotas changed since the setup was compiled."""
         self.second_passes: dict[int, SecondPass] = {}
         """By id of a workload with quota."""
+        self.asked: set[int] = set()
+        """Victims whose evictions were decided and not applied yet, by id."""
         self.backoffs: dict[int, Time] = {}
         """When parked workloads may be tried again, by id."""
         self.charging = config.usage_based is not None
@@ -140,6 +143,7 @@ class State:
         twin.progress, twin.generations = self.progress.copy(), self.generations.copy()
         twin.strangers = self.strangers.copy()
         twin.devices_stale, twin.turned_away = self.devices_stale, self.turned_away.copy()
+        twin.asked = self.asked.copy()
         twin.due, twin.backoffs, twin.cycles = self.due.copy(), self.backoffs.copy(), self.cycles
         twin.requoted = self.requoted.copy()
         twin.second_passes = self.second_passes.copy()

@@ -42,6 +42,7 @@ def _place(state: State, workload: Workload) -> None:
         leave(state, workload.key)
         return
     number = state.roster.id_of(workload.key)
+    state.asked.discard(number)
     if workload.reserved and workload.admission is not None:
         _hold(state, number, workload)
         note(state, number, workload)
@@ -54,6 +55,7 @@ def leave(state: State, key: str) -> None:
     if state.roster.find(key) is not None:
         number = state.roster.id_of(key)
         _detach(state, number)
+        state.asked.discard(number)
         state.second_passes.pop(number, None)
         state.roster.records[number] = None
 
