@@ -33,6 +33,28 @@ class SetActive(Struct, frozen=True, tag="set-active"):
 
     workload: str
     active: bool
+    cause: str = ""
+    """What is behind a stop, in one word, and in a sentence."""
+    why: str = ""
+
+
+class InCluster(Struct, frozen=True, tag="in-cluster"):
+    """Carry a command out in a worker cluster (MultiKueue)."""
+
+    cluster: str
+    command: "Command"
+
+
+class LoseCluster(Struct, frozen=True, tag="lose-cluster"):
+    """The manager cannot reach a worker cluster (MultiKueue) any more; it goes on by itself."""
+
+    cluster: str
+
+
+class RestoreCluster(Struct, frozen=True, tag="restore-cluster"):
+    """The manager reaches a lost worker cluster again."""
+
+    cluster: str
 
 
 class Requeue(Struct, frozen=True, tag="requeue"):
@@ -128,6 +150,9 @@ Command = Union[
     Drain,
     FailNode,
     RestoreNode,
+    InCluster,
+    LoseCluster,
+    RestoreCluster,
     AnswerCheck,
     FailPod,
     Finish,

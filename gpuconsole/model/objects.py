@@ -7,6 +7,7 @@ from typing import Union
 
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.queues import (
     AdmissionCheck,
@@ -33,6 +34,8 @@ Object = Union[
     ResourceClaim,
     ResourceFlavor,
     ProvisioningRequestConfig,
+    MultiKueueCluster,
+    MultiKueueConfig,
     AdmissionCheck,
     Cohort,
     ClusterQueue,
@@ -61,6 +64,8 @@ TABLES: dict[type, str] = {
     ResourceClaim: "resource_claims",
     ResourceFlavor: "flavors",
     ProvisioningRequestConfig: "provisioning_request_configs",
+    MultiKueueCluster: "multikueue_clusters",
+    MultiKueueConfig: "multikueue_configs",
     AdmissionCheck: "admission_checks",
     Cohort: "cohorts",
     ClusterQueue: "cluster_queues",

@@ -15,6 +15,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
+from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.queues import (
@@ -30,6 +31,8 @@ from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, Workload
 
 T = TypeVar("T")
+
+NO_POLICY = msgspec.Raw(b"null")
 
 
 class View(Mapping[str, T], Generic[T]):
@@ -86,6 +89,8 @@ class Snapshot:
     resource_claims: View[ResourceClaim]
     flavors: View[ResourceFlavor]
     provisioning_request_configs: View[ProvisioningRequestConfig]
+    multikueue_clusters: View[MultiKueueCluster]
+    multikueue_configs: View[MultiKueueConfig]
     admission_checks: View[AdmissionCheck]
     cohorts: View[Cohort]
     cluster_queues: View[ClusterQueue]
@@ -129,12 +134,14 @@ class SnapshotFile(Struct, frozen=True, kw_only=True):
     time: Time
     objects: tuple[Object, ...] = ()
     recent: tuple[Happened, ...] = ()
+    policy: msgspec.Raw = NO_POLICY
+    """How the simulation runs that it was taken from (`sim.files` reads it); null for a live cluster."""
 
 
-def encode(snapshot: Snapshot) -> bytes:
+def encode(snapshot: Snapshot, policy: msgspec.Raw = NO_POLICY) -> bytes:
     """Write a Snapshot as JSON."""
     return msgspec.json.encode(
-        SnapshotFile(time=snapshot.time, objects=tuple(snapshot.objects()), recent=snapshot.recent)
+        SnapshotFile(time=snapshot.time, objects=tuple(snapshot.objects()), recent=snapshot.recent, policy=policy)
     )
 
 

@@ -1,7 +1,9 @@
 """The simulation: a cluster that lives on its own, can be driven by commands, forked and saved."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
@@ -9,6 +11,7 @@ from gpuconsole.model.events import Event
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kube.session import Placement
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.sim import adoption, arriving, saving, scheduling
@@ -17,6 +20,7 @@ from gpuconsole.sim.controllers import (
     commands,
     endings,
     failing,
+    federation,
     pods,
     reconcile,
     retiring,
@@ -29,6 +33,7 @@ from gpuconsole.sim.kernel import (
     Backoff,
     BackoffEnds,
     Carry,
+    Confer,
     PodsGone,
     Rank,
     Release,
@@ -40,8 +45,11 @@ from gpuconsole.sim.kernel import (
     Wake,
     WorkEnds,
 )
+from gpuconsole.sim.members import Cluster, Member
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.world import World
+
+NO_CLUSTERS: Mapping[str, Iterable[Object]] = {}
 
 
 class Simulation:
@@ -58,9 +66,25 @@ class Simulation:
         self._world = world
 
     @classmethod
-    def from_objects(cls, objects: Iterable[Object], *, policy: SimPolicy, seed: int, start: Time) -> "Simulation":
-        """A cluster that begins with these objects at `start`; their events wait in `drain()`."""
+    def from_objects(
+        cls,
+        objects: Iterable[Object],
+        *,
+        policy: SimPolicy,
+        seed: int,
+        start: Time,
+        clusters: Mapping[str, Iterable[Object]] = NO_CLUSTERS,
+    ) -> "Simulation":
+        """A cluster that begins with these objects at `start`; their events wait in `drain()`.
+
+        `clusters` are the objects of the worker clusters that it is the MultiKueue manager of; nothing arrives there
+        but what the manager sends.
+        """
         world = World(policy, seed, start, ClusterState(start))
+        worker = replace(policy, arrivals=())
+        for name, things in clusters.items():
+            member = cls.from_objects(things, policy=worker, seed=seed, start=start)
+            world.members[name] = Member(cluster=member)
         adoption.begin_with(world, objects)
         arriving.open_streams(world)
         simulation = cls(world)
@@ -89,7 +113,17 @@ class Simulation:
     @property
     def next_time(self) -> Time | None:
         """The next moment at which something may happen; None if nothing will."""
-        return self._world.kernel.next_time
+        times = [self._world.kernel.next_time, *(m.cluster.next_time for m in self._world.members.values())]
+        return min((time for time in times if time is not None), default=None)
+
+    def workload(self, key: str) -> Workload | None:
+        """The workload of this `namespace/name`, as it is now."""
+        return self._world.workload(key)
+
+    @property
+    def clusters(self) -> Mapping[str, Cluster]:
+        """The worker clusters of a MultiKueue manager, by name."""
+        return {name: member.cluster for name, member in self._world.members.items()}
 
     @property
     def policy(self) -> SimPolicy:
@@ -125,18 +159,20 @@ class Simulation:
     def advance(self, until: Time) -> None:
         """Run everything up to and including `until`; `now == until` afterwards."""
         world = self._world
-        next_time = world.kernel.next_time
+        next_time = self.next_time
         while next_time is not None and next_time <= until:
             world.now = max(world.now, next_time)
             self._settle()
-            next_time = world.kernel.next_time
+            next_time = self.next_time
         world.now = max(world.now, until)
+        for member in world.members.values():
+            member.cluster.advance(world.now)
 
     def step(self) -> bool:
         """Run the next moment at which something happens; False if nothing will."""
         world = self._world
         seen = len(world.out)
-        while (next_time := world.kernel.next_time) is not None:
+        while (next_time := self.next_time) is not None:
             world.now = max(world.now, next_time)
             self._settle()
             if len(world.out) > seen:
@@ -165,7 +201,7 @@ class Simulation:
     @classmethod
     def load(cls, data: bytes) -> "Simulation":
         """Read what `save` wrote. Raises msgspec.ValidationError (or DecodeError) for anything else."""
-        return cls(saving.load(data))
+        return cls(saving.load(data, cls.load))
 
     def _settle(self) -> None:
         """Let everything happen that belongs to this moment."""
@@ -179,6 +215,8 @@ class Simulation:
                     self._go_off(timer)
                     continue
             if scheduling.is_quiet(world):
+                if world.members and federation.exchange(world):
+                    continue
                 return
             scheduling.proceed(world)
 
@@ -206,6 +244,8 @@ class Simulation:
                     commands.carry(world, order)
             case Arrive():
                 arriving.arrive(world, timer)
+            case Confer():
+                pass
             case Wake() | Backoff():
                 scheduling.wake(world)
             case Sample():

@@ -60,6 +60,10 @@ class AnswerRequest(Struct, frozen=True, tag="answer-request"):
     request: str
 
 
+class Confer(Struct, frozen=True, tag="confer"):
+    """A manager looks at its worker clusters again."""
+
+
 class Carry(Struct, frozen=True, tag="carry"):
     """Carry commands out, in this order."""
 
@@ -100,6 +104,7 @@ Timer = Union[
     TimeLimit,
     BackoffEnds,
     AnswerRequest,
+    Confer,
     Carry,
     Arrive,
     Retire,

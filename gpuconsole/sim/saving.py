@@ -1,5 +1,7 @@
 """A simulation as bytes, and back."""
 
+from collections.abc import Callable, Mapping
+
 import msgspec
 from msgspec import Struct
 
@@ -10,10 +12,19 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kueue.memory import SessionMemory
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import Entry, Kernel
+from gpuconsole.sim.members import Cluster, Dispatch, Member
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.world import World
 
 FORMAT = 1
+
+
+class SavedMember(Struct, frozen=True, kw_only=True):
+    """A worker cluster of a manager."""
+
+    name: str
+    state: bytes
+    lost: Time | None
 
 
 class Saved(Struct, frozen=True, kw_only=True):
@@ -35,6 +46,8 @@ class Saved(Struct, frozen=True, kw_only=True):
     sample_at: Time | None
     deadlock: str
     admission: SessionMemory | None
+    members: tuple[SavedMember, ...] = ()
+    dispatches: Mapping[str, Dispatch] = {}
     placement: tuple[str, ...]
 
 
@@ -58,13 +71,21 @@ def save(world: World) -> bytes:
             sample_at=world.sample_at,
             deadlock=world.deadlock,
             admission=None if world.session is None else world.session.memory(),
+            members=tuple(
+                SavedMember(name=name, state=member.cluster.save(), lost=member.lost)
+                for name, member in world.members.items()
+            ),
+            dispatches=world.dispatches,
             placement=world.placement.memory(),
         )
     )
 
 
-def load(data: bytes) -> World:
-    """Read what `save` wrote. Raises msgspec.ValidationError or msgspec.DecodeError."""
+def load(data: bytes, cluster: Callable[[bytes], Cluster]) -> World:
+    """Read what `save` wrote; `cluster` reads a worker cluster.
+
+    Raises msgspec.ValidationError or msgspec.DecodeError.
+    """
     saved = msgspec.msgpack.decode(data, type=Saved)
     if saved.format != FORMAT:
         raise msgspec.ValidationError(f"format {saved.format} is not known; this version reads format {FORMAT}")
@@ -77,6 +98,8 @@ def load(data: bytes) -> World:
     world.out = list(saved.out)
     world.kernel = Kernel.from_entries(saved.timers)
     world.crews = {crew.key: crew for crew in saved.crews}
+    world.members = {m.name: Member(cluster=cluster(m.state), lost=m.lost) for m in saved.members}
+    world.dispatches = dict(saved.dispatches)
     world.births, world.cycle_at = saved.births, saved.cycle_at
     world.wake_at, world.backoff_at, world.deadlock = saved.wake_at, saved.backoff_at, saved.deadlock
     world.sample_at = saved.sample_at

@@ -14,7 +14,7 @@ from gpuconsole.model.text import clean
 from gpuconsole.sim.closed import convert
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.scenario_form import ScenarioForm
+from gpuconsole.sim.scenario_form import ClusterForm, ScenarioForm
 from gpuconsole.sim.scenario_policy import policy_of
 from gpuconsole.sim.scenario_steps import Step, decode_all, read_steps
 from gpuconsole.sim.synthesis import GPUS_PER_NODE, complete
@@ -35,6 +35,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     start: Time = parse_time(START)
     seed: int = 0
     objects: tuple[Object, ...] = ()
+    clusters: Mapping[str, tuple[Object, ...]] = {}
+    """Objects of worker clusters, by name."""
     steps: tuple[Step, ...] = ()
     policy: SimPolicy = SimPolicy()
     gpus_per_node: int = GPUS_PER_NODE
@@ -73,6 +75,7 @@ def build(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | N
         policy=scenario.policy,
         seed=scenario.seed if seed is None else seed,
         start=scenario.start,
+        clusters={name: complete(things) for name, things in scenario.clusters.items()},
     )
     for step in scenario.steps:
         simulation.schedule(step.at, *step.commands)
@@ -90,21 +93,34 @@ def _read(
     except ValueError:
         problems.append(f"start: {clean(form.start, 60)!r} is no moment; write it as {START}")
         return None
-    policy = policy_of(form, prices, problems)
+    policy = policy_of(form, prices, folder, problems)
     steps = read_steps(form.steps, start, problems)
-    objects = [*beside, *decode_all(form.objects, "objects", start, problems)]
-    for name in form.files:
-        objects.extend(_from_file(name, folder, start, problems))
+    objects = [*beside, *_objects(form, "", folder, start, problems)]
+    clusters = {
+        clean(name): _objects(cluster, f"clusters.{clean(name)}.", folder, start, problems)
+        for name, cluster in form.clusters.items()
+    }
     return Scenario(
         name=form.name,
         description=form.description,
         start=start,
         seed=form.seed,
         objects=tuple(objects),
+        clusters=clusters,
         steps=steps,
         policy=policy,
         gpus_per_node=form.engine.capacity.gpus_per_node,
     )
+
+
+def _objects(
+    form: ScenarioForm | ClusterForm, path: str, folder: Path | None, start: Time, problems: list[str]
+) -> tuple[Object, ...]:
+    """What is written in a scenario or one of its clusters, and in the files that it names."""
+    objects = [*decode_all(form.objects, f"{path}objects", start, problems)]
+    for name in form.files:
+        objects.extend(_from_file(name, folder, start, problems))
+    return tuple(objects)
 
 
 def _from_file(name: str, folder: Path | None, now: Time, problems: list[str]) -> tuple[Object, ...]:

@@ -87,8 +87,17 @@ class EngineForm(Struct, frozen=True, rename="camel"):
     """Who admits, and how pods are placed."""
 
     admission: Literal["Kueue", "none"] = "Kueue"
+    kueue_config: Document | str | None = None
+    """Kueue's Configuration (config.kueue.x-k8s.io), or a file that holds it, relative to the scenario's own."""
     placement: PlacementForm = PlacementForm()
     capacity: CapacityForm = CapacityForm()
+
+
+class ClusterForm(Struct, frozen=True, rename="camel"):
+    """A worker cluster of MultiKueue: its objects, and manifests relative to the scenario's own file."""
+
+    objects: tuple[Document, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 class StepForm(Struct, frozen=True, rename="camel"):
@@ -117,6 +126,8 @@ class ScenarioForm(Struct, frozen=True, rename="camel"):
     objects: tuple[Document, ...] = ()
     files: tuple[str, ...] = ()
     """Manifests, relative to the scenario's own file."""
+    clusters: dict[str, ClusterForm] = field(default_factory=dict)
+    """Worker clusters by name, for MultiKueue; the scenario itself is their manager."""
     steps: tuple[StepForm, ...] = ()
     arrivals: tuple[StreamForm, ...] = ()
     durations: SpreadForm | str = SpreadForm()

@@ -1,6 +1,7 @@
 """The policy of a scenario: engine, prices, arrivals and spans, read from their texts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -24,21 +25,30 @@ from gpuconsole.sim.scenario_form import (
     SpreadForm,
     StreamForm,
 )
+from gpuconsole.sim.scenario_kueue import kueue_config
 
 T = TypeVar("T")
 
+_SPELLED_OUT: Mapping[str, Callable[[ScenarioForm], object]] = {
+    "fairSharingEnabled": lambda form: form.fair_sharing_enabled,
+    "fairSharing": lambda form: form.fair_sharing,
+    "admissionFairSharing": lambda form: form.admission_fair_sharing,
+    "featureGates": lambda form: form.feature_gates,
+}
+"""Keys that say what a Configuration says, too."""
 
-def policy_of(form: ScenarioForm, prices: Prices, problems: list[str]) -> SimPolicy:
+
+def policy_of(form: ScenarioForm, prices: Prices, folder: Path | None, problems: list[str]) -> SimPolicy:
     """Read everything but the objects and the steps; what is wrong is added to `problems`.
 
-    `prices` are those of a scenario that names none.
+    `prices` are those of a scenario that names none; `folder` is where the files are that it names.
     """
     read = _Reading(problems)
     placement = form.engine.placement
     if form.engine.capacity.gpus_per_node < 1:
         problems.append(f"engine.capacity.gpusPerNode: {form.engine.capacity.gpus_per_node} is not 1 or more")
     return SimPolicy(
-        kueue=read.kueue(form) if form.engine.admission == "Kueue" else None,
+        kueue=read.kueue(form, folder) if form.engine.admission == "Kueue" else None,
         placement=PlacementPolicy(score=placement.score, gangs=placement.gangs, preemption=placement.preemption),
         wake_up_batch=read.span(form.wake_up_batch, "wakeUpBatch"),
         prices=read.prices(form.prices) if form.prices else prices,
@@ -56,7 +66,15 @@ class _Reading:
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
 
-    def kueue(self, form: ScenarioForm) -> KueueConfig:
+    def kueue(self, form: ScenarioForm, folder: Path | None) -> KueueConfig:
+        if form.engine.kueue_config is None:
+            return self.spelled_out(form)
+        twice = [key for key, said in _SPELLED_OUT.items() if said(form)]
+        self.problems.extend(f"{key}: engine.kueueConfig says it; leave one of them out" for key in twice)
+        return kueue_config(form.engine.kueue_config, folder, self.problems)
+
+    def spelled_out(self, form: ScenarioForm) -> KueueConfig:
+        """Kueue by the scenario's own keys."""
         named = form.feature_gates
         wrong = dict(gates.refusals(named))
         self.problems.extend(f"featureGates.{gate}: {why}; {gates.remedy(gate)}" for gate, why in wrong.items())

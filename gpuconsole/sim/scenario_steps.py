@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.model import commands
 from gpuconsole.model.clock import SECOND, Time
-from gpuconsole.model.commands import Command, Delete, Finish, Submit
+from gpuconsole.model.commands import Command, Delete, Finish, InCluster, Submit
 from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.text import clean
@@ -26,9 +26,13 @@ _FORMS: dict[str, type[Any]] = {
     "drain": commands.Drain,
     "fail-node": commands.FailNode,
     "restore-node": commands.RestoreNode,
+    "lose-cluster": commands.LoseCluster,
+    "restore-cluster": commands.RestoreCluster,
+    "answer-check": commands.AnswerCheck,
     "fail-pod": commands.FailPod,
     "finish": commands.Finish,
 }
+_WITHIN = "in-cluster"
 _KINDS = {kind.__name__: table for kind, table in TABLES.items()}
 _JOBS = ("Job", "JobSet", "RayJob", "PyTorchJob", "PodGroup")
 
@@ -66,16 +70,36 @@ def _commands(form: StepForm, path: str, at: Time, problems: list[str]) -> Itera
     for number, name in enumerate(form.delete):
         yield from _deletion(name, f"{path}.delete[{number}]", problems)
     for number, document in enumerate(form.commands):
-        yield from _command(document, f"{path}.commands[{number}]", problems)
+        yield from _command(document, f"{path}.commands[{number}]", at, problems)
     created = decode_all(form.create, f"{path}.create", at, problems)
     if created:
         yield Submit(created)
 
 
-def _command(document: Document, path: str, problems: list[str]) -> Iterator[Command]:
+class _WithinForm(Struct, frozen=True):
+    """What happens in a worker cluster: commands, then objects that are created."""
+
+    type: str
+    cluster: str
+    commands: tuple[Document, ...] = ()
+    create: tuple[Document, ...] = ()
+
+
+def _within(document: Document, path: str, at: Time, problems: list[str]) -> Iterator[Command]:
+    form = convert(document, _WithinForm, path, problems)
+    if form is not None:
+        step = StepForm(commands=form.commands, create=form.create)
+        yield from (InCluster(form.cluster, command) for command in _commands(step, path, at, problems))
+
+
+def _command(document: Document, path: str, at: Time, problems: list[str]) -> Iterator[Command]:
+    if document.get("type") == _WITHIN:
+        yield from _within(document, path, at, problems)
+        return
     form = _FORMS.get(str(document.get("type")))
     if form is None:
-        problems.append(f"{path}.type: {clean(repr(document.get('type')), 60)} is no command; {', '.join(_FORMS)} are")
+        known = ", ".join((*_FORMS, _WITHIN))
+        problems.append(f"{path}.type: {clean(repr(document.get('type')), 60)} is no command; {known} are")
         return
     names = {_camel(name): name for name in form.__struct_fields__}
     unknown = [key for key in document if key != "type" and key not in names]

@@ -20,6 +20,7 @@ from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.sim.chance import ordered_uid, uid
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import Kernel
+from gpuconsole.sim.members import Dispatch, Member
 from gpuconsole.sim.policy import SimPolicy
 
 
@@ -34,7 +35,9 @@ class World:
         "cycles_due",
         "deadlock",
         "dirty",
+        "dispatches",
         "kernel",
+        "members",
         "now",
         "out",
         "placement",
@@ -61,6 +64,10 @@ class World:
         self.out: list[Event] = []
         self.dirty: dict[str, None] = {}
         """Crews to look at again before this moment is over, in order."""
+        self.members: dict[str, Member] = {}
+        """The worker clusters of a MultiKueue manager, by name."""
+        self.dispatches: dict[str, Dispatch] = {}
+        """Workloads that are offered to worker clusters or run there."""
         self.unchecked: dict[str, None] = {}
         """Workloads whose admission checks are to be looked at before this moment is over, in order."""
         self.cycles_due = False
@@ -199,6 +206,8 @@ class World:
         twin.kernel = self.kernel.fork()
         twin.crews, twin.waiting = self.crews.copy(), self.waiting.copy()
         twin.out = self.out[:]
+        twin.members = {name: replace(m, cluster=m.cluster.fork()) for name, m in self.members.items()}
+        twin.dispatches = self.dispatches.copy()
         twin.unchecked = self.unchecked.copy()
         twin.dirty, twin.births, twin.cycle_at = self.dirty.copy(), self.births, self.cycle_at
         twin.cycles_due, twin.placement_due = self.cycles_due, self.placement_due

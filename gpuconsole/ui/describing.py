@@ -7,6 +7,7 @@ from gpuconsole.model.clock import Time, format_span, format_time
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass, Toleration
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
+from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.quantity import format_quantity
@@ -57,7 +58,7 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
             LocalQueue() | WorkloadPriorityClass() | PriorityClass() | Topology() | AdmissionCheck() | Namespace()
             | LimitRange() | VolcanoQueue() | PodGroup() | NodePool() | DeviceClass() | ResourceSlice()
             | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig() | ProvisioningRequest()
-            | StoredTemplate()
+            | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()
         ):  # fmt: skip
             lines += [*_plain(thing), *_users(snapshot, thing)]
         case _:

@@ -8,7 +8,17 @@ from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.jobs import batch, kubeflow, podgroup, ray
 from gpuconsole.model.jobs import volcano as volcano_jobs
-from gpuconsole.model.manifests import capacity, core, devices, karpenter, kueue, provisioning, volcano, workload
+from gpuconsole.model.manifests import (
+    capacity,
+    core,
+    devices,
+    karpenter,
+    kueue,
+    multikueue,
+    provisioning,
+    volcano,
+    workload,
+)
 from gpuconsole.model.objects import Object
 
 Decoder = Callable[[Reader, Time], Object]
@@ -30,6 +40,8 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     (KUEUE, "Topology"): capacity.topology,
     (KUEUE, "AdmissionCheck"): capacity.admission_check,
     (KUEUE, "ProvisioningRequestConfig"): provisioning.config,
+    (KUEUE, "MultiKueueConfig"): multikueue.config,
+    (KUEUE, "MultiKueueCluster"): multikueue.cluster,
     (KUEUE, "Workload"): workload.workload,
     ("", "PodTemplate"): provisioning.stored_template,
     ("autoscaling.x-k8s.io", "ProvisioningRequest"): provisioning.request,

@@ -17,7 +17,6 @@ _UNSIMULATED: Mapping[str, tuple[str, ...]] = {
     "batch.volcano.sh": ("CronJob",),
     "flow.volcano.sh": ("JobFlow", "JobTemplate"),
     "topology.volcano.sh": ("HyperNode",),
-    "kueue.x-k8s.io": ("MultiKueueCluster", "MultiKueueConfig"),
     "config.kueue.x-k8s.io": ("Configuration",),
     "karpenter.sh": ("NodeClaim",),
     "scheduling.run.ai": ("PodGroup", "Queue"),

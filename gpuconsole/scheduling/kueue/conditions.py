@@ -160,6 +160,8 @@ def evict(
         workload,
         preemption_gates=tuple(_closed(gate, now) for gate in workload.preemption_gates),
         checks=tuple(reset(check, now) for check in workload.checks),
+        cluster="",
+        nominated_clusters=(),
         unhealthy_nodes=(),
         scheduling_stats=_counted(workload.scheduling_stats, reason, cause),
     )

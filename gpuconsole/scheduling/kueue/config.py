@@ -73,6 +73,15 @@ class ObjectRetention(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Those that Kueue itself deactivated, with their jobs."""
 
 
+class MultiKueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a manager offers workloads to worker clusters."""
+
+    incremental: bool = False
+    """A few more clusters each round, instead of all at once."""
+    step_size: int = 3
+    worker_lost_timeout: Span = 15 * MINUTE
+
+
 class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The settings of one Kueue installation."""
 
@@ -92,6 +101,7 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """resources.transformations by their inputs."""
     device_class_mappings: tuple[DeviceClassMapping, ...] = ()
     """resources.deviceClassMappings: which quota pays for devices of DRA."""
+    multi_kueue: MultiKueue = MultiKueue()
     gates: Mapping[str, bool] = {}
     """Feature gates that differ from their defaults."""
 

@@ -20,9 +20,10 @@ from gpuconsole.scheduling.kueue.provisioning.answers import FAILED, PROVISIONED
 from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of
 from gpuconsole.scheduling.kueue.provisioning.controller import Surroundings, reconcile
 from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER
-from gpuconsole.sim.controllers import workloads
+from gpuconsole.sim.controllers import federation, workloads
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.kernel import AnswerRequest
+from gpuconsole.sim.members import Dispatch
 from gpuconsole.sim.policy import Checks
 from gpuconsole.sim.world import World
 
@@ -35,6 +36,8 @@ def look(world: World, key: str) -> None:
     if workload is None:
         _give_back(world, key)
         return
+    if workload.reserved and federation.check_of(world, workload) is not None:
+        world.dispatches.setdefault(key, Dispatch())
     answered = _ask_for_capacity(world, _passed(world, workload))
     if answered is not workload:
         world.put(answered)
@@ -65,10 +68,11 @@ def _passed(world: World, workload: Workload) -> Workload:
     """Checks that nobody here answers pass, if the policy says so."""
     if world.policy.checks is Checks.WAIT or not workload.reserved or workload.is_true(conditions.EVICTED):
         return workload
-    checks = workload.checks
+    checks, elsewhere = workload.checks, federation.check_of(world, workload)
     for check in checks:
         known: AdmissionCheck | None = world.state.get(AdmissionCheck, check.name)
-        if check.state == "Pending" and (known is None or known.controller != CONTROLLER):
+        answered = known is not None and (known.controller == CONTROLLER or check is elsewhere)
+        if check.state == "Pending" and not answered:
             state = replace(check, state=READY, message=NOT_SIMULATED, since=world.now)
             checks = with_check(checks, state, world.now)
     return workload if checks is workload.checks else replace(workload, checks=checks)

@@ -11,8 +11,11 @@ from gpuconsole.model.commands import (
     FailNode,
     FailPod,
     Finish,
+    InCluster,
+    LoseCluster,
     MoveToQueue,
     Requeue,
+    RestoreCluster,
     RestoreNode,
     SetActive,
     SetPriority,
@@ -21,7 +24,7 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.events import What
-from gpuconsole.sim.controllers import checks, cluster_orders, creating, deleting, workload_orders
+from gpuconsole.sim.controllers import checks, cluster_orders, creating, deleting, federation, workload_orders
 from gpuconsole.sim.controllers.refusals import Refusal
 from gpuconsole.sim.world import World
 
@@ -39,8 +42,8 @@ def _carry(world: World, command: Command) -> Refusal:
             return "; ".join(filter(None, [creating.create(world, thing) for thing in objects]))
         case Delete(table, key):
             return deleting.delete(world, table, key)
-        case SetActive(key, active):
-            return workload_orders.set_active(world, key, active)
+        case SetActive(key, active, cause, why):
+            return workload_orders.set_active(world, key, active, cause, why)
         case Requeue(key):
             return workload_orders.requeue(world, key)
         case SetPriority(key, priority):
@@ -59,6 +62,12 @@ def _carry(world: World, command: Command) -> Refusal:
             return cluster_orders.fail_node(world, name)
         case RestoreNode(name):
             return cluster_orders.restore(world, name)
+        case InCluster(name, order):
+            return federation.pass_on(world, name, order)
+        case LoseCluster(name):
+            return federation.lose(world, name, True)
+        case RestoreCluster(name):
+            return federation.lose(world, name, False)
         case AnswerCheck(key, name, state, message):
             return checks.answer(world, key, name, state, message)
         case FailPod(key):

@@ -12,8 +12,8 @@ from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.world import World
 
 
-def set_active(world: World, key: str, active: bool) -> Refusal:
-    """Stop a workload (evicting it if it holds quota) or let it in again."""
+def set_active(world: World, key: str, active: bool, cause: str = "", why: str = "") -> Refusal:
+    """Stop a workload (evicting it if it holds quota) or let it in again; `cause` and `why` say what is behind it."""
     workload = world.workload(key)
     if workload is None or workload.finished:
         return _no_workload(workload, key)
@@ -24,7 +24,8 @@ def set_active(world: World, key: str, active: bool) -> Refusal:
         if workload.is_true(conditions.EVICTED):
             world.put(stopped)
         else:
-            workloads.evict(world, stopped, workloads.DEACTIVATED, "The workload is deactivated")
+            message = f"The workload is deactivated due to {why}" if why else "The workload is deactivated"
+            workloads.evict(world, stopped, workloads.DEACTIVATED, message, cause=cause)
         return DONE
     changed = replace(workload, active=active)
     if active and not workload.reserved:

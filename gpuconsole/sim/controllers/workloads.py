@@ -5,7 +5,7 @@ An evicted Workload holds its quota until its last pod is gone; only then is it 
 
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.decisions import Admit, Preempt, Refuse, Rule
 from gpuconsole.model.events import What
 from gpuconsole.model.resources import is_gpu
@@ -81,7 +81,13 @@ def start(world: World, workload: Workload) -> None:
 
 
 def make_pods(world: World, workload: Workload) -> None:
-    """An admitted workload's job is unsuspended: its pods are made. One that can never start is finished."""
+    """An admitted workload's job is unsuspended: its pods are made. One that can never start is finished.
+
+    Where a worker cluster runs it, the pods are there.
+    """
+    if workload.cluster:
+        jobphases.mark(world, workload.owner, JobPhase.PENDING, suspended=False)
+        return
     try:
         made = started_pods(world, workload)
     except Conflict as problem:
@@ -153,7 +159,8 @@ def evict(
     if workload.checks:
         world.unchecked[workload.key] = None
     jobphases.mark(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
-    _withdraw(world, workload.key, message)
+    if not workload.cluster:
+        _withdraw(world, workload.key, message)
 
 
 def _withdraw(world: World, key: str, message: str) -> None:
@@ -190,17 +197,19 @@ def release(world: World, key: str) -> None:
         released = _after_backoff(world, released)
     world.put(released)
     if released.active and released.is_true(conditions.REQUEUED):
-        _tell_requeued(world, released, workload.cluster_queue)
+        latency = conditions.eviction_latency(workload, released, world.now)
+        _tell_requeued(world, released, workload.cluster_queue, waited=latency[2] if latency is not None else 0)
     standing.check(world, released)
 
 
-def _tell_requeued(world: World, workload: Workload, queue: str) -> None:
+def _tell_requeued(world: World, workload: Workload, queue: str, *, waited: Span = 0) -> None:
     evicted = workload.condition(conditions.EVICTED)
     world.tell(
         What.REQUEUED,
         workload=workload.key,
         queue=queue,
         reason=evicted.reason if evicted is not None else "",
+        waited=waited,
         gpus=workload.gpus,
         priority=workload.priority,
     )

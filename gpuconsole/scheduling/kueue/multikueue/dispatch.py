@@ -12,6 +12,7 @@ from gpuconsole.model.clock import MINUTE, Span, Time
 from gpuconsole.model.workloads import CheckState, Workload
 
 ROUND: Span = 5 * MINUTE
+"""A round is over when more than this has passed."""
 STEP = 3
 
 
@@ -57,9 +58,9 @@ def incremental(
     else by name.
     """
     if started is not None and now - started <= ROUND:
-        return Nomination(clusters=tuple(nominated), started=started, again=started + ROUND)
+        return Nomination(clusters=tuple(nominated), started=started, again=started + ROUND + 1)
     left = [cluster for cluster in remotes if cluster not in nominated]
     if not left:
         return Nomination(clusters=tuple(nominated), started=started, exhausted=True)
     chosen = (left if in_order else sorted(left))[:step]
-    return Nomination(clusters=(*nominated, *chosen), started=now, again=now + ROUND if left[step:] else None)
+    return Nomination(clusters=(*nominated, *chosen), started=now, again=now + ROUND + 1 if left[step:] else None)

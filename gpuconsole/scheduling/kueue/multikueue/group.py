@@ -1,0 +1,121 @@
+"""A workload of the manager and its copies on worker clusters, brought one step closer to each other.
+
+Kueue 0.19 pkg/controller/admissionchecks/multikueue/workload.go, reconcileGroup: the first cluster that admits its copy
+runs it; what becomes of the copy becomes of the workload.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import MINUTE, Span, Time
+from gpuconsole.model.workloads import CheckState, Condition, Workload
+from gpuconsole.scheduling.kueue.multikueue.dispatch import skips_nomination
+
+CONTROLLER = "kueue.x-k8s.io/multikueue"
+LOST_AFTER: Span = 15 * MINUTE
+EVICTED_ON_MANAGER = "EvictedOnManagerCluster"
+_OUT_OF_SYNC = "OutOfSync"
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """The workload, the state of its MultiKueue check, and its copies."""
+
+    local: Workload
+    check: CheckState
+    copies: Mapping[str, Workload | None]
+    """By cluster that can be reached; None where there is no copy."""
+    lost: Mapping[str, Time] = {}
+    """Clusters that cannot be reached, and since when."""
+
+
+class Moves(Struct, frozen=True, kw_only=True):
+    """What is to be done now."""
+
+    check: CheckState | None = None
+    cluster: str = ""
+    """The cluster that took the workload."""
+    finish: tuple[str, str] | None = None
+    """Reason and message with which the workload is done."""
+    remove: tuple[str, ...] = ()
+    """Clusters whose copies go."""
+    stop: tuple[str, str] | None = None
+    """The cluster whose copy is to be deactivated, and why."""
+    nominate: bool = False
+    """The workload is to be offered to clusters."""
+    again: Time | None = None
+    """When to look again though nothing happens."""
+
+
+def step(group: Group, now: Time, lost_after: Span = LOST_AFTER) -> Moves:
+    """What the manager does next for a workload."""
+    local, check = group.local, group.check
+    present = tuple(cluster for cluster, copy in group.copies.items() if copy is not None)
+    if local.finished or not local.reserved:
+        return Moves(remove=present)
+    cluster, finished = _first(group, "Finished")
+    if finished is not None:
+        return _finished(check, cluster, finished)
+    cluster, evicted = _first(group, "Evicted")
+    if evicted is not None and local.is_true("Evicted"):
+        return Moves()
+    if evicted is not None and check.state == "Ready":
+        why = f'Workload evicted on worker cluster: "{local.cluster}", resetting for re-admission. Previously: "Ready"'
+        return Moves(check=replace(check, state="Retry", message=why))
+    cluster, admitted = _first(group, "Admitted")
+    if admitted is not None:
+        return _admitted(group, cluster, tuple(name for name in present if name != cluster))
+    if check.state == "Ready":
+        return _gone(group, now, lost_after)
+    others_ready = all(other.state == "Ready" for other in local.checks if other.name != check.name)
+    return Moves(nominate=others_ready and not skips_nomination(local, check))
+
+
+def _first(group: Group, condition: str) -> tuple[str, Condition | None]:
+    """The cluster whose copy has a condition for the longest time, and the condition.
+
+    The cluster that took the workload comes before all others: a copy on one that was lost and is back does not count.
+    """
+    found = [
+        (cluster != group.local.cluster, known.since, cluster, known)
+        for cluster, copy in group.copies.items()
+        if copy is not None and (known := copy.condition(condition)) is not None and known.status
+    ]
+    _, _, cluster, known = min(found, key=lambda entry: entry[:3], default=(False, 0, "", None))
+    return cluster, known
+
+
+def _finished(check: CheckState, cluster: str, finished: Condition) -> Moves:
+    if finished.reason != _OUT_OF_SYNC:
+        return Moves(finish=(finished.reason, finished.message))
+    if check.state != "Ready":
+        return Moves()
+    why = f'Remote workload on worker cluster "{cluster}" is out of sync with its user job, resetting for re-dispatch'
+    return Moves(check=_sent_back(check, why))
+
+
+def _admitted(group: Group, cluster: str, others: tuple[str, ...]) -> Moves:
+    """One cluster runs it: the others need not try any more."""
+    local, check = group.local, group.check
+    evicted = local.condition("Evicted")
+    if evicted is not None and evicted.status:
+        return Moves(remove=others, stop=(cluster, f"Evicted on manager: {evicted.message}"))
+    if check.state != "Pending":
+        return Moves(remove=others)
+    ready = replace(check, state="Ready", message=f'The workload was admitted on "{cluster}"')
+    return Moves(remove=others, cluster=cluster, check=ready)
+
+
+def _gone(group: Group, now: Time, lost_after: Span) -> Moves:
+    """The copy that ran is not to be seen: its cluster is waited for, but not for ever."""
+    lost = group.lost.get(group.local.cluster)
+    if lost is None:
+        return Moves(check=_sent_back(group.check, "Admitting remote no longer exists"))
+    if now < lost + lost_after:
+        return Moves(again=lost + lost_after)
+    return Moves(check=_sent_back(group.check, "Admitting remote lost"))
+
+
+def _sent_back(check: CheckState, why: str) -> CheckState:
+    return replace(check, state="Retry", message=f'{why}, Previously: "{check.state}"')

@@ -1,0 +1,249 @@
+"""MultiKueue in the simulation: the manager offers workloads to worker clusters and follows what becomes of them.
+
+The workers are simulations of their own on the manager's clock. A copy of a workload there is a bare Workload that
+takes as long as the job of the manager; the manager makes no pods for it.
+"""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import MILLISECOND, Span, Time
+from gpuconsole.model.commands import Command, Delete, SetActive, Submit
+from gpuconsole.model.events import What
+from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION
+from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
+from gpuconsole.model.queues import AdmissionCheck
+from gpuconsole.model.workloads import CheckState, JobPhase, Workload
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.checks import with_check
+from gpuconsole.scheduling.kueue.config import DEFAULT, MultiKueue
+from gpuconsole.scheduling.kueue.multikueue.dispatch import Nomination, all_at_once, incremental
+from gpuconsole.scheduling.kueue.multikueue.group import CONTROLLER, EVICTED_ON_MANAGER, Group, Moves, step
+from gpuconsole.sim.chance import draw
+from gpuconsole.sim.controllers import jobphases, standing, workloads
+from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.kernel import Confer
+from gpuconsole.sim.members import Dispatch
+from gpuconsole.sim.world import World
+
+ORIGIN = "kueue.x-k8s.io/multikueue-origin"
+
+
+def exchange(world: World) -> bool:
+    """Let the workers come to this moment, and bring every dispatched workload one step on; True if any moved."""
+    for member in world.members.values():
+        member.cluster.advance(world.now)
+    moved = False
+    for key in list(world.dispatches):
+        moved |= _bring_on(world, key)
+    return moved
+
+
+def check_of(world: World, workload: Workload) -> CheckState | None:
+    """The workload's MultiKueue check, if it has one and there are worker clusters."""
+    if not world.members:
+        return None
+    return next((check for check in workload.checks if _is_multikueue(world, check.name)), None)
+
+
+def _is_multikueue(world: World, name: str) -> bool:
+    known: AdmissionCheck | None = world.state.get(AdmissionCheck, name)
+    return known is not None and known.controller == CONTROLLER
+
+
+def pass_on(world: World, name: str, command: Command) -> Refusal:
+    """Carry a command out in a worker cluster, whether or not the manager can reach it."""
+    member = world.members.get(name)
+    if member is None:
+        return _no_cluster(world, name)
+    member.cluster.advance(world.now)
+    member.cluster.submit(command)
+    return DONE
+
+
+def lose(world: World, name: str, lost: bool) -> Refusal:
+    """A worker cluster cannot be reached any more, or again; meanwhile it goes on by itself."""
+    member = world.members.get(name)
+    if member is None:
+        return _no_cluster(world, name)
+    if (member.lost is not None) == lost:
+        return f"worker cluster {name} is {'lost' if lost else 'connected'} already"
+    world.members[name] = replace(member, lost=world.now if lost else None)
+    known: MultiKueueCluster | None = world.state.get(MultiKueueCluster, name)
+    if known is not None:
+        world.put(replace(known, active=not lost))
+    return DONE
+
+
+def _no_cluster(world: World, name: str) -> Refusal:
+    return f"there is no worker cluster {name}; there are: {', '.join(world.members) or 'none'}"
+
+
+def _bring_on(world: World, key: str) -> bool:
+    dispatch, local = world.dispatches[key], world.workload(key)
+    check = check_of(world, local) if local is not None else None
+    if local is None or check is None:
+        return _withdraw(world, key, dispatch.sent)
+    group = _group(world, local, check, dispatch)
+    moves = step(group, world.now, _settings(world).worker_lost_timeout)
+    if moves.again is not None:
+        world.kernel.at(moves.again, Confer())
+    moved = _withdraw(world, key, moves.remove) or _carry_out(world, local, moves)
+    if moves.nominate:
+        moved |= _nominate(world, local, check)
+    return _mirror(world, key) or moved
+
+
+def _group(world: World, local: Workload, check: CheckState, dispatch: Dispatch) -> Group:
+    names = dict.fromkeys((*_remotes(world, check), *dispatch.sent))
+    members = {name: world.members[name] for name in names if name in world.members}
+    return Group(
+        local=local,
+        check=check,
+        copies={name: m.cluster.workload(local.key) for name, m in members.items() if m.lost is None},
+        lost={name: m.lost for name, m in members.items() if m.lost is not None},
+    )
+
+
+def _remotes(world: World, check: CheckState) -> Iterator[str]:
+    """The clusters that a check offers work to, in the order of its config."""
+    known: AdmissionCheck | None = world.state.get(AdmissionCheck, check.name)
+    name = known.parameters.rpartition("/")[2] if known is not None else ""
+    config: MultiKueueConfig | None = world.state.get(MultiKueueConfig, name)
+    yield from (cluster for cluster in (config.clusters if config is not None else ()) if cluster in world.members)
+
+
+def _settings(world: World) -> MultiKueue:
+    return (world.policy.kueue or DEFAULT).multi_kueue
+
+
+def _carry_out(world: World, local: Workload, moves: Moves) -> bool:
+    if moves.finish is not None:
+        jobphases.mark(world, local.owner, JobPhase.FAILED if moves.finish[0] == "Failed" else JobPhase.SUCCEEDED)
+        workloads.finish(world, local, *moves.finish)
+        return True
+    if moves.check is not None:
+        answered = replace(
+            local,
+            checks=with_check(local.checks, replace(moves.check, since=world.now), world.now),
+            cluster=moves.cluster or local.cluster,
+            nominated_clusters=() if moves.cluster else local.nominated_clusters,
+        )
+        world.put(answered)
+        world.unchecked[local.key] = None
+        if moves.cluster:
+            world.dispatches[local.key] = replace(world.dispatches[local.key], runs=moves.cluster)
+        return True
+    if moves.stop is not None:
+        name, why = moves.stop
+        copy = world.members[name].cluster.workload(local.key)
+        if copy is not None and copy.active:
+            world.members[name].cluster.submit(SetActive(local.key, False, EVICTED_ON_MANAGER, why))
+            return True
+    return False
+
+
+def _withdraw(world: World, key: str, names: tuple[str, ...]) -> bool:
+    """Delete copies; those on clusters that are lost go when they are back."""
+    dispatch = world.dispatches[key]
+    gone = [name for name in names if name in world.members and world.members[name].lost is None]
+    for name in gone:
+        if world.members[name].cluster.workload(key) is not None:
+            world.members[name].cluster.submit(Delete("workloads", key))
+    left = tuple(name for name in dispatch.sent if name not in gone)
+    local = world.workload(key)
+    if not left and (local is None or local.finished or not local.reserved):
+        del world.dispatches[key]
+    else:
+        world.dispatches[key] = replace(dispatch, sent=left)
+    return bool(gone)
+
+
+def _nominate(world: World, local: Workload, check: CheckState) -> bool:
+    dispatch = world.dispatches[local.key]
+    nomination = _nomination(world, local, tuple(_remotes(world, check)), dispatch.started)
+    if nomination.again is not None and nomination.started != dispatch.started:
+        world.kernel.at(nomination.again, Confer())
+    reached = [name for name in nomination.clusters if world.members[name].lost is None]
+    new = [name for name in reached if world.members[name].cluster.workload(local.key) is None]
+    for name in new:
+        world.members[name].cluster.submit(Submit((_copy(world, local),)))
+    sent = tuple(dict.fromkeys((*dispatch.sent, *new)))
+    world.dispatches[local.key] = replace(dispatch, started=nomination.started, sent=sent)
+    if nomination.clusters != local.nominated_clusters:
+        world.put(replace(local, nominated_clusters=nomination.clusters))
+    return bool(new)
+
+
+def _nomination(world: World, local: Workload, remotes: tuple[str, ...], started: Time | None) -> Nomination:
+    settings, kueue = _settings(world), world.policy.kueue or DEFAULT
+    if not settings.incremental:
+        return all_at_once(remotes)
+    return incremental(
+        local.nominated_clusters,
+        remotes,
+        started=started,
+        now=world.now,
+        step=settings.step_size,
+        in_order=kueue.enabled("MultiKueueIncrementalDispatcherRespectConfigOrder"),
+    )
+
+
+def _copy(world: World, local: Workload) -> Workload:
+    """The workload as a worker sees it: its spec, and how long its work takes."""
+    job = world.job(local.owner) if local.owner else None
+    notes = dict(local.annotations)
+    if job is not None:
+        drawn = world.policy.durations.sample(draw(world.seed, "duration", local.key))
+        notes[DURATION] = _exactly(job.duration if job.duration is not None else drawn)
+        if job.checkpoint_interval is not None:
+            notes[CHECKPOINT] = _exactly(job.checkpoint_interval)
+    return Workload(
+        namespace=local.namespace,
+        name=local.name,
+        labels={**local.labels, ORIGIN: "multikueue"},
+        annotations=notes,
+        queue=local.queue,
+        priority=local.priority,
+        priority_class=local.priority_class,
+        pod_sets=local.pod_sets,
+        max_execution_time=local.max_execution_time,
+    )
+
+
+def _exactly(span: Span) -> str:
+    return f"{span // MILLISECOND}ms"
+
+
+def _mirror(world: World, key: str) -> bool:
+    """What the copy that runs has come to, written into the workload."""
+    local, dispatch = world.workload(key), world.dispatches.get(key)
+    member = world.members.get(dispatch.runs) if dispatch is not None else None
+    if local is None or member is None or local.finished or not local.reserved:
+        return False
+    copy = member.cluster.workload(key)
+    if local.is_true(conditions.EVICTED):
+        if member.lost is not None or copy is None or not copy.reserved:
+            workloads.release(world, key)
+            world.dispatches[key] = replace(world.dispatches[key], runs="")
+            return True
+        return False
+    if not local.admitted or member.lost is not None:
+        return False
+    if copy is None or copy.is_true("PodsReady") == local.is_true("PodsReady"):
+        return False
+    if not copy.is_true("PodsReady"):
+        world.put(standing.not_ready(local, world.now))
+        return True
+    world.put(standing.ready(local, world.now))
+    jobphases.mark(world, local.owner, JobPhase.RUNNING)
+    world.tell(
+        What.STARTED,
+        workload=key,
+        queue=local.cluster_queue,
+        gpus=local.gpus,
+        priority=local.priority,
+        waited=world.now - workloads.waits_since(local),
+    )
+    return True

@@ -1,0 +1,41 @@
+"""The worker clusters of a simulated manager: simulations of their own, which share its clock."""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.commands import Command
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+
+
+class Cluster(Protocol):
+    """What a manager does with a worker cluster; a Simulation can do it."""
+
+    @property
+    def next_time(self) -> Time | None: ...
+    def workload(self, key: str) -> Workload | None: ...
+    def snapshot(self) -> Snapshot: ...
+    def submit(self, command: Command) -> None: ...
+    def advance(self, until: Time) -> None: ...
+    def fork(self) -> "Cluster": ...
+    def save(self) -> bytes: ...
+
+
+class Member(Struct, frozen=True, kw_only=True):
+    """A worker cluster, and since when the manager cannot reach it."""
+
+    cluster: Cluster
+    lost: Time | None = None
+
+
+class Dispatch(Struct, frozen=True, kw_only=True):
+    """What the manager remembers of a workload that it offers to clusters."""
+
+    started: Time | None = None
+    """When the round of nominations that is under way began."""
+    sent: tuple[str, ...] = ()
+    """Clusters that were given a copy."""
+    runs: str = ""
+    """The cluster whose copy was admitted, until the workload's quota is free again."""

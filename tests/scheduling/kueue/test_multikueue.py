@@ -1,0 +1,135 @@
+"""MultiKueue's rules: whom a workload is offered to, and what becomes of it when its copies change."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.workloads import Admission, CheckState, Condition, Workload
+from gpuconsole.scheduling.kueue.multikueue.dispatch import (
+    ROUND,
+    Nomination,
+    all_at_once,
+    incremental,
+    skips_nomination,
+)
+from gpuconsole.scheduling.kueue.multikueue.group import LOST_AFTER, Group, Moves, step
+
+NOW = 100 * MINUTE
+CHECK = CheckState(name="fleet")
+READY = CheckState(name="fleet", state="Ready", message='The workload was admitted on "east"')
+WAITS = Workload(
+    name="train",
+    conditions=(Condition("QuotaReserved", True),),
+    admission=Admission(cluster_queue="red"),
+    checks=(CHECK,),
+)
+RUNS = replace(WAITS, checks=(READY,), cluster="east")
+
+
+def copy(*conditions: str, since: int = 0) -> Workload:
+    return Workload(name="train", conditions=tuple(Condition(c, True, c, f"is {c}", since) for c in conditions))
+
+
+STEPS = {
+    "without quota there are no copies": (
+        Group(local=replace(WAITS, conditions=()), check=CHECK, copies={"east": copy(), "west": None}),
+        Moves(remove=("east",)),
+    ),
+    "with quota it is offered": (
+        Group(local=WAITS, check=CHECK, copies={"east": None, "west": None}),
+        Moves(nominate=True),
+    ),
+    "but not before its other checks are ready": (
+        Group(local=replace(WAITS, checks=(CHECK, CheckState(name="budget"))), check=CHECK, copies={"east": None}),
+        Moves(),
+    ),
+    "quota on a worker is not enough": (
+        Group(local=WAITS, check=CHECK, copies={"east": copy("QuotaReserved")}),
+        Moves(nominate=True),
+    ),
+    "the first that admits it runs it": (
+        Group(local=WAITS, check=CHECK, copies={"east": copy("Admitted", since=5), "west": copy("Admitted", since=3)}),
+        Moves(
+            check=replace(CHECK, state="Ready", message='The workload was admitted on "west"'),
+            cluster="west",
+            remove=("east",),
+        ),
+    ),
+    "it is done when its copy is": (
+        Group(local=RUNS, check=READY, copies={"east": copy("Admitted", "Finished")}),
+        Moves(finish=("Finished", "is Finished")),
+    ),
+    "a copy that is out of sync is no end": (
+        Group(
+            local=RUNS,
+            check=READY,
+            copies={"east": Workload(name="train", conditions=(Condition("Finished", True, "OutOfSync"),))},
+        ),
+        Moves(
+            check=replace(
+                READY,
+                state="Retry",
+                message='Remote workload on worker cluster "east" is out of sync with its user job, '
+                'resetting for re-dispatch, Previously: "Ready"',
+            )
+        ),
+    ),
+    "an eviction on the worker sends it back": (
+        Group(local=RUNS, check=READY, copies={"east": copy("Admitted", "Evicted")}),
+        Moves(
+            check=replace(
+                READY,
+                state="Retry",
+                message='Workload evicted on worker cluster: "east", resetting for re-admission. Previously: "Ready"',
+            )
+        ),
+    ),
+    "an eviction on the manager stops the copy": (
+        Group(
+            local=RUNS.with_condition(Condition("Evicted", True, "Preempted", "for urgent")),
+            check=CHECK,
+            copies={"east": copy("Admitted")},
+        ),
+        Moves(stop=("east", "Evicted on manager: for urgent")),
+    ),
+    "a lost cluster is waited for": (
+        Group(local=RUNS, check=READY, copies={"west": None}, lost={"east": NOW - MINUTE}),
+        Moves(again=NOW - MINUTE + LOST_AFTER),
+    ),
+    "and given up": (
+        Group(local=RUNS, check=READY, copies={"west": None}, lost={"east": NOW - LOST_AFTER}),
+        Moves(check=replace(READY, state="Retry", message='Admitting remote lost, Previously: "Ready"')),
+    ),
+    "a copy that is gone from a cluster that answers is not waited for": (
+        Group(local=RUNS, check=READY, copies={"east": None}),
+        Moves(check=replace(READY, state="Retry", message='Admitting remote no longer exists, Previously: "Ready"')),
+    ),
+}
+
+
+@pytest.mark.parametrize(("group", "moves"), STEPS.values(), ids=STEPS)
+def test_one_step(group: Group, moves: Moves) -> None:
+    assert step(group, NOW) == moves
+
+
+def test_each_round_adds_a_few_clusters_and_keeps_the_others() -> None:
+    remotes = ("e", "d", "c", "b", "a")
+    first = incremental((), remotes, started=None, now=NOW, step=2)
+    assert first == Nomination(clusters=("e", "d"), started=NOW, again=NOW + ROUND + 1)
+    waiting = incremental(first.clusters, remotes, started=NOW, now=NOW + ROUND, step=2)
+    assert waiting == first
+    later = NOW + ROUND + 1
+    second = incremental(first.clusters, remotes, started=NOW, now=later, step=2, in_order=False)
+    assert second.clusters == ("e", "d", "a", "b")
+    last = incremental(("e", "d", "c"), remotes, started=NOW, now=later, step=3)
+    assert last == Nomination(clusters=(*remotes[:3], "b", "a"), started=later, again=None)
+    assert incremental(remotes, remotes, started=NOW, now=later).exhausted
+    assert all_at_once(remotes) == Nomination(clusters=remotes)
+
+
+def test_only_a_pending_check_of_a_workload_that_runs_nowhere_is_offered() -> None:
+    assert skips_nomination(WAITS, None)
+    assert skips_nomination(WAITS, READY)
+    assert skips_nomination(RUNS, CHECK)
+    assert not skips_nomination(RUNS, CHECK, elastic=True)
+    assert not skips_nomination(WAITS, CHECK)
