@@ -1,6 +1,6 @@
 """scheduler_flavorassigner: which flavors a workload is given, what was tried, and what it would use."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.queues import Cohort, FlavorFungibility, Fungibility, FungibilityPreference
@@ -14,9 +14,10 @@ from gpuconsole.scheduling.kueue.modes import Mode, Outcome
 from gpuconsole.scheduling.kueue.nomination import largest
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.slices import Given
 from tests.conformance import world
 from tests.conformance.cycle import in_every_run
-from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
+from tests.conformance.tables import Case, Check, Document, Table, compare
 
 NAMES = {Mode.NO_FIT: "NoFit", Mode.PREEMPT: "Preempt", Mode.FIT: "Fit"}
 _POSSIBLE = {"NoCandidates": Mode.NO_CANDIDATES, "Preempt": Mode.PREEMPT, "Reclaim": Mode.RECLAIM}
@@ -39,8 +40,6 @@ def stub(simulated: Mapping[str, Document]) -> Oracle:
 def check_assignment(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterator[str]:
     """TestAssignFlavors, TestDeletedFlavors: the whole assignment."""
     given = case.input
-    if given.get("preemptWorkloadSlice"):
-        raise NotModelled("workload slices")
     flavors = table.fixtures.get("resourceFlavors") or table.shared["flavorMap"]
     kept = [flavor for name, flavor in flavors.items() if name != "deleted-flavor"]
     queues = [queue for queue in (given["clusterQueue"], given.get("secondaryClusterQueue")) if queue]
@@ -56,6 +55,7 @@ def check_assignment(table: Table, case: Case, gates: Mapping[str, bool]) -> Ite
         usage,
         {"spec": {"podSets": given["wlPods"]}, "status": {"reclaimablePods": given.get("wlReclaimablePods") or []}},
         given.get("simulationResult") or {},
+        given_to(given.get("preemptWorkloadSlice")),
     )
     want = case.want["wantAssignment"]
     yield from compare("wantRepMode", NAMES[assignment[0].mode], case.want["wantRepMode"])
@@ -78,6 +78,7 @@ def assign(
     usage: Mapping[str, Mapping[str, int]],
     workload: Document,
     simulated: Mapping[str, Document],
+    replaced: Sequence[Given] = (),
 ) -> tuple[Assignment, Context]:
     """Flavors for a workload in the first of these ClusterQueues, which use so much."""
     objects = world.decode_all([*things, *queues])
@@ -89,8 +90,16 @@ def assign(
     count_usage(context, usage)
     name = queues[0]["metadata"]["name"]
     request = Request(world.decode_workload({"metadata": {"name": "any"}, **workload}), 0, name, config)
-    assigner = Assigner(context, context.setup.queues[name], request, oracle=stub(simulated))
+    assigner = Assigner(context, context.setup.queues[name], request, oracle=stub(simulated), replaced=replaced)
     return assigner.assign(), context
+
+
+def given_to(slice: Document | None) -> tuple[Given, ...]:
+    """What an old slice has, from what Kueue knows of it."""
+    return tuple(
+        Given(part["Name"], part.get("Count", 0), part.get("Flavors") or {}, part.get("Requests") or {})
+        for part in (slice or {}).get("TotalRequests") or ()
+    )
 
 
 def count_usage(context: Context, usage: Mapping[str, Mapping[str, int]]) -> None:

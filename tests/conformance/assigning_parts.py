@@ -3,17 +3,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.workloads import PodSet, TopologyDomain
+from gpuconsole.model.workloads import TopologyDomain
 from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.flavors import Assigner, Nominated
 from gpuconsole.scheduling.kueue.requests import Place, Request
+from gpuconsole.scheduling.kueue.slices import Given
 from gpuconsole.scheduling.kueue.topology.demand import demands_of
 from tests.conformance import world
-from tests.conformance.assigning import NAMES, assign, count_usage, stub
+from tests.conformance.assigning import NAMES, assign, count_usage, given_to, stub
 from tests.conformance.preemption import MODES
-from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
+from tests.conformance.tables import Case, Check, Document, Table, compare
 
 _TOPOLOGY = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology"}
 _FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor"}
@@ -61,8 +62,6 @@ def _chosen(result: PodSetResult) -> dict[str, Document]:
 def check_cause(table: Table, case: Case) -> Iterator[str]:
     """TestIsNoFitDueToCapacityAndLimits: why no flavor fits, in one word, and why each of them does not."""
     given = case.input
-    if given.get("replaceWl"):
-        raise NotModelled("workload slices")
     queue = given.get("cq") or table.fixtures["cq"]
     flavors = given.get("resourceFlavors") or table.fixtures["resourceFlavors"]
     annotations = {}
@@ -77,6 +76,7 @@ def check_cause(table: Table, case: Case) -> Iterator[str]:
         usage,
         workload,
         given.get("simulationResult") or {},
+        given_to(given.get("replaceWl")),
     )
     groups = context.setup.queues[queue["metadata"]["name"]].groups
     yield from compare("wantNoFitReason", assignment.cause(groups).value, case.want.get("wantNoFitReason", ""))
@@ -197,7 +197,14 @@ def check_borrowing(table: Table, case: Case) -> Iterator[str]:
 class _Built:
     """An assignment as a case lists it, in a ClusterQueue whose flavors with a topology are named. Mutates."""
 
-    def __init__(self, case: Case, pod_sets: Sequence[Document], workload: Document, placing: Sequence[str]) -> None:
+    def __init__(
+        self,
+        case: Case,
+        pod_sets: Sequence[Document],
+        workload: Document,
+        placing: Sequence[str],
+        replaced: Sequence[Given] = (),
+    ) -> None:
         config = KueueConfig(gates=case.gates)
         listed = sorted({f["Name"] for pods in pod_sets for f in (pods.get("Flavors") or {}).values()} | {*placing})
         resources = sorted({resource for pods in pod_sets for resource in pods.get("Flavors") or {}}) or ["cpu"]
@@ -206,12 +213,13 @@ class _Built:
         self.rules = self.context.setup.queues["q"]
         document = {**workload, "metadata": {"name": "any", **(workload.get("metadata") or {})}}
         self.request = Request(world.decode_workload(document), 0, "q", config)
-        self.assignment = Assignment()
+        self.assignment = Assignment(replaced)
         for pods, needs in zip(pod_sets, self.request.pod_sets, strict=True):
-            self.assignment.append(self._result(pods, needs.scaled(pods.get("Count", 0)), needs.pod_set))
+            # A slice is never admitted in part: its counts are the workload's, whatever the assignment says.
+            count = needs.count if replaced else pods.get("Count", 0)
+            self.assignment.append(self._result(pods, PodSetResult(needs.pod_set, count, needs.scaled(count))))
 
-    def _result(self, listed: Document, requests: Mapping[str, int], pod_set: PodSet) -> PodSetResult:
-        result = PodSetResult(pod_set, listed.get("Count", 0), requests)
+    def _result(self, listed: Document, result: PodSetResult) -> PodSetResult:
         for resource, flavor in (listed.get("Flavors") or {}).items():
             column = self.context.setup.tree.numbers[flavor["Name"], resource]
             result.choices[resource] = Choice(flavor["Name"], column, MODES[flavor.get("Mode", "NoFit")], 0)
@@ -249,9 +257,8 @@ def check_places(table: Table, case: Case) -> Iterator[str]:
 def check_uses(table: Table, case: Case) -> Iterator[str]:
     """TestAssignment_TotalRequestsFor: what a search for victims has to make room for."""
     fields = case.input["fields"]
-    if fields.get("replaceWorkloadSlice"):
-        raise NotModelled("workload slices")
-    built = _Built(case, fields["PodSets"], case.input["args"]["wl"]["Obj"], ())
+    replaced = given_to(fields.get("replaceWorkloadSlice"))
+    built = _Built(case, fields["PodSets"], case.input["args"]["wl"]["Obj"], (), replaced)
     columns = built.context.setup.tree.columns
     got = {"/".join(columns[column]): amount for column, amount in built.assignment.preemption_uses}
     yield from compare("want", got, case.want["want"])
@@ -265,7 +272,9 @@ def check_demands(table: Table, case: Case) -> Iterator[str]:
     pod_sets = given.get("podSets") or given["assignment"]["PodSets"]
     workload = given["workload"]["Obj"] if "workload" in given else {"spec": {"podSets": given["wlPodSets"]}}
     built = _Built(case, pod_sets, workload, placing)
-    found = demands_of(built.assignment, built.rules, built.request, built.context.setup.topologies)
+    context = built.context
+    elastic = context.gates.layouts.elastic
+    found = demands_of(built.assignment, built.rules, built.request, context.setup.topologies, elastic=elastic)
     asked = sorted(demand.pod_set.name for demands in found.values() for demand in demands)
     results = built.assignment.pod_sets
     if "podSets" in given:

@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.reasons import Reason, most_severe, severity
 from gpuconsole.scheduling.kueue.requests import Place
 from gpuconsole.scheduling.kueue.rules import Group
-from gpuconsole.scheduling.kueue.slices import Given, Replaced
+from gpuconsole.scheduling.kueue.slices import Given
 from gpuconsole.scheduling.kueue.topology.domains import Domains
 
 Resume = tuple[Mapping[str, int], ...]
@@ -112,7 +112,7 @@ class Assignment:
 
     __slots__ = ("_mode", "_replaced", "borrows", "pod_sets", "usage")
 
-    def __init__(self, replaced: Replaced | None = None) -> None:
+    def __init__(self, replaced: Sequence[Given] = ()) -> None:
         self._replaced = replaced
         self.pod_sets: list[PodSetResult] = []
         self.usage: dict[int, int] = {}
@@ -128,7 +128,7 @@ class Assignment:
 
     def append(self, result: PodSetResult) -> None:
         self.pod_sets.append(result)
-        given = self._given(result)
+        given = self.given(result)
         before = given.usage if given is not None else EMPTY
         for resource, choice in result.choices.items():
             self.borrows = max(self.borrows, choice.height)
@@ -136,8 +136,9 @@ class Assignment:
                 result.requests.get(resource, 0) - before.get(resource, 0)
             )
 
-    def _given(self, result: PodSetResult) -> Given | None:
-        return self._replaced.of(result.pod_set.name) if self._replaced is not None else None
+    def given(self, result: PodSetResult) -> Given | None:
+        """What the slice that is replaced has for this pod set."""
+        return next((given for given in self._replaced if given.pod_set == result.pod_set.name), None)
 
     @property
     def mode(self) -> Mode:
@@ -203,7 +204,7 @@ class Assignment:
         """What a search for victims has to make room for: all but nothing and, as in Kueue, the number of pods."""
         uses: dict[int, int] = {}
         for result in self.pod_sets:
-            given = self._given(result)
+            given = self.given(result)
             added = result.requests if given is None else result.scaled(result.count - given.count)
             for resource, amount in added.items():
                 if amount and resource != PODS and resource in result.choices:

@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kueue.preemption import possibility
 from gpuconsole.scheduling.kueue.reasons import Reason, most_severe
 from gpuconsole.scheduling.kueue.requests import Request, ordered
 from gpuconsole.scheduling.kueue.rules import Group, QueueRules
-from gpuconsole.scheduling.kueue.slices import Replaced
+from gpuconsole.scheduling.kueue.slices import Given
 from gpuconsole.scheduling.kueue.topology import demand
 from gpuconsole.scheduling.kueue.topology.passes import place
 
@@ -55,7 +55,7 @@ class Assigner:
         resume: Resume | None = None,
         nominated: Nominated | None = None,
         oracle: Oracle = possibility,
-        replaced: Replaced | None = None,
+        replaced: Sequence[Given] = (),
     ) -> None:
         self._context = context
         self._rules = rules
@@ -65,7 +65,7 @@ class Assigner:
         """Flavors that a repeated assignment within the cycle is bound to."""
         self._oracle = oracle
         self._replaced = replaced
-        """The slice that it takes over from: only what it adds needs quota, in the same flavors."""
+        """What the slice has that it takes over from: only more than that needs quota, in the same flavors."""
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
         """Find flavors by quota for the workload, or for smaller `counts` of its pods."""
@@ -225,8 +225,8 @@ class Assigner:
         choices: dict[str, Choice] = {}
         for name, amount in wanted:
             column = group.columns[index][name]
-            if self._replaced is not None:
-                amount, same = self._added(self._replaced, indices, group.flavors[index], name, amount, told)
+            if self._replaced:
+                amount, same = self._added(indices, group.flavors[index], name, amount, told)
                 outcome = outcome if same else modes.WORST
             mode, height = self._fits(column, assumed.get(column, 0), amount, told)
             highest = max(highest, height)
@@ -237,11 +237,9 @@ class Assigner:
                 choices[name] = Choice(group.flavors[index], column, public, height)
         return choices, outcome, highest
 
-    def _added(
-        self, replaced: Replaced, indices: Sequence[int], flavor: str, resource: str, amount: int, told: _Told
-    ) -> tuple[int, bool]:
+    def _added(self, indices: Sequence[int], flavor: str, resource: str, amount: int, told: _Told) -> tuple[int, bool]:
         """What is needed beyond what the old slice has; False if that has it in another flavor."""
-        for given in replaced.at(indices):
+        for given in (self._replaced[index] for index in indices if index < len(self._replaced)):
             original = given.flavors.get(resource, "")
             if original != flavor:
                 told.blame(messages.bound_to_flavor(flavor, original), Reason.NO_MATCHING_FLAVOR)

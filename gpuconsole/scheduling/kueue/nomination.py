@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
 from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
-from gpuconsole.scheduling.kueue.slices import replaced_slice
+from gpuconsole.scheduling.kueue.slices import given_to, replaced_slice
 from gpuconsole.scheduling.kueue.topology.passes import demands, place_after_preemption
 
 Proposal = tuple[Assignment, Sequence[Target]]
@@ -57,13 +57,14 @@ def propose(
 ) -> Proposal:
     """Flavors for the workload and whom it would have to evict; with fewer pods if at full size there is neither."""
     replaced = replaced_slice(request.workload, context.held_by(rules.name), context.config)
-    assigner = Assigner(context, rules, request, resume, nominated, replaced=replaced)
+    given = given_to(replaced, context.config)
+    assigner = Assigner(context, rules, request, resume, nominated, replaced=given)
     assignment = assigner.assign()
     targets = _targets(context, rules, request, assignment)
     if not _viable(assignment, targets) and context.gates.partial_admission:
         assignment, targets = _reduce(context, rules, request, assigner) or (assignment, targets)
     if replaced is not None and _viable(assignment, targets):
-        targets = [Target(replaced.holding, None), *targets]
+        targets = [Target(replaced, None), *targets]
     victims = [target.holding for target in targets]
     place_after_preemption(context, rules, request, assignment, victims)
     return assignment, targets

@@ -9,6 +9,10 @@ from msgspec.structs import replace
 
 from gpuconsole.model.workloads import PodSet, Workload
 
+ELASTIC = "kueue.x-k8s.io/elastic-job"
+ELASTIC_VALUE = "true"
+"""The annotation of jobs, and of their Workloads, that may grow and shrink while they run."""
+
 Counts = Mapping[str, int]
 """Pod set → number of its pods."""
 

@@ -10,14 +10,13 @@ from msgspec import Struct
 
 from gpuconsole.model.jobs.workloads import JOB_UID
 from gpuconsole.model.resources import Resources
-from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.model.workloads import PodSet, TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.pod_counts import Counts, counts_of, is_fewer, with_counts
+from gpuconsole.scheduling.kueue.pod_counts import ELASTIC, ELASTIC_VALUE, Counts, counts_of, is_fewer, with_counts
 from gpuconsole.scheduling.kueue.requests import Holding, admitted_requests
 
 GATE = "ElasticJobsViaWorkloadSlices"
-ELASTIC = "kueue.x-k8s.io/elastic-job"
 REPLACEMENT_FOR = "kueue.x-k8s.io/workload-slice-replacement-for"
 SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"
 
@@ -34,20 +33,7 @@ class Given(Struct, frozen=True):
     count: int
     flavors: Mapping[str, str]
     usage: Resources
-
-
-class Replaced(Struct, frozen=True):
-    """The old slice, from the new one's point of view: its pod sets are the same, in the same order."""
-
-    holding: Holding
-    given: tuple[Given, ...]
-
-    def of(self, pod_set: str) -> Given | None:
-        return next((given for given in self.given if given.pod_set == pod_set), None)
-
-    def at(self, indices: Iterable[int]) -> Iterable[Given]:
-        """What there is for the pod sets at these positions."""
-        return (self.given[index] for index in indices if index < len(self.given))
+    topology: tuple[TopologyDomain, ...] = ()
 
 
 class Ending(Struct, frozen=True):
@@ -72,7 +58,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 def is_elastic(annotations: Mapping[str, str], config: KueueConfig) -> bool:
     """True for jobs (and Workloads) that may grow and shrink while they run."""
-    return annotations.get(ELASTIC) == "true" and config.enabled(GATE)
+    return annotations.get(ELASTIC) == ELASTIC_VALUE and config.enabled(GATE)
 
 
 def replacement_for(workload: Workload) -> str | None:
@@ -85,16 +71,20 @@ def slice_name(workload: Workload) -> str:
     return workload.annotations.get(SLICE_NAME, workload.name)
 
 
-def replaced_slice(workload: Workload, held: Iterable[Holding], config: KueueConfig) -> Replaced | None:
+def replaced_slice(workload: Workload, held: Iterable[Holding], config: KueueConfig) -> Holding | None:
     """The slice that a waiting one takes over from, if it holds quota in the same ClusterQueue, given as `held`."""
     key = replacement_for(workload)
     if key is None or not config.enabled(GATE):
         return None
-    for holding in held:
-        if holding.key == key and holding.workload.namespace == workload.namespace:
-            given = admitted_requests(holding.workload, config)
-            return Replaced(holding, tuple(Given(a.name, count, a.flavors, usage) for a, count, usage in given))
-    return None
+    return next((h for h in held if h.key == key and h.workload.namespace == workload.namespace), None)
+
+
+def given_to(holding: Holding | None, config: KueueConfig) -> tuple[Given, ...]:
+    """What a slice has: its pod sets are those of the slice that replaces it, in the same order."""
+    if holding is None:
+        return ()
+    held = admitted_requests(holding.workload, config)
+    return tuple(Given(a.name, count, a.flavors, usage, a.topology) for a, count, usage in held)
 
 
 def replacement_message(new: Workload) -> str:

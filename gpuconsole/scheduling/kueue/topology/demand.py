@@ -8,6 +8,7 @@ from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import PodSet, TopologyDomain, TopologyRequest
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
+from gpuconsole.scheduling.kueue.pod_counts import ELASTIC, ELASTIC_VALUE
 from gpuconsole.scheduling.kueue.requests import Request, ordered
 from gpuconsole.scheduling.kueue.rules import Group, QueueRules
 from gpuconsole.scheduling.kueue.topology.domains import Domains
@@ -110,19 +111,28 @@ def replacing(request: Request, existing: tuple[TopologyDomain, ...]) -> Replaci
 
 
 def demands_of(
-    assignment: Assignment, rules: QueueRules, request: Request, topologies: Mapping[str, Domains]
+    assignment: Assignment,
+    rules: QueueRules,
+    request: Request,
+    topologies: Mapping[str, Domains],
+    *,
+    elastic: bool = False,
 ) -> dict[str, list[Demand]]:
     """Flavor → what its topology is asked for. A pod set without exactly one such flavor fails the assignment.
 
     Pod sets that have their places already are left out unless a node failed under them, and so are those whose places
-    others choose, or a second pass when their nodes are there.
+    others choose, or a second pass when their nodes are there. With `elastic` pods of an elastic workload stay where
+    the slice before it has them, so that they may not ask for a domain of their own.
     """
+    elastic = elastic and request.workload.annotations.get(ELASTIC) == ELASTIC_VALUE
     lost = request.workload.unhealthy_nodes
     demands: dict[str, list[Demand]] = {}
     for result in assignment.pod_sets:
         if not is_requested(result.pod_set, rules) or not result.count or result.failure:
             continue
         if (result.topology or lost) and not any(domain.values[-1] in lost for domain in result.topology):
+            continue
+        if elastic and _bound(assignment, result):
             continue
         flavor = _only_flavor(assignment, result, rules, topologies)
         if flavor and (rules.multikueue or (flavor in rules.provisioned and not request.workload.reserved)):
@@ -135,9 +145,26 @@ def demands_of(
                 per_pod,
                 not is_explicit(result.pod_set),
                 replacing(request, result.topology),
+                _kept(assignment, result) if elastic else None,
             )
             demands.setdefault(flavor, []).append(demand)
     return demands
+
+
+def _bound(assignment: Assignment, result: PodSetResult) -> bool:
+    """True, and the assignment fails, if all pods of an elastic workload are to be in one domain."""
+    topology = result.pod_set.topology
+    word = "required" if topology is not None and topology.required else ""
+    word = word or ("preferred" if topology is not None and topology.preferred else "")
+    if word:
+        assignment.fail(result, f"{word} topology is not supported with ElasticJobsViaWorkloadSlices")
+    return bool(word)
+
+
+def _kept(assignment: Assignment, result: PodSetResult) -> tuple[TopologyDomain, ...] | None:
+    """Where the slice that is replaced has the pods of this pod set."""
+    given = assignment.given(result)
+    return given.topology if given is not None and given.topology else None
 
 
 def _only_flavor(

@@ -21,7 +21,8 @@ def demands(context: Context, rules: QueueRules, request: Request, assignment: A
     """What the assignment asks of the topologies; nothing where the gate is off."""
     if not context.gates.topology or not (rules.tas_only or request.asks_for_topology):
         return {}
-    return demands_of(assignment, rules, request, context.setup.topologies)
+    elastic = context.gates.layouts.elastic
+    return demands_of(assignment, rules, request, context.setup.topologies, elastic=elastic)
 
 
 def find(context: Context, wanted: Demands, *, empty: bool = False) -> Placed:
