@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from gpuconsole.cli.bundled import resolve
-from gpuconsole.cli.options import Request, configured
+from gpuconsole.cli.options import Request, configured, policed
 from gpuconsole.cli.sources import FindingsError, read_scenario
 from gpuconsole.cli.tables import counted
 from gpuconsole.insight.drill import run_drill
@@ -22,12 +22,13 @@ def command() -> None:
 @command.command("run")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--seed", type=int, help="What chance starts from.")
-def run_drills(files: tuple[str, ...], seed: int | None) -> int:
+@policed
+def run_drills(files: tuple[str, ...], seed: int | None, kueue_config: Path | None, feature_gates: str) -> int:
     """Run drills: a line for each expectation, exit status 1 if one fails.
 
     FILES are scenarios, folders of scenarios, or names of bundled fixtures.
     """
-    request, _ = configured(Request(seed=seed))
+    request, _ = configured(Request(seed=seed, kueue_config=kueue_config, feature_gates=feature_gates))
     met, failed = 0, 0
     for file in _scenarios(resolve(files)):
         for ok, line in _run(file, request):
@@ -51,7 +52,8 @@ def _scenarios(files: Sequence[str]) -> Iterator[str]:
 def _run(file: str, request: Request) -> Iterator[tuple[bool, str]]:
     """Whether each expectation was met, and its line; a file that cannot be read is a failure, and not the last."""
     try:
-        drill = run_drill(read_scenario([file]), name=Path(file).stem, seed=request.seed)
+        scenario = read_scenario([file], request)
+        drill = run_drill(scenario, name=Path(file).stem, seed=request.seed)
     except FindingsError as error:
         yield from ((False, line) for line in str(error).splitlines())
         return

@@ -27,6 +27,10 @@ class Request(Struct, frozen=True, kw_only=True):
     gpus_per_node: int | None = None
     admit_all_namespaces: bool = False
     prices: Path | None = None
+    own_prices: bool = False
+    """The price table was chosen, it is not the one that comes along."""
+    kueue_config: Path | None = None
+    feature_gates: str = ""
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -39,7 +43,20 @@ def configured(request: Request, **options: Any) -> tuple[Request, Config]:
     settings = load({**options, "simulation": simulation}, os.environ)
     chosen = settings.simulation
     prices = Path(settings.prices).expanduser() if settings.prices else assets.price_table()
-    return replace(request, seed=chosen.seed, gpus_per_node=chosen.gpus_per_node, prices=prices), settings
+    shaped = replace(request, seed=chosen.seed, gpus_per_node=chosen.gpus_per_node, prices=prices)
+    return replace(shaped, own_prices=bool(settings.prices)), settings
+
+
+def policed(function: Function) -> Function:
+    """Give a command the options that say which Kueue is simulated."""
+    decorators = (
+        click.option("--kueue-config", type=_FILE, help="Kueue's Configuration (config.kueue.x-k8s.io), as it runs."),
+        click.option("--feature-gates", default="", metavar="A=true,B=false", help="Kueue's feature gates."),
+    )
+    command: Any = function
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command  # type: ignore[no-any-return]
 
 
 def clustered(function: Function) -> Function:
@@ -57,10 +74,10 @@ def clustered(function: Function) -> Function:
 
     @wraps(function)
     def gathered(**options: Any) -> Any:
-        request = Request(**{name: options.pop(name) for name in Request.__struct_fields__})
+        request = Request(**{name: options.pop(name) for name in Request.__struct_fields__ if name in options})
         return function(request=request, **options)
 
-    command: Any = gathered
+    command: Any = policed(gathered)
     for decorator in reversed(decorators):
         command = decorator(command)
     return command  # type: ignore[no-any-return]

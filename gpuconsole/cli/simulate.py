@@ -15,10 +15,10 @@ from gpuconsole.cli.sources import open_simulation
 from gpuconsole.errors import SourceError, UsageError
 from gpuconsole.model.clock import Span, Time, format_span, parse_span
 from gpuconsole.model.events import Happened, What
-from gpuconsole.model.snapshot import encode
 from gpuconsole.model.text import clean
 from gpuconsole.sim.bare import run_lines
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.files import write
 
 SLICES = 200
 """Steps of the progress bar."""
@@ -110,6 +110,6 @@ def _run(simulation: Simulation, until: Span) -> list[Happened]:
 
 def _save(simulation: Simulation, file: Path) -> None:
     try:
-        file.write_bytes(encode(simulation.snapshot()))
+        file.write_bytes(write(simulation))
     except OSError as error:
         raise SourceError(str(file), error.strerror or str(error)) from error

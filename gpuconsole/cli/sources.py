@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gpuconsole.cli.bundled import DEFAULT, resolve
 from gpuconsole.cli.options import Request
+from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.tables import counted
 from gpuconsole.cli.validate import as_line
 from gpuconsole.errors import ConsoleError, NotSupportedError, SourceError, UsageError
@@ -24,6 +25,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.files import policy_in
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import START as SCENARIO_START
 from gpuconsole.sim.scenario import Scenario, ScenarioError, build, load_scenario
@@ -55,17 +57,20 @@ def open_simulation(request: Request) -> Opened:
     if request.snapshot is not None:
         if request.nodes is not None or request.admit_all_namespaces:
             raise UsageError("a Snapshot stays as it is: --nodes and --admit-all-namespaces are for FILES")
-        return _from_snapshot(request.snapshot, request.seed or 0, _prices(request))
+        return _from_snapshot(request.snapshot, request)
     files = resolve(request.files or (DEFAULT,))
-    scenario, loaded = _read(files, request.admit_all_namespaces, _prices(request))
+    scenario, loaded = _read(files, request, _prices(request))
     if request.nodes is not None:
         scenario = _with_nodes(scenario, request.nodes)
     return _opened(build(scenario, seed=request.seed, gpus_per_node=request.gpus_per_node), scenario, loaded, request)
 
 
-def read_scenario(files: Sequence[str], *, admit_all_namespaces: bool = False) -> Scenario:
-    """Read files as one scenario; manifests alone are one without steps. Raises FindingsError."""
-    scenario, _ = _read(files, admit_all_namespaces, Prices())
+def read_scenario(files: Sequence[str], request: Request) -> Scenario:
+    """Read files as one scenario, for the Kueue that was asked for; manifests alone are one without steps.
+
+    Raises FindingsError, and what `with_kueue` raises.
+    """
+    scenario, _ = _read(files, request, Prices())
     return scenario
 
 
@@ -81,17 +86,17 @@ def _prices(request: Request) -> Prices:
         raise FindingsError(str(error)) from error
 
 
-def _read(files: Sequence[str], admit_all_namespaces: bool, prices: Prices) -> tuple[Scenario, Loaded]:
-    loaded = _loaded(files, admit_all_namespaces=admit_all_namespaces)
+def _read(files: Sequence[str], request: Request, prices: Prices) -> tuple[Scenario, Loaded]:
+    loaded = _loaded(files, admit_all_namespaces=request.admit_all_namespaces)
     origin = next(iter(loaded.origins), ", ".join(files))
     folder = Path(origin).parent if Path(origin).is_file() else None
     try:
         scenario = load_scenario(loaded.scenario, origin, objects=loaded.objects, folder=folder, prices=prices)
     except ScenarioError as error:
         raise FindingsError(str(error)) from error
-    if admit_all_namespaces:
+    if request.admit_all_namespaces:
         scenario = replace(scenario, objects=tuple(map(admitting_all, scenario.objects)))
-    return scenario, loaded
+    return replace(scenario, policy=with_kueue(scenario.policy, request, loaded.configurations)), loaded
 
 
 def _with_nodes(scenario: Scenario, file: Path) -> Scenario:
@@ -122,14 +127,17 @@ def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request:
     return Opened(simulation=simulation, about=_about(simulation, source), notices=tuple(notices))
 
 
-def _from_snapshot(file: Path, seed: int, prices: Prices) -> Opened:
-    """Go on from a saved Snapshot. Raises SourceError."""
+def _from_snapshot(file: Path, request: Request) -> Opened:
+    """Go on from a saved Snapshot, with the policy that it was saved with. Raises SourceError."""
     try:
         saved = decode(file.read_bytes())
+        policy = policy_in(saved) or SimPolicy(prices=_prices(request))
     except (OSError, msgspec.DecodeError) as error:
         raise SourceError(str(file), str(error)) from error
     snapshot = ClusterState.from_file(saved).freeze()
-    simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(prices=prices), seed=seed)
+    if request.own_prices:
+        policy = replace(policy, prices=_prices(request))
+    simulation = Simulation.from_snapshot(snapshot, policy=with_kueue(policy, request), seed=request.seed or 0)
     return Opened(simulation=simulation, about=_about(simulation, file.name))
 
 

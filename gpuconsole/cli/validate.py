@@ -29,6 +29,10 @@ def command(files: tuple[str, ...], strict: bool, output: str) -> int:
         from gpuconsole.cli.scenarios import with_scenarios
 
         loaded = with_scenarios(loaded)
+    if loaded.configurations:
+        from gpuconsole.cli.policy import with_configurations
+
+        loaded = with_configurations(loaded)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(_as_json(loaded)), indent=2).decode())
     else:
@@ -48,6 +52,8 @@ def as_line(finding: Finding) -> str:
 
 def _summary(loaded: Loaded) -> list[str]:
     kinds = Counter(type(thing).__name__ for thing in loaded.objects)
+    if loaded.configurations:
+        kinds["Configuration"] = len(loaded.configurations)
     lines = [_named("read", kinds) if kinds else "read nothing that is simulated"]
     lines += [f"scenario: {clean(origin)}" for origin in loaded.origins]
     if loaded.known_unsimulated:

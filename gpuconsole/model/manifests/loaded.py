@@ -28,6 +28,9 @@ class Loaded(Struct, frozen=True, kw_only=True):
     lines: tuple[Callable[[Path], int], ...] = ()
     """For each scenario: which line a path in it stands in."""
 
+    configurations: tuple[Reader, ...] = ()
+    """Kueue's Configurations, each where it stands."""
+
     @property
     def has_errors(self) -> bool:
         return any(finding.severity == Severity.ERROR for finding in self.findings)

@@ -24,6 +24,8 @@ from gpuconsole.model.manifests.unfold import first_objects, is_scenario, label,
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.text import clean
 
+CONFIGURATION = ("config.kueue.x-k8s.io", "Configuration")
+
 
 def load(
     sources: Sequence[str | Path],
@@ -67,6 +69,7 @@ class _Loading:
         self._scenarios: list[dict[str, Any]] = []
         self._origins: list[str] = []
         self._lines: list[Callable[[FieldPath], int]] = []
+        self._configurations: list[Reader] = []
         self._including = ""
         """The scenario whose files are being read."""
 
@@ -173,6 +176,9 @@ class _Loading:
         self._reports.append(report)
         place = place.reporting(report, place.value)
         decoder = decoder_of(place)
+        if (group, kind) == CONFIGURATION:
+            self._configurations.append(place)
+            return
         if decoder is None:
             self._not_read(place, group, kind)
             return
@@ -222,6 +228,7 @@ class _Loading:
             scenario=tuple(self._scenarios),
             origins=tuple(self._origins),
             lines=tuple(self._lines),
+            configurations=tuple(self._configurations),
         )
 
 

@@ -6,6 +6,7 @@ from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import (
     AdmissionFairSharing,
     KueueConfig,
+    MultiKueue,
     ObjectRetention,
     RequeuingStrategy,
     Strategy,
@@ -20,6 +21,8 @@ from gpuconsole.scheduling.kueue.configuration.form import (
     WaitForPodsReadyForm,
     WorkloadRetention,
 )
+from gpuconsole.scheduling.kueue.configuration.multikueue import INCREMENTAL
+from gpuconsole.scheduling.kueue.configuration.multikueue import MultiKueue as MultiKueueForm
 from gpuconsole.scheduling.kueue.dra.mapping import CapacitySource, CounterSource, DeviceClassMapping
 from gpuconsole.scheduling.kueue.transformations import RETAIN, Transformation
 
@@ -42,7 +45,21 @@ def policy(configuration: Configuration) -> KueueConfig:
         exclude_resource_prefixes=resources.exclude_resource_prefixes,
         transformations=_transformations(resources),
         device_class_mappings=tuple(map(_device_class_mapping, resources.device_class_mappings)),
+        multi_kueue=_multi_kueue(configuration.multi_kueue or MultiKueueForm(), named),
         gates=named,
+    )
+
+
+def _multi_kueue(form: MultiKueueForm, named: Mapping[str, bool]) -> MultiKueue:
+    usual, steps = MultiKueue(), form.incremental_dispatcher_config
+    stepped = steps is not None and named.get("MultiKueueIncrementalDispatcherConfig", True)
+    size = steps.step_size if steps is not None and stepped else None
+    return MultiKueue(
+        incremental=form.dispatcher_name == INCREMENTAL,
+        step_size=usual.step_size if size is None else size,
+        worker_lost_timeout=usual.worker_lost_timeout
+        if form.worker_lost_timeout is None
+        else parse(form.worker_lost_timeout),
     )
 
 

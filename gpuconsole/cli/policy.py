@@ -1,0 +1,83 @@
+"""Which Kueue is simulated: a Configuration file and feature gates, over what a scenario says itself."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from gpuconsole.cli.options import Request
+from gpuconsole.cli.validate import as_line
+from gpuconsole.errors import ConsoleError, UsageError
+from gpuconsole.model.documents.findings import Finding, Severity
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.manifests import Loaded
+from gpuconsole.scheduling.kueue import gates
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.configuration.loading import load
+from gpuconsole.scheduling.kueue.configuration.policy import policy as policy_of
+from gpuconsole.scheduling.kueue.configuration.reading import read
+from gpuconsole.sim.policy import SimPolicy
+
+
+class PolicyError(ConsoleError):
+    """The Configuration has errors; each is a line."""
+
+
+def with_kueue(policy: SimPolicy, request: Request, beside: Sequence[Reader] = ()) -> SimPolicy:
+    """The policy with the Kueue that was asked for; `beside` are Configurations among the FILES.
+
+    Raises PolicyError where the Configuration cannot be used, UsageError where there is no Kueue to configure.
+    """
+    config = _configured(request.kueue_config, beside)
+    if config is None and not request.feature_gates:
+        return policy
+    if policy.kueue is None:
+        raise UsageError("engine.admission is none in this scenario: there is no Kueue that could be configured")
+    named = request.kueue_config is not None or bool(beside)
+    return replace(policy, kueue=_gated(config or policy.kueue, request.feature_gates, named))
+
+
+def with_configurations(loaded: Loaded) -> Loaded:
+    """What was loaded, with what is wrong in the Configurations among it."""
+    findings = [*loaded.findings]
+    for place in loaded.configurations:
+        findings += _read(place)[1]
+    return replace(loaded, findings=tuple(findings))
+
+
+def _configured(file: Path | None, beside: Sequence[Reader]) -> KueueConfig | None:
+    if file is not None:
+        loaded = load(file)
+        _refuse_errors(loaded.findings)
+        return loaded.config
+    if len(beside) > 1:
+        where = ", ".join(f"{place.report.file}:{place.report.line_of(place.path)}" for place in beside)
+        raise UsageError(f"there are {len(beside)} Configurations of Kueue ({where}); name one by --kueue-config")
+    for place in beside:
+        config, findings = _read(place)
+        _refuse_errors(findings)
+        return config
+    return None
+
+
+def _read(place: Reader) -> tuple[KueueConfig, Sequence[Finding]]:
+    report = place.report.about("Configuration")
+    configuration = read(place.value, report)
+    wrong = any(finding.severity is Severity.ERROR for finding in report.findings)
+    return KueueConfig() if wrong else policy_of(configuration), report.findings
+
+
+def _refuse_errors(findings: Iterable[Finding]) -> None:
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        raise PolicyError("\n".join(map(as_line, errors)))
+
+
+def _gated(config: KueueConfig, text: str, named: bool) -> KueueConfig:
+    """The configuration with gates from the command line. Kueue takes them from one place only."""
+    if not text:
+        return config
+    wrong = gates.problems(text, config.gates if named and config.gates else None)
+    if wrong:
+        raise UsageError("\n".join(f"--feature-gates: {problem}" for problem in wrong))
+    return replace(config, gates={**config.gates, **gates.resolve(gates.parse(text))})

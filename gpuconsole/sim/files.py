@@ -1,0 +1,20 @@
+"""A simulation as a Snapshot file: its cluster at one moment, and how it goes on from there."""
+
+import msgspec
+
+from gpuconsole.model.snapshot import SnapshotFile, encode
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
+
+
+def write(simulation: Simulation) -> bytes:
+    """Write the cluster of a simulation with its policy, as JSON. What is under way begins anew when it is opened."""
+    return encode(simulation.snapshot(), msgspec.Raw(msgspec.json.encode(simulation.policy)))
+
+
+def policy_in(file: SnapshotFile) -> SimPolicy | None:
+    """The policy of the simulation that a Snapshot was taken from; None for one of a live cluster.
+
+    Raises msgspec.ValidationError with the path of what is wrong.
+    """
+    return msgspec.json.decode(file.policy, type=SimPolicy | None)

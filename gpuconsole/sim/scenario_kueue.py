@@ -1,0 +1,40 @@
+"""A scenario's Kueue, written as Kueue's own Configuration: in the scenario, or in a file beside it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from gpuconsole.model.documents.findings import Finding, Report, Severity
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
+from gpuconsole.scheduling.kueue.configuration.loading import load
+from gpuconsole.scheduling.kueue.configuration.policy import policy
+from gpuconsole.scheduling.kueue.configuration.reading import read
+
+PATH = "engine.kueueConfig"
+
+
+def kueue_config(said: dict[str, Any] | str, folder: Path | None, problems: list[str]) -> KueueConfig:
+    """Read the Configuration that a scenario holds or names; what is wrong is added to `problems`."""
+    if isinstance(said, str):
+        return _from_file(said, folder, problems)
+    report = Report()
+    configuration = read({"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, **said}, report)
+    errors = _errors(report.findings)
+    problems.extend(f"{PATH}.{error.path}: {error.problem}; {error.remedy}" for error in errors)
+    return KueueConfig() if errors else policy(configuration)
+
+
+def _from_file(name: str, folder: Path | None, problems: list[str]) -> KueueConfig:
+    if folder is None:
+        problems.append(f"{PATH}: a file is relative to the scenario's own, and this one has none; write it out here")
+        return KueueConfig()
+    loaded = load(folder / name)
+    for error in _errors(loaded.findings):
+        path = f"{error.path}: " if error.path else ""
+        problems.append(f"{PATH}: {error.file}:{error.line}: {path}{error.problem}; {error.remedy}")
+    return loaded.config or KueueConfig()
+
+
+def _errors(findings: Iterable[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.severity is Severity.ERROR]
