@@ -41,7 +41,8 @@ def held(workload: Workload) -> Iterator[tuple[FlavorResource, int]]:
         return
     if workload.reclaimable:
         for flavor, resource, amount in admitted_usage(workload, CONFIG):
-            yield (flavor, resource), amount
+            if flavor:
+                yield (flavor, resource), amount
         return
     for assignment in workload.admission.pod_sets:
         usage = assignment.usage

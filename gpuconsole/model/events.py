@@ -86,7 +86,7 @@ class Happened(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happe
     cost: float = 0.0
     """USD of the lost work."""
     waited: int = 0
-    """µs between submission (or the last eviction) and this."""
+    """µs between submission (or the last eviction) and this; of a requeue, between its eviction and this."""
 
 
 Event = Union[Applied, Deleted, Happened]

@@ -4,16 +4,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.workloads import Workload
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, ResourceFlavor, Topology
+from gpuconsole.model.workloads import Admission, PodSet, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.pod_counts import counts_of, is_fewer, with_counts
 from gpuconsole.scheduling.kueue.requests import (
+    Holding,
+    Place,
     Request,
     admitted_requests,
+    admitted_usage,
     effective_priority,
     queue_timestamp,
+    reclaimed,
 )
 from gpuconsole.scheduling.kueue.topology.demand import is_explicit
+from gpuconsole.scheduling.kueue.workloads import same_for_scheduling
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 
@@ -43,7 +52,37 @@ def check_info(table: Table, case: Case) -> Iterator[str]:
         for entry in case.want["wantInfo"].get("TotalRequests") or ()
     }
     yield from compare("TotalRequests", _requests(workload, config), wanted)
+    for entry in case.want["wantInfo"].get("TotalRequests") or ():
+        if entry.get("TopologyRequest"):
+            yield from _compare_places(workload, config, entry)
     yield from compare("ClusterQueue", workload.cluster_queue, case.want["wantInfo"].get("ClusterQueue", ""))
+
+
+def _compare_places(workload: Workload, config: KueueConfig, entry: Document) -> Iterator[str]:
+    """What a pod set with places uses in every domain, for each of its flavors."""
+    request = entry["TopologyRequest"]
+    given = next(a for a in workload.admission.pod_sets if a.name == entry["Name"]) if workload.admission else None
+    assert given is not None
+    yield from compare("Levels", list(given.levels), request["Levels"])
+    flavors = sorted(set(given.flavors.values()))
+    session = world.session(
+        config,
+        [
+            *(ResourceFlavor(name=name, topology="t") for name in flavors),
+            Topology(name="t", levels=given.levels),
+            ClusterQueue(name=workload.cluster_queue),
+            workload,
+        ],
+        0,
+    )
+    holding = session._settled.roster.find(workload.key)
+    assert isinstance(holding, Holding)
+    wanted = [
+        Place(flavor, tuple(domain["Values"]), domain["Count"], domain["SinglePodRequests"])
+        for flavor in flavors
+        for domain in request["DomainRequests"]
+    ]
+    yield from compare("DomainRequests", sorted(holding.places, key=lambda place: place.flavor), wanted)
 
 
 def _requests(workload: Workload, config: KueueConfig) -> dict[str, tuple[int, dict[str, int], dict[str, str]]]:
@@ -59,6 +98,88 @@ def _requests(workload: Workload, config: KueueConfig) -> dict[str, tuple[int, d
 def _named(document: Document) -> Workload:
     metadata = {"name": "any", **(document.get("metadata") or {})}
     return world.decode_workload({**document, "metadata": metadata})
+
+
+def check_rebuild(table: Table, case: Case) -> Iterator[str]:
+    """TestUpdateWithRebuild: a change of the workload changes what it asks for, or what it uses."""
+    first, second = _named(case.input["initial"]), _named(case.input["updated"])
+    config = KueueConfig(gates=case.gates)
+    session = world.session(
+        config,
+        [
+            ClusterQueue(name="cq"),
+            LocalQueue(namespace=first.namespace, name=first.queue, cluster_queue="cq"),
+            first,
+        ],
+        0,
+    )
+    session.apply(second, 0)
+    record = session._settled.roster.find(second.key)
+    assert isinstance(record, Request | Holding)
+    wanted = {
+        entry["Name"]: (entry.get("Count", 0), entry.get("Requests") or {}, entry.get("Flavors") or {})
+        for entry in case.want["wantRequests"]
+    }
+    yield from compare("wantRequests", _requests(record.workload, config), wanted)
+
+
+def check_usage(table: Table, case: Case) -> Iterator[str]:
+    """TestFlavorResourceUsage: what pod sets use, summed by flavor and resource."""
+    listed = (case.input.get("info") or {}).get("TotalRequests") or ()
+    assignments = tuple(
+        PodSetAssignment(name=f"p{n}", flavors=entry.get("Flavors") or {}, usage=entry.get("Requests") or {})
+        for n, entry in enumerate(listed)
+    )
+    workload = Workload(name="w", admission=Admission(cluster_queue="cq", pod_sets=assignments))
+    total: dict[str, int] = {}
+    for flavor, resource, amount in admitted_usage(workload, KueueConfig(gates=case.gates)):
+        total[f"{flavor}/{resource}"] = total.get(f"{flavor}/{resource}", 0) + amount
+    yield from compare("want", total, case.want["want"])
+
+
+def check_pending_flavors(table: Table, case: Case) -> Iterator[str]:
+    """TestAssignmentClusterQueueState: are there flavors left to try?"""
+    assignment = Assignment()
+    for tried in case.input["state"].get("LastTriedFlavorIdx") or ():
+        result = PodSetResult(PodSet(), 1, {})
+        for resource, index in tried.items():
+            result.choices[resource] = Choice("", 0, Mode.FIT, 0)
+            result.choices[resource].tried = index
+        assignment.append(result)
+    yield from compare("wantPendingFlavors", assignment.resume is not None, case.want["wantPendingFlavors"])
+
+
+def check_counts(table: Table, case: Case) -> Iterator[str]:
+    """TestExtractPodSetCounts, TestExtractPodSetCountsFromWorkload: how many pods each pod set has."""
+    given = case.input.get("args") or {}
+    pod_sets = given.get("podSets") or ((given.get("workload") or {}).get("spec") or {}).get("podSets") or []
+    got = counts_of(_named({"spec": {"podSets": pod_sets}}).pod_sets)
+    yield from compare("want", got, case.want.get("want") or {})
+
+
+def check_new_counts(table: Table, case: Case) -> Iterator[str]:
+    """TestApplyPodSetCounts: pod sets that are named get another number of pods."""
+    got = with_counts(_named(case.input["args"]["wl"]), case.input["args"].get("counts") or {})
+    yield from compare("want", got, _named(case.want["want"]))
+
+
+def check_fewer(table: Table, case: Case) -> Iterator[str]:
+    """TestPodSetsCounts_HasFewerReplicasThan: does some pod set have fewer pods?"""
+    yield from compare("want", is_fewer(case.input["c"], case.input["args"].get("in") or {}), case.want["want"])
+
+
+def check_reclaimed(table: Table, case: Case) -> Iterator[str]:
+    """TestLimitReclaimablePodsToPodSetSizes: no more pods are given back than there are."""
+    document = table.fixtures["wl"]
+    workload = _named({**document, "status": {"reclaimablePods": case.input.get("reclaimablePods") or []}})
+    wanted = {entry["name"]: entry["count"] for entry in case.want.get("want") or ()}
+    yield from compare("want", reclaimed(workload), wanted)
+
+
+def check_same_reclaimed(table: Table, case: Case) -> Iterator[str]:
+    """TestReclaimablePodsAreEqual: a waiting workload is looked at anew if other pods are given back."""
+    first, second = (_named({"status": {"reclaimablePods": case.input.get(name) or []}}) for name in ("a", "b"))
+    yield from compare("wantResult", same_for_scheduling(first, second), case.want["wantResult"])
 
 
 def check_topology_request(table: Table, case: Case) -> Iterator[str]:
@@ -100,8 +221,6 @@ def _clock(before: Workload, want: Workload, otherwise: int) -> int:
 def check_admitted(table: Table, case: Case) -> Iterator[str]:
     """TestSyncAdmittedCondition: Admitted follows from the reservation and the checks."""
     given = case.input
-    if case.gates.get("UnadmittedWorkloadsObservability"):
-        raise NotModelled("gate UnadmittedWorkloadsObservability")
     status: dict[str, Any] = {
         "conditions": list(given.get("conditions") or ()),
         "admissionChecks": given.get("checkStates") or [],
@@ -109,7 +228,8 @@ def check_admitted(table: Table, case: Case) -> Iterator[str]:
         **({"admission": given["admission"]} if given.get("admission") else {}),
     }
     before = _named({"status": status})
-    after = conditions.admit(before, world.clock(table.fixtures["testTime"]))
+    granular = KueueConfig(gates=case.gates).granular
+    after = conditions.admit(before, world.clock(table.fixtures["testTime"]), granular=granular)
     yield from compare("wantChange", after is not before, case.want["wantChange"])
     if case.want.get("wantAdmittedTime"):
         yield from compare("wantAdmittedTime", after.past_execution // SECOND, case.want["wantAdmittedTime"])
@@ -125,6 +245,15 @@ CHECKS: dict[str, Check] = {
     "workload/TestNewInfo": lambda table, case: list(check_info(table, case)),
     "workload/TestSchedulingHash": lambda table, case: list(check_shape(table, case)),
     "workload/TestSetQuotaReservation": lambda table, case: list(check_reservation(table, case)),
+    "workload/TestApplyPodSetCounts": lambda table, case: list(check_new_counts(table, case)),
+    "workload/TestAssignmentClusterQueueState": lambda table, case: list(check_pending_flavors(table, case)),
+    "workload/TestExtractPodSetCounts": lambda table, case: list(check_counts(table, case)),
+    "workload/TestExtractPodSetCountsFromWorkload": lambda table, case: list(check_counts(table, case)),
+    "workload/TestFlavorResourceUsage": lambda table, case: list(check_usage(table, case)),
+    "workload/TestLimitReclaimablePodsToPodSetSizes": lambda table, case: list(check_reclaimed(table, case)),
+    "workload/TestPodSetsCounts_HasFewerReplicasThan": lambda table, case: list(check_fewer(table, case)),
+    "workload/TestReclaimablePodsAreEqual": lambda table, case: list(check_same_reclaimed(table, case)),
+    "workload/TestUpdateWithRebuild": lambda table, case: list(check_rebuild(table, case)),
     "workload/TestSyncAdmittedCondition": lambda table, case: list(check_admitted(table, case)),
     "util_priority/TestEffectivePriority": lambda table, case: list(check_priority(table, case)),
 }

@@ -30,6 +30,9 @@ from gpuconsole.scheduling.kueue.pod_counts import counts_of
 from gpuconsole.scheduling.kueue.transformations import transformed, without_excluded
 
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
+ALLOWED_FLAVORS = "kueue.x-k8s.io/workload-allowed-resource-flavors"
+"""Annotation: the flavors that a variant may be given, comma-separated."""
+WORKLOAD_PRIORITY_CLASS = "WorkloadPriorityClass"
 
 Order = tuple[int, Time, str]
 """Place in a queue: priority descending, then queue-order timestamp, then uid."""
@@ -62,6 +65,7 @@ class Request:
 
     __slots__ = (
         "_shape",
+        "allowed",
         "asks_for_topology",
         "cluster_queue",
         "given",
@@ -92,6 +96,8 @@ class Request:
             _pod_set_request(workload, pod_set, config, limits, devices.get(pod_set.name))
             for pod_set in workload.pod_sets
         )
+        self.allowed = workload.annotations.get(ALLOWED_FLAVORS) if config.enabled("ConcurrentAdmission") else None
+        """The flavors that a variant is kept to, as its annotation lists them."""
         self.asks_for_topology = any(pod_set.topology is not None for pod_set in workload.pod_sets)
         self.given: tuple[PodSetAssignment, ...] = ()
         """In a second pass: what its pod sets have already, in their order."""
@@ -107,7 +113,7 @@ class Request:
         twin.id, twin.cluster_queue = self.id, self.cluster_queue
         twin.priority, twin.timestamp, twin.order = self.priority, self.timestamp, self.order
         twin.pod_sets, twin._shape = self.pod_sets, self._shape
-        twin.asks_for_topology = self.asks_for_topology
+        twin.allowed, twin.asks_for_topology = self.allowed, self.asks_for_topology
         twin.given, twin.pinned = self.given, self.pinned
         return twin
 
@@ -131,7 +137,7 @@ class Request:
         """Equal for workloads that the scheduler cannot tell apart (SchedulingEquivalenceHashing)."""
         if self._shape is None:
             shapes = [_pod_set_shape(request) for request in self.pod_sets]
-            self._shape = msgspec.json.encode((self.priority, shapes), order="deterministic")
+            self._shape = msgspec.json.encode((self.priority, shapes, self.allowed), order="deterministic")
         return self._shape
 
 
@@ -173,6 +179,18 @@ def effective_priority(workload: Workload, config: KueueConfig) -> int:
         return workload.priority + int(boost or 0)
     except ValueError:
         return workload.priority
+
+
+def priority_changed(old: Workload, new: Workload, config: KueueConfig) -> bool:
+    """True if a workload with a WorkloadPriorityClass got another class or effective priority (PriorityChanged).
+
+    The priorities of pods do not change.
+    """
+    if old.priority_kind == "PriorityClass" or new.priority_kind != WORKLOAD_PRIORITY_CLASS:
+        return False
+    if new.priority_class and new.priority_class != old.priority_class:
+        return True
+    return effective_priority(old, config) != effective_priority(new, config)
 
 
 def queue_timestamp(workload: Workload, config: KueueConfig) -> Time:
@@ -225,10 +243,10 @@ def admitted_requests(workload: Workload, config: KueueConfig) -> Iterable[tuple
 
 
 def admitted_usage(workload: Workload, config: KueueConfig) -> Iterable[tuple[str, str, int]]:
-    """(flavor, resource, amount) that a workload with quota uses."""
+    """(flavor, resource, amount) that a workload with quota uses; what needs no quota has no flavor."""
     for assignment, _, usage in admitted_requests(workload, config):
-        for resource, flavor in assignment.flavors.items():
-            yield flavor, resource, usage.get(resource, 0)
+        for resource in {**assignment.flavors, **usage}:
+            yield assignment.flavors.get(resource, ""), resource, usage.get(resource, 0)
 
 
 def _pod_set_request(

@@ -9,10 +9,7 @@ from typing import NamedTuple
 
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.requests import Holding
-
-ALLOWED_FLAVORS = "kueue.x-k8s.io/workload-allowed-resource-flavors"
-"""Annotation: the flavors that a variant may be given, comma-separated."""
+from gpuconsole.scheduling.kueue.requests import ALLOWED_FLAVORS, Holding
 
 
 def allowed_flavors(workload: Workload) -> tuple[str, ...]:

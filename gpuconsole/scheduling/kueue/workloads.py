@@ -20,6 +20,7 @@ from gpuconsole.scheduling.kueue.requests import (
     Request,
     admitted_usage,
     effective_priority,
+    priority_changed,
     queue_timestamp,
     reserved_at,
 )
@@ -83,7 +84,7 @@ def _hold(state: State, number: int, workload: Workload) -> None:
     new = _holding(state, number, workload)
     if isinstance(old, Holding) and old.cluster_queue == new.cluster_queue:
         state.bump(new.cluster_queue)
-        if _gave_back(old, new):
+        if _gave_back(old, new) or priority_changed(old.workload, workload, state.config):
             state.due[new.cluster_queue] = None
         state.accounts.remove(old)
     elif isinstance(old, Request):
@@ -192,7 +193,7 @@ def _rested(workload: Workload) -> Workload:
 
 def _update(state: State, old: Request, workload: Workload) -> None:
     """A waiting workload changed; one that is parked comes back only for a change that could matter."""
-    if _same(old.workload, workload):
+    if same_for_scheduling(old.workload, workload):
         state.roster.records[old.id] = new = old.updated(workload)
         state.roster.queue(old.cluster_queue).refresh(new)
         return
@@ -212,7 +213,8 @@ def _replace(state: State, old: Request, new: Request) -> None:
         queue.push(new)
 
 
-def _same(old: Workload, new: Workload) -> bool:
+def same_for_scheduling(old: Workload, new: Workload) -> bool:
+    """True if nothing changed that could bring a parked workload back to its queue."""
     return (
         (old.pod_sets is new.pod_sets or old.pod_sets == new.pod_sets)
         and (old.priority, old.priority_class, old.queue, old.created, old.uid)
@@ -228,7 +230,7 @@ def _same(old: Workload, new: Workload) -> bool:
 def _holding(state: State, number: int, workload: Workload) -> Holding:
     admission = workload.admission
     assert admission is not None
-    used = list(admitted_usage(workload, state.config))
+    used = [(flavor, resource, n) for flavor, resource, n in admitted_usage(workload, state.config) if flavor]
     unknown = [(f, r) for f, r, _ in used if (f, r) not in state.setup.tree.numbers]
     if unknown:
         state.compile(dict.fromkeys(unknown))
