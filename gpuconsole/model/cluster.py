@@ -194,6 +194,10 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     unschedulable: bool = False
     """Cordoned."""
     ready: bool = True
+    not_ready_since: Time | None = None
+    """None also where nothing says whether it is ready."""
+    conditions: Mapping[str, bool] = {}
+    """Its other conditions: MemoryPressure, DiskPressure …"""
     synthesised: bool = False
     """Made from a flavor because the input had no nodes."""
 

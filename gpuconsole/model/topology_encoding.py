@@ -1,10 +1,11 @@
 """A topology assignment as the API writes it: domains in slices, what their values share written once.
 
-Kueue 0.19 pkg/util/tas/tas_assignment.go. A slice has for each level either one value for all its domains, or a prefix, a
-suffix and what lies between; the same for pod counts. Behind the gate TASAssignmentsEncodingByHostnamePrefix hosts are
+Kueue 0.19 pkg/util/tas/tas_assignment.go. A slice has for each level either one value for all its domains, or a prefix,
+a suffix and what lies between; the same for pod counts. Behind the gate TASAssignmentsEncodingByHostnamePrefix hosts are
 first split into runs of a common prefix (`pool-a-node-`), if that makes the whole shorter.
 """
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -46,7 +47,7 @@ def runs(domains: Sequence[TopologyDomain], keys: Sequence[str]) -> list[Sequenc
     if not keys:
         return [domains] if domains else []
     bounds = [0, *(at for at in range(1, len(domains)) if keys[at] != keys[at - 1]), len(domains)]
-    return [domains[start:end] for start, end in zip(bounds, bounds[1:], strict=False)] if domains else []
+    return [domains[start:end] for start, end in itertools.pairwise(bounds)] if domains else []
 
 
 def prefix_keys(hosts: Sequence[str]) -> list[str]:

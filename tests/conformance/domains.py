@@ -91,7 +91,7 @@ def check_level_values(table: Table, case: Case) -> Iterator[str]:
 
 
 def _sign(case: Case) -> int:
-    want = case.want["want"]
+    want = int(case.want["want"])
     return (want > 0) - (want < 0)
 
 
@@ -183,7 +183,9 @@ def check_usage(table: Table, case: Case) -> Iterator[str]:
     requests = (given.get("tasRequests") or {}).get("SinglePodRequests") or table.fixtures.get("singlePodRequests")
     assigned = _assigned(given["assignment"])
     domains = _domains([HOSTNAME], [[d.values[-1]] for d in assigned] or [["any"]])
-    before = {(name,): dict(used) for name, used in (given.get("assumedUsage") or {}).items()}
+    before: dict[tuple[str, ...], Mapping[str, int]] = {
+        (name,): dict(used) for name, used in (given.get("assumedUsage") or {}).items()
+    }
     ground = Ground(domains, Sites({}), before, Gates(KueueConfig()).layouts, False)
     pod_set = world.decode_workload({"metadata": {"name": "any"}, "spec": {"podSets": [{"template": {}}]}}).pod_sets[0]
     ground.take(Demand(pod_set, pods_in(assigned), requests or {}, False), assigned)
@@ -248,7 +250,7 @@ def check_sync(table: Table, case: Case) -> Iterator[str]:
     """Nodes that are not ready, or cordoned, are left out; the last word about a node counts."""
     given = case.input
     nodes = {one["metadata"]["name"]: one for one in (*(given.get("prime") or ()), given["node"])}
-    # A manifest that says nothing means a node that is ready; an object of the API server without the condition does not.
+    # A manifest without conditions means a node that is ready, an object of the API server does not.
     silent = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
     documents = [{**silent, **_labelled(node, HOSTNAME, name)} for name, node in nodes.items()]
     found = _from_nodes([HOSTNAME], documents, {})

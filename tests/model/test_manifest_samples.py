@@ -65,6 +65,7 @@ WANTED: dict[str, Object] = {
         allocatable={"cpu": 96000, "memory": 1024 * GI, "pods": 110, GPU: 8, "nvidia.com/mig-1g.10gb": 7},
         unschedulable=True,
         ready=False,
+        not_ready_since=0,
     ),
     "ResourceFlavor a100": ResourceFlavor(
         name="a100",

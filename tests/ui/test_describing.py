@@ -13,11 +13,12 @@ from gpuconsole.model.devices import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import AdmissionCheck, Topology
 from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
-from gpuconsole.model.workloads import Condition, PodSet
+from gpuconsole.model.workloads import Admission, Condition, PodSet, PodSetAssignment, TopologyDomain, Workload
 from gpuconsole.ui.as_yaml import as_manifest, as_yaml
 from gpuconsole.ui.describing import describe
 from gpuconsole.ui.paint import plain
@@ -119,16 +120,44 @@ def test_yaml_has_the_shape_of_the_manifest() -> None:
             "conditions": [{"type": "Admitted", "status": True, "reason": "Admitted"}],
             "admission": {
                 "clusterQueue": "cq-research",
-                "podSets": [
+                "podSetAssignments": [
                     {
                         "name": "main",
                         "flavors": {"nvidia.com/gpu": "a100-80gb"},
-                        "usage": {"nvidia.com/gpu": "4"},
+                        "resourceUsage": {"nvidia.com/gpu": "4"},
                     }
                 ],
             },
         },
     }
+
+
+def test_places_are_written_as_the_api_writes_them_and_read_back() -> None:
+    hosts = (TopologyDomain(("gpu-1",), 2), TopologyDomain(("gpu-2",), 2))
+    assignment = PodSetAssignment(levels=("kubernetes.io/hostname",), topology=hosts, count=4, delayed="Ready")
+    workload = Workload(
+        name="w", admission=Admission(cluster_queue="q", pod_sets=(assignment,)), unhealthy_nodes=("gpu-1",)
+    )
+    written = as_manifest(workload)
+    assert written["status"]["unhealthyNodes"] == [{"name": "gpu-1"}]
+    assert written["status"]["admission"]["podSetAssignments"] == [
+        {
+            "name": "main",
+            "count": 4,
+            "delayedTopologyRequest": "Ready",
+            "topologyAssignment": {
+                "levels": ["kubernetes.io/hostname"],
+                "slices": [
+                    {
+                        "domainCount": 2,
+                        "valuesPerLevel": [{"individual": {"prefix": "gpu-", "roots": ["1", "2"]}}],
+                        "podCounts": {"universal": 2},
+                    }
+                ],
+            },
+        }
+    ]
+    assert decode_object(written, now=0) == workload
 
 
 @pytest.mark.parametrize("text", HOSTILE)

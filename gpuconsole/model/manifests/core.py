@@ -1,6 +1,7 @@
 """Kubernetes' own objects: Node, Namespace, Pod, LimitRange, PriorityClass."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import (
@@ -57,7 +58,8 @@ def node(reader: Reader, now: Time) -> Node:
         capacity=capacity or allocatable,
         allocatable=allocatable or capacity,
         unschedulable=spec.flag("unschedulable"),
-        ready=_ready(status),
+        **_ready(status, now),
+        conditions={type: on for type, on in _conditions(status) if type != "Ready"},
     )
 
 
@@ -73,11 +75,17 @@ def _offer(status: Reader, key: str) -> Resources:
     return offered
 
 
-def _ready(status: Reader) -> bool:
+def _conditions(status: Reader) -> Iterator[tuple[str, bool]]:
     for condition in status.items("conditions"):
-        if condition.text("type") == "Ready":
-            return condition.text("status") == "True"
-    return True
+        yield condition.text("type"), condition.text("status") == "True"
+
+
+def _ready(status: Reader, now: Time) -> dict[str, Any]:
+    for condition in status.items("conditions"):
+        if condition.text("type") == "Ready" and condition.text("status") != "True":
+            since = condition.moment("lastTransitionTime")
+            return {"ready": False, "not_ready_since": now if since is None else since}
+    return {}
 
 
 def pod(reader: Reader, now: Time) -> Pod:

@@ -29,6 +29,7 @@ from gpuconsole.scheduling.kueue.readiness import using_check, using_flavor
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import Objects
 from gpuconsole.scheduling.kueue.state import State
+from gpuconsole.scheduling.kueue.topology.node_changes import node_changes
 from gpuconsole.scheduling.kueue.workloads import queue_up, renew, route
 
 TABLES = Objects.__struct_fields__
@@ -39,6 +40,9 @@ def store(state: State, table: str, key: str, thing: Any) -> None:
     """Take in an object of the configuration; None deletes it. An unchanged object changes nothing."""
     old = getattr(state.objects, table).get(key)
     if old == thing:
+        return
+    if isinstance(old, Node) and isinstance(thing, Node) and not node_changes(old, thing):
+        getattr(state.own_objects(), table)[key] = thing
         return
     if table == "local_queues":
         if state.charging:

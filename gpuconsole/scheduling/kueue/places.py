@@ -1,4 +1,4 @@
-"""Where the topology put a workload's pods, and whether all of them have a place (Kueue 0.19 pkg/workload/workload.go)."""
+"""Where the topology put a workload's pods, and whether all have a place (Kueue 0.19 pkg/workload/workload.go)."""
 
 from collections.abc import Iterator, Sequence
 

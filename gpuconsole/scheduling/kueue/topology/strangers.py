@@ -19,6 +19,16 @@ Moves = Sequence[tuple[str, Resources, int]]
 """(node, amounts, 1 if they are used now, -1 if no longer)"""
 
 
+def placed_by_topology(pod: Pod) -> bool:
+    """True for a pod that is placed by topology, or that was made by Kueue for a workload which is (IsTAS)."""
+    return not pod.annotations.keys().isdisjoint(PLACED_BY_TOPOLOGY)
+
+
+def is_stranger(pod: Pod) -> bool:
+    """True for a pod that takes room on a node which the topologies do not account for (belongsToNonTASCache)."""
+    return bool(pod.node) and not pod.done and not placed_by_topology(pod)
+
+
 class Strangers:
     """What such pods use, by pod and by node. Mutates by `take_in` and `forget`."""
 
@@ -37,10 +47,8 @@ class Strangers:
 
     def take_in(self, pod: Pod) -> Moves:
         """Note a pod as it is now; returns what changed."""
-        if pod.done:
+        if not is_stranger(pod):
             return self.forget(pod.key)
-        if not pod.node or not pod.annotations.keys().isdisjoint(PLACED_BY_TOPOLOGY):
-            return ()
         now = pod.node, add(pod.template.requests, {PODS: 1})
         if self._pods.get(pod.key) == now:
             return ()
