@@ -29,6 +29,7 @@ class SessionMemory(Struct, frozen=True, kw_only=True):
     due: tuple[str, ...] = ()
     generations: Mapping[str, int] = {}
     progress: Mapping[str, Progress] = {}
+    asked: tuple[str, ...] = ()
     second_passes: Mapping[str, SecondPass] = {}
     queues: Mapping[str, QueueMemory] = {}
     ledgers: Mapping[str, Ledger] = {}
@@ -53,6 +54,7 @@ def remember(state: State) -> SessionMemory:
         due=tuple(state.due),
         generations=state.generations.copy(),
         progress={names[number]: progress for number, progress in state.progress.items()},
+        asked=tuple(sorted(names[number] for number in state.asked)),
         second_passes={names[number]: again for number, again in state.second_passes.items()},
         queues=queues,
         ledgers=state.ledgers.copy(),
@@ -69,6 +71,7 @@ def recall(state: State, memory: SessionMemory) -> None:
     state.generations = dict(memory.generations)
     number = state.roster.id_of
     state.progress = {number(key): progress for key, progress in memory.progress.items()}
+    state.asked = set(map(number, memory.asked))
     state.second_passes = {number(key): again for key, again in memory.second_passes.items()}
     for name, kept in memory.queues.items():
         sticky = number(kept.sticky) if kept.sticky else None

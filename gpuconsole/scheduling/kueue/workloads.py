@@ -77,7 +77,8 @@ def assume(state: State, request: Request, admission: Admission) -> None:
 def _hold(state: State, number: int, workload: Workload) -> None:
     """Count the workload's admission as used; also takes in a change of one that holds quota already."""
     old = state.roster.records[number]
-    if workload.admission is None or workload.admission.cluster_queue not in state.setup.queues:
+    queue = workload.admission.cluster_queue if workload.admission is not None else ""
+    if queue not in state.setup.queues or _has_variants(state, workload, queue):
         _detach(state, number)
         state.roster.records[number] = workload
         return
@@ -165,7 +166,15 @@ def route(state: State, workload: Workload) -> str:
     """The ClusterQueue that takes a workload which holds no quota, or nothing."""
     if on_hold(workload) or workload.annotations.get(ADMISSION_GATED_BY):
         return ""
-    return state.setup.cluster_queue_of(workload.local_queue)
+    target = state.setup.cluster_queue_of(workload.local_queue)
+    return "" if target and _has_variants(state, workload, target) else target
+
+
+def _has_variants(state: State, workload: Workload, cluster_queue: str) -> bool:
+    """True if its variants are queued and hold quota in its place (concurrent admission)."""
+    if not state.gates.concurrent_admission or workload.parent:
+        return False
+    return state.setup.queues[cluster_queue].queue.concurrent_admission is not None
 
 
 def _wait(state: State, number: int, workload: Workload) -> None:
@@ -222,6 +231,7 @@ def same_for_scheduling(old: Workload, new: Workload) -> bool:
         and (old.annotations is new.annotations or old.annotations == new.annotations)
         and old.max_execution_time == new.max_execution_time
         and old.reclaimable == new.reclaimable
+        and (old.gated, len(old.preemption_gates)) == (new.gated, len(new.preemption_gates))
         and old.condition(EVICTED) == new.condition(EVICTED)
         and old.condition(REQUEUED) == new.condition(REQUEUED)
     )
