@@ -21,6 +21,7 @@ from gpuconsole.sim.controllers import (
     endings,
     failing,
     federation,
+    node_health,
     pods,
     reconcile,
     retiring,
@@ -36,6 +37,7 @@ from gpuconsole.sim.kernel import (
     Confer,
     PodsGone,
     Rank,
+    Reexamine,
     Release,
     Restart,
     Retire,
@@ -242,6 +244,8 @@ class Simulation:
             case Carry(orders):
                 for order in orders:
                     commands.carry(world, order)
+            case Reexamine(node):
+                node_health.look(world, node)
             case Arrive():
                 arriving.arrive(world, timer)
             case Confer():

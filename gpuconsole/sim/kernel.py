@@ -84,6 +84,12 @@ class Retire(Struct, frozen=True, tag="retire"):
     """Table, key and uid: a later object of the same name is not meant."""
 
 
+class Reexamine(Struct, frozen=True, tag="reexamine"):
+    """A node that is not ready has been so for long enough to count as failed."""
+
+    node: str
+
+
 class Wake(Struct, frozen=True, tag="wake"):
     """The batch of wake-ups is due."""
 
@@ -108,6 +114,7 @@ Timer = Union[
     Carry,
     Arrive,
     Retire,
+    Reexamine,
     Wake,
     Backoff,
     Sample,

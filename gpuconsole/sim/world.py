@@ -12,7 +12,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy, ResourceFlavor, Topology
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.scheduling.kube.session import Placement
@@ -47,6 +47,7 @@ class World:
         "seed",
         "session",
         "state",
+        "suspects",
         "unchecked",
         "waiting",
         "wake_at",
@@ -62,6 +63,8 @@ class World:
         self.kernel = Kernel()
         self.crews: dict[str, Crew] = {}
         self.out: list[Event] = []
+        self.suspects: dict[str, None] = {}
+        """Nodes to examine before this moment is over, as something happened to them or on them."""
         self.dirty: dict[str, None] = {}
         """Crews to look at again before this moment is over, in order."""
         self.members: dict[str, Member] = {}
@@ -99,6 +102,7 @@ class World:
             case Pod():
                 self.placement.apply(thing, self.now)
                 self.placement_due = True
+                self._show_pod(thing)
             case Workload():
                 if self.session is not None:
                     self.session.apply(thing, self.now)
@@ -112,6 +116,30 @@ class World:
                 if self.session is not None:
                     self.session.apply(thing, self.now)
                     self.cycles_due = True
+                    self._show_topology(thing)
+
+    def _show_pod(self, pod: Pod) -> None:
+        """Pods matter to admission only where it places pods itself; one that ends may tell that its node failed."""
+        if self.session is None or not self.session.places_pods:
+            return
+        self.session.apply(pod, self.now)
+        if pod.node and (pod.done or pod.deleted) and self._keeps_away(pod.node):
+            self.suspects[pod.node] = None
+
+    def _keeps_away(self, name: str) -> bool:
+        node = self.node(name)
+        return node is None or not node.ready or node.unschedulable or bool(node.taints)
+
+    def _show_topology(self, thing: Object) -> None:
+        """With the first topology all pods begin to matter."""
+        session = self.session
+        if session is None or not isinstance(thing, Node | Topology | ResourceFlavor) or not session.places_pods:
+            return
+        if isinstance(thing, Node):
+            self.suspects[thing.name] = None
+            return
+        for pod in self.state.table("pods").all():
+            session.apply(pod, self.now)
 
     def _note_waiting(self, workload: Workload) -> None:
         waits = workload.active and not workload.parked and not workload.reserved and not workload.finished
@@ -151,6 +179,11 @@ class World:
             self.waiting.pop(key, None)
             self.session.delete(table, key, self.now)
             self.cycles_due = True
+        if self.session is not None and self.session.places_pods:
+            if kind is Pod:
+                self.session.delete(table, key, self.now)
+            elif kind is Node:
+                self.suspects[key] = None
 
     def tell(self, what: What, **fields: Any) -> None:
         """Add a line of history."""
@@ -209,6 +242,7 @@ class World:
         twin.members = {name: replace(m, cluster=m.cluster.fork()) for name, m in self.members.items()}
         twin.dispatches = self.dispatches.copy()
         twin.unchecked = self.unchecked.copy()
+        twin.suspects = self.suspects.copy()
         twin.dirty, twin.births, twin.cycle_at = self.dirty.copy(), self.births, self.cycle_at
         twin.cycles_due, twin.placement_due = self.cycles_due, self.placement_due
         twin.wake_at, twin.backoff_at, twin.deadlock = self.wake_at, self.backoff_at, self.deadlock

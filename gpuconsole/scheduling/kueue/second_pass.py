@@ -5,7 +5,7 @@ ProvisioningRequest makes the nodes first, and again where a node failed. Until 
 with growing pauses; the quota stays reserved.
 """
 
-from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.clock import SECOND, Span
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.places import needs_second_pass
 from gpuconsole.scheduling.kueue.requests import Holding

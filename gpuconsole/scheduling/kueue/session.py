@@ -13,6 +13,7 @@ from gpuconsole.scheduling.kueue import changes, cycle, ledgers
 from gpuconsole.scheduling.kueue.afs import Ledger
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.memory import SessionMemory, recall, remember
+from gpuconsole.scheduling.kueue.prospects import Outlook, outlook_of
 from gpuconsole.scheduling.kueue.readiness import Readiness, readiness
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
@@ -82,6 +83,11 @@ class Session:
         return has_due(state) or any(cycle.head(state, rules) is not None for rules in state.setup.queues.values())
 
     @property
+    def places_pods(self) -> bool:
+        """True if some flavor has a topology, so that pods and their nodes matter."""
+        return bool(self._settled.setup.topologies)
+
+    @property
     def wake_due(self) -> bool:
         """Something happened that may let parked workloads in; `wake` moves them back."""
         return bool(self._state.due)
@@ -123,6 +129,10 @@ class Session:
             return False
         queue = self._state.roster.look_at(record.cluster_queue)
         return queue is not None and queue.is_parked(record.id)
+
+    def outlook(self, workload: Workload) -> Outlook:
+        """What is known of the queues of a workload, for what it is told before the scheduler looks at it."""
+        return outlook_of(self._settled, workload)
 
     def requested(self, workload: str) -> dict[str, dict[str, int]]:
         """Pod set → resources that a waiting workload asks for in all (status.resourceRequests)."""

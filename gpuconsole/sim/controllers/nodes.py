@@ -29,15 +29,15 @@ def drain(world: World, node: Node) -> None:
 
 
 def fail(world: World, node: Node) -> None:
-    """A node stops answering: its pods fail at once, Workloads keep their quota (Kueue without topology)."""
-    world.put(replace(node, ready=False))
+    """A node stops answering: its pods fail at once, Workloads keep their quota."""
+    world.put(replace(node, ready=False, not_ready_since=world.now))
     world.tell(What.NODE_DOWN, node=node.name, gpus=node.gpus)
     lose_pods(world, node.name)
 
 
 def restore(world: World, node: Node) -> None:
     """A failed node comes back, empty."""
-    world.put(replace(node, ready=True))
+    world.put(replace(node, ready=True, not_ready_since=None))
     world.tell(What.NODE_UP, node=node.name, gpus=node.gpus)
 
 

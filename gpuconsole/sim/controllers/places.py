@@ -5,6 +5,7 @@ from gpuconsole.model.decisions import Admit, Evict, KeepWaiting
 from gpuconsole.model.events import What
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.sim.controllers import workloads
+from gpuconsole.sim.controllers.ungating import ungate
 from gpuconsole.sim.world import World
 
 SECOND_PASS_FAILED = "SecondPassFailed"
@@ -26,7 +27,7 @@ def settle(world: World, decision: Admit, at: Time) -> bool:
         world.put(placed)
         nodes = ", ".join(workload.unhealthy_nodes)
         workloads.tell(world, What.PENDING, placed, reason=REPLACED, message=f"Replaced unhealthy node(s): {nodes}")
-        world.dirty[placed.key] = None
+        ungate(world, placed)
     return True
 
 

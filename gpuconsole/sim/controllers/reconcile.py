@@ -6,7 +6,7 @@ from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.workloads import Job, JobPhase, Workload
-from gpuconsole.sim.controllers import checks, endings, jobphases, pods, standing, work, workloads
+from gpuconsole.sim.controllers import checks, endings, jobphases, node_health, pods, standing, work, workloads
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.world import World
@@ -16,8 +16,13 @@ _LONGEST_BACKOFF = 6 * MINUTE
 
 
 def settle(world: World) -> None:
-    """Look at every crew that changed and at all checks that may be answered, until none is left."""
-    while world.dirty or world.unchecked:
+    """Look at suspect nodes, checks that may be answered and every crew that changed, until none is left."""
+    while world.dirty or world.unchecked or world.suspects:
+        if world.suspects:
+            name = next(iter(world.suspects))
+            del world.suspects[name]
+            node_health.look(world, name)
+            continue
         if world.unchecked:
             key = next(iter(world.unchecked))
             del world.unchecked[key]

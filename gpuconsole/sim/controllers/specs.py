@@ -1,7 +1,6 @@
 """Which pods a Workload or a job wants: names, templates and gangs. Reads the world, changes nothing."""
 
 from collections.abc import Iterator
-from itertools import islice
 
 from msgspec.structs import replace
 
@@ -13,7 +12,7 @@ from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.podset import Additions, Conflict, additions_of, merge
 from gpuconsole.sim.controllers.limits import defaulted_sets
 from gpuconsole.sim.controllers.priorities import pod_priority
-from gpuconsole.sim.controllers.ungating import places
+from gpuconsole.sim.controllers.ungating import gated, placed
 from gpuconsole.sim.world import World
 
 
@@ -37,13 +36,24 @@ def started_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
     given = {part.name: (assignment, added) for part, assignment, added in _additions(world, workload)}
     elastic = _config(world).enabled("ElasticJobsViaWorkloadSlices")
     crew = world.crews.get(workload.key)
-    present = map(world.pod, crew.pods if crew is not None else ())
     wanted = []
+    waiting = set()
     for pod_set in workload.pod_sets:
         assignment, added = given.get(pod_set.name, (PodSetAssignment(count=pod_set.count), Additions()))
         template = merge(pod_set.template, added, elastic=elastic)
-        wanted.append((pod_set, places(template, assignment, list(islice(present, assignment.count)))))
-    return tuple(_pods(world, job, wanted, workload.owner, workload.key))
+        wanted.append((pod_set, [template] * assignment.count))
+        if assignment.topology:
+            waiting.add(pod_set.name)
+    pods = list(_pods(world, job, wanted, workload.owner, workload.key))
+    if not waiting:
+        return tuple(pods)
+    sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    fresh = [gated(pod, sets[pod.pod_set]) if pod.pod_set in waiting else pod for pod in pods]
+    for index, key in enumerate(crew.pods[: len(fresh)] if crew is not None else ()):
+        old = world.pod(key)
+        if old is not None and not old.done and not old.deleted:
+            fresh[index] = old
+    return tuple(placed(workload, fresh))
 
 
 def _config(world: World) -> KueueConfig:

@@ -1,53 +1,65 @@
-"""Pods are let go to the places that the topology chose for them (Kueue 0.19 controller/tas topology_ungater.go)."""
+"""Pods are let go to the places that the topology chose for them (Kueue: topology ungater)."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Pod, PodTemplate
-from gpuconsole.model.workloads import PodSetAssignment
-from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE, UNCONSTRAINED
+from gpuconsole.scheduling.kueue.topology.strangers import placed_by_topology
+from gpuconsole.scheduling.kueue.topology.ungating import Places, is_gated, let_go
+from gpuconsole.sim.world import World
 
-Values = tuple[str, ...]
+
+def ungate(world: World, workload: Workload) -> None:
+    """Let those pods of a workload go that have a place now."""
+    crew = world.crews.get(workload.key)
+    present = [pod for pod in map(world.pod, crew.pods if crew is not None else ()) if pod is not None]
+    for before, after in zip(present, placed(workload, present), strict=True):
+        if before is not after:
+            world.put(after)
 
 
-def places(template: PodTemplate, assignment: PodSetAssignment, present: Sequence[Pod | None]) -> list[PodTemplate]:
-    """The template of each pod, bound to a domain of the assignment and without the gate that made it wait.
+def placed(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
+    """The pods, with those that may go bound to their domains; others are the same objects."""
+    places = _places(workload, pods)
+    return [_bound(pod, places) if pod.key in places else pod for pod in pods]
 
-    `present` are the pods that exist, by index: they keep their domains, the others take what is left, in the order
-    of the domains, as their indices are their ranks.
+
+def gated(pod: Pod, pod_set: PodSet) -> Pod:
+    """A new pod that waits for its place, counted through its workload, with its index where the pod set names a label.
+
+    Its index is its rank; pods of several jobs in one pod set count from 0 in each.
     """
-    if not assignment.topology:
-        return [template] * assignment.count
-    free = Counter({domain.values: domain.count for domain in assignment.topology})
-    missing = assignment.count - len(present)
-    taken = [_domain(pod, assignment.levels) for pod in (*present, *[None] * missing)]
-    for index, values in enumerate(taken):
-        if values is not None and free[values] > 0:
-            free[values] -= 1
-        else:
-            taken[index] = None
-    left = free.elements()
-    bound: dict[Values, PodTemplate] = {}
-    result = []
-    for known in taken:
-        values = known or next(left, ())
-        if values not in bound:
-            bound[values] = _bound(template, dict(zip(assignment.levels, values, strict=False)))
-        result.append(bound[values])
-    return result
+    annotations, labels, request = pod.annotations, dict(pod.labels), pod_set.topology
+    if not placed_by_topology(pod):
+        annotations = {**annotations, UNCONSTRAINED: "true"}
+    if request is not None and request.index_label:
+        size = pod_set.count
+        if request.subgroup_index_label and request.subgroup_count:
+            size = max(1, size // request.subgroup_count)
+            labels[request.subgroup_index_label] = str(pod.index // size)
+        labels[request.index_label] = str(pod.index % size)
+    return replace(pod, gates=(TOPOLOGY_GATE,), annotations=annotations, labels=labels)
 
 
-def _domain(pod: Pod | None, levels: Sequence[str]) -> Values | None:
-    if pod is None or pod.done or pod.deleted:
-        return None
-    return tuple(pod.template.node_selector.get(level, "") for level in levels)
+def _places(workload: Workload, pods: Iterable[Pod]) -> Places:
+    """An index offset that is no number keeps all pods waiting."""
+    pods = list(pods)
+    if not any(map(is_gated, pods)):
+        return {}
+    try:
+        return let_go(workload, pods)
+    except ValueError:
+        return {}
 
 
-def _bound(template: PodTemplate, labels: dict[str, str]) -> PodTemplate:
-    return replace(
+def _bound(pod: Pod, places: Places) -> Pod:
+    template = pod.template
+    bound = replace(
         template,
-        node_selector={**template.node_selector, **labels},
+        node_selector={**template.node_selector, **places[pod.key]},
         scheduling_gates=tuple(gate for gate in template.scheduling_gates if gate != TOPOLOGY_GATE),
     )
+    return replace(pod, template=bound, gates=tuple(gate for gate in pod.gates if gate != TOPOLOGY_GATE))

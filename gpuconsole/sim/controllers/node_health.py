@@ -1,0 +1,63 @@
+"""Nodes that fail, or keep pods away, under workloads that were placed by topology (Kueue: TAS node controller)."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Node, Taint
+from gpuconsole.model.events import What
+from gpuconsole.model.queues import ResourceFlavor
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.topology.health import TERMINATED, UNSCHEDULABLE, Surroundings, Verdict, examine
+from gpuconsole.sim.controllers import nodes, workloads
+from gpuconsole.sim.controllers.ungating import ungate
+from gpuconsole.sim.kernel import Reexamine
+from gpuconsole.sim.world import World
+
+CORDONED = Taint("node.kubernetes.io/unschedulable")
+"""What Kubernetes puts on a node that is cordoned."""
+UNHEALTHY = "UnhealthyNode"
+
+
+def look(world: World, name: str) -> None:
+    """Examine a node, and do what that calls for."""
+    session = world.session
+    if session is None or not session.places_pods:
+        return
+    known = Surroundings(
+        world.state.table("workloads").freeze(),
+        list(world.state.table("pods").all()),
+        {flavor.name: flavor for flavor in world.state.table("flavors").all() if isinstance(flavor, ResourceFlavor)},
+        session.config,
+    )
+    node = world.node(name)
+    _carry_out(world, name, examine(name, _as_tainted(node), known, world.now))
+
+
+def _as_tainted(node: Node | None) -> Node | None:
+    if node is None or not node.unschedulable or CORDONED in node.taints:
+        return node
+    return replace(node, taints=(*node.taints, CORDONED))
+
+
+def _carry_out(world: World, name: str, verdict: Verdict) -> None:
+    for workload in verdict.changed:
+        world.put(workload)
+        if name in workload.unhealthy_nodes:
+            _tell_lost(world, workload, name)
+        else:
+            ungate(world, workload)
+    for key, message in verdict.evicted.items():
+        victim = world.workload(key)
+        if victim is not None:
+            workloads.evict(world, victim, conditions.NODE_FAILURES, message)
+    for pod in verdict.to_fail:
+        current = world.pod(pod.key)
+        if current is not None and not current.done:
+            nodes.fail_pod(world, current, UNSCHEDULABLE, TERMINATED)
+    if verdict.again:
+        world.kernel.at(world.now + verdict.again, Reexamine(name))
+
+
+def _tell_lost(world: World, workload: Workload, name: str) -> None:
+    message = f"Node {name} failed; the pods on it wait for another place"
+    workloads.tell(world, What.PENDING, workload, reason=UNHEALTHY, message=message, node=name)
