@@ -25,9 +25,9 @@ def scores(folder: Path, names: Sequence[str] = ()) -> Iterator[Score]:
     for family in families(folder / "scenarios"):
         if chosen(f"scenarios/{family}"):
             yield score_family(folder / "scenarios", family)
-    for name in tables_in(folder / "tables"):
+    for name in tables_in(folder):
         if chosen(name):
-            yield score(load(folder / "tables", name), CHECKS.get(name, unchecked))
+            yield score(load(folder, name), CHECKS.get(name, unchecked))
 
 
 def main() -> int:

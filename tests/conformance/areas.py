@@ -1,11 +1,19 @@
-"""Every table that is compared, by `AREA/TEST`: the CHECKS of each module of this folder."""
+"""Every table that is compared, by its name: the CHECKS of each module of this folder and of those below it.
+
+Kueue's tables are named `AREA/TEST`, those of the other engines `volcano/AREA/TEST` and `kai/AREA/TEST`.
+"""
 
 from importlib import import_module
 from pathlib import Path
 
 from tests.conformance.tables import Check
 
-_MODULES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if not path.stem.startswith("test_"))
+_HERE = Path(__file__).parent
+_MODULES = sorted(
+    ".".join(path.relative_to(_HERE).with_suffix("").parts)
+    for path in _HERE.glob("**/[a-z]*.py")
+    if not path.stem.startswith("test_")
+)
 
 CHECKS: dict[str, Check] = {
     name: check

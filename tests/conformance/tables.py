@@ -69,8 +69,10 @@ class Score(Struct, frozen=True, kw_only=True):
 
 
 def load(folder: Path, name: str) -> Table:
-    """Read `AREA/TEST`."""
-    document = json.loads((folder / f"{name}.json").read_text())
+    """Read a table by its name, from where all engines' tables lie."""
+    prefix = next(prefix for prefix in reversed(ENGINES) if name.startswith(prefix))
+    path = folder / ENGINES[prefix] / f"{name.removeprefix(prefix)}.json"
+    document = json.loads(path.read_text())
     return Table(
         name=name,
         fixtures=document.get("fixtures") or {},
@@ -94,9 +96,17 @@ def _case(document: Document) -> Case:
     )
 
 
+ENGINES = {"": "tables", "volcano/": "volcano", "kai/": "kai"}
+"""How the names of an engine's tables begin → the folder that they lie in."""
+
+
 def names(folder: Path) -> list[str]:
-    """`AREA/TEST` of every table that lies in a folder."""
-    return sorted(f"{path.parent.name}/{path.stem}" for path in folder.glob("*/*.json"))
+    """The names of all tables of all engines that lie below a folder."""
+    return [
+        f"{prefix}{path.parent.name}/{path.stem}"
+        for prefix, place in ENGINES.items()
+        for path in sorted((folder / place).glob("*/*.json"))
+    ]
 
 
 def unchecked(table: Table, case: Case) -> Sequence[str]:

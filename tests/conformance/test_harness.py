@@ -12,8 +12,8 @@ from tests.conformance.tables import Case, NotModelled, Score, Table, compare, l
 
 
 def table(folder: Path, *cases: Mapping[str, Any]) -> Table:
-    path = folder / "area" / "Test.json"
-    path.parent.mkdir()
+    path = folder / "tables" / "area" / "Test.json"
+    path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"cases": cases, "fixtures": {"limit": 3}}))
     return load(folder, "area/Test")
 
@@ -88,4 +88,17 @@ def test_a_table_without_a_check_has_failed(tmp_path: Path) -> None:
 
 
 def test_every_check_is_of_one_table() -> None:
-    assert [name for name in CHECKS if name.count("/") != 1] == []
+    plain = [name.removeprefix("volcano/").removeprefix("kai/") for name in CHECKS]
+    assert [name for name in plain if name.count("/") != 1] == []
+
+
+def test_tables_of_other_engines_have_their_engine_in_their_names(tmp_path: Path) -> None:
+    for place in ("tables/dra", "volcano/scheduler_api", "kai/scheduler_utils"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "TestOne.json").write_text(json.dumps({"cases": [{"name": place}]}))
+    assert names(tmp_path) == ["dra/TestOne", "volcano/scheduler_api/TestOne", "kai/scheduler_utils/TestOne"]
+    assert [case.name for name in names(tmp_path) for case in load(tmp_path, name).cases] == [
+        "tables/dra",
+        "volcano/scheduler_api",
+        "kai/scheduler_utils",
+    ]
