@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gpuconsole.model.clock import MINUTE, Span
+from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.scheduling.kueue.dra.mapping import DeviceClassMapping
 from gpuconsole.scheduling.kueue.gates import DEFAULTS
@@ -128,6 +128,11 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """What orders workloads that were evicted for pods that were not ready: `Eviction` or `Creation`."""
         settings = self.pods_ready
         return "Eviction" if settings is None else settings.requeuing_strategy.timestamp
+
+    @property
+    def requeue_interval(self) -> Span:
+        """For how long events are gathered before parked workloads come back."""
+        return 10 * SECOND if self.enabled("SchedulerLongRequeueInterval") else SECOND
 
     @property
     def granular(self) -> bool:

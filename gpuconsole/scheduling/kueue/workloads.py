@@ -12,8 +12,9 @@ from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.resources import EMPTY
 from gpuconsole.model.workloads import Admission, Workload
 from gpuconsole.scheduling.kueue import ledgers
-from gpuconsole.scheduling.kueue.conditions import EVICTED, INADMISSIBLE, QUOTA_RESERVED, REQUEUED, on_hold
+from gpuconsole.scheduling.kueue.conditions import EVICTED, INADMISSIBLE, QUOTA_RESERVED, REQUEUED
 from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, Charges, Refusal, charges, needs_devices
+from gpuconsole.scheduling.kueue.prospects import blocker
 from gpuconsole.scheduling.kueue.requests import (
     Holding,
     Place,
@@ -26,9 +27,6 @@ from gpuconsole.scheduling.kueue.requests import (
 )
 from gpuconsole.scheduling.kueue.second_pass import note
 from gpuconsole.scheduling.kueue.state import State
-
-ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
-
 
 def place(state: State, workload: Workload) -> None:
     """Put a workload where its conditions say that it belongs."""
@@ -164,7 +162,7 @@ def backoff_ended(workload: Workload, now: Time) -> bool:
 
 def route(state: State, workload: Workload) -> str:
     """The ClusterQueue that takes a workload which holds no quota, or nothing."""
-    if on_hold(workload) or workload.annotations.get(ADMISSION_GATED_BY):
+    if blocker(state.setup, workload, state.config) is not None:
         return ""
     target = state.setup.cluster_queue_of(workload.local_queue)
     return "" if target and _has_variants(state, workload, target) else target
@@ -205,6 +203,8 @@ def _update(state: State, old: Request, workload: Workload) -> None:
     if same_for_scheduling(old.workload, workload):
         state.roster.records[old.id] = new = old.updated(workload)
         state.roster.queue(old.cluster_queue).refresh(new)
+        if not state.gates.preserve_scan_progress:
+            state.progress.pop(old.id, None)
         return
     wanted = _wanted(state, old.id, workload, old.cluster_queue)
     if wanted is None:
