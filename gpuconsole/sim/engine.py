@@ -12,8 +12,8 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kube.session import Placement
 from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.placement import PlacementEngine
 from gpuconsole.sim import adoption, arriving, saving, scheduling
 from gpuconsole.sim.controllers import (
     checks,
@@ -141,7 +141,7 @@ class Simulation:
         return self._world.session
 
     @property
-    def placement(self) -> Placement:
+    def placement(self) -> PlacementEngine:
         """Where pods are, for answers about free GPUs."""
         return self._world.placement
 

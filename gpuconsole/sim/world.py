@@ -15,10 +15,10 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy, ResourceFlavor, Topology
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Job, Workload
-from gpuconsole.scheduling.kube.session import Placement
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.sim.chance import ordered_uid, uid
 from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.engines import placement_engine
 from gpuconsole.sim.kernel import Kernel
 from gpuconsole.sim.members import Dispatch, Member
 from gpuconsole.sim.policy import SimPolicy
@@ -59,7 +59,7 @@ class World:
         self.now = now
         self.state = state
         self.session: Session | None = None if policy.kueue is None else Session(policy.kueue)
-        self.placement = Placement(policy.placement)
+        self.placement = placement_engine(policy.placement)
         self.kernel = Kernel()
         self.crews: dict[str, Crew] = {}
         self.out: list[Event] = []

@@ -5,8 +5,7 @@ before `n2`); every node is filtered and scored, not a sample; pods of equal pri
 here: disruption budgets, host ports, volumes, pod affinity and spread constraints, balanced allocation, image locality.
 """
 
-from gpuconsole.scheduling.kube.deadlock import Deadlock, HalfPlaced, find_deadlock
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.session import Placement
 
-__all__ = ["Deadlock", "HalfPlaced", "Placement", "PlacementPolicy", "find_deadlock"]
+__all__ = ["Placement", "PlacementPolicy"]

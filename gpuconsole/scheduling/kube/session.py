@@ -17,6 +17,7 @@ from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecisi
 from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import messages
+from gpuconsole.scheduling.kube.deadlock import find_deadlock
 from gpuconsole.scheduling.kube.ledger import Ledger
 from gpuconsole.scheduling.kube.placing import (
     Claim,
@@ -33,6 +34,7 @@ from gpuconsole.scheduling.kube.placing import (
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.shapes import Shape
 from gpuconsole.scheduling.kube.units import Gang, Line, Waiter
+from gpuconsole.scheduling.placement import Deadlock
 
 DEFAULT = PlacementPolicy()
 
@@ -51,10 +53,10 @@ class Placement:
         """True if a pod waits that `schedule` would try: it is new, or something freed since it was refused."""
         return self._ledger.stirred and self._queue.any_untried(self._ledger.freed)
 
-    @property
-    def torn_gangs(self) -> list[Gang]:
-        """Gangs of which some pods have a node and others wait, by name (read by `deadlock`)."""
-        return [self._queue.gangs[name] for name in sorted(self._queue.torn)]
+    def deadlock(self) -> Deadlock | None:
+        """The jobs that hold GPUs with some of their pods while the others do not fit; None if there are none."""
+        torn = [self._queue.gangs[name] for name in sorted(self._queue.torn)]
+        return find_deadlock(torn, self.fitting, sum(map(len, self.free_gpus().values()))) if torn else None
 
     def fork(self) -> "Placement":
         """A session that starts equal and never touches this one."""

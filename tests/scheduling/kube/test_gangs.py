@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.scheduling.kube import Deadlock, HalfPlaced, find_deadlock
+from gpuconsole.scheduling.placement import Deadlock, HalfPlaced
 from tests.scheduling.kube.cluster import Cluster, gang, node, pod, pods, template
 
 FOUR = tuple(node(f"node-{number}") for number in range(1, 5))
@@ -54,7 +54,7 @@ def test_with_gangs_nothing_is_held_unless_all_fit(name: str) -> None:
         cluster.add(gang(job, size))
     cluster.run()
     assert sum(len(names) for names in cluster.where().values()) == case.held_whole
-    assert find_deadlock(cluster.placement) is None
+    assert cluster.placement.deadlock() is None
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -65,7 +65,7 @@ def test_without_gangs_pods_hold_gpus_and_wait(name: str) -> None:
         cluster.add(gang(job, size))
     cluster.run()
     assert sum(len(names) for names in cluster.where().values()) == case.held_one_by_one
-    found = find_deadlock(cluster.placement)
+    found = cluster.placement.deadlock()
     named = tuple(job.name for job in found.jobs) if found else ()
     assert named == tuple(f"Job/default/{job}" for job in case.deadlocked)
 
@@ -81,7 +81,7 @@ def two_against_each_other(gangs: bool) -> Cluster:
 
 def test_two_jobs_in_each_others_way_are_named() -> None:
     cluster = two_against_each_other(gangs=False)
-    found = find_deadlock(cluster.placement)
+    found = cluster.placement.deadlock()
     assert found == Deadlock(
         (
             HalfPlaced(gang="default/a", job="Job/default/a", placed=4, size=6, gpus_held=4, gpus_missing=2),

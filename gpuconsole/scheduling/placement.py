@@ -1,0 +1,90 @@
+"""What a simulation asks of an engine that places pods: kube-scheduler's rules, Volcano's or KAI's.
+
+An engine is told of objects, decides about pods, and assumes what it decided; the simulation carries it out.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.decisions import PlacementDecision
+from gpuconsole.model.objects import Object
+
+
+class HalfPlaced(Struct, frozen=True, kw_only=True):
+    """A job that can neither run nor get out of the way."""
+
+    gang: str
+    job: str
+    """`Kind/namespace/name`, where its pods name it."""
+    placed: int
+    size: int
+    gpus_held: int
+    gpus_missing: int
+
+    @property
+    def name(self) -> str:
+        return self.job or self.gang
+
+
+class Deadlock(Struct, frozen=True):
+    """Half-placed jobs, by name, none of which gets the rest of its pods out of what is free."""
+
+    jobs: tuple[HalfPlaced, ...]
+    free_gpus: int
+
+    @property
+    def gpus_held(self) -> int:
+        """GPUs that are held and do no work."""
+        return sum(job.gpus_held for job in self.jobs)
+
+    @property
+    def message(self) -> str:
+        """The deadlock in one sentence, every job named."""
+        lines = (
+            f"{job.name} holds {job.gpus_held} GPUs with {job.placed} of {job.size} pods"
+            f" and waits for {job.gpus_missing} more"
+            for job in self.jobs
+        )
+        return f"{'; '.join(lines)}; {self.free_gpus} GPUs are free"
+
+
+class PlacementEngine(Protocol):
+    """Nodes with free resources and GPU owners by index, and the pods that wait for them. Mutates."""
+
+    @property
+    def has_pending(self) -> bool:
+        """True if a pod waits that `schedule` would try: it is new, or something freed since it was refused."""
+
+    def apply(self, thing: Object, now: Time) -> None:
+        """An object appeared or changed. Kinds that the engine does not look at are ignored."""
+
+    def delete(self, table: str, key: str, now: Time) -> None:
+        """An object is gone; `table` as in `objects.TABLES`."""
+
+    def schedule(self, now: Time) -> list[PlacementDecision]:
+        """Try every pod that could be tried; binds, evictions and nominations are assumed."""
+
+    def deadlock(self) -> Deadlock | None:
+        """The jobs that hold GPUs with some of their pods while the others do not fit; None if there are none."""
+
+    def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
+        """Indices of the GPUs that nobody owns, by node."""
+
+    def gpus_of(self, pod: str) -> tuple[int, ...]:
+        """Indices of the GPUs that a pod owns; none if it sits on no node."""
+
+    def largest_gang(self, template: PodTemplate) -> int:
+        """How many pods of this template would fit now, all at once."""
+
+    def fork(self) -> "PlacementEngine":
+        """An engine that starts equal and never touches this one."""
+
+    def memory(self) -> tuple[str, ...]:
+        """What applying all objects to a new engine would not bring back."""
+
+    def recall(self, memory: tuple[str, ...]) -> None:
+        """Take back what `memory` gave, after all objects were applied."""
