@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.resources import Resources
-from gpuconsole.model.workloads import PodSet, TopologyDomain, TopologyRequest
+from gpuconsole.model.workloads import PodSet, TopologyDomain, TopologyRequest, Workload
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC, ELASTIC_VALUE
+from gpuconsole.scheduling.kueue.podset import Conflict, from_update, merge
 from gpuconsole.scheduling.kueue.requests import Request, ordered
 from gpuconsole.scheduling.kueue.rules import Group, QueueRules
 from gpuconsole.scheduling.kueue.topology.domains import Domains
@@ -38,6 +40,8 @@ class Demand(Struct, frozen=True):
     """Only the pods of a failed node need places."""
     previous: tuple[TopologyDomain, ...] | None = None
     """Where the pods of the workload slice run that this one takes over from."""
+    problem: str = ""
+    """Why nothing can be placed for it anywhere."""
 
     @property
     def request(self) -> TopologyRequest:
@@ -139,16 +143,30 @@ def demands_of(
             result.delayed = "Pending"
         elif flavor:
             per_pod = ordered(result.pod_set.template.requests)
+            pod_set, problem = _updated(result.pod_set, request.workload)
             demand = Demand(
-                result.pod_set,
+                pod_set,
                 result.count,
                 per_pod,
                 not is_explicit(result.pod_set),
                 replacing(request, result.topology),
                 _kept(assignment, result) if elastic else None,
+                problem,
             )
             demands.setdefault(flavor, []).append(demand)
     return demands
+
+
+def _updated(pod_set: PodSet, workload: Workload) -> tuple[PodSet, str]:
+    """The pod set with what its admission checks that are ready add to its pods; or why that contradicts it."""
+    template = pod_set.template
+    for update in (u for check in workload.checks if check.state == "Ready" for u in check.updates):
+        if update.name == pod_set.name:
+            try:
+                template = merge(template, from_update(update))
+            except Conflict as problem:
+                return pod_set, f"invalid podSetUpdate for PodSet {pod_set.name}, error: {problem}"
+    return (pod_set if template is pod_set.template else replace(pod_set, template=template)), ""
 
 
 def _bound(assignment: Assignment, result: PodSetResult) -> bool:

@@ -49,6 +49,8 @@ def place_group(
 ) -> dict[str, tuple[TopologyDomain, ...]]:
     """The places of one group, in the domain `within` if there is one. Raises Unplaced."""
     domains = ground.domains
+    if workers.problem:
+        raise Unplaced(workers.problem)
     shape = _shape(domains, workers, leader)
     counts = count_domains(
         domains,
