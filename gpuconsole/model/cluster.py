@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.resources import EMPTY, Resources, add, gpus, largest
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -116,6 +117,19 @@ class Container(Struct, frozen=True, omit_defaults=True):
         return {**self.limits, **self.requests} if self.limits else self.requests
 
 
+class PodResources(Struct, frozen=True, omit_defaults=True):
+    """What all containers of a pod have together, whatever each of them asks for (KEP-2837)."""
+
+    requests: Resources = EMPTY
+    limits: Resources = EMPTY
+
+    @property
+    def effective(self) -> Resources:
+        """Requests, with limits where a request is missing; only of CPU, memory and hugepages."""
+        asked = {**self.limits, **self.requests}
+        return {name: value for name, value in asked.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
+
+
 class SpreadConstraint(Struct, frozen=True, omit_defaults=True):
     """A topologySpreadConstraint."""
 
@@ -141,6 +155,8 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     annotations: Mapping[str, str] = NO_LABELS
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    resources: PodResources | None = None
+    """What the pod asks for as a whole; None where only its containers ask."""
     overhead: Resources = EMPTY
     node_selector: Mapping[str, str] = NO_LABELS
     affinity: tuple[NodeTerm, ...] | None = None
@@ -163,10 +179,10 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def requests(self) -> dict[str, int]:
         """What one pod needs: max(init containers in turn, all containers and sidecars) + overhead.
 
-        Sidecars run from their place on, so each later init container runs beside them
-        (k8s.io/component-helpers/resource PodRequests).
+        What the pod asks for as a whole replaces what its containers come to. Sidecars run from their place on, so
+        each later init container runs beside them (k8s.io/component-helpers/resource PodRequests).
         """
-        if len(self.containers) == 1 and not self.init_containers and not self.overhead:
+        if len(self.containers) == 1 and not self.init_containers and not self.overhead and self.resources is None:
             return dict(self.containers[0].effective)
         running = add(*(c.effective for c in self.containers))
         sidecars: dict[str, int] = {}
@@ -177,7 +193,10 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
                 starting = largest(starting, sidecars)
             else:
                 starting = largest(starting, add(sidecars, container.effective))
-        return add(largest(add(running, sidecars), starting), self.overhead)
+        needs = largest(add(running, sidecars), starting)
+        if self.resources is not None:
+            needs.update(self.resources.effective)
+        return add(needs, self.overhead)
 
 
 class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -280,6 +299,18 @@ class PriorityClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     global_default: bool = False
     preemption_policy: str = "PreemptLowerPriority"
     description: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class RuntimeClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A way to run containers, and what that costs each pod."""
+
+    name: str
+    handler: str = ""
+    overhead: Resources = EMPTY
 
     @property
     def key(self) -> str:

@@ -5,7 +5,7 @@ To add a kind, write its struct and add one line to `TABLES`; the union, the eve
 
 from typing import Union
 
-from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass
+from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
@@ -24,6 +24,7 @@ from gpuconsole.model.workloads import Job, Workload
 Object = Union[
     Namespace,
     LimitRange,
+    RuntimeClass,
     PriorityClass,
     WorkloadPriorityClass,
     Topology,
@@ -54,6 +55,7 @@ Object = Union[
 TABLES: dict[type, str] = {
     Namespace: "namespaces",
     LimitRange: "limit_ranges",
+    RuntimeClass: "runtime_classes",
     PriorityClass: "priority_classes",
     WorkloadPriorityClass: "workload_priority_classes",
     Topology: "topologies",

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass
+from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
@@ -79,6 +79,7 @@ class Snapshot:
 
     namespaces: View[Namespace]
     limit_ranges: View[LimitRange]
+    runtime_classes: View[RuntimeClass]
     priority_classes: View[PriorityClass]
     workload_priority_classes: View[WorkloadPriorityClass]
     topologies: View[Topology]

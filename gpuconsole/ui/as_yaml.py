@@ -20,6 +20,7 @@ from gpuconsole.model.workloads import Admission, Job, PodSetAssignment, Workloa
 API_VERSIONS: Mapping[str, str] = {
     "Namespace": "v1",
     "LimitRange": "v1",
+    "RuntimeClass": "node.k8s.io/v1",
     "Node": "v1",
     "Pod": "v1",
     "PriorityClass": "scheduling.k8s.io/v1",

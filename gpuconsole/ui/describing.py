@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 from gpuconsole.model.clock import Time, format_span, format_time
-from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass, Toleration
+from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass, Toleration
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
@@ -56,7 +56,7 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
             lines += [*_map("Node labels", thing.node_labels), *_taints(thing.node_taints), *_users(snapshot, thing)]
         case (
             LocalQueue() | WorkloadPriorityClass() | PriorityClass() | Topology() | AdmissionCheck() | Namespace()
-            | LimitRange() | VolcanoQueue() | PodGroup() | NodePool() | DeviceClass() | ResourceSlice()
+            | LimitRange() | RuntimeClass() | VolcanoQueue() | PodGroup() | NodePool() | DeviceClass() | ResourceSlice()
             | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig() | ProvisioningRequest()
             | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()
         ):  # fmt: skip
@@ -265,6 +265,7 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
     (AdmissionCheck, ("controller", "active")),
     (Namespace, ("named_only",)),
     (LimitRange, ()),
+    (RuntimeClass, ("handler",)),
     (VolcanoQueue, ("weight", "parent", "reclaimable")),
     (PodGroup, ("min_member", "queue")),
     (NodePool, ("consolidation_policy", "consolidate_after")),

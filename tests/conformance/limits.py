@@ -3,10 +3,10 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from gpuconsole.model.cluster import Container, LimitRange, PodTemplate
-from gpuconsole.scheduling.kueue.limits import Limits, summarise, violation, with_defaults
+from gpuconsole.model.cluster import Container, LimitRange, PodResources, PodTemplate, RuntimeClass
+from gpuconsole.scheduling.kueue.limits import Limits, adjusted, summarise, violation
 from tests.conformance import world
-from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
+from tests.conformance.tables import Case, Check, Document, Table, compare
 
 
 def _limits(documents: Sequence[Document]) -> Limits:
@@ -25,18 +25,23 @@ def _templates(document: Document) -> list[PodTemplate]:
 
 def check_defaults(table: Table, case: Case) -> Iterator[str]:
     """TestAdjustResources: what the containers ask for after defaults, limits standing in for missing requests."""
-    if any(known.get("overhead") for known in case.input.get("runtimeClasses") or ()):
-        raise NotModelled("RuntimeClass overhead")
     limits = _limits(case.input.get("limitranges") or ())
-    got = [_asked(with_defaults(template, limits)) for template in _templates(case.input["wl"])]
+    classes = [thing for thing in world.decode_all(case.input.get("runtimeClasses")) if isinstance(thing, RuntimeClass)]
+    overheads = {known.name: known.overhead for known in classes}
+    got = [_asked(adjusted(template, limits, overheads)) for template in _templates(case.input["wl"])]
     yield from compare("pod sets", got, [_asked(template) for template in _templates(case.want["wantWl"])])
 
 
-def _asked(template: PodTemplate) -> list[tuple[dict[str, int], dict[str, int]]]:
-    def both(container: Container) -> tuple[dict[str, int], dict[str, int]]:
-        return dict(container.effective), dict(container.limits)
+Asked = tuple[dict[str, int], dict[str, int]]
+"""Requests with limits where a request is missing, and limits."""
 
-    return [both(container) for container in (*template.init_containers, *template.containers)]
+
+def _asked(template: PodTemplate) -> tuple[list[Asked], Asked | None, dict[str, int]]:
+    def both(container: Container | PodResources) -> Asked:
+        return {**container.limits, **container.requests}, dict(container.limits)
+
+    containers = [both(container) for container in (*template.init_containers, *template.containers)]
+    return containers, both(template.resources) if template.resources is not None else None, dict(template.overhead)
 
 
 def check_summary(table: Table, case: Case) -> Iterator[str]:

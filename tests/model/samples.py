@@ -16,6 +16,12 @@ kind: LimitRange
 metadata: {name: limits, namespace: team}
 spec: {limits: [{type: Container, default: {cpu: "2"}, defaultRequest: {cpu: "1"}, max: {cpu: "64"}}]}
 ---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: sandboxed}
+handler: kata
+overhead: {podFixed: {cpu: 250m, memory: 160Mi}}
+---
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
 metadata: {name: training}

@@ -12,6 +12,7 @@ from gpuconsole.model.cluster import (
     Namespace,
     Node,
     PriorityClass,
+    RuntimeClass,
     Taint,
     Toleration,
 )
@@ -51,6 +52,9 @@ WANTED: dict[str, Object] = {
         namespace="team",
         name="limits",
         items=(LimitRangeItem(default={"cpu": 2000}, default_request={"cpu": 1000}, max={"cpu": 64000}),),
+    ),
+    "RuntimeClass sandboxed": RuntimeClass(
+        name="sandboxed", handler="kata", overhead={"cpu": 250, "memory": 160 * 2**20}
     ),
     "PriorityClass training": PriorityClass(
         name="training", value=1000, preemption_policy="Never", description="training"
@@ -143,7 +147,8 @@ def test_objects_come_in_the_order_in_which_a_cluster_would_create_them() -> Non
     text = "\n---\n".join(reversed(TEXT.split("\n---\n")))
     kinds = [type(thing).__name__ for thing in load_text(text, "all.yaml").objects]
     assert list(dict.fromkeys(kinds)) == [
-        *("Namespace", "LimitRange", "PriorityClass", "WorkloadPriorityClass", "Topology", "Node", "ResourceFlavor"),
+        *("Namespace", "LimitRange", "RuntimeClass", "PriorityClass", "WorkloadPriorityClass", "Topology", "Node"),
+        "ResourceFlavor",
         *("AdmissionCheck", "Cohort", "ClusterQueue", "LocalQueue", "VolcanoQueue", "PodGroup", "NodePool", "Job"),
         *("Workload", "Pod"),
     ]

@@ -1,7 +1,7 @@
 """Pod templates: what a pod asks for, where it may run, and the rules for device requests."""
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import Container, PodClaim, PodTemplate, SpreadConstraint
+from gpuconsole.model.cluster import Container, PodClaim, PodResources, PodTemplate, SpreadConstraint
 from gpuconsole.model.documents.amounts import fractions, is_extended, resources
 from gpuconsole.model.documents.names import annotations, labels, unique
 from gpuconsole.model.documents.reader import INT32, Reader
@@ -25,6 +25,7 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
         annotations=annotations(meta),
         containers=_containers(spec, "containers", checked),
         init_containers=_containers(spec, "initContainers", checked),
+        resources=_pod_resources(spec),
         overhead=resources(spec, "overhead"),
         node_selector=labels(spec, "nodeSelector") if checked else spec.labels("nodeSelector"),
         affinity=required,
@@ -41,6 +42,11 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
         resource_claims=tuple(_claim(place) for place in spec.items("resourceClaims")),
         spread=tuple(_spread(place) for place in spec.items("topologySpreadConstraints")),
     )
+
+
+def _pod_resources(spec: Reader) -> PodResources | None:
+    place = spec.mapping("resources")
+    return PodResources(resources(place, "requests"), resources(place, "limits")) if place.value else None
 
 
 def _containers(spec: Reader, key: str, checked: bool) -> tuple[Container, ...]:

@@ -1,4 +1,4 @@
-"""Kubernetes' own objects: Node, Namespace, Pod, LimitRange, PriorityClass."""
+"""Kubernetes' own objects: Node, Namespace, Pod, LimitRange, RuntimeClass, PriorityClass."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,6 +13,7 @@ from gpuconsole.model.cluster import (
     Pod,
     PodPhase,
     PriorityClass,
+    RuntimeClass,
 )
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata
@@ -144,6 +145,12 @@ def limit_range(reader: Reader, now: Time) -> LimitRange:
         for item in reader.mapping("spec").items("limits")
     )
     return LimitRange(namespace=meta.namespace, name=meta.name, items=items)
+
+
+def runtime_class(reader: Reader, now: Time) -> RuntimeClass:
+    meta = metadata(reader, now, namespaced=False)
+    overhead = resources(reader.mapping("overhead"), "podFixed")
+    return RuntimeClass(name=meta.name, handler=reader.text("handler"), overhead=overhead)
 
 
 def priority_class(reader: Reader, now: Time) -> PriorityClass:

@@ -31,6 +31,7 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     ("", "Node"): core.node,
     ("", "Pod"): core.pod,
     ("", "LimitRange"): core.limit_range,
+    ("node.k8s.io", "RuntimeClass"): core.runtime_class,
     ("scheduling.k8s.io", "PriorityClass"): core.priority_class,
     (KUEUE, "ResourceFlavor"): capacity.resource_flavor,
     (KUEUE, "ClusterQueue"): kueue.cluster_queue,
@@ -62,6 +63,7 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
 
 VERSIONS: Mapping[str, tuple[str, ...]] = {
     "": ("v1",),
+    "node.k8s.io": ("v1",),
     "scheduling.k8s.io": ("v1",),
     KUEUE: ("v1beta1", "v1beta2"),
     DEVICES: ("v1", "v1beta2"),

@@ -4,7 +4,7 @@ Objects are only stored when they change; `settle` compiles them when they are n
 cluster compiles it once. Kueue 0.19 pkg/cache/queue/manager.go and the controllers' event handlers.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from gpuconsole.model.queues import (
     ResourceFlavor,
     Topology,
 )
+from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import ledgers
 from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
@@ -83,7 +84,7 @@ def settle(state: State) -> None:
             _charge_anew(state, stocked)
         return
     before = {name: _kind(state, rules.queue) for name, rules in state.setup.queues.items()}
-    limits = state.setup.limits
+    limits, overheads = state.setup.limits, state.setup.overheads
     state.compile()
     for name, rules in state.setup.queues.items():
         if before.get(name) != _kind(state, rules.queue):
@@ -91,6 +92,8 @@ def settle(state: State) -> None:
     _route_all(
         state, [n for n in limits.keys() | state.setup.limits.keys() if limits.get(n) != state.setup.limits_of(n)]
     )
+    if overheads != state.setup.overheads:
+        _weigh_anew(state, overheads)
     if stocked is not None:
         _charge_anew(state, stocked)
     for name in before.keys() - state.setup.queues.keys():
@@ -137,6 +140,15 @@ def _route_all(state: State, relimited: Collection[str]) -> None:
             case _:
                 continue
         queue_up(state, number, workload, target)
+
+
+def _weigh_anew(state: State, before: Mapping[str, Resources]) -> None:
+    """Pods of some RuntimeClasses cost more or less than before; workloads that wait ask for that now."""
+    now = state.setup.overheads
+    changed = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
+    for record in list(state.roster.records):
+        if isinstance(record, Request) and any(p.template.runtime_class in changed for p in record.workload.pod_sets):
+            renew(state, record)
 
 
 def _charge_anew(state: State, stocked: Catalogue) -> None:

@@ -1,4 +1,4 @@
-"""LimitRanges: defaults for what pods leave open, and bounds that requests have to keep.
+"""What pods ask for without saying it, and the bounds that they have to keep: RuntimeClasses and LimitRanges.
 
 Kueue 0.19 pkg/workload/resources.go and pkg/util/limitrange. A pod that asks for more than its own limits is refused
 here too.
@@ -10,13 +10,16 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, LimitRange, LimitRangeItem, PodTemplate
+from gpuconsole.model.cluster import Container, LimitRange, LimitRangeItem, PodResources, PodTemplate
 from gpuconsole.model.resources import Resources, exceeding
 
 Limits = Mapping[str, LimitRangeItem]
 """Type (Container, Pod) → the limits of a namespace, summed up."""
 
 NO_LIMITS: Limits = {}
+Overheads = Mapping[str, Resources]
+"""RuntimeClass → what it costs each pod."""
+NO_OVERHEADS: Overheads = {}
 
 _ABOVE_LIMITS = "requests must not exceed its limits"
 _ABOVE_MAX = "requests must not be above the limitRange max"
@@ -55,8 +58,20 @@ def _join(one: Resources, other: Resources, choose: Callable[[int, int], int]) -
     return {name: choose(one.get(name, both[name]), other.get(name, both[name])) for name in both}
 
 
+def adjusted(template: PodTemplate, limits: Limits, overheads: Overheads) -> PodTemplate:
+    """The template with what its RuntimeClass costs and what its namespace gives by default (AdjustResources)."""
+    if overheads and template.runtime_class in overheads and not template.overhead:
+        template = replace(template, overhead=overheads[template.runtime_class])
+    return with_defaults(template, limits) if limits else template
+
+
 def with_defaults(template: PodTemplate, limits: Limits) -> PodTemplate:
-    """Fill in the requests and limits that the containers leave open."""
+    """Fill in the requests and limits that the containers, or a pod that asks as a whole, leave open."""
+    item = limits.get("Pod")
+    if item is not None and template.resources is not None:
+        whole = template.resources
+        asked = {**item.default_request, **whole.requests}
+        template = replace(template, resources=PodResources(asked, {**item.default, **whole.limits}))
     item = limits.get("Container")
     if item is None or not (item.default or item.default_request):
         return template
@@ -95,6 +110,8 @@ def _containers(path: str, template: PodTemplate) -> Iterator[tuple[str, Contain
 def _above_own_limits(path: str, template: PodTemplate) -> Iterator[str]:
     for place, container in _containers(path, template):
         yield from _greater(place, container.effective, container.limits, _ABOVE_LIMITS)
+    if template.resources is not None:
+        yield from _greater(f"{path}.resources", template.resources.requests, template.resources.limits, _ABOVE_LIMITS)
 
 
 def _out_of_range(path: str, template: PodTemplate, limits: Limits) -> Iterator[str]:

@@ -24,7 +24,7 @@ from gpuconsole.scheduling.kueue.conditions import (
 )
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, Charge, Charges
-from gpuconsole.scheduling.kueue.limits import NO_LIMITS, Limits, with_defaults
+from gpuconsole.scheduling.kueue.limits import NO_LIMITS, NO_OVERHEADS, Limits, Overheads, adjusted
 from gpuconsole.scheduling.kueue.places import owned_by_one_pod
 from gpuconsole.scheduling.kueue.pod_counts import counts_of
 from gpuconsole.scheduling.kueue.transformations import transformed, without_excluded
@@ -86,6 +86,7 @@ class Request:
         config: KueueConfig,
         limits: Limits = NO_LIMITS,
         devices: Charges = NO_CHARGES,
+        overheads: Overheads = NO_OVERHEADS,
     ) -> None:
         self.workload = workload
         self.id = id
@@ -93,8 +94,8 @@ class Request:
         self.priority = effective_priority(workload, config)
         self.timestamp = queue_timestamp(workload, config)
         self.pod_sets = tuple(
-            _pod_set_request(workload, pod_set, config, limits, devices.get(pod_set.name))
-            for pod_set in workload.pod_sets
+            _pod_set_request(workload, pod_set, config, devices.get(pod_set.name))
+            for pod_set in adjusted_sets(workload.pod_sets, limits, overheads)
         )
         self.allowed = workload.annotations.get(ALLOWED_FLAVORS) if config.enabled("ConcurrentAdmission") else None
         """The flavors that a variant is kept to, as its annotation lists them."""
@@ -249,19 +250,22 @@ def admitted_usage(workload: Workload, config: KueueConfig) -> Iterable[tuple[st
             yield assignment.flavors.get(resource, ""), resource, usage.get(resource, 0)
 
 
-def _pod_set_request(
-    workload: Workload, pod_set: PodSet, config: KueueConfig, limits: Limits, devices: Charge | None
-) -> PodSetRequest:
-    if limits:
-        pod_set = replace(pod_set, template=with_defaults(pod_set.template, limits))
+def _pod_set_request(workload: Workload, pod_set: PodSet, config: KueueConfig, devices: Charge | None) -> PodSetRequest:
     kept = without_excluded(pod_set.template.requests, config.exclude_resource_prefixes)
-    adjusted = transformed(kept, config.transformations)
+    counted = transformed(kept, config.transformations)
     if devices is not None:
-        others = {name: amount for name, amount in adjusted.items() if name not in devices.replaced}
-        adjusted = add(others, devices.amounts)
-    per_pod = ordered(not_negative(adjusted))
+        others = {name: amount for name, amount in counted.items() if name not in devices.replaced}
+        counted = add(others, devices.amounts)
+    per_pod = ordered(not_negative(counted))
     count = current_count(workload, pod_set, config)
     return PodSetRequest(pod_set, count, per_pod, scale(per_pod, count))
+
+
+def adjusted_sets(pod_sets: tuple[PodSet, ...], limits: Limits, overheads: Overheads) -> tuple[PodSet, ...]:
+    """The pod sets with what their pods ask for without saying it."""
+    if not limits and not overheads:
+        return pod_sets
+    return tuple(replace(pods, template=adjusted(pods.template, limits, overheads)) for pods in pod_sets)
 
 
 def _pod_set_shape(request: PodSetRequest) -> tuple[Any, ...]:
@@ -283,5 +287,6 @@ def _pod_set_shape(request: PodSetRequest) -> tuple[Any, ...]:
         template.priority,
         template.spread,
         template.overhead,
+        template.resources,
         template.resource_claims,
     )

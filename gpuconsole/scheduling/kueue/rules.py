@@ -8,7 +8,7 @@ from copy import copy
 
 from msgspec import Struct
 
-from gpuconsole.model.cluster import NO_LABELS, LimitRange, Namespace, Node
+from gpuconsole.model.cluster import NO_LABELS, LimitRange, Namespace, Node, RuntimeClass
 from gpuconsole.model.devices import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.quantity import PODS
 from gpuconsole.model.queues import (
@@ -34,6 +34,7 @@ class Objects(Struct):
 
     namespaces: dict[str, Namespace] = {}
     limit_ranges: dict[str, LimitRange] = {}
+    runtime_classes: dict[str, RuntimeClass] = {}
     topologies: dict[str, Topology] = {}
     nodes: dict[str, Node] = {}
     device_classes: dict[str, DeviceClass] = {}
@@ -118,7 +119,7 @@ def _controller(rule: CheckRule, checks: Mapping[str, AdmissionCheck]) -> str:
 class Setup:
     """The compiled configuration. Frozen after construction."""
 
-    __slots__ = ("devices", "flavors", "limits", "most_flavors", "objects", "queues", "topologies", "tree")
+    __slots__ = ("devices", "flavors", "limits", "most_flavors", "objects", "overheads", "queues", "topologies", "tree")
 
     def __init__(self, objects: Objects, config: KueueConfig, columns: Iterable[Column] = ()) -> None:
         self.objects = objects
@@ -139,6 +140,8 @@ class Setup:
         }
         self.limits = summarise(objects.limit_ranges.values())
         """Namespace → its LimitRanges, where it has any."""
+        self.overheads = {one.name: one.overhead for one in objects.runtime_classes.values() if one.overhead}
+        """RuntimeClass → what it costs each pod, where it costs anything."""
         self.devices = _catalogue(objects, config)
         """What claims can ask for, and which quota pays for it."""
         self.topologies = _topologies(objects)

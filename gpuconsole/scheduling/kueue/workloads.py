@@ -28,6 +28,7 @@ from gpuconsole.scheduling.kueue.requests import (
 from gpuconsole.scheduling.kueue.second_pass import note
 from gpuconsole.scheduling.kueue.state import State
 
+
 def place(state: State, workload: Workload) -> None:
     """Put a workload where its conditions say that it belongs."""
     before = state.roster.find(workload.key) if state.charging else None
@@ -134,7 +135,9 @@ def request_of(
     state: State, workload: Workload, number: int, cluster_queue: str, devices: Charges = NO_CHARGES
 ) -> Request:
     """What a workload asks for, with the defaults of its namespace."""
-    return Request(workload, number, cluster_queue, state.config, state.setup.limits_of(workload.namespace), devices)
+    setup = state.setup
+    limits = setup.limits_of(workload.namespace)
+    return Request(workload, number, cluster_queue, state.config, limits, devices, setup.overheads)
 
 
 def renew(state: State, old: Request) -> None:

@@ -1,10 +1,10 @@
-"""LimitRanges: what a namespace gives to containers that do not say what they need (API server, plugin LimitRanger)."""
+"""What the API server fills into pods that do not say what they need (plugins LimitRanger and RuntimeClass)."""
 
 from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, LimitRange, LimitRangeItem, PodTemplate
+from gpuconsole.model.cluster import Container, LimitRange, LimitRangeItem, PodTemplate, RuntimeClass
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import PodSet
 from gpuconsole.sim.world import World
@@ -13,7 +13,8 @@ _CONTAINER = "Container"
 
 
 def defaulted(world: World, namespace: str, template: PodTemplate) -> PodTemplate:
-    """The template with the namespace's default requests and limits where its containers name none."""
+    """The template with what its RuntimeClass costs and the namespace's defaults where its containers name none."""
+    template = _weighed(world, template)
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
     for item in _items(world, namespace):
@@ -32,6 +33,14 @@ def defaulted(world: World, namespace: str, template: PodTemplate) -> PodTemplat
 def defaulted_sets(world: World, namespace: str, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
     """Pod sets whose templates are `defaulted` (Kueue's AdjustResources does the same to a Workload)."""
     return tuple(replace(part, template=defaulted(world, namespace, part.template)) for part in pod_sets)
+
+
+def _weighed(world: World, template: PodTemplate) -> PodTemplate:
+    """The template with its RuntimeClass's overhead (API server, plugin RuntimeClass)."""
+    if not template.runtime_class or template.overhead:
+        return template
+    known: RuntimeClass | None = world.state.get(RuntimeClass, template.runtime_class)
+    return template if known is None else replace(template, overhead=known.overhead)
 
 
 def _items(world: World, namespace: str) -> list[LimitRangeItem]:

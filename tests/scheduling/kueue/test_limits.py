@@ -1,10 +1,18 @@
-"""LimitRanges and limits: what they fill in, what they forbid."""
+"""LimitRanges, limits and RuntimeClasses: what they fill in, what they forbid."""
 
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, LimitRange, LimitRangeItem, PodTemplate
+from gpuconsole.model.cluster import (
+    Container,
+    LimitRange,
+    LimitRangeItem,
+    PodResources,
+    PodTemplate,
+    RuntimeClass,
+)
 from gpuconsole.model.workloads import PodSet
 from tests.scheduling.kueue.cluster import GPU, World, group, queue, workload
 
@@ -107,3 +115,56 @@ def test_waiting_workloads_follow_when_the_limits_of_their_namespace_change() ->
     world.apply(limits("l", default_request={GPU: 2}))
     world.settle()
     assert outcome(world) == f"{GPU} 2"
+
+
+SANDBOX = RuntimeClass(name="sandbox", overhead={"cpu": 250})
+SANDBOXED = PodTemplate(containers=(asks(cpu=500),), runtime_class="sandbox")
+
+TEMPLATES: dict[str, tuple[PodTemplate, tuple[LimitRange, ...], str]] = {
+    "a RuntimeClass costs each pod something": (SANDBOXED, (), "cpu 750"),
+    "what the pod says of its overhead counts": (replace(SANDBOXED, overhead={"cpu": 100}), (), "cpu 600"),
+    "a RuntimeClass that nobody made costs nothing": (replace(SANDBOXED, runtime_class="gone"), (), "cpu 500"),
+    "what a pod asks for as a whole replaces what its containers ask for": (
+        replace(SANDBOXED, runtime_class="", resources=PodResources({"cpu": 200})),
+        (),
+        "cpu 200",
+    ),
+    "but not for devices": (
+        PodTemplate(containers=(asks(cpu=500, memory=7),), resources=PodResources({"cpu": 200, "example.com/a": 1})),
+        (),
+        "cpu 200, memory 7",
+    ),
+    "limits of the whole stand for its missing requests, overhead comes on top": (
+        replace(SANDBOXED, resources=PodResources(limits={"cpu": 300})),
+        (),
+        "cpu 550",
+    ),
+    "defaults for pods fill in what a whole leaves open": (
+        PodTemplate(containers=(asks(cpu=500),), resources=PodResources({"memory": 5})),
+        (limits("l", type="Pod", default_request={"cpu": 100}),),
+        "cpu 100, memory 5",
+    ),
+    "a whole above its own limits is refused": (
+        PodTemplate(containers=(asks(cpu=100),), resources=PodResources({"cpu": 300}, {"cpu": 200})),
+        (),
+        'resources validation failed: spec.podSets[0].template.spec.resources: Invalid value: ["cpu"]: '
+        "requests must not exceed its limits",
+    ),
+}
+
+
+@pytest.mark.parametrize(("template", "ranges", "want"), TEMPLATES.values(), ids=TEMPLATES)
+def test_what_whole_pods_ask_for(template: PodTemplate, ranges: tuple[LimitRange, ...], want: str) -> None:
+    resource_groups = (group({"f": 9000}, "cpu"), group({"g": 9000}, "memory"))
+    world = World(SANDBOX, *ranges, queue("q", groups=resource_groups), flavors=("f", "g"))
+    world.run(workload("w", "q", pod_sets=(PodSet(template=template),)))
+    assert outcome(world) == want
+
+
+def test_waiting_workloads_follow_when_their_runtime_class_costs_something_else() -> None:
+    world = World(replace(SANDBOX, overhead={"cpu": 900}), queue("q", groups=(group({"f": 1000}, "cpu"),)))
+    world.run(workload("w", "q", pod_sets=(PodSet(template=SANDBOXED),)))
+    assert world.waiting("q") == ["(w)"]
+    world.apply(SANDBOX)
+    world.settle()
+    assert outcome(world) == "cpu 750"
