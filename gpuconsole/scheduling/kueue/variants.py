@@ -5,11 +5,66 @@ flavor is the more favorable the earlier it stands in the ClusterQueue's only re
 """
 
 from collections.abc import Iterable, Mapping
+from hashlib import sha1
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from gpuconsole.model.queues import ClusterQueue
-from gpuconsole.model.workloads import Workload
+from gpuconsole.model.text import MAX_NAME
+from gpuconsole.model.workloads import PreemptionGate, Workload
 from gpuconsole.scheduling.kueue.requests import ALLOWED_FLAVORS, Holding
+
+PARENT = "kueue.x-k8s.io/concurrent-admission-parent"
+"""Label of a Workload that has variants."""
+GATE = "kueue.x-k8s.io/concurrent-admission"
+"""The preemption gate that every variant has."""
+
+
+def is_parent(workload: Workload) -> bool:
+    return workload.labels.get(PARENT) == "true"
+
+
+def same_flavors(old: ClusterQueue, new: ClusterQueue) -> bool:
+    """True if a change of a ClusterQueue leaves the variants of its workloads as they are."""
+    before, after = ([[f.name for f in group.flavors] for group in queue.resource_groups] for queue in (old, new))
+    return before == after
+
+
+def parents_of(queue: str, doors: Iterable[tuple[str, str]], workloads: Iterable[Workload]) -> list[str]:
+    """Keys of the parents in a ClusterQueue, by its LocalQueues; `doors` are (key, ClusterQueue)."""
+    keys = {key for key, leads_to in doors if leads_to == queue}
+    return [workload.key for workload in workloads if is_parent(workload) and workload.local_queue in keys]
+
+
+def variant_of(parent: Workload, flavor: str) -> Workload:
+    """A new variant: the parent's spec, bound to one flavor, with the gate closed. It has no uid yet."""
+    gates = parent.preemption_gates
+    if all(gate.name != GATE for gate in gates):
+        gates = (*gates, PreemptionGate(name=GATE))
+    return Workload(
+        namespace=parent.namespace,
+        name=_name(parent, flavor),
+        labels={name: value for name, value in parent.labels.items() if name != PARENT},
+        annotations={**parent.annotations, ALLOWED_FLAVORS: flavor},
+        owner=f"Workload/{parent.key}",
+        job_uid=parent.job_uid,
+        queue=parent.queue,
+        priority=parent.priority,
+        priority_class=parent.priority_class,
+        priority_kind=parent.priority_kind,
+        active=parent.active,
+        pod_sets=parent.pod_sets,
+        max_execution_time=parent.max_execution_time,
+        preemption_gates=tuple(replace(gate, open=False, since=None) for gate in gates),
+    )
+
+
+def _name(parent: Workload, flavor: str) -> str:
+    """`NAME-variant-FLAVOR-HASH`, where the hash takes the place of the parent's own (GetWorkloadNameForVariant)."""
+    base = parent.name.rpartition("-")[0] or parent.name
+    digest = sha1(f"\n\n{parent.name}\n{parent.uid}\n{flavor}".encode(), usedforsecurity=False).hexdigest()[:5]
+    return f"{f'{base}-variant-{flavor}'[: MAX_NAME - 1 - len(digest)]}-{digest}"
 
 
 def allowed_flavors(workload: Workload) -> tuple[str, ...]:
