@@ -131,6 +131,17 @@ class FailPod(Struct, frozen=True, tag="fail-pod"):
     pod: str
 
 
+class Scale(Struct, frozen=True, tag="scale"):
+    """Give an elastic job (annotation `kueue.x-k8s.io/elastic-job: "true"`) another number of pods.
+
+    `job` is `Kind/namespace/name`, or `namespace/name` of a Job. An empty `pod_set` is the job's only one.
+    """
+
+    job: str
+    count: int
+    pod_set: str = ""
+
+
 class Finish(Struct, frozen=True, tag="finish"):
     """A job's work is done now, whatever its duration said (used by scenarios)."""
 
@@ -155,5 +166,6 @@ Command = Union[
     RestoreCluster,
     AnswerCheck,
     FailPod,
+    Scale,
     Finish,
 ]

@@ -30,6 +30,7 @@ _FORMS: dict[str, type[Any]] = {
     "restore-cluster": commands.RestoreCluster,
     "answer-check": commands.AnswerCheck,
     "fail-pod": commands.FailPod,
+    "scale": commands.Scale,
     "finish": commands.Finish,
 }
 _WITHIN = "in-cluster"

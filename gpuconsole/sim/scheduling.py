@@ -18,9 +18,8 @@ from gpuconsole.model.decisions import (
 )
 from gpuconsole.model.events import What
 from gpuconsole.model.resources import gpus
-from gpuconsole.scheduling.kube.deadlock import find_deadlock
 from gpuconsole.scheduling.kueue.session import Session
-from gpuconsole.sim.controllers import nodes, places, pods, workloads
+from gpuconsole.sim.controllers import nodes, places, pods, slices, workloads
 from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.kernel import Backoff, Sample, Wake
 from gpuconsole.sim.world import World
@@ -94,6 +93,7 @@ def _run_cycle(world: World, session: Session) -> None:
         match decision:
             case Admit():
                 if not places.settle(world, decision, world.cycle_at):
+                    slices.take_over(world, decision)
                     workloads.admit(world, decision, world.cycle_at)
             case Preempt() | Evict():
                 victims.append(decision)
@@ -108,6 +108,7 @@ def _run_cycle(world: World, session: Session) -> None:
     for victim in sorted(victims, key=lambda victim: victim.workload):
         if isinstance(victim, Preempt):
             workloads.preempt(world, victim)
+            slices.lost_place(world, victim.workload)
         else:
             places.give_up(world, victim)
 
@@ -180,7 +181,7 @@ def _tell_waiting(world: World, pod: Pod, decision: Unschedulable) -> None:
 
 def _name_deadlock(world: World) -> None:
     """Half-placed jobs hold GPUs and wait: name them, once for the same set of jobs."""
-    found = find_deadlock(world.placement)
+    found = world.placement.deadlock()
     names = "" if found is None else " ".join(job.name for job in found.jobs)
     if found is not None and names != world.deadlock:
         first = found.jobs[0]

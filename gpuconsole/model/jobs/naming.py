@@ -21,15 +21,16 @@ POD = "Pod"
 MAIN = "main"
 
 
-def workload_name(kind: str, name: str, uid: str) -> str:
+def workload_name(kind: str, name: str, uid: str, generation: int = 0) -> str:
     """Name the Workload of a job: `job-NAME-HASH`, cut to 253 characters, with 5 hex digits of a SHA-1.
 
     A pod group's Workload has the group's name (Kueue 0.19 jobframework GetWorkloadNameForOwnerWithGVK, pod
-    integration workloadName).
+    integration workloadName). A later slice of an elastic job has the generation of the job in its hash.
     """
     if kind == POD_GROUP:
         return name
-    digest = sha1("\n".join((kind, GROUPS.get(kind, ""), name, uid)).encode(), usedforsecurity=False).hexdigest()
+    parts = (kind, GROUPS.get(kind, ""), name, uid, *((str(generation),) if generation else ()))
+    digest = sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()
     prefix = f"{kind.lower()}-{name}"[: MAX_NAME - 1 - HASH]
     return f"{prefix}-{digest[:HASH]}"
 

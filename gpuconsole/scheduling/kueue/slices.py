@@ -7,6 +7,7 @@ job that shrinks, or that still waits, is edited in place. Kueue 0.19 pkg/worklo
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.model.jobs.workloads import JOB_UID
 from gpuconsole.model.resources import Resources
@@ -69,6 +70,14 @@ def replacement_for(workload: Workload) -> str | None:
 def slice_name(workload: Workload) -> str:
     """Name of the first slice of the chain; pods keep it from slice to slice."""
     return workload.annotations.get(SLICE_NAME, workload.name)
+
+
+def prepared(workload: Workload, old: Workload | None) -> Workload:
+    """A new slice of an elastic job, with what says so: the first of its chain, or the one that replaces `old`."""
+    notes = {**workload.annotations, ELASTIC: ELASTIC_VALUE, SLICE_NAME: workload.name}
+    if old is not None:
+        notes |= {REPLACEMENT_FOR: old.key, SLICE_NAME: slice_name(old)}
+    return replace(workload, annotations=notes)
 
 
 def replaced_slice(workload: Workload, held: Iterable[Holding], config: KueueConfig) -> Holding | None:

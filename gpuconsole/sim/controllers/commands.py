@@ -17,6 +17,7 @@ from gpuconsole.model.commands import (
     Requeue,
     RestoreCluster,
     RestoreNode,
+    Scale,
     SetActive,
     SetPriority,
     SetQuota,
@@ -24,7 +25,7 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.events import What
-from gpuconsole.sim.controllers import checks, cluster_orders, creating, deleting, federation, workload_orders
+from gpuconsole.sim.controllers import checks, cluster_orders, creating, deleting, federation, slices, workload_orders
 from gpuconsole.sim.controllers.refusals import Refusal
 from gpuconsole.sim.world import World
 
@@ -72,6 +73,8 @@ def _carry(world: World, command: Command) -> Refusal:
             return checks.answer(world, key, name, state, message)
         case FailPod(key):
             return cluster_orders.fail_pod(world, key)
+        case Scale():
+            return slices.scale(world, command)
         case Finish(key):
             return workload_orders.finish(world, key)
         case _:

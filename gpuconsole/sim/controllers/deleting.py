@@ -62,7 +62,9 @@ def _delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> R
 
 
 def _workload_of(world: World, job: str) -> str:
-    return next((w.key for w in world.state.table("workloads").all() if w.owner == job), "")
+    """The Workload of a job; of an elastic one, which may have several, one that is not finished."""
+    owned = [workload for workload in world.state.table("workloads").all() if workload.owner == job]
+    return min(owned, key=lambda workload: workload.finished).key if owned else ""
 
 
 def _delete_pod(world: World, pod: Pod) -> Refusal:

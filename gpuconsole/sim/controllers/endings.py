@@ -3,6 +3,8 @@
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.workloads import Job, JobPhase, Workload
+from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
+from gpuconsole.scheduling.kueue.slices import not_finished
 from gpuconsole.sim.controllers import jobphases, pods, retiring, work, workloads
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import WorkEnds
@@ -60,6 +62,16 @@ def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> No
     else:
         world.tell(What.DELETED, workload=key)
     pods.remove(world, members, "Deleted")
+    for other in _other_slices(world, workload) if workload is not None and job is not None else ():
+        delete_owner(world, Workload, other.key)
+
+
+def _other_slices(world: World, workload: Workload) -> list[Workload]:
+    """What else stands for the same elastic job and is not finished: a slice that waits to replace this one."""
+    if ELASTIC not in workload.annotations:
+        return []
+    slices = not_finished(world.state.table("workloads").all(), workload.owner)
+    return [other for other in slices if other.key != workload.key]
 
 
 def _members(world: World, key: str, crew: Crew | None) -> list[Pod]:
@@ -75,6 +87,8 @@ def _finish(world: World, crew: Crew, phase: JobPhase, reason: str, message: str
     workload = world.workload(crew.workload) if crew.workload else None
     if workload is not None:
         workloads.finish(world, workload, reason, message)
+        for other in _other_slices(world, workload):
+            workloads.finish(world, other, reason, message)
     else:
         what = What.FAILED if phase is JobPhase.FAILED else What.FINISHED
         subject = job or members[0].key

@@ -7,6 +7,7 @@ from gpuconsole.model.events import What
 from gpuconsole.model.jobs import workload_of
 from gpuconsole.model.resources import gpus
 from gpuconsole.model.workloads import Job, JobPhase, Workload
+from gpuconsole.scheduling.kueue.slices import is_elastic, prepared
 from gpuconsole.sim.controllers import pods, workloads
 from gpuconsole.sim.controllers.limits import defaulted, defaulted_sets
 from gpuconsole.sim.controllers.priorities import pod_priority, workload_priority
@@ -36,9 +37,15 @@ def managed(world: World, job: Job) -> bool:
 
 def stand_for(world: World, job: Job) -> None:
     """Make the Workload of a job (Kueue jobframework)."""
+    workload = workload_for(world, job)
+    elastic = world.policy.kueue is not None and is_elastic(job.annotations, world.policy.kueue)
+    create_workload(world, prepared(workload, None) if elastic else workload)
+
+
+def workload_for(world: World, job: Job) -> Workload:
+    """The Workload of a job as it is now, with the priority of its class."""
     number, name = workload_priority(world, job.workload_priority_class, job.pod_sets)
-    workload = workload_of(job, now=world.now, priority=number, priority_class=name)
-    create_workload(world, workload)
+    return workload_of(job, now=world.now, priority=number, priority_class=name)
 
 
 def start_unmanaged(world: World, job: Job) -> None:

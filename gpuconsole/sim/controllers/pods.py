@@ -1,6 +1,6 @@
 """The life of pods: made, bound, leaving, gone, failed. Keeps the counts of their crews."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -19,6 +19,38 @@ def form(world: World, crew: Crew, pods: Sequence[Pod]) -> None:
     world.crew(replace(crew, pods=tuple(pod.key for pod in named)))
     for pod in named:
         world.put(pod)
+
+
+def reinforce(world: World, crew: Crew, wanted: Sequence[Pod]) -> None:
+    """Make those pods that a crew does not have yet; the others work on meanwhile."""
+    present: dict[tuple[str, int], str] = {}
+    for pod in pods_of(world, crew):
+        if pod.done:
+            world.drop(Pod, pod.key)
+        else:
+            present[pod.pod_set, pod.index] = pod.key
+    made = [_with_free_name(world, pod) for pod in wanted if (pod.pod_set, pod.index) not in present]
+    present |= {(pod.pod_set, pod.index): pod.key for pod in made}
+    keys = tuple(present[pod.pod_set, pod.index] for pod in wanted)
+    world.crew(replace(crew, need=len(wanted), pods=keys, missing=0, told=False))
+    for pod in made:
+        world.put(replace(pod, gang_size=len(made) if pod.gang else 0))
+
+
+def dismiss(world: World, crew: Crew, surplus: Collection[str], reason: str) -> None:
+    """Delete pods that a crew does without from now on."""
+    pods = [pod for key in surplus if (pod := world.pod(key)) is not None and not pod.done]
+    kept = tuple(key for key in crew.pods if key not in surplus)
+    running = crew.running - sum(bool(pod.node) and not pod.deleted for pod in pods)
+    leaving = crew.leaving - sum(bool(pod.deleted) for pod in pods)
+    missing = crew.missing - (len(surplus) - len(pods))
+    world.crew(replace(crew, need=len(kept), pods=kept, running=running, leaving=leaving, missing=missing))
+    for pod in pods:
+        # Nobody's any more, so that nobody misses it when it is gone.
+        alone = replace(pod, workload="", job="", gang="", gang_size=0)
+        world.crews[crew_key(alone)] = Crew(key=crew_key(alone), pods=(pod.key,), running=int(bool(pod.node)))
+        world.put(alone)
+        remove(world, [alone], reason)
 
 
 def _with_free_name(world: World, pod: Pod) -> Pod:

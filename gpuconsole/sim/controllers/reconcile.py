@@ -56,6 +56,14 @@ def _reconcile(world: World, crew: Crew) -> None:
         _make_again(world, crew, workload, job)
     elif crew.start is None and crew.running >= crew.need and not crew.leaving:
         _begin(world, crew, workload)
+    elif workload is not None and crew.start is not None and crew.running >= crew.need:
+        _all_ready(world, workload)
+
+
+def _all_ready(world: World, workload: Workload) -> None:
+    """The pods that a growing job added run, too."""
+    if not workload.is_true(standing.PODS_READY):
+        world.put(standing.ready(workload, world.now))
 
 
 def _orphaned(crew: Crew, workload: Workload | None, job: Job | None) -> bool:

@@ -98,9 +98,13 @@ def finish(world: World, key: str) -> Refusal:
 
 
 def _workload_of(world: World, key: str) -> Workload | None:
-    """The Workload of the job that a `namespace/name` or a `Kind/namespace/name` means."""
+    """The Workload of the job that a `namespace/name` or a `Kind/namespace/name` means, one that is not finished first.
+
+    Of a job that is elastic several are known.
+    """
     everything: Iterable[Workload] = world.state.table("workloads").all()
-    return next((w for w in everything if w.owner and key in (w.owner, w.owner.partition("/")[2])), None)
+    owned = [w for w in everything if w.owner and key in (w.owner, w.owner.partition("/")[2])]
+    return next((workload for workload in owned if not workload.finished), owned[0] if owned else None)
 
 
 def _crew_of(world: World, key: str) -> Crew | None:

@@ -93,6 +93,10 @@ def make_pods(world: World, workload: Workload) -> None:
     except Conflict as problem:
         finish(world, workload, FAILED_TO_START, str(problem))
         return
+    taken_over = world.crews.get(workload.key)
+    if taken_over is not None:
+        pods.reinforce(world, taken_over, made)
+        return
     jobphases.mark(world, workload.owner, JobPhase.PENDING, suspended=False)
     pods.form(world, Crew(key=workload.key, workload=workload.key, job=workload.owner, need=len(made)), made)
 

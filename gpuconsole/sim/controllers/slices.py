@@ -1,0 +1,116 @@
+"""Elastic jobs: what becomes of a job's slices when it grows, shrinks, or loses its place (Kueue job reconciler)."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.commands import Scale
+from gpuconsole.model.decisions import Admit
+from gpuconsole.model.jobs.naming import workload_name
+from gpuconsole.model.workloads import Job, PodSet, Workload
+from gpuconsole.scheduling.kueue import slices
+from gpuconsole.scheduling.kueue.pod_counts import ELASTIC, reclaim
+from gpuconsole.sim.controllers import jobs, pods, retiring, work, workloads
+from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.world import World
+
+MOST_PODS = 100_000
+
+
+def scale(world: World, order: Scale) -> Refusal:
+    """Give a job another number of pods."""
+    job = _job(world, order.job)
+    if job is None or job.ended:
+        return f"there is no unfinished job {order.job}"
+    names = [pod_set.name for pod_set in job.pod_sets]
+    name = order.pod_set or (names[0] if len(names) == 1 else "")
+    if name not in names:
+        return f"job {job.key} has no pod set {name or 'of its own'}; it has: {', '.join(names)}"
+    if not 0 <= order.count <= MOST_PODS:
+        return f"a job has 0 to {MOST_PODS} pods, not {order.count}"
+    if not (jobs.managed(world, job) and _is_elastic(world, job)):
+        return f'job {job.key} is not elastic: only a queued job with {ELASTIC}: "true" can be scaled'
+    sizes = tuple(replace(p, count=order.count) if p.name == name else p for p in job.pod_sets)
+    job = replace(job, pod_sets=sizes)
+    world.put(job)
+    follow(world, job)
+    return DONE
+
+
+def _job(world: World, key: str) -> Job | None:
+    return world.job(key) or world.job(f"Job/{key}")
+
+
+def _is_elastic(world: World, job: Job) -> bool:
+    config = world.policy.kueue
+    return config is not None and slices.is_elastic(job.annotations, config)
+
+
+def follow(world: World, job: Job) -> None:
+    """Bring the slices of a job in line with it: edit the one that stands for it, or make one that replaces it."""
+    existing = slices.not_finished(world.state.table("workloads").all(), job.key)
+    plan = slices.ensure(existing, job.pod_sets)
+    for ending in plan.endings:
+        _end(world, ending)
+    if plan.keep is not None and plan.edited:
+        _resize(world, plan.keep)
+    elif plan.keep is None and plan.compatible:
+        ended = {ending.workload.key for ending in plan.endings}
+        _grow(world, job, next((old for old in existing if old.key not in ended), None))
+
+
+def _grow(world: World, job: Job, old: Workload | None) -> None:
+    """Make a slice of the job's new size; the old one runs on until that is admitted."""
+    generation = sum(workload.owner == job.key for workload in world.state.table("workloads").all())
+    new = jobs.workload_for(world, job)
+    named = replace(new, name=workload_name(job.kind, job.name, job.uid, generation))
+    jobs.create_workload(world, slices.prepared(named, old))
+
+
+def _resize(world: World, changed: Workload) -> None:
+    """Edit a slice in place: one that waits, or one that needs fewer pods than it has."""
+    before = world.workload(changed.key)
+    world.put(reclaim(changed, changed.reclaimable))
+    crew = world.crews.get(changed.key)
+    if before is not None and crew is not None and before.pod_sets != changed.pod_sets:
+        surplus = _surplus(before.pod_sets, changed.pod_sets)
+        gone = {key for key, lost in zip(crew.pods, surplus, strict=False) if lost}
+        pods.dismiss(world, crew, gone, "ScaledDown")
+
+
+def _surplus(before: tuple[PodSet, ...], after: tuple[PodSet, ...]) -> list[bool]:
+    """For each pod, in the order of the pod sets, whether it is one too many now."""
+    sizes = {pod_set.name: pod_set.count for pod_set in after}
+    return [index >= sizes.get(pod_set.name, 0) for pod_set in before for index in range(pod_set.count)]
+
+
+def take_over(world: World, decision: Admit) -> None:
+    """A slice was admitted: the one that it replaces is finished, its pods belong to the new one and work on."""
+    new, old = world.workload(decision.workload), world.workload(decision.replaces)
+    if new is None or old is None or old.finished:
+        return
+    crew = world.crews.pop(old.key, None)
+    world.dirty.pop(old.key, None)
+    if crew is not None:
+        heir = replace(crew, key=new.key, workload=new.key)
+        world.crew(heir)
+        for pod in pods.pods_of(world, crew):
+            world.put(replace(pod, workload=new.key))
+        if crew.start is not None:
+            work.resume(world, heir, crew.start)
+    _end(world, slices.Ending(old, slices.REPLACED, slices.replacement_message(new)))
+
+
+def _end(world: World, ending: slices.Ending) -> None:
+    crew = world.crews.get(ending.workload.key)
+    workloads.finish(world, ending.workload, ending.reason, ending.message)
+    if crew is not None:
+        pods.remove(world, pods.pods_of(world, crew), ending.reason, ending.message)
+        world.dirty[crew.key] = None
+    retiring.later(world, (world.workload(ending.workload.key),))
+
+
+def lost_place(world: World, key: str) -> None:
+    """A workload was evicted; if a slice waits to replace it, only that one goes on."""
+    workload = world.workload(key)
+    job = world.job(workload.owner) if workload is not None else None
+    if job is not None and _is_elastic(world, job):
+        follow(world, job)
