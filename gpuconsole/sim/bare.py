@@ -15,7 +15,7 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import PodSetAssignment, Workload
-from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue import conditions, slices
 from gpuconsole.scheduling.kueue.config import from_scenario
 from gpuconsole.scheduling.kueue.session import Session
 
@@ -135,6 +135,9 @@ class BareRun:
                 case Admit():
                     reserved = conditions.reserve(workload, decision.admission, self._now)
                     self._apply(conditions.admit(reserved, self._now))
+                    if decision.replaces:
+                        old, message = self._workloads[decision.replaces], slices.replacement_message(reserved)
+                        self._apply(conditions.finish(old, slices.REPLACED, message, self._now))
                 case Refuse():
                     told = conditions.take_refusal(
                         workload, decision, self._now, granular=self._session.config.granular

@@ -150,6 +150,8 @@ class World:
                 case Admit():
                     reserved = conditions.reserve(self.workloads[name], decision.admission, self.now)
                     self.apply(conditions.admit(reserved, self.now))
+                    if decision.replaces:
+                        self.finish(decision.replaces.removeprefix("team/"), wake=False)
                 case Refuse():
                     granular = self.session.config.granular
                     self.apply(conditions.take_refusal(self.workloads[name], decision, self.now, granular=granular))
