@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.modes import Mode
-from gpuconsole.scheduling.kueue.pod_counts import counts_of, is_fewer, with_counts
+from gpuconsole.scheduling.kueue.pod_counts import counts_of, is_fewer, reclaim, reclaimed, with_counts
 from gpuconsole.scheduling.kueue.requests import (
     Holding,
     Place,
@@ -19,7 +19,6 @@ from gpuconsole.scheduling.kueue.requests import (
     admitted_usage,
     effective_priority,
     queue_timestamp,
-    reclaimed,
 )
 from gpuconsole.scheduling.kueue.topology.demand import is_explicit
 from gpuconsole.scheduling.kueue.workloads import same_for_scheduling
@@ -171,9 +170,21 @@ def check_fewer(table: Table, case: Case) -> Iterator[str]:
 def check_reclaimed(table: Table, case: Case) -> Iterator[str]:
     """TestLimitReclaimablePodsToPodSetSizes: no more pods are given back than there are."""
     document = table.fixtures["wl"]
-    workload = _named({**document, "status": {"reclaimablePods": case.input.get("reclaimablePods") or []}})
-    wanted = {entry["name"]: entry["count"] for entry in case.want.get("want") or ()}
-    yield from compare("want", reclaimed(workload), wanted)
+    got = reclaimed(_named(document), _reported(case.input.get("reclaimablePods")))
+    yield from compare("want", got, _reported(case.want.get("want")))
+
+
+def check_reclaiming(table: Table, case: Case) -> Iterator[str]:
+    """TestUpdateReclaimablePods: what is reported as done replaces what was."""
+    if case.want.get("wantErr"):
+        raise NotModelled("an API server that refuses a write")
+    before = _named({**table.shared["workload"], "status": case.input.get("oldStatus") or {}})
+    wanted = _named({**table.shared["workload"], "status": case.want["wantStatus"]})
+    yield from compare("wantStatus", reclaim(before, _reported(case.input["reclaimablePods"])), wanted)
+
+
+def _reported(documents: Any) -> dict[str, int]:
+    return dict(_named({"status": {"reclaimablePods": documents or []}}).reclaimable)
 
 
 def check_same_reclaimed(table: Table, case: Case) -> Iterator[str]:
@@ -253,6 +264,7 @@ CHECKS: dict[str, Check] = {
     "workload/TestLimitReclaimablePodsToPodSetSizes": lambda table, case: list(check_reclaimed(table, case)),
     "workload/TestPodSetsCounts_HasFewerReplicasThan": lambda table, case: list(check_fewer(table, case)),
     "workload/TestReclaimablePodsAreEqual": lambda table, case: list(check_same_reclaimed(table, case)),
+    "workload/TestUpdateReclaimablePods": lambda table, case: list(check_reclaiming(table, case)),
     "workload/TestUpdateWithRebuild": lambda table, case: list(check_rebuild(table, case)),
     "workload/TestSyncAdmittedCondition": lambda table, case: list(check_admitted(table, case)),
     "util_priority/TestEffectivePriority": lambda table, case: list(check_priority(table, case)),

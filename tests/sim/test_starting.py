@@ -78,3 +78,9 @@ def test_a_job_whose_labels_contradict_kueues_fails_to_start() -> None:
         "conflict for key=kueue.x-k8s.io/podset, value1=mine, value2=main",
     )
     assert not simulation.snapshot().pods
+
+
+def test_more_pods_than_can_be_simulated_fail_to_start() -> None:
+    simulation = start([ResourceFlavor(name="a100"), *queue("red", 2**40), *two_teams()[3:]])
+    submit(simulation, job("train", pods=2**31 - 1))
+    assert run(simulation, MINUTE) == ["0:00 admitted red/train", "0:00 finished red/train"]

@@ -30,3 +30,15 @@ def with_counts(workload: Workload, counts: Counts) -> Workload:
     """The workload with these numbers of pods; pod sets that are not named keep theirs."""
     pod_sets = tuple(replace(pods, count=counts.get(pods.name, pods.count)) for pods in workload.pod_sets)
     return workload if pod_sets == workload.pod_sets else replace(workload, pod_sets=pod_sets)
+
+
+def reclaimed(workload: Workload, reported: Counts) -> dict[str, int]:
+    """Pods that are done, never more than a pod set has: it may have shrunk (LimitReclaimablePodsToPodSetSizes)."""
+    sizes = counts_of(workload.pod_sets)
+    return {name: min(count, sizes.get(name, count)) for name, count in reported.items()}
+
+
+def reclaim(workload: Workload, reported: Counts) -> Workload:
+    """The workload with these pods reported as done; they need no quota any more (UpdateReclaimablePods)."""
+    done = reclaimed(workload, reported)
+    return workload if done == workload.reclaimable else replace(workload, reclaimable=done)

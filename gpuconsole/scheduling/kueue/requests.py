@@ -26,7 +26,7 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, Charge, Charges
 from gpuconsole.scheduling.kueue.limits import NO_LIMITS, NO_OVERHEADS, Limits, Overheads, adjusted
 from gpuconsole.scheduling.kueue.places import owned_by_one_pod
-from gpuconsole.scheduling.kueue.pod_counts import counts_of
+from gpuconsole.scheduling.kueue.pod_counts import reclaimed
 from gpuconsole.scheduling.kueue.transformations import transformed, without_excluded
 
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
@@ -211,13 +211,7 @@ def current_count(workload: Workload, pod_set: PodSet, config: KueueConfig) -> i
     """How many pods still need quota: those reported as reclaimable do not."""
     if not workload.reclaimable or not config.enabled("ReclaimablePods"):
         return pod_set.count
-    return pod_set.count - reclaimed(workload).get(pod_set.name, 0)
-
-
-def reclaimed(workload: Workload) -> dict[str, int]:
-    """The pods reported as reclaimable, never more than a pod set has: it may have shrunk since they were reported."""
-    sizes = counts_of(workload.pod_sets)
-    return {name: min(count, sizes.get(name, count)) for name, count in workload.reclaimable.items()}
+    return pod_set.count - reclaimed(workload, workload.reclaimable).get(pod_set.name, 0)
 
 
 def reserved_at(workload: Workload, now: Time) -> Time:

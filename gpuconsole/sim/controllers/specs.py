@@ -15,6 +15,9 @@ from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.controllers.ungating import gated, placed
 from gpuconsole.sim.world import World
 
+MOST_PODS = 1_000_000
+"""Of one workload; the API takes any number."""
+
 
 def workload_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
     """The pods of an admitted Workload; none if what is to be written into them contradicts itself."""
@@ -27,10 +30,13 @@ def workload_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
 def started_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
     """The pods of an admitted Workload: as many as it was given, bound to its flavors and its places.
 
-    Raises Conflict if flavors, checks and the job's own templates want different things.
+    Raises Conflict if flavors, checks and the job's own templates want different things, or if there are too many.
     """
     if workload.admission is None:
         return ()
+    total = sum(assignment.count for assignment in workload.admission.pod_sets)
+    if total > MOST_PODS:
+        raise Conflict(f"{total} pods are more than can be simulated; the most are {MOST_PODS}")
     # A bare Workload's pods are named as if it were a job of that name.
     job = world.job(workload.owner) or Job(namespace=workload.namespace, name=workload.name)
     given = {part.name: (assignment, added) for part, assignment, added in _additions(world, workload)}
