@@ -120,7 +120,8 @@ def books(snapshot: Snapshot) -> Books:
     rows = snapshot.workloads.rows
     if known is None or known[1] is not snapshot.local_queues:
         doors = {door.key: door.cluster_queue for door in snapshot.local_queues.all()}
-        made = carried_on(Books((), doors, {}), rows)
+        same = known is not None and known[2].doors == doors
+        made = carried_on(known[2] if same and known is not None else Books((), doors, {}), rows)
     elif known[0] is snapshot.workloads:
         return known[2]
     else:

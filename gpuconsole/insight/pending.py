@@ -25,6 +25,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.queues import ClusterQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.readiness import readiness
 
 KUEUE = "Kueue"
@@ -103,7 +104,9 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
         )
     if not workload.admitted:
         open_checks = [check for check in workload.checks if check.state != "Ready"]
-        names = ", ".join(check.name for check in open_checks) or "its topology"
+        why = conditions.unadmitted(workload)
+        late = why is not None and why.reason == conditions.TOPOLOGY_PENDING
+        names = "a place in its topology" if late else ", ".join(check.name for check in open_checks) or "its checks"
         return Explanation(
             subject=workload.key,
             code=Code.CHECKS,

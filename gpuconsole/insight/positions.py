@@ -9,6 +9,7 @@ from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.insight.once import once
 from gpuconsole.model.decisions import Pending
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
 
 
 class Position(Struct, frozen=True):
@@ -24,10 +25,27 @@ class Position(Struct, frozen=True):
     """GPUs that those before it in the ClusterQueue wait for."""
 
 
-def pending(snapshot: Snapshot, cluster_queue: str) -> list[Pending]:
-    """Everything that waits for a ClusterQueue, in queue order, positions from 1."""
-    waiting = books(snapshot).book(cluster_queue).queue
-    return [Pending(workload, place, workload.parked) for place, workload in enumerate(waiting, start=1)]
+def pending(
+    snapshot: Snapshot, cluster_queue: str, *, local_queue: str = "", offset: int = 0, limit: int | None = None
+) -> list[Pending]:
+    """Everything that waits for a ClusterQueue, or one LocalQueue's share of it; in queue order, positions from 1.
+
+    `offset` are left out, and no more than `limit` follow; numbers below zero count as zero.
+    """
+    waiting = _in_order(snapshot, cluster_queue)
+    listed = [Pending(workload, place, workload.parked) for place, workload in enumerate(waiting, start=1)]
+    if local_queue:
+        listed = [entry for entry in listed if entry.workload.local_queue == local_queue]
+    listed = listed[max(0, offset) :]
+    return listed if limit is None else listed[: max(0, limit)]
+
+
+def _in_order(snapshot: Snapshot, cluster_queue: str) -> list[Workload]:
+    """Who waits for a ClusterQueue; where its LocalQueues take turns, those of the one that used least come first."""
+    book = books(snapshot).book(cluster_queue)
+    doors = map(snapshot.local_queues.get, book.pages)
+    usage = {door.key: door.usage for door in doors if door is not None and door.usage is not None}
+    return sorted(book.queue, key=lambda w: usage.get(w.local_queue, 0.0)) if usage else book.queue
 
 
 @once("workloads", "local_queues")
@@ -35,9 +53,9 @@ def positions(snapshot: Snapshot) -> Mapping[str, int]:
     """Waiting workload → its place in its ClusterQueue, from 1."""
     return {
         workload.key: place
-        for name, book in books(snapshot).by_queue.items()
+        for name in books(snapshot).by_queue
         if name
-        for place, workload in enumerate(book.queue, start=1)
+        for place, workload in enumerate(_in_order(snapshot, name), start=1)
     }
 
 
@@ -47,7 +65,7 @@ def position(snapshot: Snapshot, workload: str) -> Position | None:
     door = snapshot.local_queues.get(subject.local_queue) if subject is not None else None
     if subject is None or door is None:
         return None
-    waiting = books(snapshot).book(door.cluster_queue).queue
+    waiting = _in_order(snapshot, door.cluster_queue)
     place = next((place for place, other in enumerate(waiting) if other.key == workload), None)
     if place is None:
         return None

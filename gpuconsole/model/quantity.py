@@ -7,6 +7,8 @@ from fractions import Fraction
 MAX = 2**63 - 1
 """The largest amount; as a quota or a sum of quotas it stands for more than can be counted."""
 MIN = -(2**63)
+BILLIONTH = 10**9
+"""As many parts of a unit are the finest that a quantity tells apart."""
 CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"

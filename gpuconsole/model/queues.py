@@ -193,6 +193,9 @@ class LocalQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True
     are no whole numbers (status.fairSharing.admissionFairSharingStatus)."""
     sampled: Time = 0
     """When `consumed` was looked at last."""
+    usage: float | None = None
+    """What LocalQueues take turns by: consumption and entry penalties, weighed by resource, divided by its weight. None
+    where they take no turns."""
 
     @property
     def key(self) -> str:

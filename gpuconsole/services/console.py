@@ -146,9 +146,11 @@ class Console:
             return history.of_workload(self._recorder, workload)
         return tuple(line for line in self.snapshot.recent if workload in (line.workload, line.by))
 
-    def pending(self, cluster_queue: str) -> list[Pending]:
-        """Who waits for a ClusterQueue, in the order in which it would be tried."""
-        return positions.pending(self.snapshot, cluster_queue)
+    def pending(
+        self, cluster_queue: str, *, local_queue: str = "", offset: int = 0, limit: int | None = None
+    ) -> list[Pending]:
+        """Who waits for a ClusterQueue (or at one of its LocalQueues), in the order in which it would be tried."""
+        return positions.pending(self.snapshot, cluster_queue, local_queue=local_queue, offset=offset, limit=limit)
 
     def what_if(self, commands: Sequence[Command], horizon: Span) -> WhatIf:
         """Try commands in a fork and compare its future with what comes anyway.

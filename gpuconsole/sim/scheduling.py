@@ -19,7 +19,7 @@ from gpuconsole.model.decisions import (
 from gpuconsole.model.events import What
 from gpuconsole.model.resources import gpus
 from gpuconsole.scheduling.kueue.session import Session
-from gpuconsole.sim.controllers import nodes, places, pods, slices, workloads
+from gpuconsole.sim.controllers import nodes, places, pods, sampling, slices, workloads
 from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.kernel import Backoff, Sample, Wake
 from gpuconsole.sim.world import World
@@ -55,6 +55,7 @@ def _gather_wake_ups(world: World) -> None:
     if requeue is not None and requeue > world.now and requeue != world.backoff_at:
         world.backoff_at = requeue
         world.kernel.at(requeue, Backoff())
+    sampling.publish(world)
     sample = session.next_sample
     if sample is not None and (world.sample_at is None or sample < world.sample_at):
         world.sample_at = max(sample, world.now)

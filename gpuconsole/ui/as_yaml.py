@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import format_span, format_time
 from gpuconsole.model.objects import Object
-from gpuconsole.model.quantity import format_quantity
-from gpuconsole.model.queues import Quota
+from gpuconsole.model.quantity import canonical, format_quantity
+from gpuconsole.model.queues import LocalQueue, Quota
 from gpuconsole.model.topology_encoding import encode
 from gpuconsole.model.workloads import Admission, Job, PodSetAssignment, Workload
 
@@ -51,6 +51,7 @@ _STATUS = {
     *("evictions", "parked", "phase", "gpus", "bound", "started", "finished", "deleted", "nominated_node"),
     *("reason", "message", "done", "failures", "capacity", "allocatable", "ready", "synthesised", "named_only"),
 }
+_LATELY = ("consumed", "sampled", "usage")
 _TIMES = {"created", "since", "at", "bound", "started", "finished", "deleted"}
 _SPANS = {"duration", "checkpoint_interval", "max_execution_time", "past_execution", "grace_period", "done"}
 _AMOUNTS = {
@@ -80,9 +81,10 @@ def as_yaml(thing: Object) -> str:
 def as_manifest(thing: Object) -> dict[str, Any]:
     """The object in the form of its manifest: metadata, spec, status."""
     kind = thing.kind if isinstance(thing, Job) else type(thing).__name__
+    lately = _used_lately(thing) if isinstance(thing, LocalQueue) else {}
     parts: dict[str, dict[str, Any]] = {"metadata": {}, "": {}, "spec": {}, "status": {}}
     for name, value in _fields(thing).items():
-        if name == "kind":
+        if name == "kind" or (lately and name in _LATELY):
             continue
         part = "metadata" if name in _METADATA else "status" if name in _STATUS else "" if name in _TOP else "spec"
         parts[part][_key(name)] = value
@@ -92,8 +94,17 @@ def as_manifest(thing: Object) -> dict[str, Any]:
         "metadata": parts["metadata"],
         **parts[""],
         **({"spec": parts["spec"]} if parts["spec"] else {}),
-        **({"status": parts["status"]} if parts["status"] else {}),
+        **({"status": {**parts["status"], **lately}} if parts["status"] or lately else {}),
     }
+
+
+def _used_lately(queue: LocalQueue) -> dict[str, Any]:
+    """The status of a LocalQueue that takes turns with others, if it was looked at."""
+    if not queue.sampled:
+        return {}
+    consumed = {name: canonical(f"{amount}n") for name, amount in queue.consumed.items()}
+    status = {"consumedResources": consumed, "lastUpdate": format_time(queue.sampled)}
+    return {"fairSharing": {"admissionFairSharingStatus": status}}
 
 
 def _fields(thing: Struct) -> dict[str, Any]:

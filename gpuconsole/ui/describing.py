@@ -10,7 +10,7 @@ from gpuconsole.model.events import Happened
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
-from gpuconsole.model.quantity import format_quantity
+from gpuconsole.model.quantity import BILLIONTH, format_quantity, is_binary
 from gpuconsole.model.queues import (
     AdmissionCheck,
     ClusterQueue,
@@ -52,10 +52,12 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
             lines += [*_active(snapshot, thing), *_quota_owner(thing)]
         case Cohort():
             lines += _quota_owner(thing)
+        case LocalQueue():
+            lines += [*_plain(thing), *_used_lately(thing)]
         case ResourceFlavor():
             lines += [*_map("Node labels", thing.node_labels), *_taints(thing.node_taints), *_users(snapshot, thing)]
         case (
-            LocalQueue() | WorkloadPriorityClass() | PriorityClass() | Topology() | AdmissionCheck() | Namespace()
+            WorkloadPriorityClass() | PriorityClass() | Topology() | AdmissionCheck() | Namespace()
             | LimitRange() | RuntimeClass() | VolcanoQueue() | PodGroup() | NodePool() | DeviceClass() | ResourceSlice()
             | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig() | ProvisioningRequest()
             | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()
@@ -274,6 +276,21 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
     (ResourceClaimTemplate, ()),
     (ResourceClaim, ()),
 )
+
+
+def _used_lately(queue: LocalQueue) -> list[Painted]:
+    """What a LocalQueue used lately, where it takes turns with others by it."""
+    if queue.usage is None:
+        return []
+    amounts = (_lately(name, queue.consumed[name] / BILLIONTH) for name in short(queue.consumed))
+    return [
+        field("Usage", f"{queue.usage:.3g}: that of least usage comes first"),
+        field("Used lately", ", ".join(amounts) or "nothing"),
+    ]
+
+
+def _lately(resource: str, amount: float) -> str:
+    return f"{resource} {amount / 2**30:.2f}Gi" if is_binary(resource) else f"{resource} {amount:.2f}"
 
 
 def _plain(thing: object) -> list[Painted]:

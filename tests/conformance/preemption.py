@@ -9,7 +9,7 @@ from gpuconsole.model.decisions import Rule
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, cycle, messages
-from gpuconsole.scheduling.kueue.afs import BILLIONTH
+from gpuconsole.model.quantity import BILLIONTH
 from gpuconsole.scheduling.kueue.announcements import priority_text
 from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult
 from gpuconsole.scheduling.kueue.config import BOTH, AdmissionFairSharing, KueueConfig, Strategy

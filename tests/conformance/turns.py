@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, Time, parse_span
 from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.quantity import parse_quantity
+from gpuconsole.model.quantity import BILLIONTH, parse_quantity
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
 from gpuconsole.scheduling.kueue import afs, ledgers
-from gpuconsole.scheduling.kueue.afs import BILLIONTH, Ledger
+from gpuconsole.scheduling.kueue.afs import Ledger
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.scheduling.kueue.cycle import head
 from gpuconsole.scheduling.kueue.state import State

@@ -1,10 +1,12 @@
 """Quantities in documents: read exactly, bounded, and whole where devices are counted."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from gpuconsole.model.cluster import NO_LABELS
 from gpuconsole.model.documents.reader import Reader, shown
 from gpuconsole.model.quantity import (
+    BILLIONTH,
     CPU,
     EPHEMERAL_STORAGE,
     MAX,
@@ -135,3 +137,13 @@ def weight(reader: Reader) -> float:
             place.at("weight"), "weight must be greater than 1n, or 0", "write 0 or a larger weight", "bad-weight"
         )
     return max(0.0, number)
+
+
+def billionths(reader: Reader, key: str) -> dict[str, int]:
+    """A resource list of a status whose amounts are finer than base units, as decayed ones are; in billionths."""
+    place = reader.mapping(key)
+    found = {}
+    for name in place.value:
+        with suppress(ValueError, OverflowError):
+            found[clean(str(name), 316)] = int(parse_quantity(place.raw(name)) * BILLIONTH)
+    return found

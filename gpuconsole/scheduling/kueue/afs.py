@@ -13,10 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.quantity import CPU
+from gpuconsole.model.quantity import BILLIONTH, CPU
 from gpuconsole.model.resources import Resources
 
-BILLIONTH = 10**9
 Fine = Mapping[str, int]
 """Resource name → amount in billionths of its unit."""
 

@@ -70,7 +70,9 @@ def store(state: State, table: str, key: str, thing: Any) -> None:
 
 def _only_sampled(old: LocalQueue | None, new: LocalQueue | None) -> bool:
     """True if a LocalQueue changed in nothing but what its status says it consumed."""
-    return old is not None and new is not None and replace(old, consumed=new.consumed, sampled=new.sampled) == new
+    if old is None or new is None:
+        return False
+    return replace(old, consumed=new.consumed, sampled=new.sampled, usage=new.usage) == new
 
 
 def settle(state: State) -> None:

@@ -6,6 +6,7 @@ eviction first marks the workload, its quota is free only when its pods are gone
 
 from enum import StrEnum
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
@@ -37,6 +38,7 @@ ADMISSION_CHECK = "AdmissionCheck"
 FLAVOR_MIGRATION = "FlavorMigration"
 """Reason of the eviction of a variant that makes way for one on a more favorable flavor."""
 
+TOPOLOGY_PENDING = "PendingDelayedTopologyRequests"
 _STAYS_READY = ("Preempted", "NodeFailures")
 """Evictions after which the workload may be tried again at once; after all others it waits to be requeued."""
 
@@ -57,6 +59,25 @@ def standing(workload: Workload) -> Standing:
     if workload.admitted:
         return Standing.ADMITTED
     return Standing.QUOTA_RESERVED if workload.reserved else Standing.PENDING
+
+
+class Unadmitted(Struct, frozen=True):
+    """Why a workload is not admitted, in Kueue's words, as its metric unadmitted_workloads counts them."""
+
+    reason: str
+    cause: str = ""
+    """Behind a missing reservation: why there is none."""
+
+
+def unadmitted(workload: Workload) -> Unadmitted | None:
+    """What keeps a workload from being admitted; None if it is, or has ended, or only stands for another one."""
+    if workload.admitted or workload.finished or workload.parent:
+        return None
+    admitted, reserved = workload.condition(ADMITTED), workload.condition(QUOTA_RESERVED)
+    reason = admitted.reason if admitted is not None else "NoReservation"
+    if reserved is None:
+        return Unadmitted(reason, "PendingEvaluation")
+    return Unadmitted(reason, "" if reserved.status else reserved.reason)
 
 
 def gave_back(before: Standing, after: Standing) -> bool:
@@ -101,7 +122,7 @@ def admit(workload: Workload, now: Time, *, granular: bool = False) -> Workload:
 def _admitted(reserved: bool, ready: bool, placed: bool, now: Time, granular: bool) -> Condition:
     if reserved and ready and not placed:
         message = "There are pending delayed topology requests"
-        return Condition(ADMITTED, False, "PendingDelayedTopologyRequests", message, now)
+        return Condition(ADMITTED, False, TOPOLOGY_PENDING, message, now)
     if reserved and ready:
         return Condition(ADMITTED, True, ADMITTED, "The workload is admitted", now)
     if reserved:

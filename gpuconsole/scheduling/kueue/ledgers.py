@@ -8,6 +8,8 @@ localqueue_controller). Without admission fair sharing nothing here is called.
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
+from msgspec import Struct
+
 from gpuconsole.model.clock import Time
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.resources import add
@@ -21,6 +23,10 @@ from gpuconsole.scheduling.kueue.rules import QueueRules
 from gpuconsole.scheduling.kueue.state import State
 
 
+MOST = 1e300
+"""Stands for infinite usage, which JSON cannot tell."""
+
+
 def usage_in(state: State, rules: QueueRules) -> Callable[[str], float] | None:
     """What each LocalQueue of a ClusterQueue used lately, where they take turns; each is worked out once."""
     return cache(state.used_lately) if state.config.takes_turns(rules.queue) else None
@@ -32,7 +38,7 @@ def introduce(state: State, key: str, queue: LocalQueue | None) -> None:
         state.ledgers.pop(key, None)
         state.charged = {workload: door for workload, door in state.charged.items() if door != key}
         return
-    state.ledgers[key] = afs.seeded(state.ledgers.get(key), queue.consumed, state.now)
+    _store(state, key, afs.seeded(state.ledgers.get(key), queue.consumed, state.now))
     _arm(state, key)
 
 
@@ -60,7 +66,7 @@ def penalise(state: State, workload: Workload, penalty: afs.Fine) -> None:
     """Write a penalty down; a workload has one at most."""
     door = workload.local_queue
     ledger = state.ledgers.get(door) or Ledger(updated=state.now)
-    state.ledgers[door] = afs.with_penalty(ledger, workload.key, penalty)
+    _store(state, door, afs.with_penalty(ledger, workload.key, penalty))
     state.charged[workload.key] = door
 
 
@@ -68,7 +74,7 @@ def forget(state: State, workload: str) -> None:
     """Drop a workload's penalty: it will not be admitted any more on what it was charged for."""
     door = state.charged.pop(workload, None)
     if door is not None and door in state.ledgers:
-        state.ledgers[door] = afs.without_penalty(state.ledgers[door], workload)
+        _store(state, door, afs.without_penalty(state.ledgers[door], workload))
 
 
 def follow(state: State, workload: Workload, before: Record | None) -> None:
@@ -91,13 +97,14 @@ def follow(state: State, workload: Workload, before: Record | None) -> None:
         return
     if ledger.penalties and _sampled(state, door):
         used = _admitted_usage(_holdings_of(state, door)).get(door, {})
-        ledger = state.ledgers[door] = afs.sampled(ledger, used, state.now, settings.usage_half_life)
+        ledger = afs.sampled(ledger, used, state.now, settings.usage_half_life)
+        _store(state, door, ledger)
     if workload.admitted or any(ledger.consumed.values()):
         _arm(state, door)
 
 
-def sample(state: State) -> dict[str, Ledger]:
-    """Look at what every LocalQueue uses whose interval is over; returns those ledgers that changed."""
+def sample(state: State) -> None:
+    """Look at what every LocalQueue uses whose interval is over."""
     settings, now = state.config.usage_based, state.now
     assert settings is not None
     used = _admitted_usage(h for held in state.roster.holdings.values() for h in held.values())
@@ -106,13 +113,42 @@ def sample(state: State) -> dict[str, Ledger]:
         due = ledger.updated + settings.usage_sampling_interval <= now
         if due and _sampled(state, door) and (used.get(door) or any(ledger.consumed.values())):
             changed[door] = afs.sampled(ledger, used.get(door, {}), now, settings.usage_half_life)
-    state.ledgers.update(changed)
+    for door, ledger in changed.items():
+        _store(state, door, ledger)
     state.next_sample = None
     if used or state.roster.anybody_waits:
         for door, ledger in state.ledgers.items():
             if used.get(door) or any(ledger.consumed.values()):
                 _arm(state, door)
-    return changed
+
+
+class UsedLately(Struct, frozen=True):
+    """What a LocalQueue is charged with: its status, and the number by which it takes turns, if it does."""
+
+    local_queue: str
+    consumed: afs.Fine
+    sampled: Time
+    usage: float | None
+
+
+def take_changed(state: State) -> list[UsedLately]:
+    """What changed since this was asked for last, by LocalQueue."""
+    found = []
+    for door in state.recharged:
+        ledger, queue = state.ledgers.get(door), state.objects.local_queues.get(door)
+        if ledger is not None and queue is not None:
+            pool = state.objects.cluster_queues.get(queue.cluster_queue)
+            turns = pool is not None and state.config.takes_turns(pool)
+            usage = min(MOST, state.used_lately(door)) if turns else None
+            found.append(UsedLately(door, ledger.consumed, ledger.updated, usage))
+    state.recharged.clear()
+    return found
+
+
+def _store(state: State, door: str, ledger: Ledger) -> None:
+    if state.ledgers.get(door) != ledger:
+        state.ledgers[door] = ledger
+        state.recharged[door] = None
 
 
 def _was_not_admitted(before: Record | None) -> bool:
@@ -127,7 +163,7 @@ def _settle(state: State, workload: Workload, settings: AdmissionFairSharing) ->
         return
     ledger = state.ledgers.get(door) or Ledger(updated=state.now)
     used = _admitted_usage(_holdings_of(state, door)).get(door, {})
-    state.ledgers[door] = afs.settled(ledger, workload.key, used, state.now, settings.usage_half_life)
+    _store(state, door, afs.settled(ledger, workload.key, used, state.now, settings.usage_half_life))
     state.charged.pop(workload.key, None)
 
 
@@ -136,7 +172,7 @@ def _catch_up(state: State, door: str, settings: AdmissionFairSharing) -> None:
     ledger = state.ledgers.get(door)
     if ledger is not None:
         interval, half_life = settings.usage_sampling_interval, settings.usage_half_life
-        state.ledgers[door] = afs.caught_up(ledger, state.now, interval, half_life)
+        _store(state, door, afs.caught_up(ledger, state.now, interval, half_life))
 
 
 def _arm(state: State, door: str) -> None:

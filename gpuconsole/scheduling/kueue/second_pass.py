@@ -19,12 +19,20 @@ def pause(round: int) -> Span:
     return min(_LONGEST, SECOND << min(round - 1, 5))
 
 
-def note(state: State, number: int, workload: Workload, round: int = 0) -> None:
-    """Remember a workload that needs the second pass, once; forget one that does not."""
+def note(state: State, number: int, workload: Workload, round: int = 0) -> bool:
+    """Remember a workload that needs the second pass, once; True if it was not remembered before.
+
+    After an attempt (`round`) a workload that needs none any more is forgotten. Before the first one it is kept, and
+    left out when its turn comes, so that a pause that has begun is not begun again (QueueSecondPassIfNeeded).
+    """
     if not needs_second_pass(workload):
-        state.second_passes.pop(number, None)
-    elif number not in state.second_passes:
-        state.second_passes[number] = SecondPass(state.now + pause(round + 1), round + 1)
+        if round:
+            state.second_passes.pop(number, None)
+        return False
+    if number in state.second_passes:
+        return False
+    state.second_passes[number] = SecondPass(state.now + pause(round + 1), round + 1)
+    return True
 
 
 def has_due(state: State) -> bool:
@@ -39,6 +47,8 @@ def take_due(state: State) -> list[tuple[Holding, int]]:
     for number, round in due:
         del state.second_passes[number]
         holding = state.roster.records[number]
-        if isinstance(holding, Holding) and holding.cluster_queue in state.setup.queues:
+        if not isinstance(holding, Holding) or holding.cluster_queue not in state.setup.queues:
+            continue
+        if needs_second_pass(holding.workload):
             found.append((holding, round))
     return sorted(found, key=lambda pair: pair[0].key)

@@ -10,8 +10,8 @@ from gpuconsole.model.decisions import AdmissionDecision, Pending, Refuse
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import changes, cycle, ledgers
-from gpuconsole.scheduling.kueue.afs import Ledger
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
+from gpuconsole.scheduling.kueue.ledgers import UsedLately
 from gpuconsole.scheduling.kueue.memory import SessionMemory, recall, remember
 from gpuconsole.scheduling.kueue.prospects import Outlook, outlook_of
 from gpuconsole.scheduling.kueue.readiness import Readiness, readiness
@@ -105,9 +105,13 @@ class Session:
         """When `sample` is due: admission fair sharing looks at what a LocalQueue uses. None = not at all."""
         return self._state.next_sample
 
-    def sample(self, now: Time) -> dict[str, Ledger]:
-        """Look at what LocalQueues use whose interval is over; returns what those are charged with that changed."""
-        return ledgers.sample(self._at(now))
+    def sample(self, now: Time) -> None:
+        """Look at what LocalQueues use whose interval is over; `used_lately` tells what came of it."""
+        ledgers.sample(self._at(now))
+
+    def used_lately(self) -> list[UsedLately]:
+        """What LocalQueues are charged with, of those for which it changed since it was asked for last."""
+        return ledgers.take_changed(self._settled) if self._state.charging else []
 
     @property
     def next_requeue(self) -> Time | None:

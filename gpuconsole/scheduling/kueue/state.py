@@ -78,6 +78,7 @@ class State:
         "now",
         "objects",
         "progress",
+        "recharged",
         "requoted",
         "roster",
         "second_passes",
@@ -120,11 +121,13 @@ class State:
         self.backoffs: dict[int, Time] = {}
         """When parked workloads may be tried again, by id."""
         self.charging = config.usage_based is not None
-        """Admission fair sharing is on: `ledgers` keeps the next three."""
+        """Admission fair sharing is on: `ledgers` keeps the next four."""
         self.ledgers: dict[str, Ledger] = {}
         """LocalQueue → what it is charged with."""
         self.charged: dict[str, str] = {}
         """Workload with an entry penalty → its LocalQueue."""
+        self.recharged: dict[str, None] = {}
+        """LocalQueues whose charges changed since somebody asked."""
         self.next_sample: Time | None = None
         """When some LocalQueue is to be looked at."""
         self.cycles = 0
@@ -149,6 +152,7 @@ class State:
         twin.second_passes = self.second_passes.copy()
         twin.charging, twin.next_sample = self.charging, self.next_sample
         twin.ledgers, twin.charged = self.ledgers.copy(), self.charged.copy()
+        twin.recharged = self.recharged.copy()
         twin.idle, twin.now = self.idle, self.now
         return twin
 

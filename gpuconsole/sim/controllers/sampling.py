@@ -7,18 +7,20 @@ from gpuconsole.sim.world import World
 
 
 def sample(world: World) -> None:
-    """Take the samples that are due, and write down in their status what the LocalQueues are charged with.
-
-    This wakes nobody who is parked; it changes who of the others is next.
-    """
+    """Take the samples that are due. This wakes nobody who is parked; it changes who of the others is next."""
     world.sample_at = None
-    if world.session is None:
-        return
-    for key, ledger in world.session.sample(world.now).items():
-        queue = world.local_queue(key)
+    if world.session is not None:
+        world.session.sample(world.now)
+        world.cycles_due = True
+
+
+def publish(world: World) -> None:
+    """Write down in the status of LocalQueues what they are charged with, if that changed."""
+    for lately in world.session.used_lately() if world.session is not None else ():
+        queue = world.local_queue(lately.local_queue)
         if queue is not None:
-            # The session knows it already, and nobody else looks at the status.
-            event = Applied(world.now, replace(queue, consumed=ledger.consumed, sampled=ledger.updated))
+            # The session knows it already, and nobody else decides by the status.
+            told = replace(queue, consumed=lately.consumed, sampled=lately.sampled, usage=lately.usage)
+            event = Applied(world.now, told)
             world.state.apply(event)
             world.out.append(event)
-    world.cycles_due = True
