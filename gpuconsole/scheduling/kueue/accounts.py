@@ -20,8 +20,8 @@ class Accounts:
         self.usage = usage
         self.sites = sites
 
-    def copy(self) -> "Accounts":
-        return Accounts(self.usage.copy(), self.sites.copy())
+    def fork(self) -> "Accounts":
+        return Accounts(self.usage.copy(), self.sites.fork())
 
     def for_cycle(self, *, overlapping: bool) -> "Accounts":
         """A copy for one cycle's trials; with `overlapping`, flavors that share nodes see each other's pods."""

@@ -142,7 +142,7 @@ class State:
         twin.objects = self.objects
         twin._objects_shared = self._objects_shared = True
         twin.setup, twin.stale, twin.nodes_stale = self.setup, self.stale, self.nodes_stale
-        twin.accounts, twin.roster = self.accounts.copy(), self.roster.fork()
+        twin.accounts, twin.roster = self.accounts.fork(), self.roster.fork()
         twin.progress, twin.generations = self.progress.copy(), self.generations.copy()
         twin.strangers = self.strangers.copy()
         twin.devices_stale, twin.turned_away = self.devices_stale, self.turned_away.copy()

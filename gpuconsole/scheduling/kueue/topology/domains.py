@@ -28,6 +28,7 @@ class Domains:
         "levels",
         "name",
         "nodes",
+        "parent",
         "values",
     )
 
@@ -42,10 +43,12 @@ class Domains:
         numbers = {values: number for number, values in enumerate(self.values)}
         self.by_level: list[list[int]] = [[] for _ in self.levels]
         self.children: list[list[int]] = [[] for _ in self.values]
+        self.parent = [-1] * len(self.values)
         for number, values in enumerate(self.values):
             self.by_level[len(values) - 1].append(number)
             if len(values) > 1:
-                self.children[numbers[values[:-1]]].append(number)
+                above = self.parent[number] = numbers[values[:-1]]
+                self.children[above].append(number)
         ordered = sorted(leaves)
         self.leaf_domains = [numbers[values] for values in ordered]
         """Number of the domain of each leaf; leaves are numbered by their values."""
@@ -54,7 +57,7 @@ class Domains:
         self.nodes = [leaves[values][0] if self.hostnames else None for values in ordered]
         self.leaf_of = {node.name: leaf for leaf, values in enumerate(ordered) for node in leaves[values]}
         """Node → the leaf that it is in."""
-        self.free = [_total(node.allocatable for node in leaves[values]) for values in ordered]
+        self.free: list[Resources] = [_total(node.allocatable for node in leaves[values]) for values in ordered]
         """What the nodes of each leaf could give, before anything is placed there."""
 
     def leaf_values(self, values: Values) -> Values:

@@ -11,12 +11,13 @@ from msgspec import Struct
 from gpuconsole.model.quantity import PODS
 from gpuconsole.model.resources import Resources, add, scale
 from gpuconsole.model.workloads import TopologyDomain
-from gpuconsole.scheduling.kueue.topology.counts import Shape, count_domains
+from gpuconsole.scheduling.kueue.topology.counts import Counts, Shape
 from gpuconsole.scheduling.kueue.topology.demand import Demand, requested_level, slices_of
 from gpuconsole.scheduling.kueue.topology.domains import Domains, Values
 from gpuconsole.scheduling.kueue.topology.layout import Layout, Layouts, NoRoom
 from gpuconsole.scheduling.kueue.topology.reasons import not_fit
 from gpuconsole.scheduling.kueue.topology.sites import Sites
+from gpuconsole.scheduling.kueue.topology.tally import tally
 
 Places = Mapping[str, tuple[TopologyDomain, ...]]
 """Pod set → domains of the lowest level."""
@@ -52,18 +53,36 @@ def place_group(
     if workers.problem:
         raise Unplaced(workers.problem)
     shape = _shape(domains, workers, leader)
-    counts = count_domains(
+    known = tally(
         domains,
         ground.sites,
         workers,
         leader,
         shape,
-        ground.assumed,
         empty=ground.empty,
         affinity=ground.gates.affinity,
         within=within,
     )
-    request = workers.request
+    if ground.assumed:
+        found = _lay_out(ground, workers, shape, known.counts(ground.sites, ground.assumed))
+    else:
+        key = shape.count, shape.level, workers.request, workers.implied, ground.gates
+        if key not in known.found:
+            known.found[key] = _lay_out(ground, workers, shape, known.counts(ground.sites, ground.assumed))
+        found = known.found[key]
+    if isinstance(found, str):
+        raise Unplaced(found)
+    places = {workers.pod_set.name: found[0]}
+    if leader is not None:
+        places[leader.pod_set.name] = found[1]
+    return places
+
+
+def _lay_out(
+    ground: Ground, workers: Demand, shape: Shape, counts: Counts
+) -> tuple[tuple[TopologyDomain, ...], tuple[TopologyDomain, ...]] | str:
+    """The places of the workers and of the leader, or why there are none."""
+    domains, request = ground.domains, workers.request
     required, preferred = bool(request.required), bool(request.preferred)
     unconstrained = request.unconstrained or workers.implied or not (required or preferred)
     layout = Layout(
@@ -77,11 +96,8 @@ def place_group(
     try:
         chosen, counts = layout.run()
     except NoRoom as refusal:
-        raise Unplaced(not_fit(domains, counts, shape, refusal, slices_of(request))) from None
-    found = {workers.pod_set.name: _assignment(domains, counts.pods, chosen)}
-    if leader is not None:
-        found[leader.pod_set.name] = _assignment(domains, counts.leaders, chosen)
-    return found
+        return not_fit(domains, counts, shape, refusal, slices_of(request))
+    return _assignment(domains, counts.pods, chosen), _assignment(domains, counts.leaders, chosen)
 
 
 def _assignment(domains: Domains, amounts: Sequence[int], chosen: Sequence[int]) -> tuple[TopologyDomain, ...]:

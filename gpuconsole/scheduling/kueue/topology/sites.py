@@ -3,7 +3,8 @@
 `Sites` mutates by replacing whole entries, never by changing one, so that copies are shallow.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
 
 from gpuconsole.model.quantity import PODS
 from gpuconsole.model.resources import EMPTY, Resources, add, count_in
@@ -15,7 +16,7 @@ from gpuconsole.scheduling.kueue.topology.strangers import Moves, moved
 class Sites:
     """Usage per flavor and leaf. Places in domains that a flavor does not have (any more) count for others only."""
 
-    __slots__ = ("elsewhere", "free", "topologies", "used")
+    __slots__ = ("elsewhere", "free", "tallies", "topologies", "used")
 
     def __init__(self, topologies: Mapping[str, Domains], used: dict[str, list[Resources]] | None = None) -> None:
         self.topologies = topologies
@@ -24,11 +25,20 @@ class Sites:
         """Flavor → usage on nodes that it selects no longer: pods still stand there, where other flavors see them."""
         self.free: dict[str, list[Resources]] = {}
         """Flavor → what each leaf could give beside the pods that no topology placed, where there are any."""
+        self.tallies: dict[Hashable, Any] = {}
+        """Counts that were made for searches (see `tally`); copies share them, forks do not."""
 
     def copy(self) -> "Sites":
         twin = Sites(self.topologies, {flavor: used[:] for flavor, used in self.used.items()})
         twin.free = self.free
+        twin.tallies = self.tallies
         twin.elsewhere = {flavor: used.copy() for flavor, used in self.elsewhere.items()}
+        return twin
+
+    def fork(self) -> "Sites":
+        """A copy that may be used at the same time as this one."""
+        twin = self.copy()
+        twin.tallies = {}
         return twin
 
     def restore(self, saved: "Sites") -> None:
