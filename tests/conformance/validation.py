@@ -1,6 +1,6 @@
-"""webhooks, manifests: what Kueue's API server refuses and stores, by its webhooks alone and by its whole write path."""
+"""webhooks, manifests: what Kueue refuses and stores, by its webhooks alone and by the API server's whole write path."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -14,7 +14,10 @@ SUFFIX = "x7k2p"
 """What generateName was followed by when the data was made."""
 
 
-def check_webhook(kind: str, new: str, old: str, ignored: Sequence[str]) -> Check:
+Differences = Callable[[Table, Case], Iterator[str]]
+
+
+def check_webhook(kind: str, new: str, old: str, ignored: Sequence[str]) -> Differences:
     """The webhook of a kind alone, on objects that no schema has seen: its errors in their order."""
 
     def check(table: Table, case: Case) -> Iterator[str]:
@@ -56,16 +59,14 @@ def _shown(error: FieldError, ignored: Sequence[str]) -> dict[str, Any]:
 
 def check_totals(table: Table, case: Case) -> Iterator[str]:
     """TestValidateTotal…, TestValidateFlavorResourceCombinations: queues of a given size, one group for each 64."""
-    numbers = case.input
-    flavors, covered = numbers.get("numFlavors"), numbers.get("numResources", numbers.get("numCoveredRes"))
+    numbers: Mapping[str, int] = case.input
     if "numCoveredRes" in numbers:
-        groups = _spread(covered, lambda names: _group(names, [f"f-{names[0]}"]))
-    elif covered is None:
-        groups = _spread(flavors, lambda names: _group(["cpu"], names))
-        for n, group in enumerate(groups):
-            group.update(_group([f"r{n}"], [flavor["name"] for flavor in group["flavors"]]))
+        groups = _spread(numbers["numCoveredRes"], lambda names: _group(names, [f"f-{names[0]}"]))
+    elif "numResources" in numbers:
+        resources = [f"r{n}" for n in range(numbers["numResources"])]
+        groups = [_group(resources, [f"f{n}" for n in range(numbers["numFlavors"])])]
     else:
-        groups = [_group([f"r{n}" for n in range(covered)], [f"f{n}" for n in range(flavors)])]
+        groups = _spread(numbers["numFlavors"], lambda names: _group([f"r-{names[0]}"], names))
     errors = list(validate_queue({"spec": {"resourceGroups": groups}}, None, case.gates))
     yield from compare("wantErr", bool(errors), case.want.get("wantErr", False))
 
@@ -147,7 +148,7 @@ def _compare(verdict: Verdict, outcome: Document, sent: Document | None) -> Iter
 
 
 _LOOSE = ("badValue", "detail")
-CHECKS: dict[str, Check] = {
+_CHECKS: dict[str, Differences] = {
     "webhooks/TestValidateClusterQueue": check_webhook("ClusterQueue", "clusterQueue", "", _LOOSE),
     "webhooks/TestValidateClusterQueueUpdate": check_webhook(
         "ClusterQueue", "newClusterQueue", "oldClusterQueue", _LOOSE
@@ -164,3 +165,10 @@ CHECKS: dict[str, Check] = {
     "manifests/shipped_manifest_objects": check_creation,
     "manifests/mutations": check_mutation,
 }
+
+
+def _in_full(differences: Differences) -> Check:
+    return lambda table, case: list(differences(table, case))
+
+
+CHECKS: dict[str, Check] = {name: _in_full(differences) for name, differences in _CHECKS.items()}

@@ -30,7 +30,7 @@ TEXTS = {
         "render it first, such as by helm template",
     ),
     "a tag that would run code": ("a: !!python/object/apply:os.system [ls]\n", "tag", "is not allowed"),
-    "a number with five thousand digits": (HEAD + QUOTA % ("9" * 5000), "bad-quantity", "is no quantity"),
+    "a number with five thousand digits": (HEAD + QUOTA % ("9" * 5000), "bad-quantity", "quantities must match"),
     "a quota that is too large to print": (HEAD + QUOTA % "1e999", "huge-quantity", "larger than Kubernetes can hold"),
     "tabs": ("a:\n\tb: 1\n", "syntax", "indent with spaces"),
     "a list": ("- a\n- b\n", "not-an-object", "a list stands where an object belongs"),

@@ -20,10 +20,13 @@ WARNINGS = [
     ("Job/gpt-finetune-v3", "spec.template.spec.restartPolicy", "no-restart-policy"),
     ("NodePool/gpu-nodepool", "spec.template.spec.nodeClassRef", "no-node-class"),
     ("NodePool/gpu-nodepool", "spec.disruption.consolidationPolicy", "renamed-policy"),
-    ("ClusterQueue/gpu-cluster", f"{GROUP}.flavors[0].resources[0].borrowingLimit", "borrowing-without-cohort"),
+    ("ClusterQueue/gpu-cluster", "spec", "borrowing-without-cohort"),
     ("ClusterQueue/ml-training-cluster", "spec.namespaceSelector", "no-namespace-selector"),
-    ("ClusterQueue/ml-training-cluster", f"{GROUP}.flavors[0].resources", "resource-order"),
-    ("ClusterQueue/ml-training-cluster", f"{GROUP}.flavors[1].resources", "missing-resource"),
+    *(
+        ("ClusterQueue/ml-training-cluster", f"{GROUP}.flavors[0].resources[{n}].name", "resource-order")
+        for n in range(3)
+    ),
+    ("ClusterQueue/ml-training-cluster", GROUP, "resource-number"),
     (
         "Job/team-a/llama-finetune-v3",
         "metadata.labels[kueue.x-k8s.io/priority-class]",
@@ -46,7 +49,8 @@ def test_the_seeds_give_exactly_these_warnings() -> None:
 def test_each_warning_names_its_line() -> None:
     assert SHARED is not None
     words = (
-        *("    spec:", "spec:", "consolidationPolicy:", "borrowingLimit:", "spec:", "resources:", "resources:"),
+        *("    spec:", "spec:", "consolidationPolicy:", "borrowingLimit:", "spec:"),
+        *("nvidia.com/gpu", "cpu", "memory", "resources:"),
         *("priority-class:", "queue:", "timeout:", "sla:", "- jobWaitingTime:"),
     )
     warnings = [f for f in seeds().findings if f.severity == Severity.WARNING]
@@ -64,7 +68,7 @@ def test_what_the_api_server_would_refuse_is_an_error_in_strict_mode() -> None:
 def test_the_texts_say_what_would_be_right() -> None:
     texts = {f.code: f"{f.problem} | {f.remedy}" for f in seeds().findings}
     assert "borrowingLimit must be nil when cohort is empty" in texts["borrowing-without-cohort"]
-    assert "lacks cpu and memory, whose quota is 0" in texts["missing-resource"]
+    assert "lacks cpu and memory, whose quota is 0" in texts["resource-number"]
     assert "admits nobody" in texts["no-namespace-selector"]
     assert "--admit-all-namespaces" in texts["no-namespace-selector"]
     assert "WhenEmptyOrUnderutilized" in texts["renamed-policy"]

@@ -78,6 +78,7 @@ _HAS_LABEL = Rule(
     lambda spec: "topologyName" not in spec or len(spec["nodeLabels"]) >= 1,
     "add a nodeLabel of the nodes",
     "required",
+    lambda spec: ("topologyName",),
 )
 _FLAVOR_SPEC = record(
     {
@@ -127,6 +128,10 @@ def _labels(levels: Sequence[Mapping[str, str]]) -> list[str]:
     return [level["nodeLabel"] for level in levels]
 
 
+def _repeated(labels: Sequence[str]) -> int:
+    return next(n for n, label in enumerate(labels) if label in labels[:n])
+
+
 TOPOLOGY = {
     "spec": record(
         {
@@ -141,12 +146,14 @@ TOPOLOGY = {
                         lambda levels: not levels or max(Counter(_labels(levels)).values()) == 1,
                         "drop one of those that are equal",
                         "duplicate",
+                        lambda levels: (_repeated(_labels(levels)),),
                     ),
                     Rule(
                         f"the {HOSTNAME} label can only be used at the lowest level of topology",
                         lambda levels: HOSTNAME not in _labels(levels)[:-1] or _labels(levels)[-1] == HOSTNAME,
                         "move it to the end",
                         "level-order",
+                        lambda levels: (_labels(levels).index(HOSTNAME),),
                     ),
                 ),
             )

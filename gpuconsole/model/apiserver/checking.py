@@ -7,8 +7,8 @@ looked at (ratcheting): an old mistake does not stand in the way.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gpuconsole.model.apiserver.defaulting import is_of
 from gpuconsole.model.apiserver.forms import KIND, LABEL, NODE_LABEL, REASON, SUBDOMAIN
+from gpuconsole.model.apiserver.reading import is_of, type_error
 from gpuconsole.model.apiserver.refusals import (
     duplicate,
     invalid,
@@ -26,16 +26,6 @@ from gpuconsole.model.documents.reader import INT32, INT64
 
 Say = Callable[[FieldError], None]
 
-_TYPES = {
-    Form.RECORD: "object",
-    Form.MAP: "object",
-    Form.LIST: "array",
-    Form.TEXT: "string",
-    Form.WHOLE: "integer",
-    Form.FLAG: "boolean",
-    Form.INT_OR_TEXT: "integer,string",
-    Form.QUANTITY: "integer,string",
-}
 _REMEDIES = {
     SUBDOMAIN: "use lower-case letters, digits, '-' and '.', at most 253 of them",
     LABEL: "use lower-case letters, digits and '-', at most 63 of them",
@@ -59,14 +49,7 @@ def check(schema: Schema, value: Any, say: Say, path: Path = (), old: Any = None
             for refusal in _scalar(schema, value, path):
                 say(refusal)
         case form:
-            got = "null" if value is None else _named(value)
-            detail = f'{path_text(path)} in body must be of type {_TYPES[form]}: "{got}"'
-            say(wrong_type(path, value, detail))
-
-
-def _named(value: Any) -> str:
-    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
-    return names.get(type(value), "null")
+            say(type_error(form, value, path))
 
 
 def _check_object(schema: Schema, value: Mapping[str, Any], say: Say, path: Path, old: Mapping[str, Any]) -> None:
@@ -95,7 +78,7 @@ def _check_list(schema: Schema, value: list[Any], say: Say, path: Path, old: Any
         remedy = f"it needs at least {schema.least} {'entry' if schema.least == 1 else 'entries'}"
         say(invalid(path, value, detail, remedy, "required"))
     for n in _repeated(schema, value):
-        say(duplicate((*path, n), value[n]))
+        say(duplicate((*path, n), value[n], deeper=schema.keys[:1]))
 
 
 def identity(schema: Schema, entry: Any) -> tuple[Any, ...] | None:

@@ -34,29 +34,35 @@ _TRY_NEXT = "TryNextFlavor"
 MOST_MIGRATION_FLAVORS = 16
 
 
-def _borrows_alone(spec: Mapping[str, Any]) -> bool:
-    quotas = (
-        quota
-        for group in spec.get("resourceGroups") or ()
-        for flavor in group["flavors"]
-        for quota in flavor["resources"]
-    )
-    return "cohortName" not in spec and any("borrowingLimit" in quota for quota in quotas)
+def _orphan(spec: Mapping[str, Any]) -> Path:
+    """Where the first borrowingLimit stands that nothing above gives a meaning."""
+    if "cohortName" in spec:
+        return ()
+    for g, group in enumerate(spec.get("resourceGroups") or ()):
+        for f, flavor in enumerate(group["flavors"]):
+            for r, quota in enumerate(flavor["resources"]):
+                if "borrowingLimit" in quota:
+                    return ("resourceGroups", g, "flavors", f, "resources", r, "borrowingLimit")
+    return ()
 
 
 _NO_ORPHANS = Rule(
     "borrowingLimit must be nil when cohort is empty",
-    lambda spec: not _borrows_alone(spec),
+    lambda spec: not _orphan(spec),
     "name a cohort, or drop borrowingLimit",
     "borrowing-without-cohort",
+    _orphan,
 )
+_PREFERENCE_REMEDY = "write TryNextFlavor in both, or drop preference"
+_RECLAIM_REMEDY = "set reclaimWithinCohort, or drop borrowWithinCohort"
 _PREFERENCE = Rule(
     "preference can only be set when both whenCanBorrow and whenCanPreempt are TryNextFlavor",
     lambda place: (
         "preference" not in place or (place["whenCanBorrow"] == _TRY_NEXT and place["whenCanPreempt"] == _TRY_NEXT)
     ),
-    "write TryNextFlavor in both, or drop preference",
+    _PREFERENCE_REMEDY,
     "needless-preference",
+    lambda place: ("preference",),
 )
 _RECLAIM = Rule(
     "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never",
@@ -67,8 +73,9 @@ _RECLAIM = Rule(
             and place["borrowWithinCohort"]["policy"] != "Never"
         )
     ),
-    "set reclaimWithinCohort, or drop borrowWithinCohort",
+    _RECLAIM_REMEDY,
     "borrow-without-reclaim",
+    lambda place: ("borrowWithinCohort", "policy"),
 )
 _FLAVOR_FUNGIBILITY = record(
     {
@@ -154,13 +161,13 @@ def _check_spec(spec: Mapping[str, Any], gates: Gates) -> Iterator[FieldError]:
     yield from check_selector(spec.get("namespaceSelector"), ("spec", "namespaceSelector"))
     preemption = spec.get("preemption")
     if preemption is not None and not _RECLAIM.holds({**_NO_POLICIES, **preemption}):
-        yield invalid(("spec", "preemption"), preemption, _RECLAIM.message, _RECLAIM.remedy, _RECLAIM.code)
+        yield invalid(("spec", "preemption"), preemption, _RECLAIM.message, _RECLAIM_REMEDY, _RECLAIM.code)
     fungibility = spec.get("flavorFungibility") or {}
     if not _PREFERENCE.holds({"whenCanBorrow": "", "whenCanPreempt": "", **fungibility}):
         preference = fungibility["preference"]
         detail = f'preference "{preference}" requires both whenCanBorrow and whenCanPreempt to be TryNextFlavor'
         path = ("spec", "flavorFungibility", "preference")
-        yield invalid(path, preference, detail, _PREFERENCE.remedy, _PREFERENCE.code)
+        yield invalid(path, preference, detail, _PREFERENCE_REMEDY, _PREFERENCE.code)
     yield from check_weight(spec)
     yield from check_totals(groups)
     if enabled(gates, "ConcurrentAdmission") and "concurrentAdmissionPolicy" in spec:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 Gates = Mapping[str, bool]
 """Gates that differ from their defaults, by name."""
 
+NO_GATES: Gates = {}
 DEFAULTS: Gates = {
     "AdmissionGatedBy": True,
     "ConcurrentAdmission": False,

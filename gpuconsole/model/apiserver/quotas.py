@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.model.apiserver.refusals import duplicate, invalid
 from gpuconsole.model.apiserver.schema import TEXT, Rule, Schema, listed, quantity, record
@@ -20,11 +21,31 @@ _QUOTA = record(
     {"name!": TEXT, "nominalQuota!": quantity(zero="0"), "borrowingLimit": quantity(), "lendingLimit": quantity()}
 )
 _FLAVOR = record({"name!": named(zero=""), "resources!": listed(_QUOTA, least=1, most=64, by=("name",))})
+
+
+def _misnumbered(group: Mapping[str, Any]) -> int:
+    """The first flavor with more or fewer resources than the group covers."""
+    sizes = [len(flavor.get("resources") or ()) for flavor in group["flavors"]]
+    return next((n for n, size in enumerate(sizes) if size != len(group["coveredResources"])), 0)
+
+
+def _number_remedy(group: Mapping[str, Any]) -> str:
+    flavor, covered = group["flavors"][_misnumbered(group)], group["coveredResources"]
+    given = [quota.get("name", "") for quota in flavor.get("resources") or ()]
+    missing = [resource for resource in covered if resource not in given]
+    extra = [resource for resource in given if resource not in covered]
+    parts = [f"lacks {' and '.join(missing)}, whose quota is 0 then"] if missing else []
+    parts += [f"lists {', '.join(extra)}, which the group does not cover"] if extra else []
+    said = f"flavor {flavor.get('name', '')} {' and '.join(parts)}: " if parts else ""
+    return f"{said}list the resources of coveredResources, in that order: {', '.join(covered)}"
+
+
 _SAME_NUMBER = Rule(
     "flavors must have the same number of resources as the coveredResources",
     lambda group: all(len(flavor["resources"]) == len(group["coveredResources"]) for flavor in group["flavors"]),
-    "list in each flavor the resources of coveredResources, in that order",
-    "resource-order",
+    lambda group: _number_remedy(group),
+    "resource-number",
+    lambda group: ("flavors", _misnumbered(group), "resources"),
 )
 RESOURCE_GROUPS = listed(
     record(
@@ -145,6 +166,9 @@ def check_weight(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         return
     path: Path = ("spec", "fairSharing")
     if capped(weight) < 0:
-        yield invalid(path, weight, "must be greater than or equal to 0", "write 0 or more", "negative")
+        detail = "must be greater than or equal to 0"
+        yield replace(invalid(path, weight, detail, "write 0 or more", "negative"), deeper=("weight",))
     elif 0 < capped(weight) <= SMALLEST_WEIGHT:
-        yield invalid(path, weight, "When not 0, weight must be > 10e-9", "write 0 or a larger weight", "bad-weight")
+        detail = "When not 0, weight must be > 10e-9"
+        refusal = invalid(path, weight, detail, "write 0 or a larger weight", "bad-weight")
+        yield replace(refusal, deeper=("weight",))

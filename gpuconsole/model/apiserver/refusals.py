@@ -19,9 +19,9 @@ def forbidden(path: Path, detail: str, remedy: str) -> FieldError:
     return FieldError(FieldErrorKind.FORBIDDEN, path, detail, None, remedy)
 
 
-def duplicate(path: Path, value: object, detail: str = "") -> FieldError:
+def duplicate(path: Path, value: object, detail: str = "", deeper: Path = ()) -> FieldError:
     """Something that stands twice."""
-    return FieldError(FieldErrorKind.DUPLICATE, path, detail, value)
+    return FieldError(FieldErrorKind.DUPLICATE, path, detail, value, deeper=deeper)
 
 
 def not_supported(path: Path, value: object, supported: tuple[str, ...], code: str = "") -> FieldError:

@@ -2,42 +2,49 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from gpuconsole.model.apiserver.checking import Say, by_keys, identity
 from gpuconsole.model.apiserver.refusals import invalid
-from gpuconsole.model.apiserver.schema import Form, Rule, Schema
+from gpuconsole.model.apiserver.schema import Form, Rule, Schema, Transition
 from gpuconsole.model.documents.findings import Path
 
 
-def check_rules(schema: Schema, value: Any, say: Say, path: Path = (), old: Any = None) -> None:
+def check_rules(
+    schema: Schema, value: Any, say: Say, path: Path = (), old: Any = None, *, lenient: bool = False
+) -> None:
     """Tell which rules do not hold of a value or of something in it.
 
     `old` is what it replaces, or None: rules about a change are asked only where there is something to compare with.
-    What has not changed is not asked again (ratcheting).
+    What has not changed is not asked again (ratcheting). A missing key breaks a rule, as in CEL, unless `lenient`.
     """
     if not schema.ruled:
         return
     for rule in schema.rules:
-        if isinstance(rule, Rule):
-            held = (old is not None and value == old) or _holds(rule, value)
-        else:
-            held = old is None or rule.holds(value, old)
-        if held is not True:
-            detail = rule.message if held is False else f"no such key: {held} evaluating rule: {rule.message}"
-            say(invalid(path, value, detail, rule.remedy, rule.code))
+        broken = _broken(rule, value, old)
+        if broken and not (lenient and broken != rule.message):
+            remedy = rule.remedy if isinstance(rule.remedy, str) else rule.remedy(value)
+            deeper = rule.deeper(value) if isinstance(rule, Rule) else ()
+            say(replace(invalid(path, value, broken, remedy, rule.code), deeper=deeper))
     if schema.form is Form.RECORD:
         before = old if isinstance(old, dict) else {}
         for key, field in schema.fields.items():
             if field.ruled and key in value:
-                check_rules(field, value[key], say, (*path, key), before.get(key))
+                check_rules(field, value[key], say, (*path, key), before.get(key), lenient=lenient)
     elif schema.form is Form.LIST and schema.items is not None:
         earlier = by_keys(schema, old)
         for n, entry in enumerate(value):
-            check_rules(schema.items, entry, say, (*path, n), earlier.get(identity(schema, entry)))
+            known = earlier.get(identity(schema, entry))
+            check_rules(schema.items, entry, say, (*path, n), known, lenient=lenient)
 
 
-def _holds(rule: Rule, value: Any) -> bool | str:
-    """Whether a rule holds, or the name of the key that it misses: a missing key fails a rule, as in CEL."""
+def _broken(rule: Rule | Transition, value: Any, old: Any) -> str:
+    """What to say of a rule that does not hold; nothing if it holds, or if nothing changed."""
     try:
-        return rule.holds(value)
+        if isinstance(rule, Rule):
+            held = (old is not None and value == old) or rule.holds(value)
+        else:
+            held = old is None or rule.holds(value, old)
     except KeyError as missing:
-        return str(missing.args[0])
+        return f"no such key: {missing.args[0]} evaluating rule: {rule.message}"
+    return "" if held else rule.message

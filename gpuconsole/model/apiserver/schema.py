@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.documents.reader import INT32, INT64
 
 
@@ -33,8 +34,10 @@ class Rule(Struct, frozen=True):
     message: str
     holds: Callable[[Any], bool]
     """Given a value that is absent it may raise KeyError, as CEL does."""
-    remedy: str
+    remedy: str | Callable[[Any], str]
     code: str = "bad-value"
+    deeper: Callable[[Any], Path] = lambda value: ()
+    """The part of a value that breaks it which a person should look at."""
 
 
 class Transition(Struct, frozen=True):

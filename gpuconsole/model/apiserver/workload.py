@@ -36,8 +36,9 @@ _TOPOLOGY_REQUEST = record(
 _MIN_COUNT = Rule(
     "minCount should be positive and less or equal to count",
     lambda pod_set: "minCount" not in pod_set or pod_set["minCount"] <= pod_set["count"],
-    "write count or less",
+    lambda pod_set: f"write {pod_set['count']} or less",
     "bad-min-count",
+    lambda pod_set: ("minCount",),
 )
 POD_SET = record(
     {
@@ -81,6 +82,7 @@ _SPEC = record(
             lambda spec: "priorityClassRef" not in spec or "priority" in spec,
             "write the value of the class",
             "required",
+            lambda spec: ("priority",),
         ),
     ),
 )

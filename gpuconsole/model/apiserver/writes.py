@@ -7,16 +7,18 @@ from typing import Any
 from msgspec import Struct
 
 from gpuconsole.model.apiserver.checking import check
-from gpuconsole.model.apiserver.defaulting import Unknown, ignore, readable, with_defaults, written_back
-from gpuconsole.model.apiserver.gates import Gates
+from gpuconsole.model.apiserver.defaulting import with_defaults, written_back
+from gpuconsole.model.apiserver.gates import NO_GATES, Gates
 from gpuconsole.model.apiserver.kinds import Kind
 from gpuconsole.model.apiserver.metadata import check_change, check_metadata
+from gpuconsole.model.apiserver.reading import unreadable
 from gpuconsole.model.apiserver.rules import check_rules
 from gpuconsole.model.documents.fields import FieldError, FieldErrorKind
 
 Object = Mapping[str, Any]
-NO_GATES: Gates = {}
-_NOT_CHECKED = (
+NOT_CHECKED = "not-checked"
+"""The code of the notice that rules were not asked, because of other mistakes."""
+_NOTICE = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete "
     "validation"
 )
@@ -63,18 +65,15 @@ class Verdict(Struct, frozen=True, kw_only=True):
         return {Stage.SCHEMA: 422, Stage.WEBHOOK: 403, Stage.DECODING: 400}.get(self.stage, 201) if self.stage else 201
 
 
-def create(
-    kind: Kind, document: Object, *, gates: Gates = NO_GATES, suffix: str = "00000", unknown: Unknown = ignore
-) -> Verdict:
-    """Judge a new object.
+def create(kind: Kind, document: Object, *, gates: Gates = NO_GATES, suffix: str = "00000") -> Verdict:
+    """Judge a new object; `suffix` follows a generateName where there is no name.
 
-    `suffix` follows a generateName where there is no name; `unknown` is told of the fields that are dropped. The order
-    is the server's: what a mistake hides is not looked for.
+    The order is the server's: what a mistake hides is not looked for.
     """
-    found = with_defaults(kind.schema, document, unknown)
+    found = with_defaults(kind.schema, document)
     if kind.default is not None:
-        problem = readable(kind.schema, found)
-        if problem:
+        problem = unreadable(kind.schema, found)
+        if problem is not None:
             return _unreadable(kind, found, problem)
         changed = kind.default(found, gates)
         if changed is not found:
@@ -84,17 +83,9 @@ def create(
     return _judge(kind, _with_name(found, suffix), None, gates)
 
 
-def update(
-    kind: Kind,
-    document: Object,
-    old: Object,
-    *,
-    status: bool = False,
-    gates: Gates = NO_GATES,
-    unknown: Unknown = ignore,
-) -> Verdict:
+def update(kind: Kind, document: Object, old: Object, *, status: bool = False, gates: Gates = NO_GATES) -> Verdict:
     """Judge an object that replaces `old`; `status` writes its status alone, otherwise the old status stays."""
-    found = with_defaults(kind.schema, document, unknown)
+    found = with_defaults(kind.schema, document)
     if kind.has_status:
         ours, theirs = (old, found) if status else (found, old)
         found = {key: value for key, value in ours.items() if key != "status"}
@@ -109,9 +100,8 @@ def _with_name(document: dict[str, Any], suffix: str) -> dict[str, Any]:
     return {**document, "metadata": {**meta, "name": meta["generateName"] + suffix}}
 
 
-def _unreadable(kind: Kind, found: Object, problem: str) -> Verdict:
-    refusal = FieldError(FieldErrorKind.INVALID, (), problem, code="unreadable")
-    return Verdict(kind=kind.name, stored=found, stage=Stage.DECODING, by="decoding", refusals=(refusal,))
+def _unreadable(kind: Kind, found: Object, problem: FieldError) -> Verdict:
+    return Verdict(kind=kind.name, stored=found, stage=Stage.DECODING, by="decoding", refusals=(problem,))
 
 
 def _judge(kind: Kind, found: Object, old: Object | None, gates: Gates) -> Verdict:
@@ -122,13 +112,13 @@ def _judge(kind: Kind, found: Object, old: Object | None, gates: Gates) -> Verdi
         refusals += check_change(found, old) if old is not None else ()
     if kind.schema.ruled:
         if any(refusal.kind in _BLOCKING for refusal in refusals):
-            refusals.append(FieldError(FieldErrorKind.INVALID, (), _NOT_CHECKED, code="not-checked"))
+            refusals.append(FieldError(FieldErrorKind.INVALID, (), _NOTICE, code=NOT_CHECKED))
         else:
             check_rules(kind.schema, found, refusals.append, (), old)
     if refusals:
         return Verdict(kind=kind.name, stored=found, stage=Stage.SCHEMA, by="schema", refusals=tuple(refusals))
-    problem = readable(kind.schema, found) if kind.validate is not None else ""
-    if problem:
+    problem = unreadable(kind.schema, found) if kind.validate is not None else None
+    if problem is not None:
         return _unreadable(kind, found, problem)
     refused = tuple(kind.validate(found, old, gates)) if kind.validate is not None else ()
     return Verdict(
@@ -139,3 +129,21 @@ def _judge(kind: Kind, found: Object, old: Object | None, gates: Gates) -> Verdi
         refusals=refused,
         warnings=tuple(kind.warn(found)) if kind.warn is not None else (),
     )
+
+
+def hidden(kind: Kind, verdict: Verdict, old: Object | None = None, *, gates: Gates = NO_GATES) -> list[FieldError]:
+    """What a refused write would be refused for next, as far as that can be seen already.
+
+    The server stops at the first stage that refuses; a person would rather know everything at once. Nothing is said
+    of what lies in a part that is wrong already.
+    """
+    if verdict.stage is not Stage.SCHEMA or unreadable(kind.schema, verdict.stored) is not None:
+        return []
+    found: list[FieldError] = []
+    if any(refusal.kind in _BLOCKING for refusal in verdict.refusals):
+        check_rules(kind.schema, verdict.stored, found.append, (), old, lenient=True)
+    if kind.validate is not None:
+        found += kind.validate(verdict.stored, old, gates)
+    wrong = [(*refusal.path, *refusal.deeper) for refusal in verdict.refusals if refusal.path]
+    told = {refusal.code for refusal in verdict.refusals if refusal.code and refusal.deeper}
+    return [new for new in found if new.code not in told and not any(new.path[: len(path)] == path for path in wrong)]

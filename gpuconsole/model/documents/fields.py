@@ -49,6 +49,8 @@ class FieldError(Struct, frozen=True):
     """What would be right; empty says no more than the kind does."""
     code: str = ""
     """A short stable word for programs; empty stands for the kind's."""
+    deeper: Path = ()
+    """The part below `path` that a person should look at, relative to it."""
 
     @property
     def field(self) -> str:

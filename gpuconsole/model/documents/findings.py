@@ -81,7 +81,8 @@ class Report:
         self.line_of = line_of
         self._said: set[tuple[Path, str]] = set()
 
-    def add(self, severity: Severity, path: Path, problem: str, remedy: str, code: str) -> None:
+    def add(self, severity: Severity, path: Path, problem: str, remedy: str, code: str, *, deeper: Path = ()) -> None:
+        """Note something about a field. `deeper` leads from it to the part whose line shows it best."""
         if len(self.findings) > MOST_FINDINGS or (path, problem) in self._said:
             return
         self._said.add((path, problem))
@@ -91,7 +92,7 @@ class Report:
             Finding(
                 severity=severity,
                 file=self.file,
-                line=self.line_of(path),
+                line=self.line_of((*path, *deeper)),
                 document=self.document,
                 path=path_text(path),
                 object=self.object,
@@ -100,6 +101,11 @@ class Report:
                 code=code,
             )
         )
+
+    def keep(self, finding: Finding) -> None:
+        """Take over a finding as another report has it."""
+        if len(self.findings) < MOST_FINDINGS:
+            self.findings.append(finding)
 
     def about(self, name: str) -> "Report":
         """A report of its own for one object in the same document."""
@@ -124,5 +130,5 @@ class Report:
 class Silence(Report):
     """A report that keeps nothing: for objects that an API server has already accepted."""
 
-    def add(self, severity: Severity, path: Path, problem: str, remedy: str, code: str) -> None:
+    def add(self, severity: Severity, path: Path, problem: str, remedy: str, code: str, *, deeper: Path = ()) -> None:
         """Drop it."""

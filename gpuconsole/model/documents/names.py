@@ -8,9 +8,7 @@ from gpuconsole.model.text import MAX_NAME
 
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-KIND = re.compile(r"[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?")
 PATH = re.compile(r"\S+")
-LEVEL = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 LONGEST_LABEL = 63
@@ -18,9 +16,7 @@ LONGEST_KEY = MAX_NAME + 1 + LONGEST_LABEL
 _REMEDIES = {
     SUBDOMAIN: "use lower-case letters, digits, '-' and '.', at most {} of them",
     LABEL: "use lower-case letters, digits and '-', at most {} of them",
-    KIND: "use letters, digits and '-', at most {} of them",
     PATH: "use no blanks, and at most {} characters",
-    LEVEL: "name the label of a node, at most {} characters",
     KEY: "a key is an optional domain and '/', then at most 63 letters, digits, '-', '_' and '.'",
 }
 

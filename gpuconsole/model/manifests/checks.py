@@ -89,17 +89,11 @@ def _check_flavors(thing: ClusterQueue | Cohort, place: Reader, names: Names) ->
 
 def _check_cluster_queue(queue: ClusterQueue, place: Reader, names: Names) -> None:
     _check_flavors(queue, place, names)
-    own = {flavor.name for group in queue.resource_groups for flavor in group.flavors}
     older = "admissionChecksStrategy" not in place.mapping("spec")
     for n, rule in enumerate(queue.checks):
         path = ("spec", "admissionChecks", n) if older else ("spec", "admissionChecksStrategy", "admissionChecks", n)
         effect = "Kueue keeps the queue inactive until it exists"
         _defined(rule.name, "admission_checks", "AdmissionCheck", names, place, path, effect)
-        for f, flavor in enumerate(rule.on_flavors):
-            if flavor not in own:
-                problem = f"{flavor} is no flavor of this queue"
-                path = (*path, "onFlavors", f)
-                place.report.refused(place.at(*path), problem, f"it has {_some(own)}", "unknown-flavor")
 
 
 def _check_local_queue(queue: LocalQueue, place: Reader, names: Names) -> None:

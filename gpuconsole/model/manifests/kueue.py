@@ -1,9 +1,8 @@
-"""Kueue's queues and priorities (v1beta1 and v1beta2), validated by the rules of Kueue 0.19's CRDs and webhooks."""
+"""Kueue's queues and priorities (v1beta1 and v1beta2). What its API server refuses is `judging`'s to say."""
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.documents.amounts import weight
-from gpuconsole.model.documents.metadata import metadata, spec_of
-from gpuconsole.model.documents.names import name, unique
+from gpuconsole.model.documents.amounts import billionths, weight
+from gpuconsole.model.documents.metadata import metadata
 from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.documents.selectors import selector
 from gpuconsole.model.manifests.quotas import resource_groups
@@ -27,19 +26,13 @@ from gpuconsole.model.queues import (
 
 NO_SELECTOR = "no-namespace-selector"
 """Code of the finding that a ClusterQueue admits nobody."""
-MOST_CHECKS = 64
 OLD_SPELLINGS = {"Borrow": Fungibility.MAY_STOP_SEARCH, "Preempt": Fungibility.MAY_STOP_SEARCH}
 
 
 def cluster_queue(reader: Reader, now: Time) -> ClusterQueue:
     """A ClusterQueue; without namespaceSelector it admits nobody (a warning), `{}` admits from every namespace."""
     meta = metadata(reader, now, namespaced=False)
-    spec = spec_of(
-        reader,
-        *("cohort", "cohortName", "namespaceSelector", "queueingStrategy", "resourceGroups", "flavorFungibility"),
-        *("preemption", "admissionChecks", "admissionChecksStrategy", "stopPolicy", "fairSharing", "admissionScope"),
-        "concurrentAdmissionPolicy",
-    )
+    spec = reader.mapping("spec")
     if "namespaceSelector" not in spec:
         spec.report.warning(
             spec.at("namespaceSelector"),
@@ -52,10 +45,10 @@ def cluster_queue(reader: Reader, now: Time) -> ClusterQueue:
         name=meta.name,
         uid=meta.uid,
         created=meta.created,
-        cohort=name(spec, parent),
+        cohort=spec.text(parent),
         namespace_selector=selector(spec, "namespaceSelector"),
         queueing_strategy=spec.choice("queueingStrategy", QueueingStrategy.BEST_EFFORT_FIFO),
-        resource_groups=resource_groups(spec, parent=parent, above="cohort", lends_own=True),
+        resource_groups=resource_groups(spec),
         fungibility=_fungibility(spec.mapping("flavorFungibility")),
         preemption=_preemption(spec.mapping("preemption")),
         checks=_checks(spec),
@@ -80,35 +73,25 @@ def _concurrent_admission(spec: Reader) -> ConcurrentAdmission | None:
 def _admission_mode(spec: Reader) -> str:
     modes = ("UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing")
     scope = spec.mapping("admissionScope")
-    mode = scope.one_of("admissionMode", "", modes)
-    if "admissionScope" in spec:
-        scope.required("admissionMode")
+    mode = scope.text("admissionMode")
     return mode if mode == modes[0] else ""
 
 
 def _fungibility(place: Reader) -> FlavorFungibility:
-    place.only("whenCanBorrow", "whenCanPreempt", "preference")
-    borrow = place.choice("whenCanBorrow", Fungibility.MAY_STOP_SEARCH, also=OLD_SPELLINGS)
-    preempt = place.choice("whenCanPreempt", Fungibility.TRY_NEXT_FLAVOR, also=OLD_SPELLINGS)
     preference = None
     if "preference" in place:
         preference = place.choice("preference", FungibilityPreference.BORROWING_OVER_PREEMPTION)
-        if borrow != Fungibility.TRY_NEXT_FLAVOR or preempt != Fungibility.TRY_NEXT_FLAVOR:
-            place.report.refused(
-                place.at("preference"),
-                "preference can only be set when both whenCanBorrow and whenCanPreempt are TryNextFlavor",
-                "write TryNextFlavor in both, or drop preference",
-                "needless-preference",
-            )
-    return FlavorFungibility(borrow, preempt, preference)
+    return FlavorFungibility(
+        place.choice("whenCanBorrow", Fungibility.MAY_STOP_SEARCH, also=OLD_SPELLINGS),
+        place.choice("whenCanPreempt", Fungibility.TRY_NEXT_FLAVOR, also=OLD_SPELLINGS),
+        preference,
+    )
 
 
 def _preemption(place: Reader) -> Preemption:
-    place.only("withinClusterQueue", "reclaimWithinCohort", "borrowWithinCohort")
     borrow = place.mapping("borrowWithinCohort")
-    borrow.only("policy", "maxPriorityThreshold")
     never = PreemptionPolicy.NEVER
-    preemption = Preemption(
+    return Preemption(
         _policy(place, "withinClusterQueue", never, PreemptionPolicy.ANY),
         _policy(place, "reclaimWithinCohort", never, PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY),
         BorrowWithinCohort(
@@ -116,14 +99,6 @@ def _preemption(place: Reader) -> Preemption:
             borrow.optional("maxPriorityThreshold"),
         ),
     )
-    if preemption.reclaim_within_cohort == never and preemption.borrow_within_cohort.policy != never:
-        place.report.refused(
-            place.at("borrowWithinCohort", "policy"),
-            "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never",
-            "set reclaimWithinCohort, or drop borrowWithinCohort",
-            "borrow-without-reclaim",
-        )
-    return preemption
 
 
 def _policy(place: Reader, key: str, default: PreemptionPolicy, *forbidden: PreemptionPolicy) -> PreemptionPolicy:
@@ -137,46 +112,34 @@ def _policy(place: Reader, key: str, default: PreemptionPolicy, *forbidden: Pree
 
 def _checks(spec: Reader) -> tuple[CheckRule, ...]:
     if "admissionChecksStrategy" not in spec:
-        return tuple(CheckRule(name) for name in spec.texts("admissionChecks", MOST_CHECKS))
-    place = spec.mapping("admissionChecksStrategy")
-    place.only("admissionChecks")
-    rules = tuple(_check_rule(rule) for rule in place.items("admissionChecks", MOST_CHECKS))
-    if not rules:
-        place.report.refused(
-            place.at("admissionChecks"), "admissionChecks is empty", "name a check, or drop the strategy", "required"
-        )
-    unique(place, "admissionChecks", [rule.name for rule in rules], "name")
-    return rules
-
-
-def _check_rule(place: Reader) -> CheckRule:
-    flavors = place.texts("onFlavors", MOST_CHECKS)
-    unique(place, "onFlavors", flavors)
-    return CheckRule(place.required("name"), flavors)
+        return tuple(CheckRule(name) for name in spec.texts("admissionChecks"))
+    rules = spec.mapping("admissionChecksStrategy").items("admissionChecks")
+    return tuple(CheckRule(rule.text("name"), rule.texts("onFlavors")) for rule in rules)
 
 
 def cohort(reader: Reader, now: Time) -> Cohort:
     meta = metadata(reader, now, namespaced=False)
-    spec = spec_of(reader, "parentName", "parent", "resourceGroups", "fairSharing")
+    spec = reader.mapping("spec")
     parent = "parentName" if "parentName" in spec else "parent"
     return Cohort(
         name=meta.name,
         uid=meta.uid,
-        parent=name(spec, parent),
-        resource_groups=resource_groups(spec, parent=parent, above="parent", lends_own=False),
+        parent=spec.text(parent),
+        resource_groups=resource_groups(spec),
         fair_weight=weight(spec),
     )
 
 
 def local_queue(reader: Reader, now: Time) -> LocalQueue:
     meta = metadata(reader, now)
-    spec = spec_of(reader, "clusterQueue", "stopPolicy", "fairSharing")
-    queue = name(spec, "clusterQueue")
+    spec = reader.mapping("spec")
+    queue = spec.text("clusterQueue")
     if not queue:
         problem = "clusterQueue is missing: nothing that is submitted here can be admitted"
         spec.report.warning(
             spec.at("clusterQueue"), problem, "name the ClusterQueue that it leads to", "no-cluster-queue"
         )
+    lately = reader.down("status", "fairSharing", "admissionFairSharingStatus")
     return LocalQueue(
         namespace=meta.namespace,
         name=meta.name,
@@ -184,14 +147,13 @@ def local_queue(reader: Reader, now: Time) -> LocalQueue:
         cluster_queue=queue,
         stop_policy=spec.choice("stopPolicy", StopPolicy.NONE),
         fair_weight=weight(spec),
+        consumed=billionths(lately, "consumedResources"),
+        sampled=lately.moment("lastUpdate") or 0,
     )
 
 
 def workload_priority_class(reader: Reader, now: Time) -> WorkloadPriorityClass:
     meta = metadata(reader, now, namespaced=False)
-    reader.only("apiVersion", "kind", "metadata", "value", "description")
-    if "value" not in reader:
-        reader.report.refused(reader.at("value"), "value is missing; it is 0", "give it a value", "required")
     return WorkloadPriorityClass(
         name=meta.name,
         value=reader.number("value", 0, low=-INT32 - 1, high=INT32),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpuconsole.model.apiserver.gates import NO_GATES, Gates
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.findings import Path as FieldPath
 from gpuconsole.model.documents.findings import Report, Severity
@@ -17,6 +18,7 @@ from gpuconsole.model.manifests.admit_all import admitting_all, noted
 from gpuconsole.model.manifests.checks import check
 from gpuconsole.model.manifests.groups import fold_groups
 from gpuconsole.model.manifests.includes import included, is_same_file
+from gpuconsole.model.manifests.judging import Judge
 from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS, decoder_of, kind_of_document
 from gpuconsole.model.manifests.loaded import Entry, Loaded, last_of_each
 from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated, likely_meant
@@ -34,13 +36,14 @@ def load(
     stdin: str | None = None,
     now: Time = 0,
     admit_all_namespaces: bool = False,
+    gates: Gates = NO_GATES,
 ) -> Loaded:
     """Read files, folders and `-` (the text of `stdin`), and report what is wrong; nothing is raised.
 
     `strict` makes what the API server would refuse an error. `admit_all_namespaces` gives ClusterQueues without a
-    namespaceSelector an empty one.
+    namespaceSelector an empty one. `gates` are Kueue's feature gates that differ from their defaults.
     """
-    loading = _Loading(strict, now)
+    loading = _Loading(strict, now, gates)
     for source in read_sources(sources, stdin):
         loading.read(source)
     loading.include()
@@ -48,10 +51,16 @@ def load(
 
 
 def load_text(
-    text: str, name: str = "<text>", *, strict: bool = False, now: Time = 0, admit_all_namespaces: bool = False
+    text: str,
+    name: str = "<text>",
+    *,
+    strict: bool = False,
+    now: Time = 0,
+    admit_all_namespaces: bool = False,
+    gates: Gates = NO_GATES,
 ) -> Loaded:
     """Read manifests from a text; see `load`."""
-    loading = _Loading(strict, now)
+    loading = _Loading(strict, now, gates)
     loading.read(from_text(text, name))
     return loading.finish(admit_all_namespaces)
 
@@ -59,9 +68,10 @@ def load_text(
 class _Loading:
     """Collects objects and findings over many sources. Mutates; `finish` is called once."""
 
-    def __init__(self, strict: bool, now: Time) -> None:
+    def __init__(self, strict: bool, now: Time, gates: Gates) -> None:
         self._strict = strict
         self._now = now
+        self._judge = Judge(gates)
         self._reports: list[Report] = []
         self._entries: list[Entry] = []
         self._unknown: Counter[str] = Counter()
@@ -184,9 +194,9 @@ class _Loading:
             return
         if version not in VERSIONS[group]:
             _say_version(place, group, version, kind)
-        thing = decoder(place, self._now)
+        scope = scope or self._including
+        thing = self._judge.read(place, decoder, self._now, scope, anew=later)
         if thing.name:
-            scope = scope or self._including
             self._entries.append(Entry(thing=thing, place=place, keep=not scope, scope=scope, later=later))
 
     def _not_read(self, place: Reader, group: str, kind: str) -> None:

@@ -5,13 +5,12 @@ from collections.abc import Iterator, Mapping
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata
-from gpuconsole.model.documents.names import KEY, LABEL, LONGEST_LABEL, PATH, name, unique
+from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.pods import pod_template
-from gpuconsole.model.documents.reader import INT32, Reader, shown
+from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.documents.selectors import tolerations
 from gpuconsole.model.jobs.common import check_spans
 from gpuconsole.model.manifests.core import owner
-from gpuconsole.model.quantity import PODS
 from gpuconsole.model.workloads import (
     Admission,
     CheckState,
@@ -31,7 +30,6 @@ from gpuconsole.model.workloads import (
 
 MOST_POD_SETS = 18
 MOST_CLUSTERS = 20
-MOST_PODS = 1_000_000
 MOST_GATES = 8
 _CLASSES = (("kueue.x-k8s.io", "WorkloadPriorityClass"), ("scheduling.k8s.io", "PriorityClass"))
 _SOURCES = {f"{group}/{kind.lower()}": kind for group, kind in _CLASSES}
@@ -48,14 +46,14 @@ def workload(reader: Reader, now: Time) -> Workload:
     check_spans(reader)
     pod_sets = tuple(pod_set(place) for place in spec.items("podSets", MOST_POD_SETS))
     unique(spec, "podSets", [pods.name for pods in pod_sets], "name", fatal=True)
-    _check_pod_sets(spec, pod_sets)
-    _check_priority(spec, reference)
+    if not pod_sets:
+        spec.report.warning(spec.at("podSets"), "it has no pod sets", "it needs 1 to 18 of them", "no-pod-sets")
     seconds = spec.optional("maximumExecutionTimeSeconds", low=1)
     return Workload(
         **meta.facts,
         owner=owner(reader, meta.namespace),
         job_uid=meta.labels.get("kueue.x-k8s.io/job-uid", ""),
-        queue=name(spec, "queueName"),
+        queue=spec.text("queueName"),
         priority=spec.number("priority", 0),
         priority_class=reference.text("name") or spec.text("priorityClassName"),
         priority_kind=reference.text("kind") or _SOURCES.get(spec.text("priorityClassSource"), ""),
@@ -105,45 +103,12 @@ def _preemption_gate(name: str, stated: Reader | None) -> PreemptionGate:
     return PreemptionGate(name=name, open=stated.text("position") == "Open", since=stated.moment("lastTransitionTime"))
 
 
-def _check_pod_sets(spec: Reader, pod_sets: tuple[PodSet, ...]) -> None:
-    if not pod_sets:
-        complain = spec.report.refused if "podSets" in spec else spec.report.warning
-        complain(spec.at("podSets"), "podSets is empty", "a Workload needs 1 to 18 pod sets", "no-pod-sets")
-    if sum(pods.min_count is not None for pods in pod_sets) > 1:
-        problem = "at most one podSet can use minCount"
-        spec.report.refused(spec.at("podSets"), problem, "leave it in one of them", "bad-min-count")
-
-
-def _check_priority(spec: Reader, reference: Reader) -> None:
-    """A reference names one of two kinds of class, each of its own group, and the priority that it came to."""
-    if "priorityClassRef" not in spec:
-        return
-    name(reference, "name", required=True)
-    group, kind = reference.required("group"), reference.required("kind")
-    if group and kind and (group, kind) not in _CLASSES:
-        allowed = " or ".join(f"{kind} of {group}" for group, kind in _CLASSES)
-        problem = f"{shown(kind)} of {shown(group)} is no priority class"
-        spec.report.refused(reference.path, problem, f"name a {allowed}", "bad-value")
-    if "priority" not in spec:
-        problem = "priority should not be nil when priorityClassRef is set"
-        spec.report.refused(spec.at("priority"), problem, "write the value of the class", "required")
-
-
 def pod_set(place: Reader) -> PodSet:
     """One entry of spec.podSets."""
-    place.only("name", "template", "count", "minCount", "topologyRequest")
-    if "template" not in place:
-        place.report.refused(place.at("template"), "template is missing", "describe the pods", "required")
-    _check_requests(place.down("template", "spec"))
-    count = place.number("count", 1, low=0, high=MOST_PODS)
-    minimum = place.optional("minCount", low=1)
-    if minimum is not None and minimum > count:
-        problem = "minCount should be positive and less or equal to count"
-        place.report.refused(place.at("minCount"), problem, f"write {count} or less", "bad-min-count")
     return PodSet(
-        name=name(place, "name", LABEL, limit=LONGEST_LABEL) or "main",
-        count=count,
-        min_count=minimum,
+        name=place.text("name") or "main",
+        count=place.number("count", 1, low=0, high=INT32),
+        min_count=place.optional("minCount", low=1),
         template=pod_template(place.mapping("template"), checked=False),
         topology=_topology_request(place.mapping("topologyRequest")) if "topologyRequest" in place else None,
     )
@@ -151,35 +116,18 @@ def pod_set(place: Reader) -> PodSet:
 
 def _topology_request(place: Reader) -> TopologyRequest:
     constraints = place.items("podsetSliceRequiredTopologyConstraints", 3)
-    if "podSetSliceSize" in place and "podSetSliceRequiredTopology" not in place:
-        problem = "may not be set when podSetSliceRequiredTopology is not specified"
-        place.report.refused(place.at("podSetSliceSize"), problem, "name the topology, or drop it", "bad-topology")
     return TopologyRequest(
-        required=_level(place, "required"),
-        preferred=_level(place, "preferred"),
+        required=place.text("required"),
+        preferred=place.text("preferred"),
         unconstrained=place.flag("unconstrained"),
-        slice_required=name(place, "podSetSliceRequiredTopology", PATH, limit=LONGEST_LABEL, code="bad-topology"),
+        slice_required=place.text("podSetSliceRequiredTopology"),
         slice_size=place.optional("podSetSliceSize", low=1),
-        slice_constraints=tuple((c.required("topology"), c.number("size", 1, low=1)) for c in constraints),
+        slice_constraints=tuple((c.text("topology"), c.number("size", 1, low=1)) for c in constraints),
         group=place.text("podSetGroupName"),
         index_label=place.text("podIndexLabel", limit=316),
         subgroup_index_label=place.text("subGroupIndexLabel", limit=316),
         subgroup_count=place.optional("subGroupCount"),
     )
-
-
-def _check_requests(spec: Reader) -> None:
-    for key in ("containers", "initContainers"):
-        for container in spec.items(key):
-            needs = container.mapping("resources")
-            for part in ("requests", "limits"):
-                if PODS in needs.mapping(part):
-                    path, problem = needs.at(part, PODS), "the key is reserved for internal kueue use"
-                    needs.report.refused(path, problem, "drop it: pods are counted by themselves", "reserved")
-
-
-def _level(place: Reader, key: str) -> str:
-    return name(place, key, KEY, limit=LONGEST_LABEL, code="bad-topology")
 
 
 def condition(place: Reader, now: Time) -> Condition:
@@ -211,7 +159,7 @@ def _assignment(place: Reader, counts: Mapping[str, int]) -> PodSetAssignment:
         name=pod_set,
         flavors=place.labels("flavors"),
         usage=resources(place, "resourceUsage"),
-        count=place.number("count", counts.get(pod_set, 1), low=0, high=MOST_PODS),
+        count=place.number("count", counts.get(pod_set, 1), low=0, high=INT32),
         levels=topology.texts("levels"),
         topology=tuple(_domains(topology)),
         delayed=place.one_of("delayedTopologyRequest", "", DELAYED),

@@ -1,0 +1,72 @@
+"""Whether a value is of its schema's type, and whether Kueue's own types can take it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from gpuconsole.model.apiserver.refusals import invalid, wrong_type
+from gpuconsole.model.apiserver.schema import Form, Schema
+from gpuconsole.model.documents.fields import FieldError
+from gpuconsole.model.documents.findings import Key, Path, path_text
+from gpuconsole.model.quantity import canonical
+
+_TYPES = {
+    Form.RECORD: "object",
+    Form.MAP: "object",
+    Form.LIST: "array",
+    Form.TEXT: "string",
+    Form.WHOLE: "integer",
+    Form.FLAG: "boolean",
+    Form.INT_OR_TEXT: "integer,string",
+    Form.QUANTITY: "integer,string",
+}
+_NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+_QUANTITIES = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+
+def is_of(form: Form, value: Any) -> bool:
+    """Whether a value is of a form's type."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    match form:
+        case Form.RECORD | Form.MAP:
+            return isinstance(value, dict)
+        case Form.LIST:
+            return isinstance(value, list)
+        case Form.TEXT:
+            return isinstance(value, str)
+        case Form.FLAG:
+            return isinstance(value, bool)
+        case Form.WHOLE:
+            return is_whole or (isinstance(value, float) and value.is_integer())
+        case _:
+            return is_whole or isinstance(value, str)
+
+
+def type_error(form: Form, value: Any, path: Path) -> FieldError:
+    """What the server says of a value of another type."""
+    got = _NAMES.get(type(value), "null")
+    return wrong_type(path, value, f'{path_text(path)} in body must be of type {_TYPES[form]}: "{got}"')
+
+
+def unreadable(schema: Schema, value: Any, path: Path = ()) -> FieldError | None:
+    """The first thing that Kueue's types cannot take: Go's decoder fails on it before anybody validates."""
+    form = schema.form
+    if form is Form.QUANTITY and isinstance(value, (str, int, float)):
+        return _no_quantity(value, path)
+    if not is_of(form, value):
+        return type_error(form, value, path)
+    parts: Iterable[tuple[Schema | None, Any, Key]] = ()
+    if form is Form.RECORD:
+        parts = ((schema.fields[key], entry, key) for key, entry in value.items())
+    elif form in (Form.MAP, Form.LIST):
+        pairs = value.items() if form is Form.MAP else enumerate(value)
+        parts = ((schema.items, entry, key) for key, entry in pairs)
+    found = (unreadable(part, entry, (*path, key)) for part, entry, key in parts if part is not None)
+    return next((problem for problem in found if problem is not None), None)
+
+
+def _no_quantity(value: str | int | float, path: Path) -> FieldError | None:
+    try:
+        canonical(value)
+    except ValueError:
+        return invalid(path, value, _QUANTITIES, "write it as 8, 500m, 1.5Gi or 2e3", "bad-quantity")
+    return None

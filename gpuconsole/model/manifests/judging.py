@@ -1,0 +1,175 @@
+"""Kueue's objects are read as its API server would store them; what it would refuse is said in its own words."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.apiserver import KINDS, NOT_CHECKED, Kind, Verdict, create, hidden, update
+from gpuconsole.model.apiserver.defaulting import with_defaults
+from gpuconsole.model.apiserver.gates import Gates
+from gpuconsole.model.apiserver.kinds import GROUP
+from gpuconsole.model.apiserver.older import Converted, is_older, to_newest
+from gpuconsole.model.apiserver.schema import Schema
+from gpuconsole.model.clock import Time
+from gpuconsole.model.documents.fields import FieldError
+from gpuconsole.model.documents.findings import Path, Report, Severity, path_text
+from gpuconsole.model.documents.reader import Reader, shown
+from gpuconsole.model.manifests.kinds import Decoder, kind_of_document
+from gpuconsole.model.objects import Object
+
+Document = Mapping[str, Any]
+
+
+class _Own(Report):
+    """What reading an object finds. What would be refused the API server says itself; the reading helps with advice."""
+
+    def __init__(self, like: Report) -> None:
+        super().__init__(like.file, like.document, line_of=like.line_of)
+        self.object = like.object
+        self.advice: dict[str, tuple[str, str]] = {}
+        """Path → what would be right, and a code."""
+
+    def refused(self, path: Path, problem: str, remedy: str, code: str) -> None:
+        self.advice.setdefault(path_text(path), (remedy, code))
+
+    def errors(self) -> dict[str, tuple[str, str]]:
+        """What cannot be used as it stands: path → what would be right, and a code."""
+        return {f.path: (f.remedy, f.code) for f in self.findings if f.severity is Severity.ERROR}
+
+
+class Judgement(Struct, frozen=True):
+    """What the API server says of a document."""
+
+    verdict: Verdict
+    converted: Converted
+    """The document in the newest version."""
+    defaulted: Document
+    """The same with defaults, and without what the server drops."""
+    refusals: tuple[FieldError, ...]
+    """Everything that it is refused for, also what the server would say only later."""
+    status: tuple[FieldError, ...] = ()
+    """What is wrong with its status, which the server would not look at yet."""
+
+
+class Judge:
+    """Asks the API server about one document after another. Mutates: it remembers what would be stored by then."""
+
+    def __init__(self, gates: Gates) -> None:
+        self._gates = gates
+        self._stored: dict[tuple[str, str, str], Document] = {}
+
+    def read(self, place: Reader, decoder: Decoder, now: Time, scope: str = "", *, anew: bool = False) -> Object:
+        """Read an object, and report what is wrong with it; those that Kueue's API does not know are only read.
+
+        What is given twice in one scope replaces what it was, as with kubectl apply, except when it comes `anew`.
+        """
+        group, _, name = kind_of_document(place.value)
+        kind = KINDS.get(name) if group == GROUP else None
+        if kind is None:
+            return decoder(place, now)
+        meta = _metadata(place)
+        key = scope, name, f"{meta.get('namespace') or 'default'}/{meta.get('name')}"
+        judgement = judge(place, kind, self._gates, None if anew else self._stored.get(key))
+        if judgement.verdict.accepted and meta.get("name"):
+            self._stored[key] = judgement.verdict.stored
+        return read_judged(place, decoder, now, judgement)
+
+
+def _metadata(place: Reader) -> Document:
+    meta = place.value.get("metadata")
+    return meta if isinstance(meta, dict) else {}
+
+
+def judge(place: Reader, kind: Kind, gates: Gates, old: Document | None = None) -> Judgement:
+    """Ask what becomes of a document, which is new or replaces `old`; fields that are dropped are reported at once.
+
+    A namespaced object without a namespace goes to `default`, as with kubectl.
+    """
+    converted = _in_newest(place.value, kind)
+
+    def unknown(path: Path, schema: Schema) -> None:
+        if path[0] != "status":
+            _say_unknown(place, converted.origin(path), schema)
+
+    defaulted = with_defaults(kind.schema, converted.document, unknown)
+    if old is None:
+        verdict = create(kind, defaulted, gates=gates, suffix=_suffix(place))
+    else:
+        verdict = update(kind, defaulted, old, gates=gates)
+    known = [refusal for refusal in verdict.refusals if refusal.code != NOT_CHECKED]
+    refusals = (*known, *hidden(kind, verdict, old, gates=gates))
+    return Judgement(verdict, converted, defaulted, refusals, _status_refusals(kind, verdict, defaulted, gates))
+
+
+def _status_refusals(kind: Kind, verdict: Verdict, document: Document, gates: Gates) -> tuple[FieldError, ...]:
+    """A status is dropped from what is applied; the simulation reads it, so it is looked at as if it were written."""
+    if not (verdict.accepted and kind.has_status and document.get("status")) or is_older(document):
+        return ()
+    later = update(kind, document, verdict.stored, status=True, gates=gates)
+    return tuple(refusal for refusal in later.refusals if refusal.path[:1] == ("status",))
+
+
+def _in_newest(document: Document, kind: Kind) -> Converted:
+    converted = to_newest(document, kind.name)
+    meta = converted.document.get("metadata")
+    if not kind.namespaced or not isinstance(meta, dict) or meta.get("namespace"):
+        return converted
+    return Converted({**converted.document, "metadata": {**meta, "namespace": "default"}}, converted.moved)
+
+
+def _suffix(place: Reader) -> str:
+    prefix = _metadata(place).get("generateName")
+    return "0" if isinstance(prefix, str) and prefix.endswith("-") else "-0"
+
+
+def _say_unknown(place: Reader, path: Path, schema: Schema) -> None:
+    key = str(path[-1])
+    near = get_close_matches(key[:60], schema.fields, 1)
+    remedy = f"did you mean {near[0]}?" if near else f"it takes {', '.join(schema.fields)}"
+    place.report.refused(place.at(*path), f"unknown field {shown(path[-1])} is ignored", remedy, "unknown-field")
+
+
+def read_judged(place: Reader, decoder: Decoder, now: Time, judgement: Judgement) -> Object:
+    """Read an object as it would be stored, and report what is wrong: first what is refused, then what else is odd.
+
+    An object that is refused is read all the same, as far as that goes. Its status is what the document says: the
+    server takes it in a write of its own.
+    """
+    own = _Own(place.report)
+    document = dict(judgement.defaulted)
+    if "status" in place.value:
+        document["status"] = place.value["status"]
+    thing = decoder(place.reporting(own, document), now)
+    for warning in judgement.verdict.warnings:
+        place.report.warning(place.path, warning, "correct it before that release", "deprecated")
+    told = _tell(place, judgement, own)
+    for finding in own.findings:
+        if finding.path not in told:
+            place.report.keep(finding)
+    return thing
+
+
+def _tell(place: Reader, judgement: Judgement, own: _Own) -> set[str]:
+    """Report what is refused, and return the fields that it is about. What cannot be used is an error in any case."""
+    told: set[str] = set()
+    errors = own.errors()
+    strict = Severity.ERROR if place.report.strict else Severity.WARNING
+    told_later = ((refusal, Severity.WARNING) for refusal in judgement.status)
+    for refusal, severity in (*((refusal, strict) for refusal in judgement.refusals), *told_later):
+        path = place.at(*refusal.path)
+        names = path_text(path), path_text((*path, *refusal.deeper))
+        unusable = next((errors[name] for name in names if name in errors), None)
+        remedy, code = unusable or own.advice.get(names[0]) or (refusal.advice, refusal.word)
+        origin, deepest = (judgement.converted.origin((*refusal.path, *more)) for more in ((), refusal.deeper))
+        place.report.add(
+            Severity.ERROR if unusable else severity,
+            place.at(*origin),
+            refusal.problem,
+            remedy,
+            code,
+            deeper=deepest[len(origin) :] if deepest[: len(origin)] == origin else (),
+        )
+        told |= set(names)
+    return told
