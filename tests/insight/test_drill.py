@@ -25,6 +25,7 @@ DRILLS = (
     "afs-without",
     "best-effort-fifo",
     "bin-pack",
+    "clique",
     "final-share",
     "gang",
     "gang-without",

@@ -59,7 +59,7 @@ class Case(NamedTuple):
     workload: Workload
     pods: tuple[Pod, ...]
     want: Verdict
-    gates: dict[str, bool] = {}  # noqa: RUF012 - never changed
+    gates: dict[str, bool] = {}
 
 
 CASES: dict[str, Case] = {
