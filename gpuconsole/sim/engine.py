@@ -35,6 +35,7 @@ from gpuconsole.sim.kernel import (
     BackoffEnds,
     Carry,
     Confer,
+    LookAtFamily,
     PodsGone,
     Rank,
     Reexamine,
@@ -252,6 +253,8 @@ class Simulation:
                 pass
             case Wake() | Backoff():
                 scheduling.wake(world)
+            case LookAtFamily(workload):
+                world.families[workload] = None
             case Sample():
                 sampling.sample(world)
             case _:

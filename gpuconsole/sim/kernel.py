@@ -98,6 +98,12 @@ class Backoff(Struct, frozen=True, tag="backoff"):
     """Some workload's back-off ends."""
 
 
+class LookAtFamily(Struct, frozen=True, tag="look-at-family"):
+    """A variant of this workload has had its time to preempt; the next one may, too."""
+
+    workload: str
+
+
 class Sample(Struct, frozen=True, tag="sample"):
     """Admission fair sharing looks at what LocalQueues use."""
 
@@ -111,6 +117,7 @@ Timer = Union[
     BackoffEnds,
     AnswerRequest,
     Confer,
+    LookAtFamily,
     Carry,
     Arrive,
     Retire,

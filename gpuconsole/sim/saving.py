@@ -93,6 +93,7 @@ def load(data: bytes, cluster: Callable[[bytes], Cluster]) -> World:
     for thing in saved.objects:
         world.state.table(TABLES[type(thing)]).put(thing.key, thing)
         world.introduce(thing)
+    world.families.clear()
     for line in saved.recent:
         world.state.apply(line)
     world.out = list(saved.out)

@@ -16,6 +16,7 @@ from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy, 
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.variants import parents_of, same_flavors
 from gpuconsole.sim.chance import ordered_uid, uid
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.engines import placement_engine
@@ -30,12 +31,14 @@ class World:
     __slots__ = (
         "backoff_at",
         "births",
+        "broods",
         "crews",
         "cycle_at",
         "cycles_due",
         "deadlock",
         "dirty",
         "dispatches",
+        "families",
         "kernel",
         "members",
         "now",
@@ -73,6 +76,10 @@ class World:
         """Workloads that are offered to worker clusters or run there."""
         self.unchecked: dict[str, None] = {}
         """Workloads whose admission checks are to be looked at before this moment is over, in order."""
+        self.broods: dict[str, dict[str, None]] = {}
+        """Workload → its variants, where several flavors are tried at once."""
+        self.families: dict[str, None] = {}
+        """Workloads whose variants are to be looked at before this moment is over, in order."""
         self.cycles_due = False
         self.placement_due = False
         self.wake_at: Time | None = None
@@ -91,6 +98,8 @@ class World:
 
     def put(self, thing: Object) -> None:
         """Create or change an object."""
+        if self.broods and isinstance(thing, ClusterQueue):
+            self._note_flavors(thing)
         event = Applied(self.now, thing)
         self.state.apply(event)
         self.out.append(event)
@@ -108,6 +117,7 @@ class World:
                     self.session.apply(thing, self.now)
                     self.cycles_due = True
                     self._note_waiting(thing)
+                    self._note_family(thing)
             case Job():
                 pass
             case _:
@@ -148,6 +158,22 @@ class World:
         else:
             self.waiting.pop(workload.key, None)
 
+    def _note_family(self, workload: Workload) -> None:
+        if self.session is None or not self.session.config.enabled("ConcurrentAdmission"):
+            return
+        if workload.parent:
+            self.broods.setdefault(workload.parent, {})[workload.key] = None
+        self.families[workload.parent or workload.key] = None
+
+    def _note_flavors(self, queue: ClusterQueue) -> None:
+        """A ClusterQueue that has other flavors now has other variants, too."""
+        old = self.cluster_queue(queue.name)
+        if old is None or same_flavors(old, queue):
+            return
+        doors = [(door.key, door.cluster_queue) for door in self.state.table("local_queues").all()]
+        parents = [parent for key in self.broods if (parent := self.workload(key)) is not None]
+        self.families.update(dict.fromkeys(parents_of(queue.name, doors, parents)))
+
     def _parks(self, workload: Workload) -> bool:
         """True if its queue parks workloads at all: a StrictFIFO queue keeps trying its head."""
         door = self.local_queue(workload.local_queue)
@@ -169,6 +195,7 @@ class World:
     def drop(self, kind: type[Object], key: str) -> None:
         """Delete an object."""
         table = TABLES[kind]
+        gone = self.workload(key) if kind is Workload and self.broods else None
         event = Deleted(self.now, table, key)
         self.state.apply(event)
         self.out.append(event)
@@ -184,6 +211,9 @@ class World:
                 self.session.delete(table, key, self.now)
             elif kind is Node:
                 self.suspects[key] = None
+        if gone is not None:
+            self.families[gone.parent or key] = None
+            self.broods.get(gone.parent, {}).pop(key, None)
 
     def tell(self, what: What, **fields: Any) -> None:
         """Add a line of history."""
@@ -241,6 +271,8 @@ class World:
         twin.out = self.out[:]
         twin.members = {name: replace(m, cluster=m.cluster.fork()) for name, m in self.members.items()}
         twin.dispatches = self.dispatches.copy()
+        twin.broods = {parent: variants.copy() for parent, variants in self.broods.items()}
+        twin.families = self.families.copy()
         twin.unchecked = self.unchecked.copy()
         twin.suspects = self.suspects.copy()
         twin.dirty, twin.births, twin.cycle_at = self.dirty.copy(), self.births, self.cycle_at

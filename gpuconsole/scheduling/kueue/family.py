@@ -16,8 +16,8 @@ from gpuconsole.model.queues import ClusterQueue, ConcurrentAdmission, Migration
 from gpuconsole.model.workloads import Condition, PreemptionGate, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.announcements import Event
+from gpuconsole.scheduling.kueue.prospects import ADMISSION_GATED_BY
 from gpuconsole.scheduling.kueue.variants import GATE, flavor_of, ranking, variant_of
-from gpuconsole.scheduling.kueue.workloads import ADMISSION_GATED_BY
 
 PATIENCE = 5 * MINUTE
 """How long one variant may try to preempt before the next may, too."""

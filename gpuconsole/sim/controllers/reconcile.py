@@ -6,7 +6,17 @@ from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.workloads import Job, JobPhase, Workload
-from gpuconsole.sim.controllers import checks, endings, jobphases, node_health, pods, standing, work, workloads
+from gpuconsole.sim.controllers import (
+    checks,
+    endings,
+    families,
+    jobphases,
+    node_health,
+    pods,
+    standing,
+    work,
+    workloads,
+)
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.world import World
@@ -17,7 +27,7 @@ _LONGEST_BACKOFF = 6 * MINUTE
 
 def settle(world: World) -> None:
     """Look at suspect nodes, checks that may be answered and every crew that changed, until none is left."""
-    while world.dirty or world.unchecked or world.suspects:
+    while world.dirty or world.unchecked or world.suspects or world.families:
         if world.suspects:
             name = next(iter(world.suspects))
             del world.suspects[name]
@@ -27,6 +37,11 @@ def settle(world: World) -> None:
             key = next(iter(world.unchecked))
             del world.unchecked[key]
             checks.look(world, key)
+            continue
+        if world.families:
+            key = next(iter(world.families))
+            del world.families[key]
+            families.look(world, key)
             continue
         key = next(iter(world.dirty))
         del world.dirty[key]

@@ -67,6 +67,8 @@ def start(world: World, workload: Workload) -> None:
     world.put(workload)
     if not workload.admitted:
         return  # It still needs places: the second pass finds them.
+    if workload.parent:
+        return  # The job is its parent's, which is admitted with it.
     tell(
         world,
         What.ADMITTED,
@@ -163,7 +165,7 @@ def evict(
     if workload.checks:
         world.unchecked[workload.key] = None
     jobphases.mark(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
-    if not workload.cluster:
+    if not workload.cluster and not workload.parent:
         _withdraw(world, workload.key, message)
 
 
