@@ -79,8 +79,10 @@ def _heads(state: State) -> Iterator[Entry]:
 
 def _evictions(state: State, entry: Entry) -> Iterator[Preempt | Evict]:
     """The evictions that an entry asks for; victims that are on their way out, or were asked to go, are not asked."""
-    if entry.makes_way is not None:
-        yield Evict(entry.makes_way.key, conditions.FLAVOR_MIGRATION, messages.migrated(entry.request.workload))
+    sibling = entry.makes_way
+    if sibling is not None and not sibling.evicted and sibling.id not in state.asked:
+        state.asked.add(sibling.id)
+        yield Evict(sibling.key, conditions.FLAVOR_MIGRATION, messages.migrated(entry.request.workload))
     if entry.requeue is not Requeue.PENDING_PREEMPTION:
         return
     preemptor = entry.request.workload
