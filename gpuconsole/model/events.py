@@ -61,6 +61,15 @@ class Deleted(Struct, frozen=True, tag="deleted"):
     key: str
 
 
+class Announcement(Struct, frozen=True, omit_defaults=True):
+    """An event about a workload as Kueue's recorder writes it, reason and text verbatim; `warning` is its type."""
+
+    workload: str
+    reason: str
+    message: str
+    warning: bool = False
+
+
 class Happened(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happened"):
     """A line of history. Names are keys: `namespace/name` of workloads and pods."""
 
@@ -87,6 +96,8 @@ class Happened(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happe
     """USD of the lost work."""
     waited: int = 0
     """µs between submission (or the last eviction) and this; of a requeue, between its eviction and this."""
+    told: tuple[Announcement, ...] = ()
+    """The events that Kueue's recorder writes of it."""
 
 
 Event = Union[Applied, Deleted, Happened]

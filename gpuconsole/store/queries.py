@@ -13,7 +13,7 @@ import msgspec
 
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.preemptions import NEEDED
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import Announcement, Happened, What
 from gpuconsole.model.text import clean
 
 COLUMNS = Happened.__struct_fields__
@@ -52,6 +52,9 @@ select {_FIELDS} from events indexed by events_by
 """
 
 
+_TOLD = msgspec.json.Decoder(tuple[Announcement, ...])
+
+
 def preemptions(db: sqlite3.Connection, session: int, limit: int) -> Lines:
     """The newest preemptions of a session, and what became of victims and preemptors afterwards."""
     return _lines(db.execute(_PREEMPTIONS, {"session": session, "limit": limit}))
@@ -80,8 +83,13 @@ def _lines(rows: Iterable[tuple[Any, ...]]) -> Lines:
 
 def _line(row: tuple[Any, ...]) -> tuple[int, Happened]:
     # The file may have been edited by others: its texts are from outside.
-    values = [clean(value) if isinstance(value, str) else value for value in row[1:]]
+    values = [clean(value) if isinstance(value, str) else value for value in row[1:-1]]
     try:
-        return row[0], msgspec.convert(dict(zip(COLUMNS, values, strict=True)), Happened)
-    except msgspec.ValidationError as error:
+        told = tuple(map(_cleaned, _TOLD.decode(str(row[-1])))) if row[-1] else ()
+        return row[0], msgspec.convert(dict(zip(COLUMNS, (*values, told), strict=True)), Happened)
+    except msgspec.DecodeError as error:
         raise HistoryError(f"line {row[0]} of the history is damaged: {error}") from error
+
+
+def _cleaned(told: Announcement) -> Announcement:
+    return Announcement(clean(told.workload), clean(told.reason), clean(told.message), told.warning)

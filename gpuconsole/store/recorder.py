@@ -115,7 +115,7 @@ class Recorder:
     def _write(self, lines: Lines, audits: Sequence[tuple[Time, Time, str, str, str]]) -> None:
         session = self.session
         with self._db:
-            self._db.executemany(_INSERT, [(session, n, *msgspec.structs.astuple(line)) for n, line in lines.items()])
+            self._db.executemany(_INSERT, [(session, n, *_row(line)) for n, line in lines.items()])
             self._db.executemany(_AUDIT, [(session, n, *row) for n, row in enumerate(audits, self._next_audit)])
             self._db.execute("update sessions set flushed = ? where id = ?", (self._wall(), session))
 
@@ -126,3 +126,9 @@ class Recorder:
                 del self._waiting[n]
             del self._audits[: len(audits)]
             self._room.notify_all()
+
+
+def _row(line: Happened) -> tuple[object, ...]:
+    """The line as its columns; what it tells comes last, and is text."""
+    *values, told = msgspec.structs.astuple(line)
+    return *values, msgspec.json.encode(told).decode() if told else ""

@@ -42,6 +42,11 @@ def migrations() -> "Migrations":
             " detail text not null, primary key (session, n)) without rowid"
         )
 
+    @steps()
+    def announcements(db: "Database") -> None:
+        """The events of Kueue's recorder, as JSON; nothing where there were none."""
+        db.execute("alter table events add column told text not null default ''")
+
     return steps
 
 

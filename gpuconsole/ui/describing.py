@@ -74,7 +74,19 @@ def events(rows: Iterable[Happened], now: Time) -> list[Painted]:
     lines = [BLANK, heading("Events")]
     if not newest:
         return [*lines, line(("  none that the console remembers", "dim"))]
-    return [*lines, *(_event(row, now) for row in newest)]
+    return [*lines, *(painted for row in newest for painted in (_event(row, now), *_told(row)))]
+
+
+def _told(row: Happened) -> list[Painted]:
+    """What Kueue's recorder writes of it; a text that the line itself has is not repeated."""
+    return [
+        line(
+            " " * 16,
+            (f"{announcement.reason:<16} ", "fault" if announcement.warning else "dim"),
+            announcement.message if announcement.message != row.message else "",
+        )
+        for announcement in row.told
+    ]
 
 
 def _event(row: Happened, now: Time) -> Painted:

@@ -2,13 +2,15 @@
 
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.preemptions import rows
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import Announcement, Happened, What
 from gpuconsole.store import history, queries
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import open_for_reading, open_for_writing
@@ -36,6 +38,10 @@ PREEMPTED = Happened(
     lost_gpu_seconds=5_760.5,
     cost=3.53,
     waited=9,
+    told=(
+        Announcement("research/rlhf", "EvictedDueToPreempted", "Preempted to accommodate a workload"),
+        Announcement("prod/serve-2", "Pending", "Waits for 1 workload(s)", warning=True),
+    ),
 )
 
 
@@ -209,5 +215,28 @@ def test_opening_twice_migrates_once(tmp_path: Path) -> None:
     open_for_writing(tmp_path / "history.db").close()
     db = open_for_writing(tmp_path / "history.db")
     applied = db.execute("select name from _sqlite_migrations").fetchall()
-    assert applied == [("history",)]
+    assert sorted(applied) == [("announcements",), ("history",)]
     db.close()
+
+
+def test_lines_from_before_announcements_were_kept_can_still_be_read(recorder: Recorder) -> None:
+    recorder.record([PREEMPTED])
+    recorder.close()
+    with sqlite3.connect(recorder.path) as db:
+        db.execute("alter table events drop column told")
+        db.execute("delete from _sqlite_migrations where name = 'announcements'")
+    db.close()
+    open_for_writing(recorder.path).close()
+    with closing(open_for_reading(recorder.path)) as db:
+        assert queries.preemptions(db, recorder.session, 10) == {0: replace(PREEMPTED, told=())}
+
+
+def test_damaged_announcements_are_an_error_that_says_which(recorder: Recorder) -> None:
+    recorder.record([SUBMITTED])
+    recorder.flush()
+    with sqlite3.connect(recorder.path) as db:
+        db.execute("update events set told = '[{]'")
+    db.close()
+    with pytest.raises(HistoryError, match="line 0 of the history is damaged: JSON is malformed"):
+        history.of_workload(recorder, "research/rlhf")
+    recorder.close()

@@ -4,7 +4,15 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, LimitRange, LimitRangeItem, PodTemplate, PriorityClass
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.cluster import (
+    Container,
+    LimitRange,
+    LimitRangeItem,
+    PodTemplate,
+    PriorityClass,
+    RuntimeClass,
+)
 from gpuconsole.model.devices import (
     Device,
     DeviceClass,
@@ -13,6 +21,7 @@ from gpuconsole.model.devices import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from gpuconsole.model.events import Announcement, Happened, What
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.quantity import GPU
@@ -20,12 +29,13 @@ from gpuconsole.model.queues import AdmissionCheck, Topology
 from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Admission, Condition, PodSet, PodSetAssignment, TopologyDomain, Workload
 from gpuconsole.ui.as_yaml import as_manifest, as_yaml
-from gpuconsole.ui.describing import describe
+from gpuconsole.ui.describing import describe, events
 from gpuconsole.ui.paint import plain
 from tests.ui.worlds import HOSTILE, history, org_cohort, running, snapshot_of, waiting
 
 OTHERS: list[Object] = [
     PriorityClass(name="high", value=1000),
+    RuntimeClass(name="sandboxed", handler="kata", overhead={"cpu": 250}),
     Topology(name="racks", levels=("block", "rack")),
     AdmissionCheck(name="check", controller="c"),
     VolcanoQueue(name="v"),
@@ -67,6 +77,23 @@ def test_a_pending_workload_tells_what_kueue_wrote() -> None:
         "",
         "Events",
         "       12m ago  pending          NoFit · couldn't assign flavors to pod set main",
+    ]
+
+
+def test_events_are_told_as_kueue_tells_them_without_repeating_a_text() -> None:
+    told = (
+        Announcement("ns/w", "EvictedDueToPreempted", "make room"),
+        Announcement("ns/w", "Preempted", "make room; preemptor effective priority: 5"),
+        Announcement("ns/by", "Pending", "no room", warning=True),
+    )
+    line = Happened(time=0, what=What.EVICTED, workload="ns/w", reason="Preempted", message="make room", told=told)
+    assert [plain(row) for row in events([line], MINUTE)] == [
+        "",
+        "Events",
+        "        1m ago  evicted          Preempted · make room",
+        "                EvictedDueToPreempted ",
+        "                Preempted        make room; preemptor effective priority: 5",
+        "                Pending          no room",
     ]
 
 
