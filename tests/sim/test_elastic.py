@@ -1,6 +1,7 @@
 """Elastic jobs grow by a slice that takes over, shrink in place, and never lose what they have while they wait."""
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Command, Delete, Finish, Scale
@@ -14,8 +15,7 @@ ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
 
 
 def elastic(name: str = "train", *, pods: int = 2, priority_class: str = "") -> Job:
-    made = job(name, pods=pods, duration=HOUR, priority_class=priority_class)
-    return Job(**{field: getattr(made, field) for field in made.__struct_fields__} | {"annotations": ELASTIC})
+    return replace(job(name, pods=pods, duration=HOUR, priority_class=priority_class), annotations=ELASTIC)
 
 
 def slices(simulation: Simulation, name: str = "train") -> list[tuple[int, str]]:
@@ -140,7 +140,7 @@ def test_a_waiting_slice_ends_with_its_job() -> None:
 def test_of_a_job_of_several_parts_one_is_scaled() -> None:
     simulation = alone()
     parts = (PodSet(name="driver", template=template(1)), PodSet(name="workers", count=2, template=template(1)))
-    submit(simulation, Job(**{**_fields(elastic()), "pod_sets": parts}))
+    submit(simulation, replace(elastic(), pod_sets=parts))
     simulation.submit(Scale("Job/red/train", 1, "workers"))
     simulation.advance(START + MINUTE)
     names = sorted(pod.name for pod in simulation.snapshot().pods.all() if not pod.deleted)
@@ -148,10 +148,6 @@ def test_of_a_job_of_several_parts_one_is_scaled() -> None:
     simulation.submit(Scale("Job/red/train", 3, "workers"))
     names = sorted(pod.name for pod in simulation.snapshot().pods.all() if not pod.deleted)
     assert names == ["train-driver-0", "train-workers-0", "train-workers-1", "train-workers-2"]
-
-
-def _fields(thing: Job) -> dict[str, object]:
-    return {field: getattr(thing, field) for field in thing.__struct_fields__}
 
 
 def test_a_saved_simulation_goes_on_growing() -> None:

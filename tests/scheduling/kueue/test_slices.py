@@ -8,13 +8,14 @@ from msgspec.structs import replace
 from gpuconsole.model.decisions import Admit
 from gpuconsole.model.workloads import Condition, PodSet, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.slices import ELASTIC, REPLACEMENT_FOR, Plan, ensure, latest_active, prepared
+from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
+from gpuconsole.scheduling.kueue.slices import REPLACEMENT_FOR, Plan, ensure, latest_active, prepared
 from tests.scheduling.kueue.cluster import LOWER, World, cohort, pods, queue, quota, workload
 
 
-def grown(old: str, new: str, queue: str, count: int, **more: int) -> Workload:
+def grown(old: str, new: str, queue: str, count: int) -> Workload:
     """The slice `new` with `count` pods of one GPU that is to replace `old`."""
-    made = workload(new, queue, pod_sets=[pods(count)], created=5, **more)
+    made = workload(new, queue, pod_sets=[pods(count)], created=5)
     return replace(made, annotations={ELASTIC: "true", REPLACEMENT_FOR: f"team/{old}"})
 
 
