@@ -3,6 +3,7 @@
 import math
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 MAX = 2**63 - 1
 """The largest amount; as a quota or a sum of quotas it stands for more than can be counted."""
@@ -27,6 +28,7 @@ _SUFFIXES: dict[str, Fraction] = {
 _QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d{1,3})|(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?)")
 
 
+@lru_cache(4096, typed=True)
 def parse_quantity(value: str | int | float) -> Fraction:
     """Read a quantity exactly (`500m`, `1.5Gi`, `2e3`, `8`). Raises ValueError for anything else."""
     if isinstance(value, bool):
@@ -98,6 +100,7 @@ _EXACT_DIGITS = 18
 _DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 
 
+@lru_cache(4096, typed=True)
 def canonical(value: str | int | float) -> str:
     """Write a quantity as Kubernetes writes it back: `1000m` is `1`, `1024Mi` is `1Gi`, `0.5` is `500m`.
 

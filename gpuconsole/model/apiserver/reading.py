@@ -6,7 +6,7 @@ from typing import Any
 from gpuconsole.model.apiserver.refusals import invalid, wrong_type
 from gpuconsole.model.apiserver.schema import Form, Schema
 from gpuconsole.model.documents.fields import FieldError
-from gpuconsole.model.documents.findings import Key, Path, path_text
+from gpuconsole.model.documents.findings import Path, path_text
 from gpuconsole.model.quantity import canonical
 
 _TYPES = {
@@ -54,14 +54,21 @@ def unreadable(schema: Schema, value: Any, path: Path = ()) -> FieldError | None
         return _no_quantity(value, path)
     if not is_of(form, value):
         return type_error(form, value, path)
-    parts: Iterable[tuple[Schema | None, Any, Key]] = ()
     if form is Form.RECORD:
-        parts = ((schema.fields[key], entry, key) for key, entry in value.items())
-    elif form in (Form.MAP, Form.LIST):
+        fields = schema.fields
+        return _first((fields[key], entry, (*path, key)) for key, entry in value.items())
+    if schema.items is not None:
         pairs = value.items() if form is Form.MAP else enumerate(value)
-        parts = ((schema.items, entry, key) for key, entry in pairs)
-    found = (unreadable(part, entry, (*path, key)) for part, entry, key in parts if part is not None)
-    return next((problem for problem in found if problem is not None), None)
+        return _first((schema.items, entry, (*path, key)) for key, entry in pairs)
+    return None
+
+
+def _first(parts: Iterable[tuple[Schema, Any, Path]]) -> FieldError | None:
+    for schema, value, path in parts:
+        problem = unreadable(schema, value, path)
+        if problem is not None:
+            return problem
+    return None
 
 
 def _no_quantity(value: str | int | float, path: Path) -> FieldError | None:

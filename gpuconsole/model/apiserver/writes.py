@@ -117,9 +117,11 @@ def _judge(kind: Kind, found: Object, old: Object | None, gates: Gates) -> Verdi
             check_rules(kind.schema, found, refusals.append, (), old)
     if refusals:
         return Verdict(kind=kind.name, stored=found, stage=Stage.SCHEMA, by="schema", refusals=tuple(refusals))
-    problem = unreadable(kind.schema, found) if kind.validate is not None else None
-    if problem is not None:
-        return _unreadable(kind, found, problem)
+    # The mutating webhook has read a new object already.
+    if kind.validate is not None and (old is not None or kind.default is None):
+        problem = unreadable(kind.schema, found)
+        if problem is not None:
+            return _unreadable(kind, found, problem)
     refused = tuple(kind.validate(found, old, gates)) if kind.validate is not None else ()
     return Verdict(
         kind=kind.name,
