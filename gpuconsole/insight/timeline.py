@@ -19,6 +19,7 @@ _WORDS = {
     What.PREEMPTED: "chosen as victim",
     What.EVICTED: "evicted",
     What.REQUEUED: "queued again",
+    What.PLACES: "places in the topology",
     What.STARTED: "all pods run",
     What.FINISHED: "finished",
     What.FAILED: "failed",

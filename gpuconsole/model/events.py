@@ -27,6 +27,9 @@ class What(StrEnum):
     EVICTED = "evicted"
     """It lost its place; `reason` says why (Preempted, NodeFailures, Deactivated …)."""
     REQUEUED = "requeued"
+    PLACES = "places"
+    """A workload with quota gets places in the topology late or anew, or waits for them; `reason` says which
+    (UnhealthyNode, NodeReplaced, SecondPassFailed)."""
     STARTED = "started"
     """All its pods run."""
     FINISHED = "finished"

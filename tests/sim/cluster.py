@@ -167,6 +167,8 @@ def _line(event: Happened) -> str:
         words.append(f"lost {event.lost_gpu_seconds:g}s")
     if event.what in (What.EVICTED, What.PREEMPTED, What.POD_EVICTED, What.POD_FAILED, What.QUEUE_CHANGED):
         words.append(event.reason)
+    if event.what is What.PLACES:
+        words.append(event.reason)
     if event.what in (What.NODE_DOWN, What.NODE_UP, What.NODE_CHANGED):
         words.append(f"{event.node} {event.reason}".strip())
     if event.what is What.COMMAND_REFUSED:

@@ -50,7 +50,7 @@ def where(simulation: Simulation) -> dict[str, str]:
 
 
 def told(events: Iterable[Event]) -> list[tuple[str, str]]:
-    lines = [e for e in events if isinstance(e, Happened) and e.what is What.PENDING and e.workload]
+    lines = [e for e in events if isinstance(e, Happened) and e.what is What.PLACES]
     return [(line.reason, line.message) for line in lines]
 
 
@@ -102,10 +102,15 @@ def test_another_node_of_the_rack_replaces_one_that_fails() -> None:
     assert log(events) == [
         "5:00 node-down n11",
         "5:00 pod-failed red/train lost 2400s NodeLost",
+        "5:00 places red/train UnhealthyNode",
+        "5:01 places red/train NodeReplaced",
         "5:01 started red/train",
         "25:01 finished red/train",
     ]
-    assert [reason for reason, _ in told(events)] == ["UnhealthyNode", "NodeReplaced"]
+    assert told(events) == [
+        ("UnhealthyNode", "Node n11 failed; the pods on it wait for another place"),
+        ("NodeReplaced", "Replaced unhealthy node(s): n11"),
+    ]
 
 
 def test_pods_that_run_on_stay_where_they_are() -> None:
@@ -128,6 +133,8 @@ def test_without_another_node_the_workload_is_evicted_and_queued_again() -> None
     assert log(events) == [
         "5:00 node-down n11",
         "5:00 pod-failed red/train lost 2400s NodeLost",
+        "5:00 places red/train UnhealthyNode",
+        "5:01 places red/train SecondPassFailed",
         "5:01 evicted red/train NodeFailures",
         "5:31 requeued red/train",
         "5:31 admitted red/train",
@@ -186,7 +193,7 @@ def test_the_same_in_a_fork_and_after_saving() -> None:
     fork, loaded = simulation.fork(), Simulation.load(simulation.save())
     runs = [run(one, HOUR) for one in (simulation, fork, loaded)]
     assert runs[0] == runs[1] == runs[2]
-    assert runs[0] == ["0:01 started red/train", "20:01 finished red/train"]
+    assert runs[0] == ["0:01 places red/train NodeReplaced", "0:01 started red/train", "20:01 finished red/train"]
 
 
 def test_by_index_pods_of_several_jobs_follow_one_another() -> None:

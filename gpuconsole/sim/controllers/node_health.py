@@ -60,4 +60,4 @@ def _carry_out(world: World, name: str, verdict: Verdict) -> None:
 
 def _tell_lost(world: World, workload: Workload, name: str) -> None:
     message = f"Node {name} failed; the pods on it wait for another place"
-    workloads.tell(world, What.PENDING, workload, reason=UNHEALTHY, message=message, node=name)
+    workloads.tell(world, What.PLACES, workload, reason=UNHEALTHY, message=message, node=name)

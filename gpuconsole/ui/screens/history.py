@@ -19,6 +19,7 @@ ROLES = {
     What.FINISHED: "good",
     What.PENDING: "pending",
     What.GANG_WAITING: "pending",
+    What.PLACES: "pending",
     What.PREEMPTED: "victim",
     What.EVICTED: "victim",
     What.POD_EVICTED: "victim",

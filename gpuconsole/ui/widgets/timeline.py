@@ -19,6 +19,7 @@ LOOKS: dict[What, tuple[str, str]] = {
     What.FINISHED: (GLYPHS["good"], "dim"),
     What.FAILED: (GLYPHS["fault"], "fault"),
     What.GANG_WAITING: (GLYPHS["pending"], "pending"),
+    What.PLACES: (GLYPHS["pending"], "pending"),
     What.DEADLOCK: (GLYPHS["fault"], "fault"),
     What.COMMAND_REFUSED: (GLYPHS["fault"], "fault"),
 }
