@@ -9,11 +9,12 @@ from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Job, Workload
-from gpuconsole.sim.controllers import creating, jobs, standing, work, workloads
+from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
+from gpuconsole.sim.controllers import creating, jobs, standing, watching, work, workloads
 from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
 from gpuconsole.sim.crews import Crew, crew_key
-from gpuconsole.sim.kernel import PodsGone, Release, TimeLimit
+from gpuconsole.sim.kernel import PodsGone, Release
 from gpuconsole.sim.world import World
 
 
@@ -159,7 +160,11 @@ def _continue_workload(world: World, workload: Workload) -> None:
     if workload.finished:
         return
     if workload.reserved:
-        _set_time_limit(world, workload)
+        if workload.admitted and workload.condition(PODS_READY) is None:
+            # Nothing is known of its pods: they have as long as after a failure.
+            workload = standing.not_ready(standing.ready(workload, world.now), world.now)
+            world.put(workload)
+        watching.watch(world, workload)
         if workload.key not in world.crews:
             if workload.is_true("Evicted"):
                 world.kernel.at(world.now, Release(workload.key, _evicted_at(workload)))
@@ -172,13 +177,6 @@ def _continue_workload(world: World, workload: Workload) -> None:
 def _evicted_at(workload: Workload) -> Time:
     evicted = workload.condition("Evicted")
     return evicted.since if evicted is not None else 0
-
-
-def _set_time_limit(world: World, workload: Workload) -> None:
-    admitted = workload.condition("Admitted")
-    if workload.max_execution_time is not None and admitted is not None and admitted.status:
-        due = admitted.since + workload.max_execution_time - workload.past_execution
-        world.kernel.at(max(world.now, due), TimeLimit(workload.key, admitted.since))
 
 
 def _continue_job(world: World, job: Job, owned: set[str]) -> None:

@@ -21,6 +21,7 @@ from gpuconsole.sim.controllers import (
     endings,
     failing,
     federation,
+    lifecycle,
     node_health,
     pods,
     reconcile,
@@ -35,6 +36,7 @@ from gpuconsole.sim.kernel import (
     BackoffEnds,
     Carry,
     Confer,
+    Look,
     LookAtFamily,
     PodsGone,
     Rank,
@@ -43,7 +45,6 @@ from gpuconsole.sim.kernel import (
     Restart,
     Retire,
     Sample,
-    TimeLimit,
     Timer,
     Wake,
     WorkEnds,
@@ -234,8 +235,8 @@ class Simulation:
                 failing.restart(world, timer)
             case Release():
                 workloads.release_later(world, timer)
-            case TimeLimit():
-                workloads.time_limit(world, timer)
+            case Look():
+                lifecycle.look_again(world, timer)
             case BackoffEnds():
                 workloads.backoff_ends(world, timer)
             case AnswerRequest():

@@ -41,11 +41,10 @@ class Release(Struct, frozen=True, tag="release"):
     evicted: Time
 
 
-class TimeLimit(Struct, frozen=True, tag="time-limit"):
-    """A workload that is still admitted since that moment has used up its maximum execution time."""
+class Look(Struct, frozen=True, tag="look"):
+    """Kueue's workload controller looks at a workload: its time is up, or its pods should be ready."""
 
     workload: str
-    admitted: Time
 
 
 class BackoffEnds(Struct, frozen=True, tag="backoff-ends"):
@@ -113,7 +112,7 @@ Timer = Union[
     WorkEnds,
     Restart,
     Release,
-    TimeLimit,
+    Look,
     BackoffEnds,
     AnswerRequest,
     Confer,

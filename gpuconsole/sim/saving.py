@@ -39,6 +39,7 @@ class Saved(Struct, frozen=True, kw_only=True):
     out: tuple[Event, ...]
     timers: tuple[Entry, ...]
     crews: tuple[Crew, ...]
+    looks: dict[str, Time] = {}
     births: int
     cycle_at: Time
     wake_at: Time | None
@@ -64,6 +65,7 @@ def save(world: World) -> bytes:
             out=tuple(world.out),
             timers=world.kernel.entries(),
             crews=tuple(world.crews.values()),
+            looks=world.looks,
             births=world.births,
             cycle_at=world.cycle_at,
             wake_at=world.wake_at,
@@ -98,6 +100,7 @@ def load(data: bytes, cluster: Callable[[bytes], Cluster]) -> World:
         world.state.apply(line)
     world.out = list(saved.out)
     world.kernel = Kernel.from_entries(saved.timers)
+    world.looks = dict(saved.looks)
     world.crews = {crew.key: crew for crew in saved.crews}
     world.members = {m.name: Member(cluster=cluster(m.state), lost=m.lost) for m in saved.members}
     world.dispatches = dict(saved.dispatches)

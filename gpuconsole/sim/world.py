@@ -40,6 +40,7 @@ class World:
         "dispatches",
         "families",
         "kernel",
+        "looks",
         "members",
         "now",
         "out",
@@ -76,6 +77,8 @@ class World:
         """Workloads that are offered to worker clusters or run there."""
         self.unchecked: dict[str, None] = {}
         """Workloads whose admission checks are to be looked at before this moment is over, in order."""
+        self.looks: dict[str, Time] = {}
+        """When Kueue's workload controller looks at workloads again."""
         self.broods: dict[str, dict[str, None]] = {}
         """Workload → its variants, where several flavors are tried at once."""
         self.families: dict[str, None] = {}
@@ -274,6 +277,7 @@ class World:
         twin.broods = {parent: variants.copy() for parent, variants in self.broods.items()}
         twin.families = self.families.copy()
         twin.unchecked = self.unchecked.copy()
+        twin.looks = self.looks.copy()
         twin.suspects = self.suspects.copy()
         twin.dirty, twin.births, twin.cycle_at = self.dirty.copy(), self.births, self.cycle_at
         twin.cycles_due, twin.placement_due = self.cycles_due, self.placement_due

@@ -188,7 +188,12 @@ def test_a_bystander_that_has_to_wait_longer_is_named() -> None:
         Shift(workload="prod/batch", queue="cq-prod", gpus=16, without=START + 48 * MINUTE + 31 * SECOND, changed=None),
     )
     assert [(victim.workload, victim.by) for victim in answer.victims] == [("research/rlhf", "prod/serve-2")]
-    assert [(victim.workload, victim.by) for victim in answer.spared] == [("research/rlhf", "prod/batch")]
+    # Its pods find no nodes within half an hour, so that batch goes back to its queue, and evicts rlhf once more.
+    assert [(victim.workload, victim.by) for victim in answer.spared] == [
+        ("research/rlhf", "prod/batch"),
+        ("prod/batch", ""),
+        ("research/rlhf", "prod/batch"),
+    ]
 
 
 def test_raising_a_priority_evicts_inside_the_queue() -> None:
@@ -203,10 +208,16 @@ def test_raising_a_priority_evicts_inside_the_queue() -> None:
 
 
 def test_draining_a_node_names_who_has_to_go_and_what_it_loses() -> None:
-    """serve has node-2 to itself and has run for 27 minutes; the other nodes have no room for all of its 8 GPUs."""
+    """serve has node-2 to itself and has run for 27 minutes; the other nodes have no room for all of its 8 GPUs.
+
+    When its pods are not back after half an hour, it loses its quota as well.
+    """
     answer = ask(Drain("node-2"))
 
-    assert [(victim.workload, victim.gpus, victim.by) for victim in answer.victims] == [("prod/serve", 8, "")]
+    assert [(victim.workload, victim.gpus, victim.rule) for victim in answer.victims] == [
+        ("prod/serve", 8, "Drained"),
+        ("prod/serve", 8, "PodsReadyTimeout"),
+    ]
     assert (answer.lost_gpu_hours_without, answer.lost_gpu_hours) == (0.0, 27 * 8 / 60)
 
 

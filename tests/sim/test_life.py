@@ -109,17 +109,17 @@ def test_a_bare_workload_gets_pods_from_its_pod_sets_and_remembers_its_checkpoin
 
 def test_a_gang_that_has_quota_but_no_nodes_waits_whole() -> None:
     simulation = start([*two_teams(8), *queue("green", 8)])
-    submit(simulation, job("a", gpus=3), job("b", gpus=3))
+    submit(simulation, job("a", gpus=3, duration=20 * MINUTE), job("b", gpus=3, duration=20 * MINUTE))
     submit(simulation, job("gang", "green", gpus=2, pods=3, duration=5 * MINUTE, kind="PyTorchJob"))
     simulation.drain()
     waiting = [pod for pod in simulation.snapshot().pods.all() if pod.name.startswith("gang")]
     assert [(pod.node, pod.gpus) for pod in waiting] == [("", ())] * 3
     assert all("waits whole" in pod.message for pod in waiting)
     assert run(simulation, 70 * MINUTE) == [
-        "60:00 finished red/a",
-        "60:00 finished red/b",
-        "60:00 started green/gang",
-        "65:00 finished green/gang",
+        "20:00 finished red/a",
+        "20:00 finished red/b",
+        "20:00 started green/gang",
+        "25:00 finished green/gang",
     ]
 
 

@@ -24,7 +24,7 @@ def test_a_held_queue_admits_nobody_new_and_lets_run_what_runs() -> None:
     submit(simulation, job("runs", duration=10 * MINUTE))
     assert order(simulation, SetStopPolicy("red", StopPolicy.HOLD)) == ["0:00 queue-changed StopPolicyHold"]
     submit(simulation, job("waits", duration=MINUTE))
-    assert text_of(simulation, "red/waits") == "Inadmissible: ClusterQueue red is stopped"
+    assert text_of(simulation, "red/waits") == "Inadmissible: ClusterQueue red is inactive"
     assert run(simulation, 20 * MINUTE) == ["10:00 finished red/runs"]
     assert order(simulation, SetStopPolicy("red", StopPolicy.NONE)) == [
         "20:00 queue-changed StopPolicyNone",
@@ -42,7 +42,7 @@ def test_a_drained_queue_evicts_what_runs_and_takes_it_back_when_it_starts_again
         "1:00 evicted red/runs lost 60s ClusterQueueStopped",
     ]
     assert run(simulation, 4 * MINUTE) == []
-    assert text_of(simulation, "red/runs") == "Inadmissible: ClusterQueue red is stopped"
+    assert text_of(simulation, "red/runs") == "Inadmissible: ClusterQueue red is inactive"
     simulation.submit(SetStopPolicy("red", StopPolicy.NONE))
     assert run(simulation, HOUR)[-3:] == [
         "5:00 admitted red/runs",
@@ -55,7 +55,7 @@ def test_a_local_queue_is_held_without_its_neighbours() -> None:
     simulation = start([*two_teams(), LocalQueue(namespace="red", name="other", cluster_queue="red")])
     simulation.submit(SetStopPolicy("red/lq", StopPolicy.HOLD))
     submit(simulation, job("held"), job("free", queue="other"))
-    assert text_of(simulation, "red/held") == "Inadmissible: LocalQueue lq is stopped"
+    assert text_of(simulation, "red/held") == "Inadmissible: LocalQueue lq is inactive"
     assert simulation.snapshot().workloads[key_of(simulation, "red/free")].admitted
 
 

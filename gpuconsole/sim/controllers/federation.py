@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kueue.config import DEFAULT, MultiKueue
 from gpuconsole.scheduling.kueue.multikueue.dispatch import Nomination, all_at_once, incremental
 from gpuconsole.scheduling.kueue.multikueue.group import CONTROLLER, EVICTED_ON_MANAGER, Group, Moves, step
 from gpuconsole.sim.chance import draw
-from gpuconsole.sim.controllers import jobphases, standing, workloads
+from gpuconsole.sim.controllers import jobphases, standing, watching, workloads
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.kernel import Confer
 from gpuconsole.sim.members import Dispatch
@@ -234,7 +234,9 @@ def _mirror(world: World, key: str) -> bool:
     if copy is None or copy.is_true("PodsReady") == local.is_true("PodsReady"):
         return False
     if not copy.is_true("PodsReady"):
-        world.put(standing.not_ready(local, world.now))
+        waiting = standing.not_ready(local, world.now)
+        world.put(waiting)
+        watching.watch(world, waiting)
         return True
     world.put(standing.ready(local, world.now))
     jobphases.mark(world, local.owner, JobPhase.RUNNING)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import What
-from gpuconsole.sim.controllers import pods, standing, work
+from gpuconsole.sim.controllers import pods, standing, watching, work
 from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.world import World
 
@@ -97,6 +97,7 @@ def _interrupt(world: World, pod: Pod) -> work.Loss:
         waiting = standing.not_ready(workload, world.now)
         if waiting is not workload:
             world.put(waiting)
+            watching.watch(world, waiting)
     return loss
 
 

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.model.events import What
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, LocalQueue, Quota, StopPolicy
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.sim.controllers import standing, workloads
+from gpuconsole.sim.controllers import lifecycle, standing
 from gpuconsole.sim.world import World
 
 
@@ -19,10 +18,10 @@ def stop(world: World, queue: ClusterQueue | LocalQueue, policy: StopPolicy) -> 
     world.put(replace(queue, stop_policy=policy))
     name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
     world.tell(What.QUEUE_CHANGED, queue=name, reason=f"StopPolicy{policy.value}", message=queue.key)
-    if policy is StopPolicy.NONE:
-        _restart(world, queue)
-    else:
-        _clear(world, queue, policy)
+    for workload in waiting_in(world, queue):
+        lifecycle.restart(world, workload)
+    for workload in sorted(holders(world, queue), key=lambda held: held.key):
+        lifecycle.look(world, workload.key)
     recheck(world, queue)
 
 
@@ -59,26 +58,6 @@ def holders(world: World, queue: ClusterQueue | LocalQueue) -> list[Workload]:
     if isinstance(queue, ClusterQueue):
         return [w for w in _workloads(world) if w.cluster_queue == queue.name and w.reserved and not w.finished]
     return [w for w in _workloads(world) if w.local_queue == queue.key and w.reserved and not w.finished]
-
-
-def _clear(world: World, queue: ClusterQueue | LocalQueue, policy: StopPolicy) -> None:
-    """Evict who is reserved only, and under HoldAndDrain who is admitted, by namespace and name."""
-    kind = "ClusterQueue" if isinstance(queue, ClusterQueue) else "LocalQueue"
-    for workload in sorted(holders(world, queue), key=lambda w: w.key):
-        if workload.is_true(conditions.EVICTED):
-            continue
-        if policy is StopPolicy.HOLD_AND_DRAIN or not workload.admitted:
-            workloads.evict(world, workload, f"{kind}Stopped", f"The {kind} is stopped")
-
-
-def _restart(world: World, queue: ClusterQueue | LocalQueue) -> None:
-    """Let those back in who were evicted when the queue stopped (or wait for it since)."""
-    kind = "ClusterQueue" if isinstance(queue, ClusterQueue) else "LocalQueue"
-    for workload in waiting_in(world, queue):
-        requeued = workload.condition(conditions.REQUEUED)
-        if requeued is not None and not requeued.status and requeued.reason == f"{kind}Stopped":
-            message = f"The {kind} was restarted after being stopped"
-            world.put(conditions.requeue(workload, f"{kind}Restarted", message, world.now))
 
 
 def _resized(flavor: FlavorQuotas, resource: str, quota: Quota) -> FlavorQuotas:

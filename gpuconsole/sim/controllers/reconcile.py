@@ -6,6 +6,7 @@ from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.workloads import Job, JobPhase, Workload
+from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.sim.controllers import (
     checks,
     endings,
@@ -77,7 +78,7 @@ def _reconcile(world: World, crew: Crew) -> None:
 
 def _all_ready(world: World, workload: Workload) -> None:
     """The pods that a growing job added run, too."""
-    if not workload.is_true(standing.PODS_READY):
+    if not workload.is_true(PODS_READY):
         world.put(standing.ready(workload, world.now))
 
 

@@ -4,13 +4,11 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import What
-from gpuconsole.model.queues import ClusterQueue, StopPolicy
-from gpuconsole.model.workloads import Condition, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.controller.pods_ready import with_readiness
+from gpuconsole.scheduling.kueue.prospects import prospect
 from gpuconsole.sim.world import World
-
-INADMISSIBLE = "Inadmissible"
-PODS_READY = "PodsReady"
 
 
 def cluster_queue(world: World, workload: Workload) -> str:
@@ -29,7 +27,8 @@ def check(world: World, workload: Workload) -> None:
     reason, message = obstacle(world, current)
     if not message:
         return
-    changed = conditions.refuse(current, reason, message, world.now)
+    granular = world.session is not None and world.session.config.granular
+    changed = conditions.refuse(current, reason, message, world.now, granular=granular)
     if changed is current:
         return
     world.put(replace(changed, parked=False))
@@ -46,38 +45,19 @@ def check(world: World, workload: Workload) -> None:
 
 def obstacle(world: World, workload: Workload) -> tuple[str, str]:
     """Reason and text of what keeps a Workload from being tried; two empty strings if nothing does."""
-    if not workload.active:
-        return INADMISSIBLE, "The workload is deactivated"
-    queue = world.local_queue(workload.local_queue)
-    if queue is None:
-        return INADMISSIBLE, f"LocalQueue {workload.queue} doesn't exist"
-    if queue.stop_policy is not StopPolicy.NONE:
-        return INADMISSIBLE, f"LocalQueue {workload.queue} is stopped"
-    pool = world.cluster_queue(queue.cluster_queue)
-    if pool is None:
-        return INADMISSIBLE, f"ClusterQueue {queue.cluster_queue} doesn't exist"
-    if pool.stop_policy is not StopPolicy.NONE:
-        return INADMISSIBLE, f"ClusterQueue {pool.name} is stopped"
-    if not _can_admit(world, pool):
-        return INADMISSIBLE, f"ClusterQueue {pool.name} is inactive"
-    return "", ""
-
-
-def _can_admit(world: World, queue: ClusterQueue) -> bool:
-    """True if all that a ClusterQueue refers to exists, and its cohorts make no circle."""
     session = world.session
-    return session is None or (session.readiness(queue.name).active and queue.name in session.tree.tree.queues)
+    if session is None:
+        return "", ""
+    if not workload.active and not session.config.granular:
+        return conditions.INADMISSIBLE, "The workload is deactivated"
+    return prospect(workload, session.outlook(workload), session.config)
 
 
 def ready(workload: Workload, now: Time) -> Workload:
     """All its pods run."""
-    message = "All pods reached readiness and the workload is running"
-    return workload.with_condition(Condition(PODS_READY, True, "Started", message, now))
+    return with_readiness(workload, True, now)
 
 
 def not_ready(workload: Workload, now: Time) -> Workload:
-    """Some of its pods do not run any more."""
-    if not workload.is_true(PODS_READY):
-        return workload
-    message = "At least one pod has failed, waiting for recovery"
-    return workload.with_condition(Condition(PODS_READY, False, "WaitForRecovery", message, now))
+    """Its pods do not run yet, or some of them do not run any more."""
+    return with_readiness(workload, False, now)

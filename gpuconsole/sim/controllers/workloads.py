@@ -13,10 +13,10 @@ from gpuconsole.model.workloads import JobPhase, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.checks import all_ready, checks_for, synced
 from gpuconsole.scheduling.kueue.podset import Conflict
-from gpuconsole.sim.controllers import jobphases, pods, standing, work
+from gpuconsole.sim.controllers import jobphases, pods, standing, watching, work
 from gpuconsole.sim.controllers.specs import started_pods
 from gpuconsole.sim.crews import Crew
-from gpuconsole.sim.kernel import BackoffEnds, Release, TimeLimit
+from gpuconsole.sim.kernel import BackoffEnds, Release
 from gpuconsole.sim.world import World
 
 DEACTIVATED = "Deactivated"
@@ -64,6 +64,7 @@ def admit(world: World, decision: Admit, at: Time) -> None:
 def start(world: World, workload: Workload) -> None:
     """A workload with quota and without open checks is admitted, and its pods are made."""
     workload = conditions.admit(workload, world.now)
+    workload = standing.not_ready(workload, world.now) if workload.admitted else workload
     world.put(workload)
     if not workload.admitted:
         return  # It still needs places: the second pass finds them.
@@ -76,10 +77,8 @@ def start(world: World, workload: Workload) -> None:
         borrowed=_borrowed(world, workload),
         waited=world.now - waits_since(workload),
     )
-    if workload.max_execution_time is not None:
-        left = max(0, workload.max_execution_time - workload.past_execution)
-        world.kernel.at(world.now + left, TimeLimit(workload.key, world.now))
     make_pods(world, workload)
+    watching.watch(world, workload)
 
 
 def make_pods(world: World, workload: Workload) -> None:
@@ -161,7 +160,8 @@ def evict(
     }
     if rule is not None:
         tell(world, What.PREEMPTED, workload, reason=rule.value, **names)
-    tell(world, What.EVICTED, workload, reason=reason, **names)
+    marked = evicted.condition(conditions.EVICTED)
+    tell(world, What.EVICTED, workload, reason=marked.reason if marked is not None else reason, **names)
     if workload.checks:
         world.unchecked[workload.key] = None
     jobphases.mark(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
@@ -195,13 +195,14 @@ def release(world: World, key: str) -> None:
     workload = world.workload(key)
     if workload is None or not workload.reserved:
         return
-    released = conditions.release(workload, world.now)
+    released = standing.not_ready(conditions.release(workload, world.now), world.now)
     evicted = released.condition(conditions.EVICTED)
     if evicted is not None and evicted.reason == DEACTIVATED and released.active:
         released = conditions.requeue(released, "Reactivated", "The workload was reactivated", world.now)
     if evicted is not None and evicted.reason in _BACKS_OFF:
         released = _after_backoff(world, released)
     world.put(released)
+    watching.watch(world, released)
     if released.active and released.is_true(conditions.REQUEUED):
         latency = conditions.eviction_latency(workload, released, world.now)
         _tell_requeued(world, released, workload.cluster_queue, waited=latency[2] if latency is not None else 0)
@@ -250,22 +251,11 @@ def finish(world: World, workload: Workload, reason: str, message: str) -> None:
     if finished is workload:
         return
     world.put(finished)
+    watching.watch(world, finished)
     if workload.checks:
         world.unchecked[workload.key] = None
     what = What.FAILED if reason == "Failed" else What.FINISHED
     tell(world, what, workload, reason=reason, message=message)
-
-
-def time_limit(world: World, timer: TimeLimit) -> None:
-    """A workload that used up its maximum execution time is deactivated."""
-    workload = world.workload(timer.workload)
-    if workload is None or workload.finished or not workload.admitted or workload.is_true(conditions.EVICTED):
-        return
-    admitted = workload.condition(conditions.ADMITTED)
-    if admitted is None or admitted.since != timer.admitted:
-        return
-    message = "The workload is deactivated due to exceeding the maximum execution time"
-    evict(world, replace(workload, active=False), "DeactivatedDueToMaximumExecutionTimeExceeded", message)
 
 
 def waits_since(workload: Workload) -> Time:

@@ -1,0 +1,99 @@
+"""Kueue's workload controller at work: what queues, time and pods do to a workload that holds quota, or is done.
+
+The rules are `scheduling.kueue.controller`; here its steps are carried out until it has nothing more to do.
+"""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.events import What
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
+from gpuconsole.scheduling.kueue.controller.outcome import Outcome
+from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
+from gpuconsole.scheduling.kueue.controller.waiting import deactivation_left, restarted
+from gpuconsole.sim.controllers import endings, standing, watching, workloads
+from gpuconsole.sim.kernel import Look
+from gpuconsole.sim.world import World
+
+MOST_STEPS = 8
+"""Marked for deactivation, deactivated, evicted: a workload goes through few states at one moment."""
+
+
+def look_again(world: World, timer: Look) -> None:
+    """A timer is due, unless it was set anew meanwhile."""
+    if world.looks.get(timer.workload) != world.now:
+        return
+    del world.looks[timer.workload]
+    if not _forget(world, timer.workload):
+        look(world, timer.workload)
+
+
+def look(world: World, key: str) -> None:
+    """Do what has to be done with a workload that holds quota or is finished, and set the next timer."""
+    for _ in range(MOST_STEPS):
+        workload, session = world.workload(key), world.session
+        if workload is None or session is None or not (workload.reserved or workload.finished):
+            return
+        outcome = reconcile(workload, session.outlook(workload), session.config, world.now)
+        if outcome.workload is workload and outcome.eviction is None:
+            break
+        _carry_out(world, workload, outcome)
+    workload = world.workload(key)
+    if workload is not None:
+        watching.watch(world, workload)
+
+
+def restart(world: World, workload: Workload) -> None:
+    """Let a workload back in that was evicted when its queue stopped, if that runs again."""
+    if world.session is None:
+        return
+    outcome = restarted(workload, world.session.outlook(workload), world.now)
+    if outcome is not None and outcome.workload is not None:
+        world.put(outcome.workload)
+
+
+def _carry_out(world: World, before: Workload, outcome: Outcome) -> None:
+    after, why = outcome.workload, outcome.eviction
+    if after is None:
+        world.drop(Workload, before.key)
+        said = outcome.events[0].message
+        workloads.tell(world, What.DELETED, before, reason="Retention", message=said)
+    elif why is not None:
+        workloads.evict(world, after, why.reason, why.message, cause=why.cause)
+    elif after.admitted and not before.admitted:
+        workloads.start(world, before)
+    elif before.reserved and not after.reserved:
+        _take_back(world, before, after)
+    else:
+        world.put(after)
+
+
+def _take_back(world: World, before: Workload, after: Workload) -> None:
+    """It had quota but was not admitted yet: it gives the quota back at once."""
+    world.put(replace(after, parked=False))
+    said = after.condition(QUOTA_RESERVED)
+    if said is not None:
+        queue = standing.cluster_queue(world, before)
+        world.tell(
+            What.PENDING,
+            workload=after.key,
+            queue=queue,
+            reason=said.reason,
+            message=said.message,
+            gpus=after.gpus,
+            priority=after.priority,
+        )
+    if after.checks:
+        world.unchecked[after.key] = None
+
+
+def _forget(world: World, key: str) -> bool:
+    """Delete a job that Kueue deactivated, with its workload, when it was kept long enough."""
+    workload, session = world.workload(key), world.session
+    if workload is None or session is None:
+        return True
+    kept = session.config.object_retention.after_deactivated_by_kueue
+    if kept is None or workload.reserved or deactivation_left(workload, kept, world.now) != 0:
+        return False
+    endings.delete_owner(world, Workload, key)
+    return True

@@ -1,0 +1,38 @@
+"""When Kueue's workload controller looks at a workload again: one timer a workload, the next moment that matters."""
+
+from gpuconsole.model.clock import Span
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
+from gpuconsole.scheduling.kueue.controller.waiting import deactivation_left
+from gpuconsole.sim.kernel import Look
+from gpuconsole.sim.world import World
+
+
+def watch(world: World, workload: Workload) -> None:
+    """Set the timer for the next thing that time alone does to a workload; an earlier timer sees to the rest."""
+    left = left_for(world, workload)
+    if left is None:
+        return
+    due = world.now + left
+    set_already = world.looks.get(workload.key)
+    if set_already is None or not world.now < set_already <= due:
+        world.looks[workload.key] = due
+        world.kernel.at(due, Look(workload.key))
+
+
+def left_for(world: World, workload: Workload) -> Span | None:
+    """How long until time does something to it: 0 = now; None = nothing."""
+    session = world.session
+    if session is None:
+        return None
+    retention = session.config.object_retention
+    if retention.after_deactivated_by_kueue is not None and not workload.reserved:
+        left = deactivation_left(workload, retention.after_deactivated_by_kueue, world.now)
+        if left is not None:
+            return left
+    if not (workload.admitted or workload.finished):
+        return None
+    outcome = reconcile(workload, session.outlook(workload), session.config, world.now)
+    if outcome.workload is not workload:
+        return 0
+    return outcome.again or None
