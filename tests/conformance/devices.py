@@ -6,7 +6,9 @@ from typing import Any
 from gpuconsole.model.devices import CapacityPolicy, Device, DeviceClass, ResourceClaim, ResourceSlice
 from gpuconsole.model.quantity import amount
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.conditions import take_refusal
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
 from gpuconsole.scheduling.kueue.dra.capacities import capacity_charge, rounded_to_range, rounded_to_values
 from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue, chosen
 from gpuconsole.scheduling.kueue.dra.charges import Charge, charge_resources, needs_devices
@@ -18,7 +20,8 @@ from gpuconsole.scheduling.kueue.dra.pools import pools_of
 from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind
 from gpuconsole.scheduling.kueue.requests import Request
 from tests.conformance import world
-from tests.conformance.tables import Case, Check, Document, Table, compare
+from tests.conformance.reconciling import comparable, unobserved
+from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 
 _TYPES = {
     Kind.INVALID: "FieldValueInvalid",
@@ -216,7 +219,42 @@ def check_info(table: Table, case: Case) -> Iterator[str]:
     yield from compare("TotalRequests", got, wanted)
 
 
+def check_reconcile(table: Table, case: Case) -> Iterator[str]:
+    """TestReconcileDRA: the Workload after one look of the controller, and whether it is queued with its devices."""
+    if case.input.get("listErr"):
+        raise NotModelled("reading devices never fails here")
+    for variant in case.variants or ({},):
+        yield from _look(table, case, {**case.gates, **variant})
+
+
+def _look(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterator[str]:
+    now, given = world.clock(table.fixtures["fakeClock"]), case.input
+    paid = tuple(DeviceClassMapping(name=n, device_class_names=(f"{n}.example.com",)) for n in ("foo", "gpu"))
+    before = world.decode_workload(given["workload"])
+    claims = any(pod_set.template.resource_claims for pod_set in before.pod_sets)
+    config = KueueConfig(device_class_mappings=paid if claims else (), gates=gates)
+    documents = [given["cq"], given["lq"], *(given.get("additionalObjects") or ())]
+    documents += [*(given.get("resourceClaimTemplates") or ()), *(given.get("resourceClaims") or ())]
+    session = world.session(config, [*world.decode_all(documents), before], now)
+    outcome = reconcile(before, session.outlook(before), config, now)
+    refused = session.turned_away()
+    got, told = outcome.marked(now), ""
+    if refused:
+        got, told = take_refusal(before, refused[0], now, granular=config.granular), refused[0].message
+    yield from compare("wantErrorMsg", case.want.get("wantErrorMsg", "") in told, True)
+    if case.want.get("wantWorkload"):
+        want = world.decode_workload(case.want["wantWorkload"])
+        expected = want if config.granular else unobserved(want, before)
+        yield from compare("wantWorkload", None if got is None else comparable(got), comparable(expected))
+    if case.want.get("wantWorkloadsInQueue") is not None:
+        yield from compare("wantWorkloadsInQueue", len(session.pending("cq")), case.want["wantWorkloadsInQueue"])
+    if case.want.get("wantDRAResourceTotal") is not None:
+        requested = next(iter(session.requested(before.key).values()), {})
+        yield from compare("wantDRAResourceTotal", requested.get("gpu"), case.want["wantDRAResourceTotal"])
+
+
 CHECKS: dict[str, Check] = {
+    "controller_core/TestReconcileDRA": lambda table, case: list(check_reconcile(table, case)),
     "dra/TestComputeCapacityCharge": lambda table, case: list(check_capacity(table, case)),
     "dra/TestComputeCounterCharges": lambda table, case: list(check_counters(table, case)),
     "dra/TestCreateMapperFromConfiguration": lambda table, case: list(check_map(table, case)),
