@@ -63,7 +63,19 @@ class Gates:
 class Context:
     """One cycle's view. The accounts are its own copy, so that what it tries and reserves ends with it."""
 
-    __slots__ = ("accounts", "away", "candidates", "config", "found", "gates", "held_by", "setup", "version")
+    __slots__ = (
+        "accounts",
+        "away",
+        "candidates",
+        "config",
+        "found",
+        "gates",
+        "held_by",
+        "one_by_one",
+        "setup",
+        "unready",
+        "version",
+    )
 
     def __init__(
         self,
@@ -73,6 +85,7 @@ class Context:
         setup: Setup,
         accounts: Accounts,
         held_by: Callable[[str], Sequence[Holding]],
+        unready: Callable[[], bool] = lambda: False,
     ) -> None:
         self.config = config
         self.gates = gates
@@ -80,6 +93,11 @@ class Context:
         self.accounts = accounts
         self.held_by = held_by
         """ClusterQueue → who holds quota there, in the order in which they would be preempted."""
+        settings = config.pods_ready
+        self.one_by_one = settings is not None and settings.block_admission
+        """Nobody is admitted before all those that are admitted are ready (waitForPodsReady.blockAdmission)."""
+        self.unready = self.one_by_one and unready()
+        """Somebody is admitted and not ready."""
         self.away: frozenset[int] = frozenset()
         """Ids of workloads that are taken for gone."""
         self.candidates: dict[Hashable, Sequence[Holding]] = {}

@@ -42,12 +42,24 @@ def run_cycle(state: State) -> list[AdmissionDecision]:
             decisions.append(_give_up(entry))
         else:
             waiting.append(entry)
-    # Under fair sharing a queue takes part with one entry only: its second pass waits for another cycle.
-    waiting += [*(entry for entry in nominated if entry not in processed), *refused]
+    left = [entry for entry in nominated if entry not in processed]
+    if any(entry.status is Status.BLOCKED for entry in waiting):
+        _put_off(state, left)
+    else:
+        # Under fair sharing a queue takes part with one entry only: its second pass waits for another cycle.
+        waiting += left
+    waiting += refused
     moved = [requeue(state, entry) for entry in waiting]
     state.idle = 0 if decisions or any(moved) else state.idle + 1
     decisions.extend(refusal(state, entry) for entry in waiting)
     return decisions
+
+
+def _put_off(state: State, left: list[Entry]) -> None:
+    """Admission is blocked: those whose turn had not come go back, and are told nothing."""
+    for entry in left:
+        entry.put_off()
+        requeue(state, entry)
 
 
 def _give_up(entry: Entry) -> Evict:

@@ -21,6 +21,8 @@ class Status(Enum):
     """It would have fitted, had an earlier entry of this cycle not come first."""
     GATED = auto()
     """It has victims, but one of its preemption gates is closed."""
+    BLOCKED = auto()
+    """It would be admitted, but not before all those that are admitted are ready."""
     ASSUMED = auto()
     """Quota is reserved for it."""
     EVICTED = auto()
@@ -95,6 +97,17 @@ class Entry:
         self.requeue = Requeue.PREEMPTION_GATED
         self.resume = None
         self.refuse(messages.PREEMPTION_GATED, Reason.ADMISSION_GATED)
+
+    def block(self) -> None:
+        """It waits for others to be ready, and is tried anew as soon as they are."""
+        self.status = Status.BLOCKED
+        self.put_off()
+        self.refuse(messages.WAITING_FOR_PODS_READY, Reason.WAITING_FOR_PODS_READY)
+
+    def put_off(self) -> None:
+        """The cycle ended before its turn came; the next one looks at it as if for the first time."""
+        self.requeue = Requeue.FAILED_AFTER_NOMINATION
+        self.resume = None
 
     def await_departures(self, message: str, requeue: Requeue) -> None:
         """Others have to go first; the next cycle tries all flavors again."""

@@ -22,7 +22,6 @@ from gpuconsole.scheduling.kueue.roster import Record
 from gpuconsole.scheduling.kueue.rules import QueueRules
 from gpuconsole.scheduling.kueue.state import State
 
-
 MOST = 1e300
 """Stands for infinite usage, which JSON cannot tell."""
 
@@ -107,7 +106,7 @@ def sample(state: State) -> None:
     """Look at what every LocalQueue uses whose interval is over."""
     settings, now = state.config.usage_based, state.now
     assert settings is not None
-    used = _admitted_usage(h for held in state.roster.holdings.values() for h in held.values())
+    used = _admitted_usage(state.roster.holders)
     changed = {}
     for door, ledger in state.ledgers.items():
         due = ledger.updated + settings.usage_sampling_interval <= now

@@ -15,6 +15,7 @@ NO_LONGER_FITS = "Workload no longer fits after processing another workload"
 PREEMPTION_GATED = "Workload requires preemption, but it's gated"
 BETTER_VARIANT_ADMITTED = "A more favorable variant is already admitted"
 BELOW_LAST_ACCEPTABLE = "Target flavor is below LastAcceptableFlavorName"
+WAITING_FOR_PODS_READY = "waiting for all admitted workloads to be in PodsReady condition"
 FAILED_CHECKS = "The workload has failed admission checks"
 NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
 

@@ -23,12 +23,17 @@ from gpuconsole.scheduling.kueue.variants import NO_SIBLINGS, Siblings, admitted
 
 
 def process(context: Context, entries: list[Entry]) -> Iterator[Entry]:
-    """Decide on the nominated entries, in order; each ends up assumed, or with a message and a reason to requeue."""
+    """Decide on the nominated entries, in order; each ends up assumed, or with a message and a reason to requeue.
+
+    Where admission is blocked until all are ready, the entries after the first that is blocked are not decided on.
+    """
     chosen: dict[int, Target] = {}
     ordered = in_fair_order(context, entries) if context.config.fair_sharing else in_order(context, entries)
     for entry in ordered:
         _process_entry(context, entry, chosen)
         yield entry
+        if entry.status is Status.BLOCKED:
+            return
 
 
 def in_order(context: Context, entries: list[Entry]) -> list[Entry]:
@@ -100,10 +105,14 @@ def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) ->
     if assignment.mode == Mode.PREEMPT:
         entry.await_victims(entry.victims)
         return
+    if context.unready and not entry.round:
+        entry.block()
+        return
     if siblings.worse is not None:
         _migrate(entry, siblings.worse)
         return
     entry.status = Status.ASSUMED
+    context.unready = context.one_by_one
 
 
 def _siblings(context: Context, entry: Entry) -> Siblings:

@@ -8,7 +8,7 @@ from gpuconsole.scheduling.kueue.assignment import Resume
 from gpuconsole.scheduling.kueue.entry import Entry, Status
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.pending import Requeue
-from gpuconsole.scheduling.kueue.reasons import PENDING
+from gpuconsole.scheduling.kueue.reasons import PENDING, WAITING
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.second_pass import note
 from gpuconsole.scheduling.kueue.state import Progress, State
@@ -53,7 +53,7 @@ def refusal(state: State, entry: Entry) -> Refuse | KeepWaiting:
     return Refuse(
         workload.key,
         entry.message,
-        entry.cause.value if state.gates.granular else PENDING,
+        entry.cause.value if state.gates.granular else WAITING if entry.status is Status.BLOCKED else PENDING,
         entry.requeue.value,
         skipped_preemption=entry.status is Status.SKIPPED and entry.assignment.mode == Mode.PREEMPT,
         requests=entry.request.needs,

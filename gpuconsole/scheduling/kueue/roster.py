@@ -3,7 +3,8 @@
 `Roster` mutates. A fork shares everything and copies a queue, or a queue's holdings, only when it first changes it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.pending import PendingQueue
@@ -57,6 +58,11 @@ class Roster:
     def holdings(self) -> Mapping[str, Mapping[int, Holding]]:
         """ClusterQueue → id → who holds quota there."""
         return self._holdings
+
+    @property
+    def holders(self) -> Iterator[Holding]:
+        """Everybody who holds quota."""
+        return chain.from_iterable(held.values() for held in self._holdings.values())
 
     def ranked(self, name: str) -> tuple[Holding, ...]:
         """Who holds quota in a ClusterQueue, in the order in which they would be preempted."""

@@ -219,6 +219,7 @@ class State:
             setup=self.setup,
             accounts=self.accounts.for_cycle(overlapping=self.gates.layouts.overlapping),
             held_by=self._heaviest_first() if self.charging else self.roster.ranked,
+            unready=lambda: any(not h.workload.is_true("PodsReady") for h in self.roster.holders),
         )
 
     def _heaviest_first(self) -> Callable[[str], Sequence[Holding]]:

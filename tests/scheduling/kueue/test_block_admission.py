@@ -1,0 +1,102 @@
+"""waitForPodsReady.blockAdmission: nobody is admitted before all those that are admitted are ready."""
+
+from collections.abc import Iterable
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.model.decisions import Refuse
+from gpuconsole.model.workloads import Condition
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.config import KueueConfig, WaitForPodsReady
+from tests.scheduling.kueue.cluster import ANY, LOWER, World, admitted, queue, refused, victims, workload
+
+BLOCKING = KueueConfig(wait_for_pods_ready=WaitForPodsReady(block_admission=True))
+WAITS = "waiting for all admitted workloads to be in PodsReady condition"
+
+
+def ready(world: World, *names: str) -> None:
+    for name in names:
+        seen = world.workloads[name].with_condition(Condition("PodsReady", True, "Started", "", world.now))
+        world.apply(seen)
+
+
+def three_queues(config: KueueConfig = BLOCKING) -> World:
+    """Each has room for its workload; `a` is the first in every order."""
+    world = World(*(queue(name, 4) for name in "abc"), config=config)
+    world.apply(*(workload(name, name, priority=-n) for n, name in enumerate("abc")))
+    return world
+
+
+def test_one_is_admitted_in_a_cycle_and_the_next_is_told_to_wait() -> None:
+    world = three_queues()
+    decisions = world.cycle()
+    assert (admitted(decisions), refused(decisions)) == (["a"], {"b": WAITS})
+    assert [d.reason for d in decisions if isinstance(d, Refuse)] == ["Waiting"]
+    assert [world.waiting(name) for name in "abc"] == [[], ["b"], ["c"]]
+
+
+def test_the_next_comes_when_the_one_before_is_ready() -> None:
+    world = three_queues()
+    seen = []
+    for _ in range(4):
+        seen.append(admitted(world.cycle()))
+        ready(world, *world.running)
+    assert seen == [["a"], ["b"], ["c"], []]
+
+
+def test_until_then_another_cycle_decides_nothing_new() -> None:
+    world = three_queues()
+    world.cycle()
+    assert (admitted(world.cycle()), world.session.progressed) == ([], False)
+
+
+def test_whoever_goes_unready_lets_the_next_in() -> None:
+    world = three_queues()
+    world.cycle()
+    world.finish("a")
+    assert admitted(world.cycle()) == ["b"]
+
+
+def test_a_workload_that_only_has_quota_is_waited_for_too() -> None:
+    world = three_queues()
+    (decision, *_) = world.session.run_cycle(world.now)
+    world.apply(conditions.reserve(world.workloads["a"], decision.admission, world.now))  # type: ignore[union-attr]
+    assert admitted(world.cycle()) == []
+
+
+def test_preemption_goes_on_meanwhile() -> None:
+    world = World(queue("a", 4, within=LOWER, reclaim=ANY), queue("b", 4), config=BLOCKING)
+    world.run(workload("runs", "a", gpus=4))
+    world.apply(workload("urgent", "a", gpus=4, priority=9))
+    assert victims(world.cycle()) == {"runs": "InClusterQueue"}
+
+
+def test_those_behind_the_first_that_waits_are_told_nothing_and_tried_anew() -> None:
+    world = World(*(queue(name, 4) for name in "abc"), config=BLOCKING)
+    world.run(workload("runs", "a"))
+    world.apply(workload("b", "b"), workload("late", "c", gpus=9, priority=-1))
+    decisions = world.cycle()
+    assert refused(decisions) == {"b": WAITS}
+    assert world.waiting("c") == ["late"]
+    ready(world, "runs")
+    assert list(refused(world.cycle())) == ["late"]
+
+
+def without(*gates: str) -> KueueConfig:
+    return replace(BLOCKING, gates=dict.fromkeys(gates, True))
+
+
+@pytest.mark.parametrize(
+    "config", [KueueConfig(), without("DisableWaitForPodsReady")], ids=["not blocking", "disabled"]
+)
+def test_otherwise_all_come_at_once(config: KueueConfig) -> None:
+    assert admitted(three_queues(config).cycle()) == ["a", "b", "c"]
+
+
+def reasons(decisions: Iterable[object]) -> list[str]:
+    return [decision.reason for decision in decisions if isinstance(decision, Refuse)]
+
+
+def test_behind_its_gate_the_reason_says_what_is_waited_for() -> None:
+    assert reasons(three_queues(without("UnadmittedWorkloadsObservability")).cycle()) == ["WaitingForPodsReady"]
