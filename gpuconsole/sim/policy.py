@@ -34,8 +34,8 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     kueue: KueueConfig | None = KueueConfig()
     """None = no queueing at all: every job's pods are made at once."""
     placement: PlacementPolicy = PlacementPolicy()
-    wake_up_batch: Span = SECOND
-    """Kueue gathers the events that free parked workloads for this long; 0 wakes them at once."""
+    wake_up_batch: Span | None = None
+    """Events that may free parked workloads are gathered for this long; 0 wakes them at once, None is as Kueue does."""
     prices: Prices = field(default_factory=Prices)
     durations: Spread = Spread()
     """How long work takes that does not say so itself."""
@@ -45,3 +45,10 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     """Finished workloads, with their jobs and pods, are removed after this span; None keeps them."""
     arrivals: tuple[Stream, ...] = ()
     """Who submits jobs by chance."""
+
+    @property
+    def gathering(self) -> Span:
+        """For how long wake-ups are gathered."""
+        if self.wake_up_batch is not None:
+            return self.wake_up_batch
+        return 0 if self.kueue is None else self.kueue.requeue_interval

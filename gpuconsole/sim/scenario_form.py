@@ -137,7 +137,8 @@ class ScenarioForm(Struct, frozen=True, rename="camel"):
     checks: Literal["pass", "wait"] = "pass"
     """Admission checks without a controller here pass at once, or wait for an `answer-check` command."""
     autoscaler: AutoscalerForm = AutoscalerForm()
-    wake_up_batch: str = "1s"
+    wake_up_batch: str = ""
+    """For how long wake-ups are gathered; nothing is as Kueue does, for a second."""
     fair_sharing_enabled: bool = False
     fair_sharing: tuple[str, ...] = ()
     """Preemption strategies of fair sharing, in the order in which they are tried."""

@@ -50,7 +50,7 @@ def policy_of(form: ScenarioForm, prices: Prices, folder: Path | None, problems:
     return SimPolicy(
         kueue=read.kueue(form, folder) if form.engine.admission == "Kueue" else None,
         placement=PlacementPolicy(score=placement.score, gangs=placement.gangs, preemption=placement.preemption),
-        wake_up_batch=read.span(form.wake_up_batch, "wakeUpBatch"),
+        wake_up_batch=read.span(form.wake_up_batch, "wakeUpBatch") if form.wake_up_batch else None,
         prices=read.prices(form.prices) if form.prices else prices,
         checks=Checks(form.checks),
         autoscaler=read.autoscaler(form.autoscaler),

@@ -46,10 +46,10 @@ def _gather_wake_ups(world: World) -> None:
     session = world.session
     if session is None:
         return
-    if session.wake_due and not world.policy.wake_up_batch:
+    if session.wake_due and not world.policy.gathering:
         wake(world)
     elif session.wake_due and world.wake_at is None:
-        world.wake_at = world.now + world.policy.wake_up_batch
+        world.wake_at = world.now + world.policy.gathering
         world.kernel.at(world.wake_at, Wake())
     requeue = session.next_requeue
     if requeue is not None and requeue > world.now and requeue != world.backoff_at:

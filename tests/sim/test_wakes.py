@@ -2,6 +2,7 @@
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Finish, Submit
+from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import START, at, job, run, short, start, submit, two_teams
@@ -32,6 +33,11 @@ def test_with_an_empty_batch_they_wake_at_once() -> None:
         "1:00 admitted red/parked",
         "1:00 started red/parked",
     ]
+
+
+def test_behind_its_gate_kueue_gathers_for_ten_seconds() -> None:
+    patient = SimPolicy(kueue=KueueConfig(gates={"SchedulerLongRequeueInterval": True}))
+    assert run(full(patient), 2 * MINUTE)[:2] == ["1:00 finished red/fills", "1:10 admitted red/parked"]
 
 
 def test_a_newcomer_of_another_shape_takes_what_the_parked_do_not_know_of_yet() -> None:
