@@ -10,12 +10,12 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from gpuconsole.model.clock import format_span, format_time
+from gpuconsole.model.clock import SECOND, format_span, format_time
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import canonical, format_quantity
 from gpuconsole.model.queues import LocalQueue, Quota
 from gpuconsole.model.topology_encoding import encode
-from gpuconsole.model.workloads import Admission, Job, PodSetAssignment, Workload
+from gpuconsole.model.workloads import Admission, CheckState, Condition, Job, PodSetAssignment, RequeueState, Workload
 
 API_VERSIONS: Mapping[str, str] = {
     "Namespace": "v1",
@@ -51,16 +51,27 @@ API_VERSIONS: Mapping[str, str] = {
 _METADATA = {"name", "namespace", "uid", "created", "labels", "annotations"}
 _TOP = {"value", "global_default", "preemption_policy", "description"}
 _STATUS = {
-    *("conditions", "admission", "requeue", "reclaimable", "checks", "past_execution", "unhealthy_nodes"),
-    *("evictions", "parked", "phase", "gpus", "bound", "started", "finished", "deleted", "nominated_node"),
+    *("conditions", "admission", "requeue", "reclaimable_pods", "admission_checks", "unhealthy_nodes"),
+    *("accumulated_past_execution_time_seconds", "resource_requests", "scheduling_stats", "cluster_name"),
+    *(
+        "nominated_cluster_names",
+        "parked",
+        "phase",
+        "gpus",
+        "bound",
+        "started",
+        "finished",
+        "deleted",
+        "nominated_node",
+    ),
     *("reason", "message", "done", "failures", "capacity", "allocatable", "ready", "synthesised", "named_only"),
 }
 _LATELY = ("consumed", "sampled", "usage")
 _TIMES = {"created", "since", "at", "bound", "started", "finished", "deleted"}
-_SPANS = {"duration", "checkpoint_interval", "max_execution_time", "past_execution", "grace_period", "done"}
+_SPANS = {"duration", "checkpoint_interval", "max_execution_time", "grace_period", "done"}
 _AMOUNTS = {
     *("requests", "limits", "capacity", "allocatable", "usage", "overhead", "max", "min", "default"),
-    *("default_request", "min_resources", "capability", "deserved", "guarantee"),
+    *("default_request", "resources", "min_resources", "capability", "deserved", "guarantee"),
 }
 _NAMES = {
     "created": "creationTimestamp",
@@ -73,8 +84,19 @@ _NAMES = {
 _OTHER_NAMES: Mapping[type[Struct], Mapping[str, str]] = {
     Admission: {"pod_sets": "pod_set_assignments"},
     PodSetAssignment: {"usage": "resource_usage", "delayed": "delayed_topology_request"},
-    Workload: {"checks": "admission_checks", "reclaimable": "reclaimable_pods"},
+    CheckState: {"requeue_after": "requeue_after_seconds", "updates": "pod_set_updates"},
+    RequeueState: {"at": "requeue_at"},
+    Workload: {
+        "checks": "admission_checks",
+        "cluster": "cluster_name",
+        "max_execution_time": "maximum_execution_time_seconds",
+        "nominated_clusters": "nominated_cluster_names",
+        "past_execution": "accumulated_past_execution_time_seconds",
+        "priority_class": "priority_class_ref",
+        "reclaimable": "reclaimable_pods",
+    },
 }
+_GROUPS = {"WorkloadPriorityClass": "kueue.x-k8s.io", "PriorityClass": "scheduling.k8s.io"}
 
 
 def as_yaml(thing: Object) -> str:
@@ -122,8 +144,28 @@ def _fields(thing: Struct) -> dict[str, Any]:
     if isinstance(thing, PodSetAssignment) and thing.levels:
         out = {key: value for key, value in out.items() if key not in ("levels", "topology")}
         out["topology_assignment"] = encode(thing.levels, thing.topology)
+    if isinstance(thing, Workload):
+        out.update(_workload(thing))
+        out.pop("priority_kind", None)
+    if isinstance(thing, Condition):
+        out["status"] = str(thing.status)
     names = _OTHER_NAMES.get(type(thing), {})
     return {names.get(key, key): value for key, value in out.items()}
+
+
+def _workload(workload: Workload) -> dict[str, Any]:
+    """What a Workload's API writes in another form than the model."""
+    out: dict[str, Any] = {}
+    if workload.priority_kind:
+        reference = {"group": _GROUPS.get(workload.priority_kind, ""), "kind": workload.priority_kind}
+        out["priority_class"] = {**reference, "name": workload.priority_class}
+    if workload.reclaimable:
+        out["reclaimable"] = [{"name": name, "count": count} for name, count in workload.reclaimable.items()]
+    if workload.past_execution:
+        out["past_execution"] = workload.past_execution // SECOND
+    if workload.max_execution_time is not None:
+        out["max_execution_time"] = workload.max_execution_time // SECOND
+    return out
 
 
 def _value(name: str, value: Any) -> Any:

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import Taint, Toleration
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import Announcement, Happened, What
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import JobPhase, Phase, phase
 from tests.sim.cluster import A100, START, job, key_of, log, node, queue, run, start, submit, two_teams, workload
@@ -17,9 +17,13 @@ def test_a_job_is_queued_admitted_placed_and_finishes() -> None:
     key = key_of(simulation, "red/train")
     admitted = Happened(time=START, what=What.ADMITTED, workload=key, queue="red", flavor="a100", gpus=4)
     bound = replace(admitted, what=What.POD_BOUND, flavor="", pod="red/train-0", node="n1", gpus=2)
+    told = (
+        Announcement(key, "QuotaReserved", "Quota reserved in ClusterQueue red, wait time since queued was 0s"),
+        Announcement(key, "Admitted", "Admitted by ClusterQueue red, wait time since reservation was 0s"),
+    )
     assert [event for event in simulation.drain() if isinstance(event, Happened)] == [
         replace(admitted, what=What.SUBMITTED, flavor=""),
-        admitted,
+        replace(admitted, told=told),
         bound,
         replace(bound, pod="red/train-1"),
         replace(admitted, what=What.STARTED, flavor=""),
@@ -154,3 +158,26 @@ def test_pods_go_to_the_nodes_of_their_flavor_and_tolerate_what_it_tolerates() -
     submit(simulation, job("train", gpus=2))
     pod = simulation.snapshot().pods["red/train-0"]
     assert (pod.node, dict(pod.template.node_selector)) == ("tainted", A100)
+
+
+def test_lines_of_history_carry_what_kueues_recorder_writes() -> None:
+    simulation = start(two_teams())
+    submit(simulation, job("loan", gpus=4, pods=2))
+    simulation.advance(START + MINUTE)
+    submit(simulation, job("claim", "blue", gpus=4))
+    simulation.advance(START + 2 * MINUTE)
+    lines = [event for event in simulation.drain() if isinstance(event, Happened)]
+    loan, claim = key_of(simulation, "red/loan"), key_of(simulation, "blue/claim")
+    assert [(line.what.value, one.workload, one.reason, one.warning) for line in lines for one in line.told] == [
+        ("admitted", loan, "QuotaReserved", False),
+        ("admitted", loan, "Admitted", False),
+        ("pending", claim, "Pending", True),
+        ("preempted", loan, "Preempted", False),
+        ("preempted", claim, "PreemptedWorkload", False),
+        ("evicted", loan, "EvictedDueToPreempted", False),
+        ("admitted", claim, "QuotaReserved", False),
+        ("admitted", claim, "Admitted", False),
+        *[("pending", loan, "Pending", True)] * 2,
+    ]
+    reserved = next(line for line in reversed(lines) if line.what is What.ADMITTED).told[0]
+    assert reserved.message == "Quota reserved in ClusterQueue blue, wait time since queued was 30s"

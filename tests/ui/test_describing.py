@@ -4,7 +4,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.cluster import (
     Container,
     LimitRange,
@@ -27,7 +27,20 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import AdmissionCheck, Topology
 from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
-from gpuconsole.model.workloads import Admission, Condition, PodSet, PodSetAssignment, TopologyDomain, Workload
+from gpuconsole.model.workloads import (
+    Admission,
+    CheckState,
+    Condition,
+    EvictionCount,
+    PodSet,
+    PodSetAssignment,
+    PodSetNeeds,
+    PodSetUpdate,
+    RequeueState,
+    SchedulingStats,
+    TopologyDomain,
+    Workload,
+)
 from gpuconsole.ui.as_yaml import as_manifest, as_yaml
 from gpuconsole.ui.describing import describe, events
 from gpuconsole.ui.paint import plain
@@ -144,7 +157,7 @@ def test_yaml_has_the_shape_of_the_manifest() -> None:
             ],
         },
         "status": {
-            "conditions": [{"type": "Admitted", "status": True, "reason": "Admitted"}],
+            "conditions": [{"type": "Admitted", "status": "True", "reason": "Admitted"}],
             "admission": {
                 "clusterQueue": "cq-research",
                 "podSetAssignments": [
@@ -157,6 +170,46 @@ def test_yaml_has_the_shape_of_the_manifest() -> None:
             },
         },
     }
+
+
+def test_what_became_of_a_workload_is_written_as_the_api_writes_it_and_read_back() -> None:
+    check = CheckState(
+        name="prov",
+        state="Retry",
+        message="no nodes",
+        retry_count=2,
+        requeue_after=60,
+        since=MINUTE,
+        updates=(PodSetUpdate(name="main", labels={"a": "b"}),),
+    )
+    workload = Workload(
+        name="w",
+        priority=500,
+        priority_class="urgent",
+        priority_kind="WorkloadPriorityClass",
+        max_execution_time=2 * MINUTE,
+        conditions=(Condition("QuotaReserved", False, "Pending", "no room", MINUTE),),
+        requeue=RequeueState(3, 5 * MINUTE),
+        resource_requests=(PodSetNeeds("main", {"cpu": 1500, "memory": 2**30}),),
+        reclaimable={"main": 2},
+        checks=(check,),
+        past_execution=90 * SECOND,
+        scheduling_stats=SchedulingStats(
+            (EvictionCount(reason="PodsReadyTimeout", underlying_cause="WaitForStart", count=3),)
+        ),
+        cluster="worker-1",
+        nominated_clusters=("worker-1", "worker-2"),
+    )
+    written = as_manifest(workload)
+    assert written["spec"]["priorityClassRef"] == {
+        "group": "kueue.x-k8s.io",
+        "kind": "WorkloadPriorityClass",
+        "name": "urgent",
+    }
+    assert written["status"]["schedulingStats"] == {
+        "evictions": [{"reason": "PodsReadyTimeout", "underlyingCause": "WaitForStart", "count": 3}]
+    }
+    assert decode_object(written, now=0) == workload
 
 
 def test_places_are_written_as_the_api_writes_them_and_read_back() -> None:

@@ -14,7 +14,6 @@ from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, PREEMPTED, QUOTA
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.requests import effective_priority
 
-Event = Announcement
 SECOND_PASS_FAILED = "SecondPassFailed"
 _LONGEST_WAIT = (2**63 - 1) / 10**9
 """Seconds: Go's longest duration. A workload without a creation time has waited that long."""

@@ -6,11 +6,10 @@ parent's pods are gone (Kueue 0.19 pkg/controller/concurrentadmission).
 
 from msgspec.structs import replace
 
-from gpuconsole.model.events import What
+from gpuconsole.model.events import Announcement, What
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.announcements import Event
 from gpuconsole.scheduling.kueue.family import PATIENCE, reconcile
 from gpuconsole.scheduling.kueue.variants import PARENT, is_parent
 from gpuconsole.sim.controllers import workloads
@@ -71,7 +70,7 @@ def _change(world: World, before: Workload, after: Workload) -> None:
         world.put(after)
 
 
-def _tell(world: World, event: Event) -> None:
+def _tell(world: World, event: Announcement) -> None:
     workload = world.workload(event.workload)
     if workload is not None:
         workloads.tell(world, What.PENDING, workload, reason=event.reason, message=event.message)

@@ -7,12 +7,14 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.decisions import Admit, Preempt, Refuse, Rule
-from gpuconsole.model.events import What
+from gpuconsole.model.events import Announcement, What
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.workloads import JobPhase, Workload
-from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue import announcements, conditions
 from gpuconsole.scheduling.kueue.checks import all_ready, checks_for, synced
+from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.podset import Conflict
+from gpuconsole.scheduling.kueue.requests import reserved_at
 from gpuconsole.sim.controllers import jobphases, pods, standing, watching, work
 from gpuconsole.sim.controllers.specs import started_pods
 from gpuconsole.sim.crews import Crew
@@ -46,23 +48,27 @@ def submit(world: World, workload: Workload) -> None:
 
 def admit(world: World, decision: Admit, at: Time) -> None:
     """Quota is reserved; without open admission checks the workload is admitted and its pods are made."""
-    workload = world.workload(decision.workload)
-    if workload is None or workload.reserved:
+    waiting = world.workload(decision.workload)
+    if waiting is None or waiting.reserved:
         return
-    workload = replace(conditions.reserve(workload, decision.admission, at), parked=False)
+    told = announcements.reserved(decision, waiting, at)
+    workload = replace(conditions.reserve(waiting, decision.admission, at), parked=False)
     queue = world.cluster_queue(decision.admission.cluster_queue)
     names = checks_for(workload, queue) if queue is not None else ()
     workload = replace(workload, checks=synced(workload.checks, names, world.now))
     if all_ready(workload):
-        start(world, workload)
+        start(world, workload, told)
     else:
         world.put(workload)
-        tell(world, What.RESERVED, workload)
+        tell(world, What.RESERVED, workload, told=(told,))
         world.unchecked[workload.key] = None
 
 
-def start(world: World, workload: Workload) -> None:
-    """A workload with quota and without open checks is admitted, and its pods are made."""
+def start(world: World, workload: Workload, *told: Announcement) -> None:
+    """A workload with quota and without open checks is admitted, and its pods are made.
+
+    `told` is what Kueue's recorder writes of its reservation, where that is of this moment.
+    """
     workload = conditions.admit(workload, world.now)
     workload = standing.not_ready(workload, world.now) if workload.admitted else workload
     world.put(workload)
@@ -76,6 +82,7 @@ def start(world: World, workload: Workload) -> None:
         workload,
         borrowed=_borrowed(world, workload),
         waited=world.now - waits_since(workload),
+        told=(*told, announcements.admitted(workload, max(0, world.now - reserved_at(workload, world.now)))),
     )
     make_pods(world, workload)
     watching.watch(world, workload)
@@ -118,6 +125,7 @@ def refuse(world: World, decision: Refuse) -> None:
             message=decision.message,
             gpus=workload.gpus,
             priority=workload.priority,
+            told=(announcements.refused(decision),),
         )
     if changed is not workload or workload.parked != parked:
         world.put(replace(changed, parked=parked))
@@ -159,9 +167,13 @@ def evict(
         "cost": loss.cost,
     }
     if rule is not None:
-        tell(world, What.PREEMPTED, workload, reason=rule.value, **names)
+        config = world.policy.kueue or DEFAULT
+        made_room = announcements.preempted(message, workload, by, config) if by is not None else ()
+        tell(world, What.PREEMPTED, workload, reason=rule.value, told=tuple(made_room), **names)
     marked = evicted.condition(conditions.EVICTED)
-    tell(world, What.EVICTED, workload, reason=marked.reason if marked is not None else reason, **names)
+    told = announcements.evicted(workload, reason, message, cause)
+    shown = marked.reason if marked is not None else reason
+    tell(world, What.EVICTED, workload, reason=shown, told=(told,), **names)
     if workload.checks:
         world.unchecked[workload.key] = None
     jobphases.mark(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
