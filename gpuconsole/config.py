@@ -6,7 +6,7 @@ The file is `config.yaml` in the user's configuration folder (`GPUCONSOLE_CONFIG
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -36,6 +36,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Folder of the history and the log; empty = the user's state folder."""
     prices: str = ""
     """A price table; empty = the one that comes along."""
+    log_level: Literal["debug", "info", "warning"] = "info"
+    """What the log keeps; `debug` also tells what fair sharing weighed before it spared or took a workload."""
     read_only: bool = False
     worker: bool = True
     """Compute what-ifs in a process of their own."""

@@ -10,8 +10,8 @@ LARGEST = 5_000_000
 KEPT = 2
 
 
-def log_to(file: Path) -> None:
-    """Send all logging to a file, which is rotated at 5 MB. Raises ConsoleError."""
+def log_to(file: Path, level: str) -> None:
+    """Send all logging from a level on to a file, which is rotated at 5 MB. Raises ConsoleError."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         handler = RotatingFileHandler(file, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
@@ -22,4 +22,4 @@ def log_to(file: Path) -> None:
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(logging.INFO)
+    root.setLevel(level.upper())

@@ -40,7 +40,7 @@ def command(request: Request, speed: float | None, **options: Any) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the console needs a terminal; `gpuconsole simulate` runs without one")
     request, settings = configured(request, speed=speed, **options)
-    log_to(settings.log_file)
+    log_to(settings.log_file, settings.log_level)
     opened = open_simulation(request)
     LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
     console = _console(opened, settings)

@@ -27,6 +27,10 @@ def test_options_win_over_the_environment_and_that_over_the_file(tmp_path: Path)
     assert config == Config(theme="light", read_only=True, simulation=Simulation(seed=10, speed=200.0))
 
 
+def test_the_log_may_tell_more(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "", environ={"GPUCONSOLE_LOG_LEVEL": "debug"}) == Config(log_level="debug")
+
+
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     assert loaded(tmp_path, "") == Config()
 

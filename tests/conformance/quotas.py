@@ -1,12 +1,12 @@
 """cache_scheduler, cache_hierarchy: the quota tree, what is available in it, and who borrows how much."""
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.fairness import Share, share
+from gpuconsole.scheduling.kueue.preemption.weighing import written
 from gpuconsole.scheduling.kueue.requests import Holding
 from gpuconsole.scheduling.kueue.state import State
 from gpuconsole.scheduling.kueue.usage import UsageTree
@@ -92,8 +92,7 @@ def check_precise(table: Table, case: Case) -> Iterator[str]:
     found = Share(
         given.get("unweightedRatio", 0.0), given.get("fairWeight", 0.0), (0,) if given.get("borrowing") else ()
     )
-    text = "+Inf" if math.isinf(found.weighted) else format(found.weighted, "f").rstrip("0").rstrip(".")
-    yield from compare("want", text, case.want["want"])
+    yield from compare("want", written(found), case.want["want"])
 
 
 def check_snapshot(table: Table, case: Case) -> Iterator[str]:

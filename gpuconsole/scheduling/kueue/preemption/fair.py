@@ -7,9 +7,11 @@ from gpuconsole.model.decisions import Rule
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.config import Strategy
 from gpuconsole.scheduling.kueue.fairness import Share
+from gpuconsole.scheduling.kueue.preemption import weighing
 from gpuconsole.scheduling.kueue.preemption.policy import candidates_of, in_turn
 from gpuconsole.scheduling.kueue.preemption.search import Search, Target, fill_back
 from gpuconsole.scheduling.kueue.preemption.target_order import TargetOrder
+from gpuconsole.scheduling.kueue.preemption.weighing import Judged, Weighed
 from gpuconsole.scheduling.kueue.requests import Holding
 
 
@@ -21,7 +23,7 @@ def fair_targets(search: Search) -> list[Target]:
     accounts, node = search.context.accounts, search.rules.node
     with accounts.trial():
         accounts.usage.add(node, search.uses)
-        trade = _Trade(search, candidates)
+        trade = Trade(search, candidates)
         if not (trade.first_strategy() or trade.second_strategy()):
             return []
         accounts.usage.remove(node, search.uses)
@@ -40,7 +42,7 @@ def _candidates(search: Search) -> list[Holding]:
     return in_turn(search, found, lambda holding: holding)
 
 
-class _Trade:
+class Trade:
     """The search for victims by one strategy after the other. Mutates the accounts."""
 
     def __init__(self, search: Search, candidates: list[Holding]) -> None:
@@ -76,7 +78,10 @@ class _Trade:
         for node in order.turns():
             mine, theirs = order.shares(node)
             candidate = order.take(node)
-            if mine.key < theirs.key and self._take(candidate, Rule.IN_COHORT_FAIR_SHARING):
+            passed = mine.key < theirs.key
+            if weighing.gathers():
+                weighing.tell(self._weighed(node, mine, theirs, second=True, passed=passed))
+            if passed and self._take(candidate, Rule.IN_COHORT_FAIR_SHARING):
                 return True
             order.drop(node)
         return False
@@ -84,19 +89,48 @@ class _Trade:
     def _take_fair(self, node: int) -> bool:
         """Take the queue's first candidate that the strategy allows; the others are spared for now."""
         mine, theirs = self._order.shares(node)
-        while self._order.has(node):
+        # Beyond every weighted share: whoever left, the target's share would not reach it.
+        hopeless = mine.infinite and not theirs.infinite
+        judged: list[Judged] | None = [] if weighing.gathers() else None
+        taken = None
+        while taken is None and self._order.has(node):
             candidate = self._order.take(node)
-            if self._fair(node, candidate, mine, theirs):
-                return self._take(candidate, Rule.IN_COHORT_FAIR_SHARING)
-            self._retry.append(candidate)
-        return False
+            if not hopeless and self._fair(node, candidate, mine, theirs, judged):
+                taken = candidate
+            else:
+                self._retry.append(candidate)
+        if judged is not None:
+            weighing.tell(self._weighed(node, mine, theirs, tuple(judged)))
+        return taken is not None and self._take(taken, Rule.IN_COHORT_FAIR_SHARING)
 
-    def _fair(self, node: int, candidate: Holding, mine: Share, theirs: Share) -> bool:
-        if mine.infinite and not theirs.infinite:
-            return False
+    def _weighed(
+        self,
+        node: int,
+        mine: Share,
+        theirs: Share,
+        judged: tuple[Judged, ...] = (),
+        *,
+        second: bool = False,
+        passed: bool = False,
+    ) -> Weighed:
+        queue = self._search.usage.tree.names[node]
+        return Weighed(queue, weighing.written(mine), weighing.written(theirs), judged, second, passed)
+
+    def _fair(self, node: int, candidate: Holding, mine: Share, theirs: Share, judged: list[Judged] | None) -> bool:
+        """True if the first strategy lets the candidate be taken; noted where somebody reads it."""
+        initial = self._strategies[0] is Strategy.LESS_THAN_INITIAL_SHARE
+        if initial and judged is None:
+            return mine.key < theirs.key
+        after = self._order.share_without(node, candidate)
+        passed = self._allows(mine, theirs, after)
+        if judged is not None:
+            judged.append(Judged(candidate.key, weighing.written(after), passed))
+        return passed
+
+    def _allows(self, mine: Share, theirs: Share, after: Share) -> bool:
         if self._strategies[0] is Strategy.LESS_THAN_INITIAL_SHARE:
             return mine.key < theirs.key
-        return mine.key <= self._order.share_without(node, candidate).key
+        return mine.key <= after.key
 
     def _take(self, victim: Holding, rule: Rule) -> bool:
         """Make it a victim; True if the preemptor fits now."""
