@@ -1,9 +1,17 @@
 """Places in the queues, in Kueue's order: priority, then age, then uid; parked ones included."""
 
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.insight.books import books
 from gpuconsole.insight.positions import Position, pending, position, positions
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.decisions import Pending
+from gpuconsole.model.events import Applied
 from gpuconsole.model.queues import LocalQueue
+from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Condition
 from tests.insight.world import ORG_QUEUES, START, running, waiting, world
 
@@ -87,3 +95,43 @@ def test_all_positions_at_once() -> None:
         "prod/a": 7,
         "research/other": 1,
     }
+
+
+def test_where_local_queues_take_turns_the_one_that_used_least_comes_first() -> None:
+    """Within a LocalQueue the order stays; a LocalQueue of another ClusterQueue does not matter."""
+    doors = [
+        LocalQueue(namespace="prod", name="second", cluster_queue="cq-prod", usage=7.5),
+        LocalQueue(namespace="prod", name="lq", cluster_queue="cq-prod", usage=2.0),
+    ]
+    snapshot = world([*ORG_QUEUES, *doors, URGENT, OLD, NEW, waiting("other", "research/lq", 1)])
+    assert [entry.workload for entry in pending(snapshot, "cq-prod")] == [OLD, NEW, URGENT]
+    assert position(snapshot, "prod/urgent") == Position("prod/urgent", "cq-prod", 3, 3, 1, 1, 6)
+    assert positions(snapshot) == {"prod/old": 1, "prod/new": 2, "prod/urgent": 3, "research/other": 1}
+
+
+PAGES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "all": ({}, ["urgent", "preempted", "old", "timed-out", "new", "b", "a"]),
+    "the first two": ({"limit": 2}, ["urgent", "preempted"]),
+    "the next two": ({"offset": 2, "limit": 2}, ["old", "timed-out"]),
+    "one LocalQueue's": ({"local_queue": "prod/second"}, ["urgent"]),
+    "the second page of one LocalQueue": ({"local_queue": "prod/lq", "offset": 4, "limit": 9}, ["b", "a"]),
+    "nothing beyond the end": ({"offset": 7}, []),
+    "numbers below zero count as zero": ({"offset": -1, "limit": -1}, []),
+}
+
+
+@pytest.mark.parametrize("case", PAGES)
+def test_a_page_of_who_waits_is(case: str) -> None:
+    asked, names = PAGES[case]
+    assert [entry.workload.name for entry in pending(SNAPSHOT, "cq-prod", **asked)] == names
+    assert [entry.position for entry in pending(SNAPSHOT, "cq-prod", offset=2, limit=2)] == [3, 4]
+
+
+def test_what_local_queues_used_lately_does_not_have_everything_counted_anew() -> None:
+    state = ClusterState(START)
+    for thing in SNAPSHOT.objects():
+        state.apply(Applied(START, thing))
+    before = state.freeze()
+    book = books(before).book("cq-prod")
+    state.apply(Applied(START, replace(before.local_queues["prod/lq"], usage=1.0)))
+    assert books(state.freeze()).book("cq-prod") is book
