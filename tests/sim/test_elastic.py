@@ -95,6 +95,26 @@ def test_a_job_that_cannot_grow_keeps_what_it_has() -> None:
     assert running(simulation) == 4
 
 
+def test_a_slice_is_ready_when_the_pods_that_it_added_run() -> None:
+    simulation = alone()
+    submit(simulation, elastic(pods=2))
+    simulation.submit(Scale("red/train", 3))
+    assert [w.is_true("PodsReady") for w in simulation.snapshot().workloads.all() if not w.finished] == [True]
+
+
+def test_of_an_evicted_job_that_wants_to_grow_only_the_larger_slice_goes_on() -> None:
+    simulation = alone()
+    submit(simulation, *two_teams()[-3:], elastic(pods=2), job("other", gpus=2, priority_class="high"))
+    simulation.submit(Scale("red/train", 3))
+    submit(simulation, job("urgent", gpus=2, duration=10 * MINUTE, priority_class="high"))
+    simulation.advance(START + 5 * MINUTE)
+    assert slices(simulation) == [(2, "WorkloadSliceReplaced"), (3, "waits")]
+    assert (slices(simulation, "urgent"), running(simulation)) == ([(1, "admitted")], 0)
+    simulation.advance(START + 2 * HOUR)
+    assert slices(simulation)[-1] == (3, "admitted")
+    assert running(simulation) == 3
+
+
 def test_a_slice_that_waits_is_edited_in_place() -> None:
     simulation = alone()
     submit(simulation, elastic(pods=2), job("other", gpus=2))

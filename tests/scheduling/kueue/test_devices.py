@@ -107,6 +107,11 @@ COSTS: dict[str, Cost] = {
         (device("a", policy=CapacityPolicy(values=(1, 3, 6))),),
         {"gpu-share": 6},
     ),
+    "an amount that can be had stays": Cost(
+        (asks("shared", capacity={"memory": 3}),),
+        (device("a", policy=CapacityPolicy(values=(1, 3, 6))),),
+        {"gpu-share": 6},
+    ),
     "or to the next step": Cost(
         (asks("shared", capacity={"memory": 2}),),
         (device("a", policy=CapacityPolicy(least=1, most=6, step=3)),),
@@ -177,6 +182,11 @@ WRONG: dict[str, Wrong] = {
         " DeviceClass whole: 1 device(s) match in the cluster but 2 requested",
         device("a"),
         device("b", size="small"),
+    ),
+    "a device that another request was given": Wrong(
+        (claims(asks("whole", selectors=(LARGE,)), asks("whole", selectors=(LARGE,))), published(device("a"))),
+        f"{EXPLICIT}.devices.requests[1].exactly.selectors: Internal error: {NAMED}insufficient matching devices for"
+        " CEL selector in DeviceClass whole: 0 device(s) match in the cluster but 1 requested",
     ),
     "a selector of an attribute that a device does not have": _refused(
         asks("whole", selectors=('device.attributes["gpu.example.com"].color == "red"',)),
@@ -256,6 +266,7 @@ def test_new_devices_wake_what_is_parked_and_an_unknown_driver_wakes_nobody() ->
     here.apply(ResourceSlice(name="other", driver="net.example.com", pool="n"))
     assert not here.session.wake_due
     here.apply(published(device("a", 7)))
+    assert here.session.wake_due
     here.session.wake(here.now)
     here.settle()
     assert here.running == {"w"}

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.decisions import Admit
+from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.workloads import Condition, PodSet, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
@@ -75,6 +76,15 @@ def test_a_slice_replaces_only_what_is_in_its_own_namespace_and_queue() -> None:
     assert world.running == {"one", "two"}
 
 
+def test_a_slice_of_another_namespace_is_left_alone() -> None:
+    world = World(queue("q", 4)).run(workload("one", "q", pod_sets=[pods(1)]), admitted=True)
+    world.apply(LocalQueue(namespace="other", name="q", cluster_queue="q"))
+    world.apply(replace(grown("one", "two", "q", 2), namespace="other"))
+    (decision,) = world.session.run_cycle(world.now)
+    assert isinstance(decision, Admit)
+    assert decision.replaces == ""
+
+
 def test_two_slices_cannot_replace_the_same_one() -> None:
     world = World(queue("q", 4)).run(workload("one", "q", pod_sets=[pods(1)]), admitted=True)
     world.run(grown("one", "two", "q", 2), grown("one", "three", "q", 2))
@@ -135,6 +145,12 @@ PLANS: dict[str, Slices] = {
         (part("a", 2, RESERVED, EVICTED), part("b", 3, replaces="a")), 3, "b", ended="a:WorkloadSliceReplaced"
     ),
     "of two that wait the newer stays": Slices((part("a", 2), part("b", 3)), 3, "b", ended="a:OutOfSync"),
+    "of two that replace the same one that with quota counts": Slices(
+        (part("b", 3, replaces="a"), part("c", 4, RESERVED, replaces="a"), part("a", 2, RESERVED)),
+        4,
+        "c",
+        ended="b:OutOfSync a:WorkloadSliceReplaced",
+    ),
     "when all are being evicted a new one is made": Slices(
         (part("a", 2, EVICTED), part("b", 2, EVICTED)), 2, ended="a:OutOfSync b:OutOfSync"
     ),
