@@ -64,6 +64,8 @@ def propose(
     if not _viable(assignment, targets) and context.gates.partial_admission:
         assignment, targets = _reduce(context, rules, request, assigner) or (assignment, targets)
     if replaced is not None and _viable(assignment, targets):
+        # As in Kueue the old slice counts as gone, like a victim, where the cycle looks whether this entry, and those
+        # after it, still fit; as only the difference is added, a cohort may give too much in that cycle.
         targets = [Target(replaced, None), *targets]
     victims = [target.holding for target in targets]
     place_after_preemption(context, rules, request, assignment, victims)

@@ -76,6 +76,22 @@ def test_a_slice_replaces_only_what_is_in_its_own_namespace_and_queue() -> None:
     assert world.running == {"one", "two"}
 
 
+def test_within_one_cycle_the_old_slice_counts_as_gone_so_that_a_cohort_may_give_too_much_as_in_kueue() -> None:
+    world = World(queue("a", quota(2), cohort="c"), queue("b", quota(2), cohort="c"), cohort("c"))
+    world.run(workload("one", "a", pod_sets=[pods(2)]), admitted=True)
+    world.apply(grown("one", "two", "a", 3), workload("other", "b", 2, created=6))
+    world.cycle()
+    assert world.running == {"two", "other"}
+    assert world.session.available("b", "f", "nvidia.com/gpu") == 0
+
+
+def test_after_that_cycle_it_is_what_the_new_slice_has_that_counts() -> None:
+    world = World(queue("a", quota(2), cohort="c"), queue("b", quota(2), cohort="c"), cohort("c"))
+    world.run(workload("one", "a", pod_sets=[pods(2)]), grown("one", "two", "a", 3), admitted=True)
+    world.run(workload("other", "b", 2, created=6))
+    assert world.running == {"two"}
+
+
 def test_a_slice_of_another_namespace_is_left_alone() -> None:
     world = World(queue("q", 4)).run(workload("one", "q", pod_sets=[pods(1)]), admitted=True)
     world.apply(LocalQueue(namespace="other", name="q", cluster_queue="q"))
