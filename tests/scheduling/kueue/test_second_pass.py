@@ -12,7 +12,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.decisions import Admit, Evict, KeepWaiting
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, CheckRule
-from gpuconsole.model.workloads import CheckState, PodSet, TopologyRequest, Workload
+from gpuconsole.model.workloads import CheckState, PodSet, PodSetUpdate, TopologyRequest, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.announcements import announce
 from gpuconsole.scheduling.kueue.config import KueueConfig
@@ -50,7 +50,7 @@ REPLACED: dict[str, Replaced] = {
         site(((2, 2, 4), (8,))), required(RACK), 3, {"n002": 3}, "n002", {"n000": 2, "n001": 1}
     ),
     "within the rack that was required": Replaced(
-        site(((2, 2, 2), (3,))), required(RACK), 4, {"n000": 2, "n001": 2}, "n001", {"n000": 2, "n002": 2}
+        site(((2, 2, 3), (1,))), required(RACK), 4, {"n000": 1, "n002": 3}, "n000", {"n001": 1, "n002": 3}
     ),
     "anywhere if the rack was only preferred": Replaced(
         site(((2, 2), (4,))), preferred(BLOCK), 5, {"n000": 1, "n010": 4}, "n000", {"n001": 1, "n010": 4}
@@ -194,6 +194,33 @@ def test_places_are_found_once_the_nodes_are_there() -> None:
     assert [(event.reason, event.message) for event in events] == [
         ("Admitted", "Admitted by ClusterQueue q, wait time since reservation was 0s")
     ]
+
+
+def test_places_are_found_where_the_checks_send_the_pods() -> None:
+    world = provisioned(*site(((2,), (2,))))
+    update = PodSetUpdate(name="main", node_selector={RACK: "r01"})
+    world.apply(workload("w", "q", pod_sets=(pods(2, 1, topology=required(RACK)),)))
+    world.cycle()
+    ready = CheckState(name="capacity", state="Ready", updates=(update,))
+    world.apply(replace(world.workloads["w"], checks=(ready,)))
+    world.cycle()
+    assert places(world, "w") == {"main": {"n010": 2}}
+
+
+def test_a_check_that_contradicts_the_pods_leaves_no_place() -> None:
+    world = provisioned(*site(((2,),)))
+    bound = replace(pods(2, 1, topology=required(RACK)), name="main")
+    bound = replace(bound, template=replace(bound.template, node_selector={"zone": "a"}))
+    world.apply(workload("w", "q", pod_sets=(bound,)))
+    world.cycle()
+    update = PodSetUpdate(name="main", node_selector={"zone": "b"})
+    world.apply(replace(world.workloads["w"], checks=(CheckState(name="capacity", state="Ready", updates=(update,)),)))
+    waits = world.cycle()[0]
+    assert isinstance(waits, KeepWaiting)
+    assert waits.message == (
+        "couldn't assign flavors to pod set main: invalid podSetUpdate for PodSet main, error: invalid admission check"
+        " PodSetUpdate: conflict for nodeSelector: conflict for key=zone, value1=a, value2=b"
+    )
 
 
 def test_a_check_of_another_flavor_delays_nothing() -> None:

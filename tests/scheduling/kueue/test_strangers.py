@@ -67,3 +67,9 @@ def test_strangers_stay_when_nodes_change() -> None:
     town.apply(replace(HOST, allocatable={GPU: 5, "pods": 3}))
     town.run(workload("w", "q", pod_sets=[pods(1, 4, topology=ANYWHERE)]))
     assert town.running == set()
+
+
+def test_a_pod_that_ended_takes_no_room() -> None:
+    ended = replace(STRANGER, phase=PodPhase.SUCCEEDED)
+    town = world(ended).run(workload("w", "q", pod_sets=[pods(1, 4, topology=ANYWHERE)]))
+    assert town.running == {"w"}

@@ -392,3 +392,59 @@ def test_preferred_nodes_come_first(name: str) -> None:
     pod_set, want = LIKED[name]
     world = World(*HOSTS, queue("q", 100), config=LIKING).run(workload("w", "q", pod_sets=[pod_set]))
     assert places(world, "w") == {"main": want}
+
+
+def test_flavors_of_the_same_nodes_do_not_see_each_other_without_the_gate() -> None:
+    twin = replace(FLAVOR, name="g")
+    big = pods(1, 4, topology=required(HOSTNAME))
+    for gates, second in ({}, False), ({"TASHandleOverlappingFlavors": False}, True):
+        world = World(*site(((4,),)), twin, queue("q", 8), queue("p", {"g": 8}), config=KueueConfig(gates=gates))
+        world.run(workload("w", "q", pod_sets=(big,)), admitted=True)
+        world.run(workload("v", "p", pod_sets=(big,)))
+        assert ("v" in world.running) is second
+
+
+def test_a_change_of_a_node_that_scheduling_does_not_look_at_wakes_nobody() -> None:
+    things = site(((2,),))
+    world = World(*things, queue("q", 8)).run(workload("w", "q", pod_sets=one(3, required(RACK))))
+    world.session.wake(world.now)
+    world.apply(*changed(things, uid="another", created=1))
+    assert not world.session.wake_due
+    world.apply(*changed(things, allocatable={GPU: 3, "pods": 110}))
+    assert world.session.wake_due
+
+
+def elastic(name: str, count: int, old: str = "") -> Workload:
+    notes = {"kueue.x-k8s.io/elastic-job": "true"}
+    if old:
+        notes["kueue.x-k8s.io/workload-slice-replacement-for"] = f"team/{old}"
+    return replace(workload(name, "q", pod_sets=one(count, UNCONSTRAINED)), annotations=notes)
+
+
+@pytest.mark.parametrize(
+    ("gate", "count", "want"),
+    [
+        (True, 6, {"n000": 3, "n001": 2, "n002": 1}),
+        (True, 4, {"n000": 3, "n002": 1}),
+        (True, 2, {"n000": 2}),
+        (False, 2, {"n001": 2}),
+    ],
+    ids=["new pods go beside those that run", "the fullest is best", "the last ones leave", "only behind its gate"],
+)
+def test_pods_of_an_elastic_workload_stay_where_they_run(gate: bool, count: int, want: Mapping[str, int]) -> None:
+    config = KueueConfig(gates={"ElasticJobsViaWorkloadSlicesWithTAS": gate})
+    world = World(*site(((3, 2, 1),)), queue("q", 8), config=config)
+    world.run(elastic("w", 3), admitted=True)
+    assert places(world, "w") == {"main": {"n000": 3}}
+    world.run(elastic("more", count, old="w"))
+    assert places(world, "more") == {"main": want}
+
+
+def test_an_elastic_workload_may_not_ask_for_a_domain_of_its_own() -> None:
+    config = KueueConfig(gates={"ElasticJobsViaWorkloadSlicesWithTAS": True})
+    world = World(*site(((3,),)), queue("q", 8), config=config)
+    asking = replace(elastic("w", 2), pod_sets=one(2, required(RACK)))
+    world.run(asking)
+    assert world.message("w") == (
+        "failed to assign flavors to pod set main: required topology is not supported with ElasticJobsViaWorkloadSlices"
+    )
