@@ -1,7 +1,7 @@
 """Strict mode refuses what Kueue's API server refuses, by its own outcomes for more than a thousand objects."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -23,23 +23,10 @@ class Write(Struct, frozen=True):
 REFERENCES = ("undefined-", "no-namespace-selector", "namespace-not-selected")
 """Codes of findings about other objects, which an API server does not look at."""
 
-NOT_CHECKED = {
-    "kinds that are not read": ("MultiKueue",),
-    "kubectl fills in the namespace": ("metadata.namespace",),
-    "an empty text counts as absent": ("=''",),
-    "fields that nothing here reads": (
-        *("AdmissionGatedBy", "pod-level resource", "elastic job", "ConcurrentAdmissionPolicy"),
-        "non-positive podsetSliceRequiredTopologyConstraints",
-    ),
-    "a missing quota is 0 here, as it is in a ClusterQueue": (
-        "Cohort: delete spec.resourceGroups.0.flavors.0.resources.0.nominalQuota",
-    ),
-}
+NOT_CHECKED = {"kubectl fills in the namespace": ("metadata.namespace",)}
 STRICTER = {
     "GPUs are whole": ("nvidia.com/gpu", "resources.1.nominalQuota"),
-    "the number of pods is bounded": (".count=2147483647",),
     "a weight is a weight in a LocalQueue too": ("LocalQueue: spec.fairSharing.weight",),
-    "beyond what Kubernetes can hold": ("lendingLimit=1000000000000E",),
 }
 
 
@@ -81,7 +68,7 @@ def refused(write: Write) -> bool:
     return any(f.severity is Severity.ERROR and not f.code.startswith(REFERENCES) for f in findings)
 
 
-def explained(name: str, reasons: dict[str, tuple[str, ...]]) -> bool:
+def explained(name: str, reasons: Mapping[str, tuple[str, ...]]) -> bool:
     return any(word in name for words in reasons.values() for word in words)
 
 
@@ -93,4 +80,4 @@ def test_strict_mode_agrees_with_the_api_server(writes: Any) -> None:
     wrong = [write for write in everything if refused(write) == write.accepted]
     assert [w.name for w in wrong if not w.accepted and not explained(w.name, NOT_CHECKED)] == []
     assert [w.name for w in wrong if w.accepted and not explained(w.name, STRICTER)] == []
-    assert len(wrong) <= len(everything) // 20
+    assert len(wrong) <= len(everything) // 50

@@ -141,11 +141,11 @@ def hidden(kind: Kind, verdict: Verdict, old: Object | None = None, *, gates: Ga
     """
     if verdict.stage is not Stage.SCHEMA or unreadable(kind.schema, verdict.stored) is not None:
         return []
-    found: list[FieldError] = []
-    if any(refusal.kind in _BLOCKING for refusal in verdict.refusals):
-        check_rules(kind.schema, verdict.stored, found.append, (), old, lenient=True)
-    if kind.validate is not None:
-        found += kind.validate(verdict.stored, old, gates)
+    known = list(verdict.refusals)
+    if any(refusal.kind in _BLOCKING for refusal in known):
+        check_rules(kind.schema, verdict.stored, known.append, (), old, lenient=True)
+    codes = {refusal.code for refusal in known if refusal.code and refusal.deeper}
+    later = kind.validate(verdict.stored, old, gates) if kind.validate is not None else ()
+    found = [*known[len(verdict.refusals) :], *(refusal for refusal in later if refusal.code not in codes)]
     wrong = [(*refusal.path, *refusal.deeper) for refusal in verdict.refusals if refusal.path]
-    told = {refusal.code for refusal in verdict.refusals if refusal.code and refusal.deeper}
-    return [new for new in found if new.code not in told and not any(new.path[: len(path)] == path for path in wrong)]
+    return [refusal for refusal in found if not any(refusal.path[: len(path)] == path for path in wrong)]
