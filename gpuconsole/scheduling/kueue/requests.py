@@ -4,6 +4,7 @@ A `Request` belongs to a workload that waits, a `Holding` to one that holds quot
 workload makes a new one.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
@@ -32,6 +33,7 @@ from gpuconsole.scheduling.kueue.transformations import transformed, without_exc
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
 ALLOWED_FLAVORS = "kueue.x-k8s.io/workload-allowed-resource-flavors"
 """Annotation: the flavors that a variant may be given, comma-separated."""
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 WORKLOAD_PRIORITY_CLASS = "WorkloadPriorityClass"
 
 Order = tuple[int, Time, str]
@@ -174,12 +176,21 @@ class Place(Struct, frozen=True):
 
 
 def effective_priority(workload: Workload, config: KueueConfig) -> int:
-    """spec.priority, plus the boost annotation where that gate is on."""
-    boost = workload.annotations.get(PRIORITY_BOOST, "") if config.enabled("PriorityBoost") else ""
+    """spec.priority, plus the boost annotation where that gate is on; one that is no number boosts nothing."""
     try:
-        return workload.priority + int(boost or 0)
+        return workload.priority + priority_boost(workload, config)
     except ValueError:
         return workload.priority
+
+
+def priority_boost(workload: Workload, config: KueueConfig) -> int:
+    """What the annotation adds to the priority. Raises ValueError if it is no number of 32 bits."""
+    text = workload.annotations.get(PRIORITY_BOOST, "") if config.enabled("PriorityBoost") else ""
+    if not text:
+        return 0
+    if not _NUMBER.fullmatch(text) or not -(2**31) <= int(text) < 2**31:
+        raise ValueError(f"{text[:20]!r} is no number of 32 bits")
+    return int(text)
 
 
 def priority_changed(old: Workload, new: Workload, config: KueueConfig) -> bool:

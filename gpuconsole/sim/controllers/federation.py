@@ -16,6 +16,7 @@ from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.queues import AdmissionCheck
 from gpuconsole.model.workloads import CheckState, JobPhase, Workload
 from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.announcements import queued_since
 from gpuconsole.scheduling.kueue.checks import with_check
 from gpuconsole.scheduling.kueue.config import DEFAULT, MultiKueue
 from gpuconsole.scheduling.kueue.multikueue.dispatch import Nomination, all_at_once, incremental
@@ -246,6 +247,6 @@ def _mirror(world: World, key: str) -> bool:
         queue=local.cluster_queue,
         gpus=local.gpus,
         priority=local.priority,
-        waited=world.now - workloads.waits_since(local),
+        waited=world.now - queued_since(local),
     )
     return True

@@ -1,5 +1,7 @@
 """Priorities: which number a workload and a pod get from the classes that they name."""
 
+from collections.abc import Iterable
+
 from gpuconsole.model.cluster import PodTemplate, PriorityClass
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.model.workloads import PodSet
@@ -13,7 +15,7 @@ def pod_priority(world: World, template: PodTemplate) -> int:
     named: PriorityClass | None = world.state.get(PriorityClass, template.priority_class)
     if named is not None:
         return named.value
-    return 0 if template.priority_class else _global_default(world)
+    return 0 if template.priority_class else default_class(_classes(world))[0]
 
 
 def workload_priority(world: World, name: str, pod_sets: tuple[PodSet, ...]) -> tuple[int, str]:
@@ -28,10 +30,14 @@ def workload_priority(world: World, name: str, pod_sets: tuple[PodSet, ...]) -> 
     for pod_set in pod_sets:
         if pod_set.template.priority_class or pod_set.template.priority is not None:
             return pod_priority(world, pod_set.template), pod_set.template.priority_class
-    return _global_default(world), ""
+    return default_class(_classes(world))
 
 
-def _global_default(world: World) -> int:
-    classes = [c for c in world.state.table("priority_classes").all() if c.global_default]
-    # With several global defaults the API server takes the lowest.
-    return min((c.value for c in classes), default=0)
+def default_class(classes: Iterable[PriorityClass]) -> tuple[int, str]:
+    """Value and name of the global default; of several that with the lowest value. Nothing is 0."""
+    return min(((c.value, c.name) for c in classes if c.global_default), default=(0, ""))
+
+
+def _classes(world: World) -> Iterable[PriorityClass]:
+    classes: Iterable[PriorityClass] = world.state.table("priority_classes").all()
+    return classes

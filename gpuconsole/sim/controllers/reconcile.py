@@ -6,6 +6,7 @@ from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.workloads import Job, JobPhase, Workload
+from gpuconsole.scheduling.kueue.announcements import queued_since
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.sim.controllers import (
     checks,
@@ -121,7 +122,7 @@ def _begin(world: World, crew: Crew, workload: Workload | None) -> None:
     work.begin(world, crew)
     waited = 0
     if workload is not None:
-        waited = world.now - workloads.waits_since(workload)
+        waited = world.now - queued_since(workload)
         world.put(standing.ready(workload, world.now))
     jobphases.mark(world, crew.job, JobPhase.RUNNING)
     members = pods.pods_of(world, crew)

@@ -81,7 +81,7 @@ def start(world: World, workload: Workload, *told: Announcement) -> None:
         What.ADMITTED,
         workload,
         borrowed=_borrowed(world, workload),
-        waited=world.now - waits_since(workload),
+        waited=world.now - announcements.queued_since(workload),
         told=(*told, announcements.admitted(workload, max(0, world.now - reserved_at(workload, world.now)))),
     )
     make_pods(world, workload)
@@ -268,12 +268,6 @@ def finish(world: World, workload: Workload, reason: str, message: str) -> None:
         world.unchecked[workload.key] = None
     what = What.FAILED if reason == "Failed" else What.FINISHED
     tell(world, what, workload, reason=reason, message=message)
-
-
-def waits_since(workload: Workload) -> Time:
-    """Since when it waits: its submission, or the end of its last stay."""
-    requeued = workload.condition(conditions.REQUEUED)
-    return max(workload.created, requeued.since if requeued is not None else 0)
 
 
 def _borrowed(world: World, workload: Workload) -> int:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.requests import PRIORITY_BOOST, priority_changed
+from gpuconsole.scheduling.kueue.requests import PRIORITY_BOOST, effective_priority, priority_changed
 from tests.scheduling.kueue.cluster import LOWER, World, queue, workload
 
 LOW = Workload(name="w", priority=10, priority_class="low", priority_kind="WorkloadPriorityClass")
@@ -43,3 +43,9 @@ def test_who_waits_is_tried_again_when_a_running_workload_loses_priority() -> No
     world.session.wake(world.now)
     world.settle()
     assert world.running == {"waits"}
+
+
+@pytest.mark.parametrize("text", ["", "0", "high", "1_0", " 5", "2147483648"])
+def test_a_boost_that_is_no_number_of_32_bits_boosts_nothing(text: str) -> None:
+    boosted = replace(LOW, annotations={PRIORITY_BOOST: text})
+    assert effective_priority(boosted, KueueConfig(gates={"PriorityBoost": True})) == 10
