@@ -2,10 +2,10 @@
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Finish, Submit
-from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.config import KueueConfig, WaitForPodsReady
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import START, at, job, run, short, start, submit, two_teams
+from tests.sim.cluster import START, at, job, key_of, queue, run, short, start, submit, two_teams
 
 AT_ONCE = SimPolicy(wake_up_batch=0)
 
@@ -87,3 +87,31 @@ def test_look_alikes_of_a_parked_workload_are_parked_with_it_and_said_to_be() ->
     }
     assert simulation.session is not None
     assert [p.parked for p in simulation.session.pending("red")] == [True] * 4
+
+
+def test_where_admission_is_blocked_the_next_comes_when_the_one_before_is_ready() -> None:
+    """Its pods have no room, so it does not become ready before somebody else's leave."""
+    settings = WaitForPodsReady(block_admission=True)
+    simulation = start(
+        [*two_teams(4), *queue("green", 4, cohort="")], SimPolicy(kueue=KueueConfig(wait_for_pods_ready=settings))
+    )
+    submit(simulation, job("fills", gpus=4, duration=MINUTE))
+    submit(simulation, job("stuck", "blue", gpus=1))
+    submit(simulation, job("next", "green", gpus=1))
+    assert run(simulation, MINUTE - SECOND) == [
+        "0:00 admitted red/fills",
+        "0:00 started red/fills",
+        "0:00 admitted blue/stuck",
+    ]
+    told = simulation.snapshot().workloads[key_of(simulation, "green/next")].condition("QuotaReserved")
+    assert told is not None
+    assert (told.reason, told.message) == (
+        "Waiting",
+        "waiting for all admitted workloads to be in PodsReady condition",
+    )
+    assert run(simulation, 10 * SECOND) == [
+        "1:00 finished red/fills",
+        "1:00 started blue/stuck",
+        "1:00 admitted green/next",
+        "1:00 started green/next",
+    ]

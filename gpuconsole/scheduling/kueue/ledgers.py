@@ -28,7 +28,7 @@ MOST = 1e300
 
 def usage_in(state: State, rules: QueueRules) -> Callable[[str], float] | None:
     """What each LocalQueue of a ClusterQueue used lately, where they take turns; each is worked out once."""
-    return cache(state.used_lately) if state.config.takes_turns(rules.queue) else None
+    return cache(state.used_lately) if state.charging and state.config.takes_turns(rules.queue) else None
 
 
 def introduce(state: State, key: str, queue: LocalQueue | None) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from heapq import heappop, heappush
 
+from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Order, Request
 
 _NO_SHAPE = b""
@@ -39,7 +40,6 @@ class Requeue(StrEnum):
 
 _MAKES_ROOM = (Requeue.PENDING_PREEMPTION, Requeue.PENDING_MIGRATION)
 _AT_ONCE = (Requeue.FAILED_AFTER_NOMINATION, Requeue.PREEMPTION_FAILED, *_MAKES_ROOM)
-PENDING_EVALUATION = "PendingEvaluation"
 _CLOSES_LANE = (Requeue.NO_FIT, Requeue.PREEMPTION_NO_CANDIDATES)
 
 
@@ -47,16 +47,8 @@ class PendingQueue:
     """Waiting workloads of one ClusterQueue. Mutates; `copy` gives an independent twin."""
 
     __slots__ = (
-        "_closed",
-        "_entries",
-        "_hashing",
-        "_lanes",
-        "_parked",
-        "_sticky",
-        "_strict",
-        "_taking_turns",
-        "_tops",
-        "_waiting",
+        *("_closed", "_entries", "_hashing", "_lanes", "_parked"),
+        *("_sticky", "_strict", "_taking_turns", "_tops", "_waiting"),
     )
 
     def __init__(self, *, strict: bool, hashing: bool, taking_turns: bool = False) -> None:
@@ -193,7 +185,7 @@ class PendingQueue:
             return
         self.park(request)
         if self._hashing and reason in _CLOSES_LANE:
-            self._closed[request.shape] = granular or PENDING_EVALUATION
+            self._closed[request.shape] = granular or Reason.PENDING_EVALUATION.value
 
     def wake(self, ready: Callable[[Request], bool], matches: Callable[[Request], bool] | None) -> None:
         """Open all lanes and bring back the parked workloads whose backoff has ended and whose namespace matches.
