@@ -151,18 +151,18 @@ def test_capacity_is_asked_for_and_the_pods_are_told_where_it_is() -> None:
 def test_failed_attempts_follow_each_other_after_longer_and_longer_back_offs() -> None:
     simulation = capacity(delay=10 * SECOND, failures=2)
     submit(simulation, job("train", gpus=4, duration=MINUTE))
-    # Each attempt is answered after 10 s; the next one follows 60 s, then 120 s after the failure.
+    # Each attempt is answered after 10 s. For 60 s, then 120 s after a failure Kueue only waits, quota and all.
     assert run(simulation, 10 * MINUTE) == [
         "0:00 reserved red/train",
-        "0:10 evicted red/train AdmissionCheck",
-        "1:10 requeued red/train",
-        "1:10 reserved red/train",
-        "1:20 evicted red/train AdmissionCheck",
-        "3:20 requeued red/train",
-        "3:20 reserved red/train",
-        "3:30 admitted red/train",
-        "3:30 started red/train",
-        "4:30 finished red/train",
+        "1:10 evicted red/train AdmissionCheck",
+        "1:11 requeued red/train",
+        "1:11 reserved red/train",
+        "3:21 evicted red/train AdmissionCheck",
+        "3:22 requeued red/train",
+        "3:22 reserved red/train",
+        "3:32 admitted red/train",
+        "3:32 started red/train",
+        "4:32 finished red/train",
     ]
 
 
@@ -182,7 +182,7 @@ def test_what_does_not_fit_the_nodes_is_not_found() -> None:
     simulation = capacity(delay=10 * SECOND)
     submit(simulation, job("wide", gpus=8, duration=MINUTE))
     name = key_of(simulation, "red/wide").partition("/")[2]
-    simulation.advance(START + 10 * SECOND)
+    simulation.advance(START + 70 * SECOND)
     evicted = simulation.snapshot().workloads[f"red/{name}"].condition("Evicted")
     assert evicted is not None
     lacking = f"capacity is not found: 0 of 1 pods of ppt-{name}-dws-1-main would fit"

@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
-from gpuconsole.model.workloads import CheckState, Condition, RequeueState, Workload
+from gpuconsole.model.workloads import CheckState, Condition, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.checks import READY, REJECTED, RETRY, all_ready, in_state, retry_at, told, with_check
+from gpuconsole.scheduling.kueue.checks import READY, with_check
 from gpuconsole.scheduling.kueue.provisioning.answers import FAILED, PROVISIONED
 from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of
 from gpuconsole.scheduling.kueue.provisioning.controller import Surroundings, reconcile
 from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER
-from gpuconsole.sim.controllers import federation, workloads
+from gpuconsole.sim.controllers import federation, lifecycle
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.kernel import AnswerRequest
 from gpuconsole.sim.members import Dispatch
@@ -41,7 +41,7 @@ def look(world: World, key: str) -> None:
     answered = _ask_for_capacity(world, _passed(world, workload))
     if answered is not workload:
         world.put(answered)
-    _conclude(world, answered)
+    lifecycle.look(world, key)
 
 
 def answer(world: World, key: str, name: str, state: str, message: str) -> Refusal:
@@ -76,29 +76,6 @@ def _passed(world: World, workload: Workload) -> Workload:
             state = replace(check, state=READY, message=NOT_SIMULATED, since=world.now)
             checks = with_check(checks, state, world.now)
     return workload if checks is workload.checks else replace(workload, checks=checks)
-
-
-def _conclude(world: World, workload: Workload) -> None:
-    if not workload.reserved or workload.finished or workload.is_true(conditions.EVICTED):
-        return
-    rejected, sent_back = in_state(workload, REJECTED), in_state(workload, RETRY)
-    if rejected:
-        why = told(rejected, REJECTED)
-        stopped = replace(workload, active=False)
-        message = f"The workload is deactivated due to {why}"
-        workloads.evict(world, stopped, conditions.DEACTIVATED, message, cause=conditions.ADMISSION_CHECK)
-    elif sent_back:
-        message = f"Evicted due to {told(sent_back, RETRY)}"
-        waiting = replace(workload, requeue=RequeueState(workload.requeue.count, _requeue_at(world, workload)))
-        workloads.evict(world, waiting, conditions.ADMISSION_CHECK, message)
-    elif all_ready(workload) and not workload.admitted:
-        workloads.start(world, workload)
-
-
-def _requeue_at(world: World, workload: Workload) -> int | None:
-    """When it may be tried again; that moment only moves forward (Kueue 0.19 NeedsRequeueAtUpdate)."""
-    moments = [moment for moment in (workload.requeue.at, retry_at(workload)) if moment is not None]
-    return max((moment for moment in moments if moment > world.now), default=None)
 
 
 # Capacity on request

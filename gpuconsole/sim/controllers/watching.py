@@ -30,7 +30,7 @@ def left_for(world: World, workload: Workload) -> Span | None:
         left = deactivation_left(workload, retention.after_deactivated_by_kueue, world.now)
         if left is not None:
             return left
-    if not (workload.admitted or workload.finished):
+    if not (workload.reserved or workload.finished):
         return None
     outcome = reconcile(workload, session.outlook(workload), session.config, world.now)
     if outcome.workload is not workload:
