@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gpuconsole.model.workloads import Workload
+from gpuconsole.model.workloads import RequeueState, Workload
 from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.slices import latest_active
 from gpuconsole.sim.controllers import endings, standing, workloads
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.crews import Crew
@@ -19,20 +20,28 @@ def set_active(world: World, key: str, active: bool, cause: str = "", why: str =
         return _no_workload(workload, key)
     if workload.active == active:
         return f"workload {key} is {'active' if active else 'stopped'} already"
-    if not active and workload.reserved:
-        stopped = replace(workload, active=False)
-        if workload.is_true(conditions.EVICTED):
-            world.put(stopped)
-        else:
-            message = f"The workload is deactivated due to {why}" if why else "The workload is deactivated"
-            workloads.evict(world, stopped, workloads.DEACTIVATED, message, cause=cause)
+    if not active:
+        _stop(world, workload, cause, why)
         return DONE
-    changed = replace(workload, active=active)
-    if active and not workload.reserved:
+    changed = replace(workload, active=True)
+    if not workload.reserved:
         changed = conditions.requeue(changed, "Reactivated", "The workload was reactivated", world.now)
     world.put(changed)
     standing.check(world, changed)
     return DONE
+
+
+def _stop(world: World, workload: Workload, cause: str, why: str) -> None:
+    """Evict a workload for good: its retries are forgotten. One without quota is marked all the same."""
+    stopped = replace(workload, active=False, requeue=RequeueState())
+    message = f"The workload is deactivated due to {why}" if why else "The workload is deactivated"
+    if workload.is_true(conditions.EVICTED):
+        world.put(stopped)
+    elif workload.reserved:
+        workloads.evict(world, stopped, workloads.DEACTIVATED, message, cause=cause)
+    else:
+        world.put(conditions.evict(stopped, workloads.DEACTIVATED, message, world.now, cause=cause))
+    standing.check(world, stopped)
 
 
 def requeue(world: World, key: str) -> Refusal:
@@ -98,13 +107,14 @@ def finish(world: World, key: str) -> Refusal:
 
 
 def _workload_of(world: World, key: str) -> Workload | None:
-    """The Workload of the job that a `namespace/name` or a `Kind/namespace/name` means, one that is not finished first.
+    """The Workload of the job that a `namespace/name` or a `Kind/namespace/name` means.
 
-    Of a job that is elastic several are known.
+    An elastic job may have several: the one with quota counts, else the first that is not finished.
     """
     everything: Iterable[Workload] = world.state.table("workloads").all()
     owned = [w for w in everything if w.owner and key in (w.owner, w.owner.partition("/")[2])]
-    return next((workload for workload in owned if not workload.finished), owned[0] if owned else None)
+    waiting = [workload for workload in owned if not workload.finished]
+    return latest_active(waiting) or next(iter(waiting or owned), None)
 
 
 def _crew_of(world: World, key: str) -> Crew | None:

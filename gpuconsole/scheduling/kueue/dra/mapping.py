@@ -1,6 +1,6 @@
 """Which quota resource pays for a class of devices (Configuration: resources.deviceClassMappings)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -57,8 +57,3 @@ class ClassMap:
     def resource(self, device_class: str) -> str | None:
         """The quota resource of a class; the first mapping that names the class counts."""
         return self._resources.get(device_class)
-
-    @property
-    def resources(self) -> Mapping[str, str]:
-        """Class → quota resource."""
-        return self._resources
