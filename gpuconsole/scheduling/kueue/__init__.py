@@ -1,7 +1,8 @@
 """Admission by Kueue's rules, decision for decision as Kueue v0.19.2.
 
 `session` is the way in: objects are applied, `run_cycle` returns decisions; `conditions` says what they do to a
-Workload. Inside: `rules` and `tree` compile the configuration, `requests` the workloads; `pending` holds who waits,
+Workload. Inside: `rules` and `tree` compile the configuration, `requests` the workloads
+(`dra`: what their devices cost; `slices`: elastic jobs); `pending` holds who waits,
 `usage` and `accounts` what is used, `second_pass` who holds quota and still lacks a place; `cycle` → `nomination`
 (`flavors`, `preemption`, `topology`) → `processing`.
 
