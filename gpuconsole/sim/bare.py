@@ -134,7 +134,7 @@ class BareRun:
             match decision:
                 case Admit():
                     reserved = conditions.reserve(workload, decision.admission, self._now)
-                    self._apply(conditions.admit(reserved, self._now))
+                    self._apply(conditions.admit(reserved, self._now, granular=self._session.config.granular))
                     if decision.replaces:
                         old, message = self._workloads[decision.replaces], slices.replacement_message(reserved)
                         self._apply(conditions.finish(old, slices.REPLACED, message, self._now))
@@ -155,7 +155,7 @@ class BareRun:
             workload = self._workloads[victim.workload]
             reason, rule = ("Preempted", victim.rule) if isinstance(victim, Preempt) else (victim.reason, None)
             evicted = conditions.evict(workload, reason, victim.message, self._now, rule)
-            self._apply(conditions.release(evicted, self._now))
+            self._apply(conditions.release(evicted, self._now, granular=self._session.config.granular))
         return sorted(refused, key=lambda told: told["workload"])
 
     def _waiting(self) -> tuple[Queues, Queues]:

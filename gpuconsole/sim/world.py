@@ -229,6 +229,11 @@ class World:
         self.crews[crew.key] = crew
         self.dirty[crew.key] = None
 
+    @property
+    def granular(self) -> bool:
+        """True if conditions say in one word why a workload has no quota (gate UnadmittedWorkloadsObservability)."""
+        return self.session is not None and self.session.config.granular
+
     def uid(self, kind: str, key: str) -> str:
         """A uid for an object that is created now."""
         return uid(self.seed, kind, key, self.now)

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, Time
 from gpuconsole.model.decisions import Rule
+from gpuconsole.model.quantity import BILLIONTH
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, cycle, messages
-from gpuconsole.model.quantity import BILLIONTH
 from gpuconsole.scheduling.kueue.announcements import priority_text
 from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult
 from gpuconsole.scheduling.kueue.config import BOTH, AdmissionFairSharing, KueueConfig, Strategy
@@ -99,7 +99,8 @@ def check_fair(table: Table, case: Case) -> Iterator[str]:
     flavor = given.get("assignmentFlavor") or "default"
     listed = {"PodSets": [{"Flavors": {"cpu": {"Name": flavor, "Mode": "Preempt"}}}]}
     search = search_of(state, queue, incoming, assignment_of(state, incoming, queue, listed))
-    got = sorted(f"{_reference(target.holding)}:{target.rule.value}" for target in find_targets(search))
+    targets = [(target.holding, target.rule) for target in find_targets(search)]
+    got = sorted(f"{_reference(holding)}:{rule.value if rule is not None else ''}" for holding, rule in targets)
     yield from compare("wantPreempted", got, sorted(case.want.get("wantPreempted") or ()))
 
 

@@ -31,8 +31,7 @@ def look(world: World, key: str) -> None:
         return
     names = world.broods.get(key, {})
     variants = [variant for name in names if (variant := world.workload(name)) is not None]
-    granular = world.session.config.granular
-    outcome = reconcile(parent, variants, queue, world.now, granular=granular)
+    outcome = reconcile(parent, variants, queue, world.now, granular=world.granular)
     before = {workload.key: workload for workload in (parent, *variants)}
     for variant in outcome.created:
         workloads.submit(world, replace(variant, uid=world.next_uid(variant.key), created=world.now))

@@ -69,7 +69,7 @@ def start(world: World, workload: Workload, *told: Announcement) -> None:
 
     `told` is what Kueue's recorder writes of its reservation, where that is of this moment.
     """
-    workload = conditions.admit(workload, world.now)
+    workload = conditions.admit(workload, world.now, granular=world.granular)
     workload = standing.not_ready(workload, world.now) if workload.admitted else workload
     world.put(workload)
     if not workload.admitted:
@@ -115,7 +115,7 @@ def refuse(world: World, decision: Refuse) -> None:
     if workload is None or world.session is None:
         return
     parked = world.session.parked(workload.key)
-    changed = conditions.take_refusal(workload, decision, world.now, granular=world.session.config.granular)
+    changed = conditions.take_refusal(workload, decision, world.now, granular=world.granular)
     if changed is not workload:
         world.tell(
             What.PENDING,
@@ -207,7 +207,7 @@ def release(world: World, key: str) -> None:
     workload = world.workload(key)
     if workload is None or not workload.reserved:
         return
-    released = standing.not_ready(conditions.release(workload, world.now), world.now)
+    released = standing.not_ready(conditions.release(workload, world.now, granular=world.granular), world.now)
     evicted = released.condition(conditions.EVICTED)
     if evicted is not None and evicted.reason == DEACTIVATED and released.active:
         released = conditions.requeue(released, "Reactivated", "The workload was reactivated", world.now)

@@ -2,8 +2,9 @@
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from gpuconsole.model.decisions import Preempt
+from gpuconsole.model.decisions import Preempt, Refuse
 from gpuconsole.model.queues import (
     BorrowWithinCohort,
     ClusterQueue,
@@ -16,6 +17,8 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.nomination import propose
+from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.session import Session
 from tests.scheduling.kueue.cluster import ANY, GPU, LOWER, NEVER, World, cohort, pods, queue, workload
 
@@ -143,6 +146,65 @@ def test_a_fork_is_independent_and_decides_alike(
     assert twin.run_cycle(world.now - 2_000_000) == decided[0]
     assert third.run_cycle(world.now - 2_000_000) == decided[0]
     assert twin.tree.usage == third.tree.usage
+
+
+@quick
+@given(clusters, arrivals)
+def test_looking_for_flavors_and_victims_leaves_the_books_as_they_are(
+    cluster: Cluster, work: tuple[Workload, ...]
+) -> None:
+    world = build(cluster)
+    for one in work:
+        world.apply(one)
+        world.cycle()
+    state = world.session._state
+    context = state.context()
+    before = context.accounts.usage.usage[:]
+    for name in NAMES:
+        for waiting in world.session.pending(name):
+            request = state.roster.find(waiting.workload.key)
+            assert isinstance(request, Request)
+            first = propose(context, state.setup.queues[name], request)
+            again = propose(context, state.setup.queues[name], request)
+            assert context.accounts.usage.usage == before
+            assert [target.holding.key for target in first[1]] == [target.holding.key for target in again[1]]
+            assert first[0].message == again[0].message
+
+
+@quick
+@given(clusters, arrivals)
+def test_a_gate_for_words_changes_nothing_but_words(cluster: Cluster, work: tuple[Workload, ...]) -> None:
+    cohorts, queue_list, config = cluster
+    worded = replace(config, gates={"UnadmittedWorkloadsObservability": True})
+    world, other = build(cluster), build((cohorts, queue_list, worded))
+    for one in work:
+        world.apply(one)
+        other.apply(one)
+        plain = [replace(d, reason="") if isinstance(d, Refuse) else d for d in world.cycle()]
+        assert plain == [replace(d, reason="") if isinstance(d, Refuse) else d for d in other.cycle()]
+
+
+@quick
+@given(clusters, arrivals)
+def test_victims_are_of_a_lower_priority_or_use_what_is_not_theirs(
+    cluster: Cluster, work: tuple[Workload, ...]
+) -> None:
+    """Within a queue only LowerPriority and its like preempt; nobody is chosen twice, or by itself."""
+    world = build(cluster)
+    policies = {queue.name: queue.preemption for queue in cluster[1]}
+    for one in work:
+        world.apply(one)
+        queues = {name: workload.cluster_queue for name, workload in world.workloads.items()}
+        victims = [d for d in world.cycle() if isinstance(d, Preempt)]
+        assert len({d.workload for d in victims}) == len(victims)
+        for decision in victims:
+            victim, by = (key.removeprefix("team/") for key in (decision.workload, decision.by))
+            mine, theirs = world.workloads[by].queue, queues[victim]
+            assert victim != by
+            within, reclaim = policies[mine].within_cluster_queue, policies[mine].reclaim_within_cohort
+            assert (within if mine == theirs else reclaim) is not NEVER
+            lower = world.workloads[victim].priority < world.workloads[by].priority
+            assert lower or (within if mine == theirs else reclaim) is not LOWER
 
 
 @quick
