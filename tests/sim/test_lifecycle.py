@@ -213,3 +213,37 @@ def test_what_an_operator_deactivated_is_kept() -> None:
     order(simulation, SetActive(key_of(simulation, "green/gang"), False))
     run(simulation, HOUR)
     assert not gang(simulation).active
+
+
+def test_who_waits_is_marked_when_it_is_stopped_and_begins_anew_when_it_is_let_in() -> None:
+    simulation = start(two_teams(), policy())
+    submit(simulation, job("holds", gpus=8), job("waits", gpus=4))
+    key = key_of(simulation, "red/waits")
+    order(simulation, SetActive(key, False))
+    stopped = simulation.snapshot().workloads[key]
+    assert condition(stopped, "Evicted") == "True Deactivated: The workload is deactivated"
+    order(simulation, SetActive(key, True))
+    order(simulation, SetActive(key_of(simulation, "red/holds"), False))
+    simulation.advance(START + MINUTE)
+    runs = simulation.snapshot().workloads[key]
+    assert condition(runs, "Evicted") == "False QuotaReserved: Previously: The workload is deactivated"
+    assert runs.admitted
+
+
+def test_nobody_is_admitted_while_pods_are_not_ready_if_that_blocks() -> None:
+    """The gang finds no nodes until the one job that fills them is done."""
+    simulation = start([*two_teams(4), *queue("green", 8)], policy(block_admission=True, timeout=HOUR))
+    submit(simulation, job("first", gpus=4, duration=10 * MINUTE))
+    submit(simulation, job("gang", "green", gpus=2, pods=2, kind="PyTorchJob", duration=10 * MINUTE))
+    simulation.advance(START + MINUTE)
+    submit(simulation, job("next", "green", duration=MINUTE))
+    waiting = simulation.snapshot().workloads[key_of(simulation, "green/next")]
+    assert condition(waiting, "QuotaReserved") == (
+        "False Waiting: waiting for all admitted workloads to be in PodsReady condition"
+    )
+    simulation.drain()
+    assert moves(simulation, 10 * MINUTE) == [
+        "10:00 finished red/first",
+        "10:00 started green/gang",
+        "10:00 admitted green/next",
+    ]
