@@ -9,7 +9,8 @@ from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.workloads import Condition
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig, WaitForPodsReady
-from tests.scheduling.kueue.cluster import ANY, LOWER, World, admitted, queue, refused, victims, workload
+from tests.scheduling.kueue.cluster import ANY, LOWER, World, admitted, pods, queue, refused, victims, workload
+from tests.scheduling.kueue.test_topology import RACK, places, required, site
 
 BLOCKING = KueueConfig(wait_for_pods_ready=WaitForPodsReady(block_admission=True))
 WAITS = "waiting for all admitted workloads to be in PodsReady condition"
@@ -100,3 +101,16 @@ def reasons(decisions: Iterable[object]) -> list[str]:
 
 def test_behind_its_gate_the_reason_says_what_is_waited_for() -> None:
     assert reasons(three_queues(without("UnadmittedWorkloadsObservability")).cycle()) == ["WaitingForPodsReady"]
+
+
+def test_a_workload_whose_node_failed_gets_another_place_meanwhile() -> None:
+    """It is itself one of those that are waited for."""
+    shape = pods(2, 1, topology=required(RACK))
+    world = World(*site(((2,), (2,))), queue("q", 100), config=BLOCKING)
+    world.run(workload("w", "q", pod_sets=(shape,)), admitted=True)
+    first = places(world, "w")["main"]
+    for node in first:
+        world.session.delete("nodes", node, world.now)
+    world.apply(replace(world.workloads["w"], unhealthy_nodes=tuple(first)))
+    assert admitted(world.cycle()) == ["w"]
+    assert places(world, "w")["main"].keys().isdisjoint(first)

@@ -259,3 +259,19 @@ def test_a_second_pass_comes_before_the_heads_of_its_cycle() -> None:
     assert isinstance(first, Admit)
     assert first.workload == "team/w"
     assert "urgent" not in world.running
+
+
+def test_a_pause_that_has_begun_is_not_begun_again() -> None:
+    """A workload that needs no place for a moment keeps its turn; one that needs none when it comes is left out."""
+    world = running(site(((1, 1),)), (pods(1, 1, topology=required(RACK)),))
+    healthy = world.workloads["w"]
+    state = world.session._settled
+    fail(world, "w", "n000")
+    ill, turn = world.workloads["w"], dict(state.second_passes)
+    world.apply(healthy)
+    assert dict(state.second_passes) == turn
+    world.apply(ill)
+    assert dict(state.second_passes) == turn
+    world.apply(healthy)
+    assert world.cycle() == []
+    assert dict(state.second_passes) == {}

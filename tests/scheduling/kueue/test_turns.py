@@ -185,6 +185,12 @@ def test_a_preemptor_stays_first_within_its_local_queue_only() -> None:
     assert full.waiting("q") == ["preemptor", "later"]
     full.apply(door("new"), workload("newcomer", "new"))
     assert full.waiting("q") == ["newcomer", "preemptor", "later"]
+    full.apply(door("equal", used=1), workload("rival", "equal", priority=99))
+    full.session.delete("workloads", "team/newcomer", full.now)
+    assert full.waiting("q") == ["preemptor", "rival", "later"]
+    head = full.session._settled.roster.queue("q").head(full.session._state.used_lately)
+    assert head is not None
+    assert head.workload.name == "preemptor"
 
 
 def test_strict_queues_try_the_local_queue_that_used_least() -> None:
@@ -220,6 +226,31 @@ def test_a_penalty_is_paid_for_declared_resources_only_where_others_need_no_quot
     loose.apply(workload("a", "one", pod_sets=(pods(1, 4, cpu=8000),)))
     reserve(loose, "a")
     assert loose.session._state.ledgers["team/one"].penalty.keys() == {GPU}
+
+
+def test_elsewhere_a_reservation_costs_nothing() -> None:
+    classic = world(door("one"), cluster_queue=queue("q", 8))
+    classic.apply(workload("a", "one"))
+    reserve(classic, "a")
+    assert pending(classic) == {}
+
+
+def test_a_workload_that_is_stopped_as_it_is_admitted_is_charged_for_nothing_more() -> None:
+    full = world(door("one"))
+    full.apply(workload("a", "one"))
+    reserved = reserve(full, "a")
+    ready = replace(reserved, checks=(CheckState(name="check", state="Ready"),), active=False)
+    full.apply(conditions.admit(ready, full.now))
+    assert (pending(full), consumed(full)) == ({"a": round(ALPHA, 3)}, {})
+
+
+def test_between_samples_a_change_of_a_running_workload_is_no_sample() -> None:
+    full = world(door("one"))
+    full.run(workload("a", "one", gpus=8))
+    known = consumed(full)
+    full.now += 2 * MINUTE
+    full.apply(replace(full.workloads["a"], labels={"seen": "twice"}))
+    assert consumed(full) == known
 
 
 ENDS: dict[str, tuple[str, bool]] = {
