@@ -9,6 +9,7 @@ import msgspec
 
 from gpuconsole.cli.bundled import resolve
 from gpuconsole.cli.tables import counted
+from gpuconsole.errors import UsageError
 from gpuconsole.model.manifests import Finding, Loaded, Severity, load
 from gpuconsole.model.text import clean
 
@@ -16,14 +17,26 @@ from gpuconsole.model.text import clean
 @click.command()
 @click.argument("files", nargs=-1, required=True)
 @click.option("--strict", is_flag=True, help="What the API server would refuse is an error.")
+@click.option("--feature-gates", default="", metavar="A=true,B=false", help="Kueue's feature gates.")
+@click.option("--over", multiple=True, help="What is there already, and is updated: files as FILES. May be repeated.")
+@click.option("--defaults", is_flag=True, help="Print Kueue's objects as they would be stored; findings go to stderr.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(files: tuple[str, ...], strict: bool, output: str) -> int:
+def command(
+    files: tuple[str, ...], strict: bool, feature_gates: str, over: tuple[str, ...], defaults: bool, output: str
+) -> int:
     """Check manifests.
 
     FILES are YAML, JSON, text with YAML blocks, folders, or names of bundled fixtures; - is stdin. The exit status is 1
     if there are errors.
     """
-    loaded = load(resolve(files), strict=strict, stdin=sys.stdin.read() if "-" in files else None)
+    loaded = load(
+        resolve(files),
+        strict=strict,
+        stdin=sys.stdin.read() if "-" in files else None,
+        gates=_gates(feature_gates),
+        over=resolve(over),
+        keep_stored=defaults,
+    )
     if loaded.scenario:
         # Imported only here: most manifests are none, and the simulation is half of what this command would load.
         from gpuconsole.cli.scenarios import with_scenarios
@@ -33,12 +46,37 @@ def command(files: tuple[str, ...], strict: bool, output: str) -> int:
         from gpuconsole.cli.policy import with_configurations
 
         loaded = with_configurations(loaded)
-    if output == "json":
+    if defaults:
+        _print_stored(loaded, output)
+    elif output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(_as_json(loaded)), indent=2).decode())
     else:
         for line in [*map(as_line, loaded.findings), *_summary(loaded)]:
             click.echo(line)
     return 1 if _count(loaded.findings, Severity.ERROR) else 0
+
+
+def _gates(text: str) -> Mapping[str, bool]:
+    """Gates from the command line. Raises UsageError for those that Kueue does not know."""
+    if not text:
+        return {}
+    from gpuconsole.scheduling.kueue import gates
+
+    wrong = gates.problems(text, None)
+    if wrong:
+        raise UsageError("\n".join(f"--feature-gates: {problem}" for problem in wrong))
+    return gates.resolve(gates.parse(text))
+
+
+def _print_stored(loaded: Loaded, output: str) -> None:
+    """The objects as a List in JSON, or as YAML documents; what is wrong goes to stderr."""
+    for line in map(as_line, loaded.findings):
+        click.echo(line, err=True)
+    if output == "json":
+        whole = {"apiVersion": "v1", "kind": "List", "items": loaded.stored}
+        click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=2).decode())
+    else:
+        click.echo("---\n".join(msgspec.yaml.encode(thing).decode() for thing in loaded.stored), nl=False)
 
 
 def as_line(finding: Finding) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuconsole.model.apiserver import forms
 from gpuconsole.model.apiserver.gates import Gates
-from gpuconsole.model.apiserver.metadata import check_labels
+from gpuconsole.model.apiserver.labels import check_labels
 from gpuconsole.model.apiserver.refusals import duplicate, invalid
 from gpuconsole.model.apiserver.schema import (
     MOMENT,

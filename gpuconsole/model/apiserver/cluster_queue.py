@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuconsole.model.apiserver.gates import Gates, enabled
-from gpuconsole.model.apiserver.metadata import check_labels
+from gpuconsole.model.apiserver.labels import check_selector
 from gpuconsole.model.apiserver.quotas import (
     RESOURCE_GROUPS,
     Groups,
@@ -15,7 +15,7 @@ from gpuconsole.model.apiserver.quotas import (
     flavor_names,
     usage,
 )
-from gpuconsole.model.apiserver.refusals import forbidden, invalid, not_supported, required
+from gpuconsole.model.apiserver.refusals import forbidden, invalid, not_supported
 from gpuconsole.model.apiserver.schema import (
     INT_32,
     Empty,
@@ -28,7 +28,6 @@ from gpuconsole.model.apiserver.schema import (
 from gpuconsole.model.apiserver.selectors import CONDITIONS, LABEL_SELECTOR, STOP_POLICY, WEIGHT, named
 from gpuconsole.model.documents.fields import FieldError
 from gpuconsole.model.documents.findings import Path
-from gpuconsole.model.documents.syntax import label_key, label_value
 
 _TRY_NEXT = "TryNextFlavor"
 MOST_MIGRATION_FLAVORS = 16
@@ -175,32 +174,6 @@ def _check_spec(spec: Mapping[str, Any], gates: Gates) -> Iterator[FieldError]:
 
 
 _NO_POLICIES = {"reclaimWithinCohort": ""}
-
-
-def check_selector(selector: Mapping[str, Any] | None, path: Path) -> Iterator[FieldError]:
-    """A label selector (k8s.io/apimachinery ValidateLabelSelector)."""
-    if selector is None:
-        return
-    yield from check_labels(selector.get("matchLabels"), (*path, "matchLabels"))
-    for n, expression in enumerate(selector.get("matchExpressions") or ()):
-        place = (*path, "matchExpressions", n)
-        operator, values = expression.get("operator", ""), expression.get("values") or ()
-        if operator in ("In", "NotIn"):
-            if not values:
-                yield required((*place, "values"), "must be specified when `operator` is 'In' or 'NotIn'", "name one")
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                yield forbidden((*place, "values"), detail, "leave the values out")
-        else:
-            remedy = "it takes In, NotIn, Exists, DoesNotExist"
-            yield invalid((*place, "operator"), operator, "not a valid selector operator", remedy)
-        key = expression.get("key", "")
-        for message in label_key(key):
-            yield invalid((*place, "key"), key, message, "write the key as example.com/name", "bad-label")
-        for v, value in enumerate(values):
-            for message in label_value(value):
-                yield invalid((*place, "values", v), value, message, "write it as a label's value", "bad-label")
 
 
 def _rules_kept(spec: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, frozenset[str]]:

@@ -65,10 +65,12 @@ def written_back(schema: Schema, value: Any) -> Any:
     if schema.form is Form.QUANTITY:
         return canonical(value)
     if schema.form is Form.RECORD:
-        kept = {key: written_back(field, value[key]) for key, field in schema.fields.items() if key in value}
-        kept = {key: entry for key, entry in kept.items() if entry or not _drops(schema.fields[key], entry)}
-        missing = {key: field.zero for key, field in schema.fields.items() if field.zero is not None}
-        return missing | kept
+        written: dict[Key, Any] = {}
+        for key, field in schema.fields.items():
+            entry = written_back(field, value[key]) if key in value else field.zero
+            if entry is not None and (field.zero is not None or not _drops(field, entry)):
+                written[key] = entry
+        return written
     if schema.items is None:
         return value
     if schema.form is Form.LIST:

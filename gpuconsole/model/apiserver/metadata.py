@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuconsole.model.apiserver.refusals import forbidden, invalid, required, too_long
+from gpuconsole.model.apiserver.labels import check_annotations, check_labels
+from gpuconsole.model.apiserver.refusals import forbidden, invalid, required
 from gpuconsole.model.apiserver.schema import INT_64, LABELS, MOMENT, Empty, a_flag, a_text, listed, record
 from gpuconsole.model.documents.fields import FieldError
 from gpuconsole.model.documents.findings import Path
-from gpuconsole.model.documents.syntax import label, label_key, label_value, subdomain
+from gpuconsole.model.documents.syntax import label, label_key, subdomain
 
-MOST_ANNOTATIONS = 256 * 1024
-"""Bytes of all annotations of an object."""
 _META: Path = ("metadata",)
 _OWNER = record({"controller": a_flag(), "blockOwnerDeletion": a_flag()}, text="apiVersion kind name uid")
 METADATA = record(
@@ -68,22 +67,3 @@ def check_change(document: Mapping[str, Any], old: Mapping[str, Any]) -> Iterato
     for key in ("name", "namespace", "uid"):
         if key in meta and key in before and meta[key] != before[key]:
             yield invalid((*_META, key), meta[key], "field is immutable", f"leave it {before[key]}", "immutable")
-
-
-def check_labels(labels: Mapping[str, str] | None, path: Path) -> Iterator[FieldError]:
-    """Keys and values of labels, also of node selectors; all errors stand at the map itself."""
-    for key, value in (labels or {}).items():
-        for message in label_key(key):
-            yield invalid(path, key, message, "write the key as example.com/name", "bad-label")
-        for message in label_value(value):
-            yield invalid(path, value, message, "use at most 63 letters, digits, '-', '_' and '.'", "bad-label")
-
-
-def check_annotations(annotations: Mapping[str, str] | None, path: Path) -> Iterator[FieldError]:
-    """Keys of annotations, whose upper case does not matter, and their size."""
-    found = annotations or {}
-    for key in found:
-        for message in label_key(key.lower()):
-            yield invalid(path, key, message, "write the key as example.com/name", "bad-label")
-    if sum(len(key.encode()) + len(value.encode()) for key, value in found.items()) > MOST_ANNOTATIONS:
-        yield too_long(path, MOST_ANNOTATIONS)

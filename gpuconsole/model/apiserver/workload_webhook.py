@@ -8,7 +8,7 @@ from gpuconsole.model.apiserver.capacity import check_toleration_keys
 from gpuconsole.model.apiserver.conditions import check_conditions
 from gpuconsole.model.apiserver.gated_by import check_gates, check_gates_change
 from gpuconsole.model.apiserver.gates import Gates, enabled
-from gpuconsole.model.apiserver.metadata import check_annotations, check_labels
+from gpuconsole.model.apiserver.labels import check_annotations, check_labels
 from gpuconsole.model.apiserver.refusals import forbidden, invalid, not_found, not_supported, required
 from gpuconsole.model.apiserver.workload import reserves
 from gpuconsole.model.apiserver.workload_changes import check_changes, is_elastic

@@ -59,6 +59,15 @@ class Judge:
     def __init__(self, gates: Gates) -> None:
         self._gates = gates
         self._stored: dict[tuple[str, str, str], Document] = {}
+        self._before: dict[tuple[str, str, str], Document] = {}
+
+    def begin(self) -> None:
+        """Everything that was read so far is there already."""
+        self._before, self._stored = self._stored, {}
+
+    def stored(self) -> tuple[Document, ...]:
+        """What would be stored of what was read since, each object as it came to be."""
+        return tuple(self._stored.values())
 
     def read(self, place: Reader, decoder: Decoder, now: Time, scope: str = "", *, anew: bool = False) -> Object:
         """Read an object, and report what is wrong with it; those that Kueue's API does not know are only read.
@@ -71,7 +80,8 @@ class Judge:
             return decoder(place, now)
         meta = _metadata(place)
         key = scope, name, f"{meta.get('namespace') or 'default'}/{meta.get('name')}"
-        judgement = judge(place, kind, self._gates, None if anew else self._stored.get(key))
+        old = self._stored.get(key) or self._before.get(key)
+        judgement = judge(place, kind, self._gates, None if anew else old)
         if judgement.verdict.accepted and meta.get("name"):
             self._stored[key] = judgement.verdict.stored
         return read_judged(place, decoder, now, judgement)
@@ -114,7 +124,7 @@ def _status_refusals(kind: Kind, verdict: Verdict, document: Document, gates: Ga
 def _in_newest(document: Document, kind: Kind) -> Converted:
     converted = to_newest(document, kind.name)
     meta = converted.document.get("metadata")
-    if not kind.namespaced or not isinstance(meta, dict) or meta.get("namespace"):
+    if not kind.namespaced or not isinstance(meta, dict) or meta.get("namespace") not in (None, ""):
         return converted
     return Converted({**converted.document, "metadata": {**meta, "namespace": "default"}}, converted.moved)
 

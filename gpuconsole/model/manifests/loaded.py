@@ -30,6 +30,8 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
     configurations: tuple[Reader, ...] = ()
     """Kueue's Configurations, each where it stands."""
+    stored: tuple[Mapping[str, Any], ...] = ()
+    """Where asked for: Kueue's objects as its API server would store them, without those that it would refuse."""
 
     @property
     def has_errors(self) -> bool:

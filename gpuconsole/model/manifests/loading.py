@@ -19,9 +19,9 @@ from gpuconsole.model.manifests.checks import check
 from gpuconsole.model.manifests.groups import fold_groups
 from gpuconsole.model.manifests.includes import included, is_same_file
 from gpuconsole.model.manifests.judging import Judge
-from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS, decoder_of, kind_of_document
+from gpuconsole.model.manifests.kinds import VERSIONS, decoder_of, kind_of_document
 from gpuconsole.model.manifests.loaded import Entry, Loaded, last_of_each
-from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated, likely_meant
+from gpuconsole.model.manifests.remarks import Unread, say_fragment, say_unread, say_version
 from gpuconsole.model.manifests.unfold import first_objects, is_scenario, label, later_objects, objects_in
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.text import clean
@@ -37,17 +37,23 @@ def load(
     now: Time = 0,
     admit_all_namespaces: bool = False,
     gates: Gates = NO_GATES,
+    over: Sequence[str | Path] = (),
+    keep_stored: bool = False,
 ) -> Loaded:
     """Read files, folders and `-` (the text of `stdin`), and report what is wrong; nothing is raised.
 
     `strict` makes what the API server would refuse an error. `admit_all_namespaces` gives ClusterQueues without a
-    namespaceSelector an empty one. `gates` are Kueue's feature gates that differ from their defaults.
+    namespaceSelector an empty one. `gates` are Kueue's feature gates that differ from their defaults. `over` names
+    what is there already: it is known, nothing is said of it, and what it names as well is updated.
     """
     loading = _Loading(strict, now, gates)
+    for source in read_sources(over, None):
+        loading.read(source)
+    loading.begin()
     for source in read_sources(sources, stdin):
         loading.read(source)
     loading.include()
-    return loading.finish(admit_all_namespaces)
+    return loading.finish(admit_all_namespaces, keep_stored)
 
 
 def load_text(
@@ -74,6 +80,7 @@ class _Loading:
         self._judge = Judge(gates)
         self._reports: list[Report] = []
         self._entries: list[Entry] = []
+        self._beside: list[Entry] = []
         self._unknown: Counter[str] = Counter()
         self._unsimulated: Counter[str] = Counter()
         self._scenarios: list[dict[str, Any]] = []
@@ -151,7 +158,7 @@ class _Loading:
             for place in objects_in(root):
                 self._object(place)
         else:
-            _say_fragment(report, value, prose)
+            say_fragment(report, value, prose)
 
     def _scenario(self, source: str, root: Reader) -> None:
         """Keep a scenario as it stands, and check its objects; it brings them itself when it runs."""
@@ -166,6 +173,13 @@ class _Loading:
             self._object(place, scope=source)
         for place in later_objects(root):
             self._object(place, scope=source, later=True)
+
+    def begin(self) -> None:
+        """What was read so far is there already: it is known, and nothing is said of it."""
+        self._beside, self._entries = self._entries, []
+        for collected in (self._reports, self._scenarios, self._origins, self._lines, self._configurations):
+            collected.clear()
+        self._judge.begin()
 
     def include(self) -> None:
         """Take in the files that scenarios name: each scenario brings their objects itself when it runs."""
@@ -193,7 +207,7 @@ class _Loading:
             self._not_read(place, group, kind)
             return
         if version not in VERSIONS[group]:
-            _say_version(place, group, version, kind)
+            say_version(place, group, version, kind)
         scope = scope or self._including
         thing = self._judge.read(place, decoder, self._now, scope, anew=later)
         if thing.name:
@@ -202,26 +216,17 @@ class _Loading:
     def _not_read(self, place: Reader, group: str, kind: str) -> None:
         """Count a document that is not read, and say why."""
         name = clean(f"{kind} ({group})" if group else kind, 200)
-        report, path = place.report, place.at("kind")
-        if not kind:
-            report.error(path, "it does not say its kind", "write kind: ClusterQueue, for example", "no-kind")
-        elif has_no_effect(group, kind):
-            report.note(path, f"{kind} is read; it has no effect on queues and GPUs here", "nothing to do", "no-effect")
-        elif is_unsimulated(group, kind):
-            self._unsimulated[name] += 1
-            problem = f"{kind} is known, but not simulated yet: it is left out"
-            report.warning(path, problem, "to see its pods here, write it as a Job or JobSet", "not-simulated")
-        else:
-            self._unknown[name] += 1
-            meant = likely_meant(group, kind, DECODERS)
-            severity = Severity.WARNING if meant else Severity.NOTE
-            remedy = f"did you mean {meant}?" if meant else "nothing to do, unless it places pods"
-            report.add(severity, path, f"{name} is an unknown kind: it is left out", remedy, "unknown-kind")
+        counted = {Unread.UNSIMULATED: self._unsimulated, Unread.UNKNOWN: self._unknown}.get(
+            say_unread(place, group, kind, name)
+        )
+        if counted is not None:
+            counted[name] += 1
 
-    def finish(self, admit_all: bool) -> Loaded:
+    def finish(self, admit_all: bool, keep_stored: bool = False) -> Loaded:
         """Fold pod groups, drop what is given twice, and check what the objects say about each other."""
         entries = last_of_each(fold_groups(self._entries))
-        check(entries)
+        new = {(entry.table, entry.thing.key) for entry in entries if not entry.scope}
+        check([*(entry for entry in self._beside if (entry.table, entry.thing.key) not in new), *entries])
         # A file that several scenarios name says the same each time.
         findings = list(dict.fromkeys(finding for report in self._reports for finding in report.findings))
         objects = [entry.thing for entry in entries if entry.keep]
@@ -239,26 +244,5 @@ class _Loading:
             origins=tuple(self._origins),
             lines=tuple(self._lines),
             configurations=tuple(self._configurations),
+            stored=self._judge.stored() if keep_stored else (),
         )
-
-
-def _say_fragment(report: Report, value: dict[str, Any], prose: bool) -> None:
-    top = clean(", ".join(str(key) for key in list(value)[:3]), 80)
-    missing = " and no ".join(key for key in ("apiVersion", "kind") if key not in value)
-    report.add(
-        Severity.NOTE if prose else Severity.ERROR,
-        (),
-        f"this is no manifest, but a part of one ({top}): it has no {missing}",
-        "put it into the object that it belongs to, or add apiVersion and kind",
-        "fragment",
-    )
-
-
-def _say_version(place: Reader, group: str, version: str, kind: str) -> None:
-    newest = VERSIONS[group][-1]
-    place.report.refused(
-        place.at("apiVersion"),
-        f"{kind} is not served in version {clean(version, 60)}; it is read as {newest}",
-        f"write apiVersion: {group}{'/' if group else ''}{newest}",
-        "old-version",
-    )

@@ -1,0 +1,63 @@
+"""What is said of documents that are not read: parts of manifests, unknown kinds; and of versions not served."""
+
+from enum import Enum, auto
+from typing import Any
+
+from gpuconsole.model.documents.findings import Report, Severity
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS
+from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated, likely_meant
+from gpuconsole.model.text import clean
+
+
+def say_fragment(report: Report, value: dict[str, Any], prose: bool) -> None:
+    """A part of a manifest; among prose that is nothing bad."""
+    top = clean(", ".join(str(key) for key in list(value)[:3]), 80)
+    missing = " and no ".join(key for key in ("apiVersion", "kind") if key not in value)
+    report.add(
+        Severity.NOTE if prose else Severity.ERROR,
+        (),
+        f"this is no manifest, but a part of one ({top}): it has no {missing}",
+        "put it into the object that it belongs to, or add apiVersion and kind",
+        "fragment",
+    )
+
+
+def say_version(place: Reader, group: str, version: str, kind: str) -> None:
+    """A version that is read as the newest one."""
+    newest = VERSIONS[group][-1]
+    place.report.refused(
+        place.at("apiVersion"),
+        f"{kind} is not served in version {clean(version, 60)}; it is read as {newest}",
+        f"write apiVersion: {group}{'/' if group else ''}{newest}",
+        "old-version",
+    )
+
+
+class Unread(Enum):
+    """Why a document is left out."""
+
+    NO_KIND = auto()
+    NO_EFFECT = auto()
+    UNSIMULATED = auto()
+    UNKNOWN = auto()
+
+
+def say_unread(place: Reader, group: str, kind: str, name: str) -> Unread:
+    """Why a document of a kind that nothing reads is left out."""
+    report, path = place.report, place.at("kind")
+    if not kind:
+        report.error(path, "it does not say its kind", "write kind: ClusterQueue, for example", "no-kind")
+        return Unread.NO_KIND
+    if has_no_effect(group, kind):
+        report.note(path, f"{kind} is read; it has no effect on queues and GPUs here", "nothing to do", "no-effect")
+        return Unread.NO_EFFECT
+    if is_unsimulated(group, kind):
+        problem = f"{kind} is known, but not simulated yet: it is left out"
+        report.warning(path, problem, "to see its pods here, write it as a Job or JobSet", "not-simulated")
+        return Unread.UNSIMULATED
+    meant = likely_meant(group, kind, DECODERS)
+    severity = Severity.WARNING if meant else Severity.NOTE
+    remedy = f"did you mean {meant}?" if meant else "nothing to do, unless it places pods"
+    report.add(severity, path, f"{name} is an unknown kind: it is left out", remedy, "unknown-kind")
+    return Unread.UNKNOWN
