@@ -4,16 +4,18 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import HOSTNAME, Node
-from gpuconsole.model.commands import Delete, Drain, FailNode, RestoreNode
+from gpuconsole.model.commands import Delete, Drain, FailNode, RestoreNode, Submit
 from gpuconsole.model.events import Event, Happened, What
 from gpuconsole.model.objects import Object
-from gpuconsole.model.queues import ResourceFlavor, Topology
+from gpuconsole.model.provisioning import ProvisioningRequestConfig
+from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Job, TopologyRequest, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.policy import Autoscaler, SimPolicy
 from tests.sim.cluster import A100, START, job, key_of, log, node, pod, queue, run, start, submit
 
 RACK = "cloud/rack"
@@ -206,4 +208,28 @@ def test_by_index_pods_of_several_jobs_follow_one_another() -> None:
         ("0", "1", "n12"),
         ("1", "0", "n13"),
         ("1", "1", "n14"),
+    ]
+
+
+def test_places_are_chosen_when_the_nodes_that_were_asked_for_are_there() -> None:
+    config = ProvisioningRequestConfig(name="dws", provisioning_class="queued-provisioning.gke.io")
+    check = AdmissionCheck(name="dws", controller=CONTROLLER, parameters="kueue.x-k8s.io/ProvisioningRequestConfig/dws")
+    things = [thing for thing in racks(1) if not isinstance(thing, Node)]
+    things = [replace(t, checks=(CheckRule("dws"),)) if isinstance(t, ClusterQueue) else t for t in things]
+    simulation = start([config, check, *things], SimPolicy(autoscaler=Autoscaler(delay=90 * SECOND)))
+    submit(simulation, in_one_rack(job("train", gpus=4, pods=2, duration=20 * MINUTE)))
+    key = key_of(simulation, "red/train")
+    waiting = simulation.snapshot().workloads[key]
+    assert waiting.admission is not None
+    assert (waiting.reserved, waiting.admitted, waiting.admission.pod_sets[0].delayed) == (True, False, "Pending")
+    simulation.schedule(START + MINUTE, Submit((racked("n11", "r1"), racked("n12", "r1"))))
+    simulation.advance(START + 90 * SECOND)
+    ready = simulation.snapshot().workloads[key]
+    assert [c.state for c in ready.checks] == ["Ready"]
+    assert not ready.admitted
+    simulation.drain()
+    assert run(simulation, HOUR) == [
+        "1:31 admitted red/train",
+        "1:31 started red/train",
+        "21:31 finished red/train",
     ]
