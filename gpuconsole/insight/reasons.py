@@ -117,6 +117,7 @@ _WHOLE: tuple[tuple[Code, str], ...] = (
     (Code.CONTENTION, r"Workload no longer fits after processing another workload"),
     (Code.CONTENTION, r"Failed to admit workload: .*"),
     (Code.NAMESPACE, r"workload namespace doesn't match ClusterQueue selector"),
+    (Code.NAMESPACE, r'workload namespace "[^"]*" does not exist: .*'),
     (Code.QUEUE_STOPPED, r"(?:LocalQueue|ClusterQueue) (?P<name>\S+) is stopped"),
     (Code.QUEUE_INACTIVE, r"(?:LocalQueue|ClusterQueue) (?P<name>\S+) is inactive"),
     (

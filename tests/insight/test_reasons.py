@@ -146,6 +146,7 @@ CODES = {
     "Admission is gated by: my-gate": Code.GATED,
     "resources validation failed: requests must not exceed its limits": Code.INVALID,
     "resources didn't satisfy LimitRange constraints: too much": Code.INVALID,
+    'workload namespace "ml" does not exist: namespaces "ml" not found': Code.NAMESPACE,
     "The workload has failed admission checks": Code.CHECKS,
     "waiting for all admitted workloads to be in PodsReady condition": Code.PODS_READY,
     "Bypassed scheduling evaluation because an equivalent workload recently failed": Code.PARKED,

@@ -55,6 +55,11 @@ def unavailable(resource: str) -> str:
     return f"resource {resource} unavailable in ClusterQueue"
 
 
+def no_namespace(name: str) -> str:
+    """The workload's namespace is not known, with the API server's own words."""
+    return f'workload namespace "{name}" does not exist: namespaces "{name}" not found'
+
+
 def untolerated(taint: Taint, flavor: str) -> str:
     """The taint as Go prints the struct: an empty value leaves two spaces."""
     return f"untolerated taint {{{taint.key} {taint.value} {taint.effect} <nil>}} in flavor {flavor}"

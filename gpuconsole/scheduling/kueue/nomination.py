@@ -35,6 +35,9 @@ def nominate(context: Context, entry: Entry, resume: Resume | None) -> bool:
     if not entry.rules.active:
         entry.refuse(messages.inactive(entry.rules.name), Reason.SUSPENDED)
         return False
+    if workload.namespace not in context.setup.objects.namespaces:
+        entry.refuse(messages.no_namespace(workload.namespace), Reason.MISCONFIGURED)
+        return False
     if not context.setup.matches_namespace(entry.rules.queue, workload.namespace):
         entry.refuse(messages.NAMESPACE_MISMATCH, Reason.MISCONFIGURED)
         entry.requeue = Requeue.NAMESPACE_MISMATCH

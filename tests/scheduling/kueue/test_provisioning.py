@@ -135,7 +135,8 @@ ANSWERS = {
 @pytest.mark.parametrize(("request_", "state"), ANSWERS.values(), ids=ANSWERS)
 def test_the_answer_decides_the_check(request_: ProvisioningRequest, state: CheckState) -> None:
     outcome = reconcile(TRAIN, around(request_), 7)
-    assert outcome.workload == replace(TRAIN, checks=(state,))
+    moved = replace(state, since=None if state.state == "Pending" else 7)
+    assert outcome.workload == replace(TRAIN, checks=(moved,))
     assert (outcome.made, outcome.dropped) == ((), ())
 
 
@@ -180,7 +181,7 @@ def test_a_workload_without_managed_resources_passes_at_once() -> None:
     outcome = reconcile(TRAIN, around(config=config), 9)
     message = "the provisioning request is not needed"
     assert outcome == Outcome(
-        workload=with_check(state="Ready", message=message),
+        workload=with_check(state="Ready", message=message, since=9),
         notices=(
             Notice(
                 "AdmissionCheckUpdated",

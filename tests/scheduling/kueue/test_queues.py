@@ -245,6 +245,17 @@ def test_priority_and_queue_of_a_waiting_workload_can_change() -> None:
     assert (world.waiting("q"), world.waiting("r")) == (["a"], ["b"])
 
 
+def test_a_namespace_that_is_gone_is_named() -> None:
+    world = World(queue("q", 2))
+    world.session.delete("namespaces", "team", world.now)
+    world.run(workload("w", "q"))
+    assert world.message("w") == 'workload namespace "team" does not exist: namespaces "team" not found'
+    world.apply(Namespace(name="team"))
+    world.session.wake(world.now)
+    world.settle()
+    assert world.running == {"w"}
+
+
 def test_a_namespace_that_does_not_match_is_parked_even_in_strict_fifo() -> None:
     selector = LabelSelector(match_labels={"team": "yes"})
     world = World(queue("q", 2, strategy=STRICT, selector=selector))

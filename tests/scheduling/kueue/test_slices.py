@@ -5,6 +5,7 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.decisions import Admit
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.workloads import Condition, PodSet, Workload
@@ -94,7 +95,7 @@ def test_after_that_cycle_it_is_what_the_new_slice_has_that_counts() -> None:
 
 def test_a_slice_of_another_namespace_is_left_alone() -> None:
     world = World(queue("q", 4)).run(workload("one", "q", pod_sets=[pods(1)]), admitted=True)
-    world.apply(LocalQueue(namespace="other", name="q", cluster_queue="q"))
+    world.apply(Namespace(name="other"), LocalQueue(namespace="other", name="q", cluster_queue="q"))
     world.apply(replace(grown("one", "two", "q", 2), namespace="other"))
     (decision,) = world.session.run_cycle(world.now)
     assert isinstance(decision, Admit)
