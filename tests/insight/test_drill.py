@@ -32,6 +32,7 @@ DRILLS = (
     "gpu-only",
     "guaranteed-quota",
     "initial-share",
+    "multikueue",
     "org-cohort",
     "scavenger",
     "six-of-eight",
