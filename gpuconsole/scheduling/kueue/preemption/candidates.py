@@ -4,14 +4,16 @@ A preemptor has a hierarchical advantage over workloads outside a subtree in who
 what is nearer to it. Kueue 0.19 preemption/classical.
 """
 
+from collections.abc import Sequence
 from enum import Enum, auto
+from itertools import chain
 from operator import attrgetter
 
 from msgspec import Struct
 
 from gpuconsole.model.decisions import Rule
 from gpuconsole.model.queues import PreemptionPolicy
-from gpuconsole.scheduling.kueue.preemption.policy import candidates_of, in_turn
+from gpuconsole.scheduling.kueue.preemption.policy import candidates_of, dependence, in_turn
 from gpuconsole.scheduling.kueue.preemption.search import Search
 from gpuconsole.scheduling.kueue.requests import Holding
 
@@ -49,6 +51,10 @@ def _not_evicted(candidate: Candidate) -> bool:
     return not candidate.holding.evicted
 
 
+def _by_rank(candidate: Candidate) -> tuple[bool, tuple[bool, int, int, str]]:
+    return not candidate.holding.evicted, candidate.holding.rank
+
+
 class Candidates(Struct, frozen=True):
     """The three kinds, each in the order in which it is considered."""
 
@@ -70,19 +76,28 @@ def collect(search: Search) -> Candidates:
         for holding in candidates_of(search, search.rules.name, preemption.within_cluster_queue)
     ]
     hierarchical, priority = _in_cohort(search)
-    return Candidates(same_queue, in_turn(search, hierarchical, _holding), in_turn(search, priority, _holding))
+    return Candidates(same_queue, _together(search, hierarchical), _together(search, priority))
 
 
-def _in_cohort(search: Search) -> tuple[list[Candidate], list[Candidate]]:
-    hierarchical: list[Candidate] = []
-    priority: list[Candidate] = []
+def _together(search: Search, parts: list[list[Candidate]]) -> list[Candidate]:
+    """The candidates under several cohorts, each in turn already, in the order in which they are considered."""
+    parts = [part for part in parts if part]
+    if len(parts) == 1 and search.context.config.usage_based is None:
+        return parts[0]
+    return in_turn(search, chain.from_iterable(parts), _holding)
+
+
+def _in_cohort(search: Search) -> tuple[list[list[Candidate]], list[list[Candidate]]]:
+    hierarchical: list[list[Candidate]] = []
+    priority: list[list[Candidate]] = []
     path = search.usage.tree.paths[search.rules.node]
     if not path or search.rules.queue.preemption.reclaim_within_cohort == PreemptionPolicy.NEVER:
         return hierarchical, priority
     visited = search.rules.node
     advantage, rest = _fits_in_quota(search, visited, dict(search.uses))
     for cohort in path:
-        _collect_subtree(search, cohort, visited, advantage, (), hierarchical if advantage else priority)
+        found = [c for c in _under(search, cohort, advantage) if c.below[-1] != visited]
+        (hierarchical if advantage else priority).append(found)
         fits, rest = _fits_in_quota(search, cohort, rest)
         advantage = advantage or fits
         visited = cohort
@@ -96,16 +111,31 @@ def _fits_in_quota(search: Search, node: int, amounts: dict[int, int]) -> tuple[
     return fits, {column: max(0, amount - usage.unlent(node, column)) for column, amount in amounts.items()}
 
 
+def _under(search: Search, cohort: int, advantage: bool) -> Sequence[Candidate]:
+    """All candidates under a cohort, in turn as far as that is by rank; the same for many preemptors of a cycle."""
+    preemption = search.rules.queue.preemption
+    policies = preemption.reclaim_within_cohort, preemption.borrow_within_cohort
+    key = "under", cohort, advantage, search.columns, policies, dependence(search, *policies)
+    known = search.context.found.get(key)
+    if known is None:
+        found: list[Candidate] = []
+        _collect_subtree(search, cohort, advantage, (), found)
+        if search.context.config.usage_based is None:
+            found.sort(key=_by_rank)
+        known = search.context.found[key] = found
+    return known
+
+
 def _collect_subtree(
-    search: Search, cohort: int, visited: int, advantage: bool, below: tuple[int, ...], found: list[Candidate]
+    search: Search, cohort: int, advantage: bool, below: tuple[int, ...], found: list[Candidate]
 ) -> None:
-    """Gather candidates under a cohort, leaving out the branch visited before and all that borrow nothing needed."""
+    """Gather candidates under a cohort, leaving out all that borrow nothing needed."""
     usage, tree = search.usage, search.usage.tree
     for child in tree.children[cohort]:
-        if child != visited and not usage.within(child, search.columns):
-            _collect_subtree(search, child, visited, advantage, (child, *below), found)
+        if not usage.within(child, search.columns):
+            _collect_subtree(search, child, advantage, (child, *below), found)
     for child in tree.queue_children[cohort]:
-        if child != search.rules.node and not usage.within(child, search.columns):
+        if not usage.within(child, search.columns):
             policy = search.rules.queue.preemption.reclaim_within_cohort
             branch = (child, *below)
             found += [

@@ -5,13 +5,18 @@ Kueue 0.19 preemption.classicalPreemptions.
 
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.preemption.candidates import RULES, Candidate, Candidates, Variant, collect
+from gpuconsole.scheduling.kueue.preemption.hope import hopeless
 from gpuconsole.scheduling.kueue.preemption.search import Search, Target, fill_back
 
 
 def classical_targets(search: Search) -> list[Target]:
     """The victims of the first attempt that makes room, or nobody."""
+    if hopeless(search):
+        return []
     candidates = collect(search)
     ordered = candidates.in_order()
+    if not ordered:
+        return []
     for borrowing in _attempts(search, candidates):
         targets = _attempt(search, ordered, borrowing)
         if targets:
@@ -43,15 +48,33 @@ def _attempt(search: Search, ordered: list[Candidate], borrowing: bool) -> list[
     accounts = search.context.accounts
     targets: list[Target] = []
     spent: set[int] = set()
+    short = _short(search)
     with accounts.trial():
         for candidate in ordered:
             if not _valid(search, candidate, borrowing, spent):
                 continue
             accounts.remove(candidate.holding)
             targets.append(Target(candidate.holding, RULES[candidate.variant]))
-            if search.fits(borrowing=borrowing):
+            if short:
+                _free(short, candidate)
+            if not short and search.fits(borrowing=borrowing):
                 return fill_back(search, targets, borrowing=borrowing)
     return []
+
+
+def _short(search: Search) -> dict[int, int]:
+    """How much has to become free at least, by column: until then there is no use in looking whether it fits."""
+    usage, node = search.usage, search.rules.node
+    lacking = {column: amount - usage.available(node, column) for column, amount in search.uses if amount > 0}
+    return {column: amount for column, amount in lacking.items() if amount > 0}
+
+
+def _free(short: dict[int, int], candidate: Candidate) -> None:
+    for column, amount in candidate.holding.uses:
+        if column in short:
+            short[column] -= amount
+            if short[column] <= 0:
+                del short[column]
 
 
 def _valid(search: Search, candidate: Candidate, borrowing: bool, spent: set[int]) -> bool:

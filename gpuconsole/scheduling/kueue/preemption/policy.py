@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.queues import PreemptionPolicy
+from gpuconsole.model.queues import BorrowWithinCohort, PreemptionPolicy
 from gpuconsole.scheduling.kueue.preemption.search import Search
 from gpuconsole.scheduling.kueue.requests import Holding
 
@@ -49,6 +49,13 @@ def candidates_of(search: Search, cluster_queue: str, policy: PreemptionPolicy) 
             and not search.columns.isdisjoint(holding.columns)
         )
     return found
+
+
+def dependence(search: Search, reclaim: PreemptionPolicy, borrow: BorrowWithinCohort) -> tuple[int, int]:
+    """What of the preemptor matters to who is a candidate, and on what ground: its priority, its age, or neither."""
+    by_age = reclaim == PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
+    anyone = reclaim in (PreemptionPolicy.ANY, PreemptionPolicy.NEVER) and borrow.policy == PreemptionPolicy.NEVER
+    return 0 if anyone else search.request.priority, search.request.timestamp if by_age else 0
 
 
 def considered_in_order(search: Search, holding: Holding) -> tuple[bool, bool, tuple[bool, int, int, str]]:

@@ -1,0 +1,88 @@
+"""Whether it could help at all to evict anybody: a bound, much quicker than the search that it may save.
+
+Nobody is evicted from another queue that borrows nothing, so the last one evicted there leaves it at most as far below
+its quota as that one is large. If the preemptor lacks room even when all queues are at that floor, no search finds any.
+"""
+
+from itertools import pairwise
+
+from gpuconsole.model.queues import BorrowWithinCohort
+from gpuconsole.scheduling.kueue.preemption.policy import candidates_of, dependence
+from gpuconsole.scheduling.kueue.preemption.search import Search
+
+NOT_BORROWING = BorrowWithinCohort()
+
+
+def hopeless(search: Search) -> bool:
+    """True if it is certain that nobody's eviction makes room; only asked where one column is short."""
+    if len(search.columns) != 1:
+        return False
+    (column,) = search.columns
+    wanted = next((amount for needed, amount in search.uses if needed == column), 0)
+    return wanted > 0 and wanted > _most_available(search, column)
+
+
+def _most_available(search: Search, column: int) -> int:
+    """What the preemptor's queue could take if every queue of its tree were at its floor."""
+    usage = search.usage
+    tree, node = usage.tree, search.rules.node
+    path = (node, *tree.paths[node])
+    floors = _floors(search, column, path[-1])
+    own = usage.used(node, column) - sum(_sizes(search, search.rules.name, column, own=True))
+    lowest = {node: own}
+    below = own - floors[node]
+    for child, parent in pairwise(path):
+        local = tree.local[child * tree.width + column]
+        below = max(0, lowest[child] - local) - max(0, floors[child] - local)
+        lowest[parent] = floors[parent] + below
+    available = 0
+    for at in reversed(path):
+        index = at * tree.width + column
+        if at == path[-1]:
+            available = tree.subtree[index] - lowest[at]
+            continue
+        left = tree.local[index] - lowest[at]
+        ceiling = tree.ceiling[index]
+        if ceiling is not None:
+            available = min(available, ceiling + min(0, left))
+        available += max(0, left)
+    return available
+
+
+def _floors(search: Search, column: int, root: int) -> dict[int, int]:
+    """The least that each node of a tree could use after evictions; the same for many preemptors of a cycle."""
+    policy = search.rules.queue.preemption.reclaim_within_cohort
+    key = "floors", root, column, policy, dependence(search, policy, NOT_BORROWING)
+    known = search.context.found.get(key)
+    if known is None:
+        floors: dict[int, int] = {}
+        _sink(search, column, root, floors)
+        search.context.found[key] = known = (floors,)
+    found: dict[int, int] = known[0]
+    return found
+
+
+def _sink(search: Search, column: int, node: int, floors: dict[int, int]) -> int:
+    """Fill in the floors of a subtree; returns what of the node's counts in its parent."""
+    usage = search.usage
+    tree = usage.tree
+    at = node * tree.width + column
+    if node < len(tree.cohorts):
+        floors[node] = sum(_sink(search, column, child, floors) for child in _members(search, node))
+    else:
+        used, quota = usage.usage[at], tree.subtree[at]
+        sizes = _sizes(search, tree.names[node], column, own=False) if used > quota else ()
+        floors[node] = max(used - sum(sizes), min(used, quota + 1 - max(sizes))) if sizes else used
+    return max(0, floors[node] - tree.local[at])
+
+
+def _members(search: Search, cohort: int) -> list[int]:
+    tree = search.usage.tree
+    return tree.children[cohort] + tree.queue_children[cohort]
+
+
+def _sizes(search: Search, queue: str, column: int, *, own: bool) -> list[int]:
+    """How much of a column each candidate in a queue uses."""
+    preemption = search.rules.queue.preemption
+    policy = preemption.within_cluster_queue if own else preemption.reclaim_within_cohort
+    return [amount for c in candidates_of(search, queue, policy) for at, amount in c.uses if at == column]

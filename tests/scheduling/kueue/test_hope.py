@@ -1,0 +1,98 @@
+"""The quick answer that evictions cannot help is never given where a search finds victims."""
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuconsole.model.queues import BorrowWithinCohort, Preemption, PreemptionPolicy, Quota
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.preemption.candidates import collect
+from gpuconsole.scheduling.kueue.preemption.hope import hopeless
+from gpuconsole.scheduling.kueue.preemption.search import Search
+from gpuconsole.scheduling.kueue.requests import Request
+from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, World, cohort, queue, workload
+
+LIMITS = st.one_of(st.none(), st.integers(0, 6))
+quotas = st.builds(Quota, st.integers(0, 6), LIMITS, LIMITS)
+policies = st.builds(
+    lambda within, reclaim, borrow: Preemption(
+        within, reclaim, BorrowWithinCohort(borrow if reclaim != NEVER else NEVER)
+    ),
+    st.sampled_from((NEVER, LOWER, PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY)),
+    st.sampled_from((NEVER, LOWER, ANY)),
+    st.sampled_from((NEVER, LOWER)),
+)
+members = st.tuples(quotas, policies, st.sampled_from(("r", "x", "y")))
+held = st.tuples(st.integers(0, 3), st.integers(1, 5), st.integers(0, 2), st.integers(0, 3))
+
+
+def world_of(queues: list[tuple[Quota, Preemption, str]], running: list[tuple[int, int, int, int]]) -> World:
+    """A cluster in which those run that found room when they came."""
+    listed = [
+        queue(
+            f"q{number}",
+            {"f": quota},
+            cohort=where,
+            within=preemption.within_cluster_queue,
+            reclaim=preemption.reclaim_within_cohort,
+            borrow=preemption.borrow_within_cohort,
+        )
+        for number, (quota, preemption, where) in enumerate(queues)
+    ]
+    world = World(cohort("r", 2), cohort("x", parent="r"), cohort("y", parent="x"), *listed)
+    for number, (where, size, priority, age) in enumerate(running):
+        world.apply(workload(f"w{number}", f"q{where % len(queues)}", size, priority=priority, created=age))
+        world.cycle()
+    return world
+
+
+def removable(search: Search) -> bool:
+    """True if the search could end with victims, all candidates removed in their order while they are valid."""
+    accounts = search.context.accounts
+    for borrowing in (True, False):
+        with accounts.trial():
+            for candidate in collect(search).in_order():
+                if all(not search.usage.within(node, search.columns) for node in candidate.below):
+                    accounts.remove(candidate.holding)
+                    if search.fits(borrowing=borrowing):
+                        return True
+    return False
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(members, min_size=2, max_size=4),
+    st.lists(held, max_size=8),
+    st.integers(1, 12),
+    st.integers(0, 2),
+)
+def test_no_victims_are_missed(
+    queues: list[tuple[Quota, Preemption, str]],
+    running: list[tuple[int, int, int, int]],
+    size: int,
+    priority: int,
+) -> None:
+    world = world_of(queues, running)
+    state = world.session._settled
+    context = state.context()
+    column = state.setup.tree.numbers["f", "nvidia.com/gpu"]
+    for name, rules in state.setup.queues.items():
+        preemptor: Workload = workload("p", name, size, priority=priority, created=2)
+        request = Request(preemptor, 10_000, name, state.config)
+        search = Search(context, rules, request, frozenset((column,)), [(column, size)])
+        assert not (hopeless(search) and removable(search))
+
+
+def test_a_tree_that_could_only_give_too_little_is_known_at_once() -> None:
+    world = World(cohort("c"), queue("a", 4, cohort="c", reclaim=ANY), queue("b", 4, cohort="c"))
+    world.run(workload("over", "b", 3), workload("more", "b", 3), admitted=True)
+    state = world.session._settled
+    column = state.setup.tree.numbers["f", "nvidia.com/gpu"]
+    request = Request(workload("p", "a", 8), 10_000, "a", state.config)
+
+    def asked(size: int) -> Search:
+        return Search(state.context(), state.setup.queues["a"], request, frozenset((column,)), [(column, size)])
+
+    # Once one of b's workloads is gone, b borrows nothing and keeps the other one: 5 of 8 can be had. The bound
+    # does not know that they are of one size, but that the last to go leaves b at most 2 below its quota.
+    assert [size for size in range(1, 9) if not removable(asked(size))] == [6, 7, 8]
+    assert [size for size in range(1, 9) if hopeless(asked(size))] == [7, 8]
