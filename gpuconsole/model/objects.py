@@ -18,7 +18,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
+from gpuconsole.model.volcano import HyperNode, NodePool, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, Workload
 
 Object = Union[
@@ -41,6 +41,7 @@ Object = Union[
     Cohort,
     ClusterQueue,
     LocalQueue,
+    HyperNode,
     VolcanoQueue,
     PodGroup,
     NodePool,
@@ -72,6 +73,7 @@ TABLES: dict[type, str] = {
     Cohort: "cohorts",
     ClusterQueue: "cluster_queues",
     LocalQueue: "local_queues",
+    HyperNode: "hyper_nodes",
     VolcanoQueue: "volcano_queues",
     PodGroup: "pod_groups",
     NodePool: "node_pools",

@@ -27,7 +27,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
+from gpuconsole.model.volcano import HyperNode, NodePool, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, Workload
 
 T = TypeVar("T")
@@ -99,6 +99,7 @@ class Snapshot:
     volcano_queues: View[VolcanoQueue]
     pod_groups: View[PodGroup]
     node_pools: View[NodePool]
+    hyper_nodes: View[HyperNode]
     jobs: View[Job]
     workloads: View[Workload]
     pod_templates: View[StoredTemplate]

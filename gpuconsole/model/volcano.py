@@ -4,12 +4,73 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gpuconsole.model.cluster import NO_LABELS
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import NO_LABELS, LabelSelector
 from gpuconsole.model.resources import EMPTY, Resources
+
+
+class GroupAffinity(Struct, frozen=True, omit_defaults=True):
+    """Which groups of nodes a queue's pods go to (the nodegroup plugin)."""
+
+    required: tuple[str, ...] = ()
+    preferred: tuple[str, ...] = ()
+    anti_required: tuple[str, ...] = ()
+    anti_preferred: tuple[str, ...] = ()
+
+
+class NetworkTopology(Struct, frozen=True, omit_defaults=True):
+    """How close pods have to be: within one hyper node of at most this tier (`hard`), or as close as can be."""
+
+    mode: str = ""
+    """`hard` or `soft`."""
+    highest_tier: int | None = None
+    highest_tier_name: str = ""
+
+
+class SubGroupPolicy(Struct, frozen=True, omit_defaults=True):
+    """Pods of a PodGroup that form gangs of their own, one for each value of their labels."""
+
+    name: str
+    size: int | None = None
+    """Pods that start together."""
+    least: int | None = None
+    """How many such gangs the whole needs (minSubGroups)."""
+    network_topology: NetworkTopology | None = None
+    selector: LabelSelector | None = None
+    """Which pods; None is all."""
+    match_label_keys: tuple[str, ...] = ()
+
+
+class HyperNodeMember(Struct, frozen=True, omit_defaults=True):
+    """What belongs to a hyper node: nodes, or one hyper node below it."""
+
+    type: str
+    """`Node` or `HyperNode`."""
+    exact: str | None = None
+    pattern: str | None = None
+    """A regular expression that names of nodes match anywhere."""
+    selector: LabelSelector | None = None
+
+
+class HyperNode(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A domain of the network: the lower its tier, the closer its nodes (topology.volcano.sh)."""
+
+    name: str
+    created: Time = 0
+    tier: int = 0
+    tier_name: str = ""
+    members: tuple[HyperNodeMember, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return self.name
 
 
 class VolcanoQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     name: str
+    uid: str = ""
+    created: Time = 0
+    annotations: Mapping[str, str] = NO_LABELS
     weight: int = 1
     parent: str = ""
     capability: Resources = EMPTY
@@ -17,6 +78,11 @@ class VolcanoQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     guarantee: Resources = EMPTY
     reclaimable: bool = True
     priority: int = 0
+    dequeue_strategy: str = ""
+    """`fifo` stops at the first job that does not fit, `traverse` goes on; empty is traverse."""
+    affinity: GroupAffinity | None = None
+    state: str = "Open"
+    """Open, Closed, Closing or Unknown; only an open queue takes new jobs."""
 
     @property
     def key(self) -> str:
@@ -28,10 +94,21 @@ class PodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
     namespace: str = "default"
     name: str
+    uid: str = ""
+    created: Time = 0
+    labels: Mapping[str, str] = NO_LABELS
+    annotations: Mapping[str, str] = NO_LABELS
     min_member: int = 1
+    min_task_member: Mapping[str, int] = {}
+    """How many pods of each task (role) the gang needs at least."""
     queue: str = ""
     priority_class: str = ""
-    min_resources: Resources = EMPTY
+    min_resources: Resources | None = None
+    """What has to be there before the gang's pods are looked at; None asks for nothing."""
+    network_topology: NetworkTopology | None = None
+    sub_groups: tuple[SubGroupPolicy, ...] = ()
+    phase: str = ""
+    """Pending, Inqueue, Running, Unknown or Completed; empty is Pending."""
 
     @property
     def key(self) -> str:

@@ -23,7 +23,7 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.resources import Resources, short
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
+from gpuconsole.model.volcano import HyperNode, NodePool, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, PodSet, Workload, phase
 from gpuconsole.scheduling.kueue.readiness import readiness, using_check, using_flavor, using_topology
 from gpuconsole.ui.paint import Painted
@@ -58,8 +58,8 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
             lines += [*_map("Node labels", thing.node_labels), *_taints(thing.node_taints), *_users(snapshot, thing)]
         case (
             WorkloadPriorityClass() | PriorityClass() | Topology() | AdmissionCheck() | Namespace()
-            | LimitRange() | RuntimeClass() | VolcanoQueue() | PodGroup() | NodePool() | DeviceClass() | ResourceSlice()
-            | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig() | ProvisioningRequest()
+            | LimitRange() | RuntimeClass() | VolcanoQueue() | PodGroup() | NodePool() | HyperNode() | DeviceClass()
+            | ResourceSlice() | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig() | ProvisioningRequest()
             | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()
         ):  # fmt: skip
             lines += [*_plain(thing), *_users(snapshot, thing)]
@@ -282,6 +282,7 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
     (RuntimeClass, ("handler",)),
     (VolcanoQueue, ("weight", "parent", "reclaimable")),
     (PodGroup, ("min_member", "queue")),
+    (HyperNode, ("tier", "tier_name")),
     (NodePool, ("consolidation_policy", "consolidate_after")),
     (DeviceClass, ("extended_resource", "selectors")),
     (ResourceSlice, ("driver", "pool", "generation")),

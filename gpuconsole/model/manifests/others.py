@@ -16,7 +16,6 @@ _UNSIMULATED: Mapping[str, tuple[str, ...]] = {
     "argoproj.io": ("CronWorkflow", "Workflow"),
     "batch.volcano.sh": ("CronJob",),
     "flow.volcano.sh": ("JobFlow", "JobTemplate"),
-    "topology.volcano.sh": ("HyperNode",),
     "config.kueue.x-k8s.io": ("Configuration",),
     "karpenter.sh": ("NodeClaim",),
     "scheduling.run.ai": ("PodGroup", "Queue"),

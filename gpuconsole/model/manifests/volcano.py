@@ -4,7 +4,16 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata, spec_of
 from gpuconsole.model.documents.reader import INT32, Reader
-from gpuconsole.model.volcano import PodGroup, VolcanoQueue
+from gpuconsole.model.documents.selectors import selector
+from gpuconsole.model.volcano import (
+    GroupAffinity,
+    HyperNode,
+    HyperNodeMember,
+    NetworkTopology,
+    PodGroup,
+    SubGroupPolicy,
+    VolcanoQueue,
+)
 
 _QUEUE_FIELDS = (
     *("affinity", "capability", "dequeueStrategy", "deserved", "extendClusters", "guarantee", "parent", "priority"),
@@ -22,9 +31,11 @@ def volcano_queue(reader: Reader, now: Time) -> VolcanoQueue:
     """A Volcano Queue; it is read and validated, Volcano's engine acts on it."""
     meta = metadata(reader, now, namespaced=False)
     spec = spec_of(reader, *_QUEUE_FIELDS)
-    spec.one_of("dequeueStrategy", "", ("fifo", "traverse"))
     queue = VolcanoQueue(
         name=meta.name,
+        uid=meta.uid,
+        created=meta.created,
+        annotations=meta.annotations,
         weight=spec.number("weight", 1, low=1, high=HEAVIEST),
         parent=spec.text("parent"),
         capability=resources(spec, "capability"),
@@ -32,6 +43,9 @@ def volcano_queue(reader: Reader, now: Time) -> VolcanoQueue:
         guarantee=resources(spec.mapping("guarantee"), "resource"),
         reclaimable=spec.flag("reclaimable", True),
         priority=spec.number("priority", 0, low=0),
+        dequeue_strategy=spec.one_of("dequeueStrategy", "", ("fifo", "traverse")),
+        state=reader.mapping("status").text("state", "Open"),
+        affinity=_affinity(spec) if "affinity" in spec else None,
     )
     for name, amount in queue.deserved.items():
         most = queue.capability.get(name)
@@ -45,6 +59,39 @@ def volcano_queue(reader: Reader, now: Time) -> VolcanoQueue:
             path = spec.at("guarantee", "resource", name)
             spec.report.refused(path, problem, "lower it, or raise deserved", "bad-queue")
     return queue
+
+
+def _affinity(spec: Reader) -> GroupAffinity:
+    near = spec.down("affinity", "nodeGroupAffinity")
+    far = spec.down("affinity", "nodeGroupAntiAffinity")
+    required, preferred = (
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "preferredDuringSchedulingIgnoredDuringExecution",
+    )
+    return GroupAffinity(near.texts(required), near.texts(preferred), far.texts(required), far.texts(preferred))
+
+
+def hyper_node(reader: Reader, now: Time) -> HyperNode:
+    """A HyperNode: nodes by name, pattern or labels, or hyper nodes of a lower tier by name."""
+    meta = metadata(reader, now, namespaced=False)
+    spec = spec_of(reader, "tier", "tierName", "members")
+    return HyperNode(
+        name=meta.name,
+        created=meta.created,
+        tier=spec.number("tier", 0, low=0),
+        tier_name=spec.text("tierName"),
+        members=tuple(_member(place) for place in spec.items("members")),
+    )
+
+
+def _member(place: Reader) -> HyperNodeMember:
+    choice = place.mapping("selector")
+    return HyperNodeMember(
+        type=place.one_of("type", "Node", ("Node", "HyperNode")),
+        exact=choice.mapping("exactMatch").text("name") if "exactMatch" in choice else None,
+        pattern=choice.mapping("regexMatch").text("pattern", limit=1024) if "regexMatch" in choice else None,
+        selector=selector(choice, "labelMatch") if "labelMatch" in choice else None,
+    )
 
 
 def pod_group(reader: Reader, now: Time) -> PodGroup:
@@ -61,11 +108,37 @@ def _group(reader: Reader, now: Time, fields: tuple[str, ...]) -> PodGroup:
     meta = metadata(reader, now)
     spec = reader.mapping("spec")
     spec.only(*fields)
+    members = spec.mapping("minTaskMember")
     return PodGroup(
-        namespace=meta.namespace,
-        name=meta.name,
+        **meta.facts,
         min_member=spec.number("minMember", 1, low=0, high=INT32),
         queue=spec.text("queue"),
         priority_class=spec.text("priorityClassName"),
-        min_resources=resources(spec, "minResources"),
+        min_resources=resources(spec, "minResources") if "minResources" in spec else None,
+        min_task_member={name: members.number(name, 0, low=0) for name in members.value},
+        network_topology=_network_topology(spec),
+        sub_groups=tuple(_sub_group(place) for place in spec.items("subGroupPolicy")),
+        phase=reader.mapping("status").text("phase"),
+    )
+
+
+def _network_topology(place: Reader) -> NetworkTopology | None:
+    if "networkTopology" not in place:
+        return None
+    asked = place.mapping("networkTopology")
+    return NetworkTopology(
+        mode=asked.one_of("mode", "", ("hard", "soft")),
+        highest_tier=asked.optional("highestTierAllowed"),
+        highest_tier_name=asked.text("highestTierName"),
+    )
+
+
+def _sub_group(place: Reader) -> SubGroupPolicy:
+    return SubGroupPolicy(
+        name=place.text("name"),
+        size=place.optional("subGroupSize"),
+        least=place.optional("minSubGroups"),
+        network_topology=_network_topology(place),
+        selector=selector(place, "labelSelector"),
+        match_label_keys=place.texts("matchLabelKeys"),
     )

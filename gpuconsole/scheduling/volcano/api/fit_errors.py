@@ -1,0 +1,109 @@
+"""Why a task does not fit: per node a code and reasons, over all nodes a histogram."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+
+from msgspec import Struct
+
+POD_NUMBER_EXCEEDED = "node(s) pod number exceeded"
+RESOURCE_FIT_FAILED = "node(s) resource fit failed"
+ALL_UNAVAILABLE = "all nodes are unavailable"
+
+UNSCHEDULABLE_REASON = "Unschedulable"
+"""Reason of the pod's condition while it cannot be placed."""
+SCHEDULABLE_REASON = "Schedulable"
+"""Reason of the pod's condition when only its gang keeps it waiting."""
+
+
+class Code(IntEnum):
+    """How a predicate ended."""
+
+    SUCCESS = 0
+    ERROR = 1
+    UNSCHEDULABLE = 2
+    """Evicting others may help."""
+    UNRESOLVABLE = 3
+    """Evicting others changes nothing (UnschedulableAndUnresolvable)."""
+    WAIT = 4
+    SKIP = 5
+
+
+class Status(Struct, frozen=True):
+    """What one plugin says about a task on a node."""
+
+    code: Code
+    reason: str = ""
+    plugin: str = ""
+
+
+class FitError(Struct, frozen=True):
+    """Why a task does not fit on one node."""
+
+    statuses: tuple[Status, ...]
+    task: str = ""
+    """`namespace/name`."""
+    node: str = ""
+
+    @classmethod
+    def saying(cls, code: Code, *reasons: str, plugin: str = "") -> "FitError":
+        """An error of one code, a status for each reason."""
+        return cls(tuple(Status(code, reason, plugin) for reason in reasons))
+
+    @property
+    def reasons(self) -> list[str]:
+        return [status.reason for status in self.statuses if status.reason]
+
+    @property
+    def text(self) -> str:
+        """The error in one line, as Volcano writes it."""
+        return f"task {self.task} on node {self.node} fit failed: {', '.join(self.reasons)}"
+
+    def has(self, *codes: Code) -> bool:
+        """True if any plugin ended with one of the codes."""
+        return any(status.code in codes for status in self.statuses)
+
+    @property
+    def unresolvable(self) -> bool:
+        """True if no eviction could help."""
+        return self.has(Code.UNRESOLVABLE)
+
+
+class FitErrors:
+    """Why a task fits on none of the nodes. Mutates by `put`."""
+
+    __slots__ = ("hyper_node", "nodes", "text")
+
+    def __init__(self, text: str = "", hyper_node: str = "") -> None:
+        self.nodes: dict[str, FitError] = {}
+        self.text = text
+        """Said instead of the count of nodes."""
+        self.hyper_node = hyper_node
+        """The domain that was searched."""
+
+    def put(self, node: str, error: FitError) -> None:
+        self.nodes[node] = error
+
+    def unresolvable_nodes(self) -> set[str]:
+        """Nodes where evicting others cannot help."""
+        return {name for name, error in self.nodes.items() if error.unresolvable}
+
+    def __str__(self) -> str:
+        """`0/4 nodes are unavailable: 1 reason a, 3 reason b.`"""
+        text = self.text or f"0/{len(self.nodes)} nodes are unavailable"
+        if not self.nodes:
+            return text
+        reasons = Counter(reason for error in self.nodes.values() for reason in error.reasons)
+        message = f"{text}: {histogram(reasons)}."
+        return f"In hyperNode {self.hyper_node}: {message}" if self.hyper_node else message
+
+
+def histogram(reasons: Mapping[str, int]) -> str:
+    """`1 reason a, 3 reason b`, sorted as texts."""
+    return ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+
+
+def insufficient(resources: Iterable[str]) -> str:
+    """`Insufficient cpu` for the first of the resources, nothing for none."""
+    first = next(iter(resources), "")
+    return f"Insufficient {first}" if first else ""

@@ -1,0 +1,361 @@
+"""A job as a session sees it: the tasks of one PodGroup, and what its gang still lacks."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.volcano import NetworkTopology, PodGroup, SubGroupPolicy
+from gpuconsole.scheduling.volcano.api.fit_errors import (
+    SCHEDULABLE_REASON,
+    UNSCHEDULABLE_REASON,
+    FitErrors,
+    histogram,
+)
+from gpuconsole.scheduling.volcano.api.gang import Gang
+from gpuconsole.scheduling.volcano.api.labels import (
+    MAX_UNAVAILABLE,
+    MIN_AVAILABLE,
+    QUEUE_GATE,
+    SLA_WAITING_TIMES,
+    preemptable,
+    revocable_zone,
+)
+from gpuconsole.scheduling.volcano.api.resource import Resource, exceeded_part
+from gpuconsole.scheduling.volcano.api.roles import Roles
+from gpuconsole.scheduling.volcano.api.spans import parse_span
+from gpuconsole.scheduling.volcano.api.status import ALLOCATED_STATUS, TaskStatus
+from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo, group_id, hard_tier, match_values, sub_job_id
+from gpuconsole.scheduling.volcano.api.task import TaskInfo, Transaction
+
+NOT_READY = "pod group is not ready"
+READY = "pod group is ready"
+
+
+class PodGroupCondition(Struct, frozen=True):
+    """What is said about a PodGroup: `Unschedulable` or `Scheduled`, with why."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+
+
+class DisruptionBudget(Struct, frozen=True):
+    """How many of a job's pods have to stay, or may go, as its annotations say; empty says nothing."""
+
+    min_available: str = ""
+    max_unavailable: str = ""
+
+
+class JobInfo(Gang):
+    """A job (api.JobInfo). Mutates: tasks come, go and change their status through it."""
+
+    __slots__ = (
+        "allocated",
+        "allocated_hyper_node",
+        "budget",
+        "conditions",
+        "created",
+        "fit_error",
+        "min_sub_jobs",
+        "name",
+        "namespace",
+        "network_topology",
+        "node_fit_errors",
+        "phase",
+        "pod_group",
+        "preemptable",
+        "priority",
+        "queue",
+        "revocable_zone",
+        "sub_jobs",
+        "task_min_available",
+        "task_min_available_total",
+        "task_to_sub_job",
+        "total_request",
+        "uid",
+        "waiting_time",
+    )
+
+    def __init__(self, uid: str, tasks: Iterable[TaskInfo] = ()) -> None:
+        super().__init__()
+        self.uid = uid
+        """`namespace/name` of its PodGroup."""
+        self.namespace, _, self.name = uid.rpartition("/")
+        self.queue = ""
+        self.priority = 0
+        self.created: Time = 0
+        self.waiting_time: Span | None = None
+        """How long it may wait (sla)."""
+        self.fit_error = ""
+        """Why the whole job is kept back."""
+        self.node_fit_errors: dict[str, FitErrors] = {}
+        """Why a task, by uid, fits nowhere."""
+        self.allocated_hyper_node = ""
+        self.network_topology: NetworkTopology | None = None
+        self.sub_jobs: dict[str, SubJobInfo] = {}
+        self.task_to_sub_job: dict[str, str] = {}
+        self.min_sub_jobs: dict[str, int] = {}
+        """How many sub-jobs of each policy (by group id) the job needs."""
+        self.task_min_available: dict[str, int] = {}
+        """How many tasks of each role the job needs."""
+        self.task_min_available_total = 0
+        self.allocated, self.total_request = Resource(), Resource()
+        self.pod_group: PodGroup | None = None
+        self.phase = ""
+        """The PodGroup's, as the session changes it."""
+        self.conditions: list[PodGroupCondition] = []
+        """What the session says about the PodGroup when it closes."""
+        self.preemptable = False
+        self.revocable_zone = ""
+        self.budget = DisruptionBudget()
+        for task in tasks:
+            self.add_task(task)
+
+    def __repr__(self) -> str:
+        return f"JobInfo({self.uid})"
+
+    def set_pod_group(self, group: PodGroup) -> None:
+        """Take over what the PodGroup says (SetPodGroup)."""
+        before, self.pod_group = self.pod_group, group
+        self.namespace, self.name = group.namespace, group.name
+        self.min_available, self.queue, self.created = group.min_member, group.queue, group.created
+        self.phase = group.phase
+        self.waiting_time = next(
+            (span for key in SLA_WAITING_TIMES if (span := parse_span(group.annotations.get(key, ""))) > 0), None
+        )
+        self.preemptable = preemptable(group.labels, group.annotations, otherwise=False)
+        self.revocable_zone = revocable_zone(group.annotations)
+        self.budget = _budget(group)
+        self.set_min_members(group)
+        self.network_topology = group.network_topology
+        if before is None or before.sub_groups != group.sub_groups:
+            self._regroup()
+            self.min_sub_jobs = {group_id(self.uid, policy.name): policy.least or 0 for policy in group.sub_groups}
+
+    def unset_pod_group(self) -> None:
+        """The PodGroup is gone: its tasks stay, in one sub-job."""
+        self.pod_group, self.network_topology = None, None
+        self._regroup()
+
+    def set_min_members(self, group: PodGroup) -> None:
+        """How many tasks of each role it needs, and how many that is (ParseMinMemberInfo)."""
+        self.task_min_available = dict(group.min_task_member)
+        self.task_min_available_total = sum(group.min_task_member.values())
+
+    def add_task(self, task: TaskInfo) -> None:
+        self.index(task)
+        self.total_request.add(task.request)
+        if task.status in ALLOCATED_STATUS:
+            self.allocated.add(task.request)
+        self._sub_job_of(task).add(task)
+
+    def delete_task(self, task: TaskInfo) -> None:
+        """Forget a task; nothing happens if the job does not have it."""
+        known = self.tasks.get(task.uid)
+        if known is None:
+            return
+        self.total_request.sub(known.request)
+        if known.status in ALLOCATED_STATUS:
+            self.allocated.sub(known.request)
+        self.unindex(known)
+        sub_job = self.sub_jobs.get(self.task_to_sub_job.pop(task.uid, ""))
+        if sub_job is not None:
+            sub_job.delete(known)
+
+    def update_status(self, task: TaskInfo, status: TaskStatus) -> None:
+        """Move a task to another status."""
+        self.delete_task(task)
+        task.status = status
+        self.add_task(task)
+
+    def clone(self) -> "JobInfo":
+        """A job with tasks of its own that starts equal; fit errors of its tasks are not taken along."""
+        twin = JobInfo(self.uid)
+        twin.namespace, twin.name, twin.queue, twin.priority = self.namespace, self.name, self.queue, self.priority
+        twin.min_available, twin.created, twin.waiting_time = self.min_available, self.created, self.waiting_time
+        twin.conditions = list(self.conditions)
+        twin.fit_error, twin.pod_group, twin.phase = self.fit_error, self.pod_group, self.phase
+        twin.task_min_available = dict(self.task_min_available)
+        twin.task_min_available_total = self.task_min_available_total
+        twin.preemptable, twin.revocable_zone, twin.budget = self.preemptable, self.revocable_zone, self.budget
+        twin.allocated_hyper_node, twin.network_topology = self.allocated_hyper_node, self.network_topology
+        twin.min_sub_jobs = dict(self.min_sub_jobs)
+        for task in self.tasks.values():
+            twin.add_task(task.clone())
+        for uid, sub_job in self.sub_jobs.items():
+            if uid in twin.sub_jobs:
+                twin.sub_jobs[uid].copy_status(sub_job)
+        return twin
+
+    def min_resources(self) -> Resource:
+        """The PodGroup's minResources; nothing where it names none."""
+        if self.pod_group is None or self.pod_group.min_resources is None:
+            return Resource()
+        return Resource.of(self.pod_group.min_resources)
+
+    def elastic_resources(self) -> Resource:
+        """What it holds beyond its minResources."""
+        return exceeded_part(self.allocated, self.min_resources())
+
+    def gated_resources(self) -> Resource:
+        """What tasks ask for whose scheduling gates keep them back; Volcano's own gate alone does not count."""
+        total = Resource()
+        for task in self.tasks.values():
+            if task.gated and task.pod.gates != (QUEUE_GATE,):
+                total.add(task.request)
+        return total
+
+    def without_gated(self, amount: Resource) -> Resource:
+        """An amount less what gated tasks ask for, never below zero (DeductSchGatedResources)."""
+        gated = self.gated_resources()
+        if gated.is_empty():
+            return amount
+        rest = amount.clone()
+        rest.cpu, rest.memory = max(rest.cpu - gated.cpu, 0.0), max(rest.memory - gated.memory, 0.0)
+        for name in set(amount.scalars or ()) & set(gated.scalars or ()):
+            rest.set_scalar(name, max(amount.get(name) - gated.get(name), 0.0))
+        return rest
+
+    def is_starving(self) -> bool:
+        """True if fewer tasks than it needs have a place or wait for one (IsStarving)."""
+        return self.waiting_task_num + self.ready_task_num < self.min_available
+
+    @property
+    def is_pending(self) -> bool:
+        """True if nobody looks at its tasks yet: its PodGroup is Pending."""
+        return self.pod_group is None or self.phase in ("", "Pending")
+
+    @property
+    def allocated_task_num(self) -> int:
+        return self.count(ALLOCATED_STATUS)
+
+    @property
+    def roles(self) -> Roles:
+        """What its roles need, for the questions that a gang asks of them."""
+        return Roles(self)
+
+    def check_sub_jobs(self, holds: Callable[[SubJobInfo], bool]) -> bool:
+        """True if of each policy enough sub-jobs satisfy a condition."""
+        counts = Counter(sub_job.gid for sub_job in self.sub_jobs.values() if holds(sub_job))
+        return all(counts[gid] >= least for gid, least in self.min_sub_jobs.items())
+
+    def check_sub_job_valid(self) -> bool:
+        return self.check_sub_jobs(lambda _: True)
+
+    def check_sub_job_ready(self) -> bool:
+        return self.check_sub_jobs(SubJobInfo.is_ready)
+
+    def check_sub_job_pipelined(self) -> bool:
+        return self.check_sub_jobs(SubJobInfo.is_pipelined)
+
+    @property
+    def contains_sub_job_policy(self) -> bool:
+        return self.pod_group is not None and bool(self.pod_group.sub_groups)
+
+    @property
+    def hard_tier(self) -> int | None:
+        """The highest tier that a hard topology allows; None where there is none."""
+        return hard_tier(self.network_topology)
+
+    @property
+    def is_soft(self) -> bool:
+        return self.network_topology is not None and self.network_topology.mode == "soft"
+
+    @property
+    def contains_hard_topology(self) -> bool:
+        """True if the job or one of its sub-jobs has to be within one hyper node."""
+        return self.hard_tier is not None or any(sub.hard_tier is not None for sub in self.sub_jobs.values())
+
+    @property
+    def contains_network_topology(self) -> bool:
+        """True if the job or one of its sub-jobs says how close its pods should be."""
+        topologies = (self.network_topology, *(sub_job.network_topology for sub_job in self.sub_jobs.values()))
+        return any(topology is not None for topology in topologies)
+
+    def reset_fit_errors(self, sub_job: str | None = None) -> None:
+        """Forget why it does not fit, or only why tasks of one sub-job do not."""
+        if sub_job is None:
+            self.fit_error, self.node_fit_errors = "", {}
+            return
+        kept = {uid: errors for uid, errors in self.node_fit_errors.items() if self.task_to_sub_job.get(uid) != sub_job}
+        self.node_fit_errors = kept
+
+    def failed_roles(self, sub_job: str) -> set[str]:
+        """Roles of which a task of this sub-job fits nowhere."""
+        return {
+            self.tasks[uid].role
+            for uid in self.node_fit_errors
+            if self.task_to_sub_job.get(uid) == sub_job and uid in self.tasks
+        }
+
+    def task_has_fit_errors(self, sub_job: str, task: TaskInfo) -> bool:
+        """True if a task of the same role was refused already, so that this one need not be tried."""
+        return bool(task.role) and task.role in self.failed_roles(sub_job)
+
+    def task_reason(self, uid: str) -> tuple[str, str, str]:
+        """(reason, message, nominated node) of a task after its last transaction (TaskSchedulingReason)."""
+        task = self.tasks.get(uid)
+        if task is None:
+            return "", "", ""
+        last = task.last_transaction or Transaction(task.status, task.node_name, task.eviction_occurred)
+        start = f"Pod {task.key} can possibly be assigned to {last.node_name}, once"
+        match last.status:
+            case TaskStatus.ALLOCATED:
+                return SCHEDULABLE_REASON, f"{start} minAvailable is satisfied", ""
+            case TaskStatus.PIPELINED:
+                message = f"{start} resource is released and minAvailable is satisfied"
+                return UNSCHEDULABLE_REASON, message, last.node_name if last.eviction_occurred else ""
+            case TaskStatus.PENDING:
+                errors = self.node_fit_errors.get(uid)
+                return UNSCHEDULABLE_REASON, self.fit_error if errors is None else str(errors), ""
+            case _:
+                return last.status.label, self.fit_error, ""
+
+    @property
+    def fit_message(self) -> str:
+        """Why the job is where it is, in one line (FitError)."""
+        counts = {status.label: len(tasks) for status, tasks in self.task_status_index.items()}
+        counts["minAvailable"] = self.min_available
+        message = f"{READY if self.is_ready() else NOT_READY}, {histogram(counts)}"
+        reasons = Counter(self.task_reason(uid)[0] for uid in self.of_status(TaskStatus.PENDING))
+        if reasons:
+            message += f"; Pending: {histogram(reasons)}"
+        if self.fit_error:
+            return f"{message}. Origin reason is: {self.fit_error}"
+        failed = sorted((self.tasks[uid].name, uid) for uid in self.node_fit_errors if uid in self.tasks)
+        return (
+            f"{message}. Origin reason is {failed[0][0]}: {self.node_fit_errors[failed[0][1]]}" if failed else message
+        )
+
+    def _regroup(self) -> None:
+        self.sub_jobs.clear()
+        self.task_to_sub_job.clear()
+        for task in self.tasks.values():
+            self._sub_job_of(task).add(task)
+
+    def _sub_job_of(self, task: TaskInfo) -> SubJobInfo:
+        """The sub-job that a task belongs to: of the first policy that its labels match, else the job's own."""
+        gid, uid, policy = self.uid, self.uid, None
+        values: tuple[str, ...] = ()
+        for listed in self.pod_group.sub_groups if self.pod_group is not None else ():
+            values = match_values(listed, task.pod)
+            if values:
+                policy, gid = listed, group_id(self.uid, listed.name)
+                uid = sub_job_id(self.uid, listed.name, values)
+                break
+        self.task_to_sub_job[task.uid] = uid
+        if uid not in self.sub_jobs:
+            if policy is None:
+                size = None if self.contains_sub_job_policy else self.min_available
+                policy = SubGroupPolicy("", size=size, network_topology=self.network_topology)
+            self.sub_jobs[uid] = SubJobInfo(gid, uid, self.uid, policy, values)
+        return self.sub_jobs[uid]
+
+
+def _budget(group: PodGroup) -> DisruptionBudget:
+    if MIN_AVAILABLE in group.annotations:
+        return DisruptionBudget(min_available=group.annotations[MIN_AVAILABLE])
+    return DisruptionBudget(max_unavailable=group.annotations.get(MAX_UNAVAILABLE, ""))

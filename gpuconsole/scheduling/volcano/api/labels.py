@@ -1,0 +1,52 @@
+"""Labels and annotations by which pods, PodGroups and nodes speak to Volcano."""
+
+from collections.abc import Mapping
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.scheduling.volcano.arguments import parse_flag
+
+GROUP_NAME = "scheduling.k8s.io/group-name"
+TASK_SPEC = "volcano.sh/task-spec"
+TASK_PRIORITY = "volcano.sh/task-priority"
+PREEMPTABLE = "volcano.sh/preemptable"
+REVOCABLE_ZONE = "volcano.sh/revocable-zone"
+NUMA_POLICY = "volcano.sh/numa-topology-policy"
+QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
+JOB_ALLOCATED_HYPER_NODE = "volcano.sh/job-allocated-hypernode"
+SLA_WAITING_TIME = "sla-waiting-time"
+SLA_WAITING_TIMES = ("volcano.sh/sla-waiting-time", SLA_WAITING_TIME)
+"""Both keys are read, the first that holds a valid time counts."""
+MIN_AVAILABLE = "volcano.sh/jdb-min-available"
+MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
+HIERARCHY = "volcano.sh/hierarchy"
+HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"
+OVERSUBSCRIPTION = "volcano.sh/oversubscription"
+OVERSUBSCRIPTION_CPU = "volcano.sh/oversubscription-cpu"
+OVERSUBSCRIPTION_MEMORY = "volcano.sh/oversubscription-memory"
+OFFLINE_JOB_EVICTING = "volcano.sh/offline-job-evicting"
+
+
+def group_of(pod: Pod) -> str:
+    """`namespace/name` of the pod's PodGroup; empty if it names none (getJobID)."""
+    group = pod.annotations.get(GROUP_NAME)
+    return f"{pod.namespace}/{group}" if group else ""
+
+
+def role_of(pod: Pod) -> str:
+    """Which task of its job the pod plays."""
+    return pod.annotations.get(TASK_SPEC) or pod.labels.get(TASK_SPEC, "")
+
+
+def preemptable(labels: Mapping[str, str], annotations: Mapping[str, str], otherwise: bool) -> bool:
+    """What the annotation says or else the label; nothing readable there means no, nothing at all the default."""
+    for place in (annotations, labels):
+        if PREEMPTABLE in place:
+            return parse_flag(place[PREEMPTABLE]) or False
+    return otherwise
+
+
+def revocable_zone(annotations: Mapping[str, str]) -> str:
+    """`*` if it may go to nodes that are lent for a time, else empty."""
+    if REVOCABLE_ZONE in annotations:
+        return "*" if annotations[REVOCABLE_ZONE] == "*" else ""
+    return "*" if parse_flag(annotations.get(PREEMPTABLE, "")) else ""

@@ -1,0 +1,170 @@
+"""A node as a session sees it: what is idle, used, being released and spoken for."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.volcano.api.labels import (
+    OFFLINE_JOB_EVICTING,
+    OVERSUBSCRIPTION,
+    OVERSUBSCRIPTION_CPU,
+    OVERSUBSCRIPTION_MEMORY,
+    REVOCABLE_ZONE,
+)
+from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
+from gpuconsole.scheduling.volcano.api.status import TaskStatus
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import parse_flag
+
+NO_SHARES: Mapping[str, float] = {}
+
+
+class NodeUsage(Struct, frozen=True):
+    """What monitoring says that a node really uses, in percent by period (`5m`)."""
+
+    measured: Time = 0
+    cpu: Mapping[str, float] = NO_SHARES
+    memory: Mapping[str, float] = NO_SHARES
+
+
+NO_USAGE = NodeUsage()
+
+
+class NodeInfo:
+    """A node (api.NodeInfo). Mutates: tasks come and go, and the sums follow.
+
+    It holds copies of tasks, so that a task's status may change before the node is told.
+    """
+
+    __slots__ = (
+        "allocatable",
+        "capacity",
+        "devices",
+        "idle",
+        "ignored",
+        "name",
+        "node",
+        "offline_evicting",
+        "oversubscribed",
+        "pipelined",
+        "releasing",
+        "revocable_zone",
+        "tasks",
+        "usage",
+        "used",
+    )
+
+    def __init__(self, node: Node | None = None, ignored: Iterable[str] = ()) -> None:
+        """A node without tasks; None is one that nobody has described, whose sums stay empty."""
+        self.ignored = tuple(ignored)
+        """Resources that a device plugin of the scheduler hands out itself."""
+        self.node: Node | None = None
+        self.tasks: dict[str, TaskInfo] = {}
+        """Copy of a task by `namespace/name`."""
+        self.usage = NO_USAGE
+        self.devices: dict[str, object] = {}
+        """What plugins keep about its devices, by their name."""
+        self._describe(node)
+
+    def __repr__(self) -> str:
+        return f"NodeInfo({self.name})"
+
+    @property
+    def ready(self) -> bool:
+        """True if it was described; taints say the rest."""
+        return self.node is not None
+
+    def set_node(self, node: Node | None) -> None:
+        """The node was described or changed: everything is summed up anew. Without a description it is not ready."""
+        if node is None:
+            self.node = None
+            return
+        self._describe(node)
+        for task in self.tasks.values():
+            self._count(task)
+
+    def add_task(self, task: TaskInfo) -> str:
+        """Put a task on the node; the reason if that cannot be, after which nothing has changed (AddTask).
+
+        Only a task that is about to be bound has to find room: everyone else was let in by the session.
+        """
+        if task.node_name and self.name and task.node_name != self.name:
+            return f"task <{task.key}> already on different node <{task.node_name}>"
+        if task.key in self.tasks:
+            return f"task <{task.key}> already on node <{self.name}>"
+        if self.node is not None and task.status is TaskStatus.BINDING:
+            lacking = task.request.exceeding(self.idle, ZERO)
+            if lacking:
+                return (
+                    f"node {self.name} resources [{' '.join(lacking)}] are not enough to put task <{task.key}>, "
+                    f"idle: {self.idle}, req: {task.request}"
+                )
+        copy = task.clone()
+        copy.node_name = task.node_name = self.name
+        if self.node is not None:
+            self._count(copy)
+        self.tasks[task.key] = copy
+        return ""
+
+    def remove_task(self, task: TaskInfo) -> None:
+        """Take a task off the node; nothing happens if it is not there."""
+        copy = self.tasks.pop(task.key, None)
+        if copy is None or self.node is None:
+            return
+        if copy.status is TaskStatus.PIPELINED:
+            self.pipelined.sub(copy.request)
+            return
+        if copy.status is TaskStatus.RELEASING:
+            self.releasing.sub(copy.request)
+        self.idle.add(copy.request)
+        self.used.sub(copy.request)
+
+    def update_task(self, task: TaskInfo) -> None:
+        """The task's status changed."""
+        self.remove_task(task)
+        self.add_task(task)
+
+    def future_idle(self) -> Resource:
+        """What is idle once everything that is being released is free, less what is already spoken for."""
+        return self.idle.clone().add(self.releasing).sub(self.pipelined)
+
+    def clone(self) -> "NodeInfo":
+        """A node with copies of its tasks that starts equal."""
+        twin = NodeInfo(self.node, self.ignored)
+        for task in self.tasks.values():
+            twin.add_task(task)
+        twin.usage, twin.devices = self.usage, dict(self.devices)
+        return twin
+
+    def _count(self, task: TaskInfo) -> None:
+        if task.status is TaskStatus.PIPELINED:
+            self.pipelined.add(task.request)
+            return
+        if task.status is TaskStatus.RELEASING:
+            self.releasing.add(task.request)
+        self.idle.sub(task.request)
+        self.used.add(task.request)
+
+    def _describe(self, node: Node | None) -> None:
+        self.node = node
+        self.name = node.name if node is not None else ""
+        labels, annotations = (node.labels, node.annotations) if node is not None else ({}, {})
+        self.revocable_zone = labels.get(REVOCABLE_ZONE, "")
+        self.oversubscribed = parse_flag(labels.get(OVERSUBSCRIPTION, "")) or False
+        self.offline_evicting = parse_flag(annotations.get(OFFLINE_JOB_EVICTING, "")) or False
+        lent = Resource(
+            _number(annotations.get(OVERSUBSCRIPTION_CPU, "")), _number(annotations.get(OVERSUBSCRIPTION_MEMORY, ""))
+        )
+        self.allocatable = Resource.of(node.allocatable, self.ignored).add(lent) if node is not None else Resource()
+        self.capacity = Resource.of(node.capacity, self.ignored).add(lent) if node is not None else Resource()
+        self.idle = self.allocatable.clone()
+        self.used, self.releasing, self.pipelined = Resource(), Resource(), Resource()
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,367 @@
+"""Volcano's resource vectors: float arithmetic with a tolerance, and two readings of a dimension that is missing."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+
+from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MAX, MEMORY, PODS
+
+TOLERANCE = 0.1
+"""What is less than this is nothing, and amounts that differ by less are equal (minResource)."""
+IGNORED_SCALARS = frozenset((PODS,))
+"""Every task asks for one of `pods`, so it tells nothing about a shortage."""
+
+
+class Default(IntEnum):
+    """What a dimension that a vector does not name counts as."""
+
+    ZERO = 0
+    INFINITY = -1
+
+
+ZERO, INFINITY = Default.ZERO, Default.INFINITY
+
+
+def _at_most(left: float, right: float) -> bool:
+    return left < right or abs(left - right) < TOLERANCE
+
+
+def is_scalar(name: str) -> bool:
+    """True for what Volcano counts beside cpu and memory: extended resources, hugepages and attachable volumes."""
+    if "/" in name:
+        return not name.startswith(("requests.", "count/"))
+    return name.startswith(("hugepages-", "attachable-volumes-"))
+
+
+class Resource:
+    """Amounts of cpu (milli), memory (bytes) and scalars (milli-units, `pods` in whole ones). Mutates in place.
+
+    Volcano 1.15 api.Resource. `scalars` is None where no scalar was ever named, which subtraction and minimum tell
+    apart from an empty mapping.
+    """
+
+    __slots__ = ("cpu", "max_tasks", "memory", "scalars")
+
+    def __init__(
+        self, cpu: float = 0.0, memory: float = 0.0, scalars: dict[str, float] | None = None, max_tasks: int = 0
+    ) -> None:
+        self.cpu = cpu
+        self.memory = memory
+        self.scalars = scalars
+        self.max_tasks = max_tasks
+        """How many pods the node takes; only nodes' capacities say it."""
+
+    @classmethod
+    def of(cls, amounts: Mapping[str, int], ignored: Iterable[str] = ()) -> "Resource":
+        """A vector of amounts in base units (NewResource); names that Volcano does not count are left out."""
+        result = cls()
+        for name, value in amounts.items():
+            if name == CPU:
+                result.cpu += float(value)
+            elif name == MEMORY:
+                result.memory += float(value)
+            elif name == PODS:
+                result.max_tasks += value
+                result.add_scalar(name, float(value))
+            elif name == EPHEMERAL_STORAGE or (is_scalar(name) and name not in ignored):
+                result.add_scalar(name, float(value) * 1000)
+        return result
+
+    @classmethod
+    def infinite(cls) -> "Resource":
+        """More cpu and memory than any cluster has; scalars are not named."""
+        return cls(sys.float_info.max, sys.float_info.max, None, sys.maxsize)
+
+    def clone(self) -> "Resource":
+        return Resource(self.cpu, self.memory, None if self.scalars is None else dict(self.scalars), self.max_tasks)
+
+    def __repr__(self) -> str:
+        return f"Resource({self})"
+
+    def __str__(self) -> str:
+        """`cpu 4000.00, memory 2000.00, nvidia.com/gpu 1.00`, as Volcano's messages write it."""
+        lines = [f"cpu {_written(self.cpu)}", f"memory {_written(self.memory)}"]
+        lines += [f"{name} {_written(value)}" for name, value in sorted((self.scalars or {}).items())]
+        return ", ".join(lines)
+
+    def __eq__(self, other: object) -> bool:
+        """The same amounts in all dimensions, exactly; one that is missing is not the same as zero."""
+        if not isinstance(other, Resource):
+            return NotImplemented
+        return (self.cpu, self.memory, self.scalars or {}, self.max_tasks) == (
+            other.cpu,
+            other.memory,
+            other.scalars or {},
+            other.max_tasks,
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def get(self, name: str) -> float:
+        """The amount of one resource; 0 where it is not named."""
+        if name == CPU:
+            return self.cpu
+        if name == MEMORY:
+            return self.memory
+        return self.scalars.get(name, 0.0) if self.scalars else 0.0
+
+    def names(self) -> list[str]:
+        """The resources of which there is something."""
+        found = [name for name, value in ((CPU, self.cpu), (MEMORY, self.memory)) if value >= TOLERANCE]
+        return found + [name for name, value in (self.scalars or {}).items() if value >= TOLERANCE]
+
+    def is_empty(self) -> bool:
+        """True if there is nothing of anything, `pods` aside."""
+        if self.cpu >= TOLERANCE or self.memory >= TOLERANCE:
+            return False
+        return not self.scalars or all(
+            value < TOLERANCE for name, value in self.scalars.items() if name not in IGNORED_SCALARS
+        )
+
+    def is_zero(self, name: str) -> bool:
+        """True if there is nothing of one resource."""
+        return self.get(name) < TOLERANCE
+
+    def add_scalar(self, name: str, value: float) -> None:
+        if self.scalars is None:
+            self.scalars = {}
+        self.scalars[name] = self.scalars.get(name, 0.0) + value
+
+    def set_scalar(self, name: str, value: float) -> None:
+        if self.scalars is None:
+            self.scalars = {}
+        self.scalars[name] = value
+
+    def assign(self, name: str, value: float) -> None:
+        """Set one dimension, whichever it is."""
+        if name == CPU:
+            self.cpu = value
+        elif name == MEMORY:
+            self.memory = value
+        else:
+            self.set_scalar(name, value)
+
+    def add(self, other: "Resource") -> "Resource":
+        """Add in place, and return itself."""
+        self.cpu += other.cpu
+        self.memory += other.memory
+        if other.scalars:
+            mine = self.scalars
+            if mine is None:
+                mine = self.scalars = {}
+            for name, value in other.scalars.items():
+                mine[name] = mine.get(name, 0.0) + value
+        return self
+
+    def sub(self, other: "Resource") -> "Resource":
+        """Subtract in place, below zero too, and return itself; scalars only from a vector that has some."""
+        self.cpu -= other.cpu
+        self.memory -= other.memory
+        mine = self.scalars
+        if mine is not None and other.scalars:
+            for name, value in other.scalars.items():
+                mine[name] = mine.get(name, 0.0) - value
+        return self
+
+    def multiply(self, ratio: float) -> "Resource":
+        """Multiply in place, and return itself."""
+        self.cpu *= ratio
+        self.memory *= ratio
+        if self.scalars:
+            self.scalars = {name: value * ratio for name, value in self.scalars.items()}
+        return self
+
+    def set_max(self, other: "Resource") -> None:
+        """Raise each dimension to that of the other (SetMaxResource)."""
+        self.cpu = max(self.cpu, other.cpu)
+        self.memory = max(self.memory, other.memory)
+        if other.scalars:
+            mine = self.scalars if self.scalars is not None else {}
+            for name, value in other.scalars.items():
+                if name not in mine or value > mine[name]:
+                    mine[name] = value
+            self.scalars = mine
+
+    def set_min(self, other: "Resource", default: Default) -> "Resource":
+        """Lower each dimension to that of the other, and return itself (MinDimensionResource).
+
+        A scalar that the other does not name becomes 0, or stays if that counts as infinity.
+        """
+        self.cpu = min(self.cpu, other.cpu)
+        self.memory = min(self.memory, other.memory)
+        if self.scalars is None:
+            return self
+        theirs = other.scalars or {}
+        for name, value in self.scalars.items():
+            if name in theirs:
+                self.scalars[name] = min(value, theirs[name])
+            elif default is ZERO:
+                self.scalars[name] = 0.0
+        return self
+
+    def fit_delta(self, other: "Resource") -> "Resource":
+        """What is left after a request, below zero where it does not fit; mutates and returns itself."""
+        if other.cpu > 0:
+            self.cpu -= other.cpu + TOLERANCE
+        if other.memory > 0:
+            self.memory -= other.memory + TOLERANCE
+        for name, value in (other.scalars or {}).items():
+            if value > 0:
+                self.add_scalar(name, -(value + TOLERANCE))
+        return self
+
+    def less(self, other: "Resource", default: Default) -> bool:
+        """True if there is less of everything."""
+        if not (self.cpu < other.cpu and self.memory < other.memory):
+            return False
+        mine, theirs = self.scalars or {}, other.scalars or {}
+        if default is INFINITY and any(name not in mine for name in theirs):
+            return False
+        return all(value < theirs.get(name, 0.0) for name, value in mine.items() if default is ZERO or name in theirs)
+
+    def less_equal(self, other: "Resource", default: Default) -> bool:
+        """True if there is no more of anything, within the tolerance."""
+        if self.cpu - other.cpu >= TOLERANCE or self.memory - other.memory >= TOLERANCE:
+            return False
+        mine, theirs = self.scalars or {}, other.scalars or {}
+        if default is INFINITY:
+            if any(name not in mine for name in theirs):
+                return False
+            return all(_at_most(value, theirs[name]) for name, value in mine.items() if name in theirs)
+        return all(_at_most(value, theirs.get(name, 0.0)) for name, value in mine.items())
+
+    def exceeding(self, other: "Resource", default: Default = ZERO) -> list[str]:
+        """Names of which there is more than in the other, in order (LessEqualWithResourcesName)."""
+        pairs = ((CPU, self.cpu, other.cpu), (MEMORY, self.memory, other.memory))
+        found = [name for name, left, right in pairs if not _at_most(left, right)]
+        theirs = other.scalars or {}
+        for name, value in sorted((self.scalars or {}).items()):
+            if (name in theirs or default is ZERO) and not _at_most(value, theirs.get(name, 0.0)):
+                found.append(name)
+        return found
+
+    def exceeding_where_requested(self, other: "Resource", request: "Resource") -> list[str]:
+        """Names that the request names and of which there is more than in the other, in order.
+
+        LessEqualWithDimensionAndResourcesName: without tolerance, `pods` left out.
+        """
+        found = [
+            name
+            for name, asked, left, right in (
+                (CPU, request.cpu, self.cpu, other.cpu),
+                (MEMORY, request.memory, self.memory, other.memory),
+            )
+            if asked > 0 and left > right
+        ]
+        if self.scalars is None:
+            return found
+        return found + [
+            name
+            for name, asked in sorted((request.scalars or {}).items())
+            if name not in IGNORED_SCALARS and asked > 0 and self.get(name) > other.get(name)
+        ]
+
+    def less_partly(self, other: "Resource", default: Default) -> bool:
+        """True if there is less of anything."""
+        return self._partly(other, default, lambda left, right: left < right)
+
+    def less_equal_partly(self, other: "Resource", default: Default) -> bool:
+        """True if there is no more of anything at all, within the tolerance."""
+        return self._partly(other, default, _at_most)
+
+    def _partly(self, other: "Resource", default: Default, holds: Callable[[float, float], bool]) -> bool:
+        if holds(self.cpu, other.cpu) or holds(self.memory, other.memory):
+            return True
+        mine, theirs = self.scalars or {}, other.scalars or {}
+        if default is ZERO and any(name not in mine for name in theirs):
+            return True
+        return any(
+            (default is INFINITY and name not in theirs) or holds(value, theirs.get(name, 0.0))
+            for name, value in mine.items()
+        )
+
+    def within_where_requested(self, other: "Resource", request: "Resource") -> list[str]:
+        """Names that the request names and of which there is no more than in the other, in order.
+
+        LessEqualPartlyWithDimension: it is so in part if there is any.
+        """
+        return [name for name in request._asked() if _at_most(self.get(name), other.get(name))]
+
+    def within_where_used(self, other: "Resource", request: "Resource") -> list[str]:
+        """As `within_where_requested`, but not names of which neither has anything.
+
+        LessEqualPartlyWithDimensionZeroFiltered.
+        """
+        found = self.within_where_requested(other, request)
+        return [name for name in found if self.get(name) >= TOLERANCE or other.get(name) >= TOLERANCE]
+
+    def greater_where_requested(self, other: "Resource | None", request: "Resource") -> list[str]:
+        """Names that the request names and of which there is more than in the other (GreaterPartlyWithDimension)."""
+        if other is None:
+            other = Resource()
+        return [name for name in request._asked() if self.get(name) > other.get(name)]
+
+    def greater_where_relevant(self, other: "Resource | None", request: "Resource") -> list[str]:
+        """As `greater_where_requested`, but only for what the other has or, of scalars, names.
+
+        GreaterPartlyWithRelevantDimensions.
+        """
+        if other is None:
+            return []
+        named = other.scalars or {}
+        return [
+            name
+            for name in self.greater_where_requested(other, request)
+            if (other.get(name) >= TOLERANCE if name in (CPU, MEMORY) else name in named)
+        ]
+
+    def _asked(self) -> list[str]:
+        names = [name for name, value in ((CPU, self.cpu), (MEMORY, self.memory)) if value > 0]
+        scalars = sorted((self.scalars or {}).items())
+        return names + [name for name, value in scalars if value > 0 and name not in IGNORED_SCALARS]
+
+    def equal(self, other: "Resource") -> bool:
+        """The same amounts, within the tolerance, of cpu, memory and the scalars that this one names."""
+        pairs = [(self.cpu, other.cpu), (self.memory, other.memory)]
+        pairs += [(value, other.get(name)) for name, value in (self.scalars or {}).items()]
+        return all(left == right or abs(left - right) < TOLERANCE for left, right in pairs)
+
+    def diff(self, other: "Resource", default: Default) -> tuple["Resource", "Resource"]:
+        """(what there is more, what there is less) than in the other; an infinite difference is -1."""
+        more, less = Resource(scalars={}), Resource(scalars={})
+        more.cpu, less.cpu = max(self.cpu - other.cpu, 0.0), max(other.cpu - self.cpu, 0.0)
+        more.memory, less.memory = max(self.memory - other.memory, 0.0), max(other.memory - self.memory, 0.0)
+        mine, theirs = self.scalars or {}, other.scalars or {}
+        for name in {**mine, **theirs}:
+            left, right = mine.get(name, float(default)), theirs.get(name, float(default))
+            if left == INFINITY:
+                more.set_scalar(name, left)
+            elif right == INFINITY:
+                less.set_scalar(name, right)
+            elif left > right:
+                more.set_scalar(name, left - right)
+            else:
+                less.set_scalar(name, right - left)
+        return more, less
+
+
+def _written(value: float) -> str:
+    if value == sys.float_info.max:
+        return "maxFloat"
+    return "maxInt" if value == float(MAX) else f"{value:.2f}"
+
+
+def shared_names(left: Resource, right: Resource) -> list[str]:
+    """Resources of which both have something (Intersection)."""
+    theirs = set(right.names())
+    return [name for name in left.names() if name in theirs]
+
+
+def counted(names: Iterable[str]) -> list[str]:
+    """The names without those that tell nothing about a shortage (FilteredIgnoredScalarResources)."""
+    return [name for name in names if name not in IGNORED_SCALARS]
+
+
+def exceeded_part(left: Resource, right: Resource) -> Resource:
+    """What the left has more than the right."""
+    return left.diff(right, ZERO)[0]

@@ -1,0 +1,158 @@
+"""A pod as a session sees it: what it asks for, where it is, and what the session did with it."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.quantity import PODS
+from gpuconsole.scheduling.volcano.api.labels import TASK_PRIORITY, group_of, preemptable, revocable_zone, role_of
+from gpuconsole.scheduling.volcano.api.resource import Resource
+from gpuconsole.scheduling.volcano.api.status import TaskStatus, status_of
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.api.dra import DeviceRequest
+
+NO_DEVICES: "Mapping[str, DeviceRequest]" = {}
+NO_CLAIMS: "Mapping[str, Mapping[str, DeviceRequest]]" = {}
+
+
+class Transaction(Struct, frozen=True):
+    """What a session last tried with a task, kept when it took it back."""
+
+    status: TaskStatus
+    node_name: str = ""
+    eviction_occurred: bool = False
+    """Others had to go for it."""
+    hyper_node: str = ""
+
+
+class TaskInfo:
+    """A task (api.TaskInfo). Mutates: its status and node follow the session's statements.
+
+    `request` and `init_request` are shared by clones and are never edited.
+    """
+
+    __slots__ = (
+        "best_effort",
+        "claim_dra",
+        "claim_keys",
+        "dra",
+        "eviction_occurred",
+        "gated",
+        "hyper_node",
+        "init_request",
+        "job",
+        "key",
+        "last_transaction",
+        "name",
+        "namespace",
+        "node_name",
+        "pod",
+        "preemptable",
+        "priority",
+        "request",
+        "restartable_init",
+        "revocable_zone",
+        "role",
+        "status",
+        "uid",
+    )
+
+    def __init__(self, pod: Pod, ignored: Iterable[str] = ()) -> None:
+        """The task of a pod; `ignored` are resources that a device plugin of the scheduler hands out itself."""
+        self.pod = pod
+        self.uid = pod.uid or pod.key
+        self.key = pod.key
+        """`namespace/name`, by which nodes know it."""
+        self.namespace, self.name = pod.namespace, pod.name
+        self.job = group_of(pod)
+        """`namespace/name` of its PodGroup; empty without one."""
+        self.role = role_of(pod)
+        self.request = request_of(pod, ignored)
+        self.init_request = self.request
+        self.dra: Mapping[str, DeviceRequest] = NO_DEVICES
+        """Devices that it claims, by DeviceClass."""
+        self.claim_keys: tuple[str, ...] = ()
+        """`namespace/name` of its ResourceClaims."""
+        self.claim_dra: Mapping[str, Mapping[str, DeviceRequest]] = NO_CLAIMS
+        """Devices of each of its claims: a claim that tasks share counts once."""
+        self.best_effort = self.request.is_empty()
+        self.preemptable = preemptable(pod.labels, pod.annotations, otherwise=True)
+        self.revocable_zone = revocable_zone(pod.annotations)
+        self.restartable_init = any(container.sidecar for container in pod.template.init_containers)
+        self.gated = bool(pod.gates)
+        self.priority = _priority(pod)
+        self.status = status_of(pod)
+        self.node_name = pod.node
+        self.eviction_occurred = False
+        self.hyper_node = ""
+        """The domain that its job got in this session (JobAllocatedHyperNode)."""
+        self.last_transaction: Transaction | None = None
+
+    def __repr__(self) -> str:
+        return f"TaskInfo({self.key} {self.status.label} {self.node_name})"
+
+    def clone(self) -> "TaskInfo":
+        twin = TaskInfo.__new__(TaskInfo)
+        twin.pod, twin.uid, twin.key = self.pod, self.uid, self.key
+        twin.namespace, twin.name = self.namespace, self.name
+        twin.job, twin.role = self.job, self.role
+        twin.request, twin.init_request, twin.best_effort = self.request, self.init_request, self.best_effort
+        twin.dra, twin.claim_keys, twin.claim_dra = self.dra, self.claim_keys, self.claim_dra
+        twin.preemptable, twin.revocable_zone = self.preemptable, self.revocable_zone
+        twin.restartable_init, twin.gated, twin.priority = self.restartable_init, self.gated, self.priority
+        twin.status, twin.node_name = self.status, self.node_name
+        # What happened in a transaction stays with the task itself (TaskInfo.Clone leaves these out).
+        twin.eviction_occurred, twin.hyper_node = False, ""
+        twin.last_transaction = self.last_transaction
+        return twin
+
+    def precedes(self, other: "TaskInfo") -> bool:
+        """True if it is tried before the other where no plugin minds (helpers.CompareTask).
+
+        By the number that its name ends with, where both have one; else the older, then by uid.
+        """
+        mine, theirs = _number(self.name), _number(other.name)
+        if mine is not None and theirs is not None and mine != theirs:
+            return mine < theirs
+        return (self.pod.created, self.uid) < (other.pod.created, other.uid)
+
+    def remember(self) -> None:
+        """Keep what the session did with it, before that is taken back (GenerateLastTxContext)."""
+        self.last_transaction = Transaction(self.status, self.node_name, self.eviction_occurred, self.hyper_node)
+
+
+def request_of(pod: Pod, ignored: Iterable[str] = ()) -> Resource:
+    """What a pod asks for, and one of `pods` (GetPodResourceRequest)."""
+    result = Resource.of(pod.template.requests, ignored)
+    result.add_scalar(PODS, 1.0)
+    return result
+
+
+def request_without_init(pod: Pod) -> Resource:
+    """What the pod's regular containers ask for, with what it asks for as a whole and its overhead.
+
+    GetPodResourceWithoutInitContainers.
+    """
+    result = Resource(scalars={})
+    for container in pod.template.containers:
+        result.add(Resource.of(container.effective))
+    whole = pod.template.resources
+    if whole is not None:
+        asked = Resource.of(whole.effective)
+        for name in whole.effective:
+            result.assign(name, asked.get(name))
+    return result.add(Resource.of(pod.template.overhead))
+
+
+def _number(name: str) -> int | None:
+    """The number of a pod of a Volcano job, `job-task-3`; None for any other name."""
+    parts = name.split("-")
+    return int(parts[-1]) if len(parts) >= 3 and parts[-1].isdecimal() else None
+
+
+def _priority(pod: Pod) -> int:
+    text = pod.annotations.get(TASK_PRIORITY, "")
+    return int(text) if text.lstrip("+-").isdecimal() and len(text) < 12 else pod.priority

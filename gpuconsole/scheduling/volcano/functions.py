@@ -1,0 +1,115 @@
+"""The extension points of a session: what plugins register, by plugin name. The session asks them tier by tier."""
+
+from collections.abc import Callable
+from enum import Enum, auto
+
+from msgspec import Struct, field
+
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError
+from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.queue import QueueInfo
+from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+
+PERMIT = 1
+ABSTAIN = 0
+REJECT = -1
+
+
+class Invalid(Struct, frozen=True):
+    """Why a job cannot be looked at, as its PodGroup's condition says it."""
+
+    reason: str
+    message: str
+
+
+class Eviction(Enum):
+    """Who asks for victims."""
+
+    GANG_PREEMPT = auto()
+    GANG_RECLAIM = auto()
+    TASK_PREEMPT = auto()
+    TASK_RECLAIM = auto()
+
+
+class EvictionContext(Struct, frozen=True):
+    """For whom victims are looked for; `task` is there only when a task asks, not a gang."""
+
+    kind: Eviction
+    job: JobInfo
+    task: TaskInfo | None = None
+    hyper_node: str = ""
+
+
+class Purpose(Enum):
+    """Why hyper nodes are gathered."""
+
+    ALLOCATE = auto()
+    EVICT = auto()
+
+
+class EventHandler(Struct, frozen=True):
+    """Told of each task that gets a node in this session, or loses it."""
+
+    allocate: Callable[[TaskInfo], None] | None = None
+    deallocate: Callable[[TaskInfo], None] | None = None
+
+
+Victims = tuple[list[TaskInfo] | None, int]
+"""Which candidates may go, and the vote: ABSTAIN counts as no word at all."""
+Gradients = list[list[HyperNodeInfo]]
+
+
+class Functions(Struct):
+    """One mapping per extension point: plugin name → function. Mutates while plugins register.
+
+    An order is negative if the first comes first, positive if the second does, 0 if the plugin does not mind. A
+    predicate returns None where the task fits.
+    """
+
+    job_order: dict[str, Callable[[JobInfo, JobInfo], int]] = field(default_factory=dict)
+    sub_job_order: dict[str, Callable[[SubJobInfo, SubJobInfo], int]] = field(default_factory=dict)
+    queue_order: dict[str, Callable[[QueueInfo, QueueInfo], int]] = field(default_factory=dict)
+    victim_queue_order: dict[str, Callable[[QueueInfo, QueueInfo, QueueInfo], int]] = field(default_factory=dict)
+    """Of two queues, which gives first to the third."""
+    task_order: dict[str, Callable[[TaskInfo, TaskInfo], int]] = field(default_factory=dict)
+    pre_predicates: dict[str, Callable[[TaskInfo], FitError | None]] = field(default_factory=dict)
+    predicates: dict[str, Callable[[TaskInfo, NodeInfo], FitError | None]] = field(default_factory=dict)
+    best_node: dict[str, Callable[[TaskInfo, dict[float, list[NodeInfo]]], NodeInfo | None]] = field(
+        default_factory=dict
+    )
+    node_order: dict[str, Callable[[TaskInfo, NodeInfo], float]] = field(default_factory=dict)
+    batch_node_order: dict[str, Callable[[TaskInfo, list[NodeInfo]], dict[str, float]]] = field(default_factory=dict)
+    hyper_node_order: dict[str, Callable[[SubJobInfo, dict[str, list[NodeInfo]]], dict[str, float]]] = field(
+        default_factory=dict
+    )
+    preemptable: dict[str, Callable[[TaskInfo, list[TaskInfo]], Victims]] = field(default_factory=dict)
+    reclaimable: dict[str, Callable[[TaskInfo, list[TaskInfo]], Victims]] = field(default_factory=dict)
+    unified_evictable: dict[str, Callable[[EvictionContext, list[TaskInfo]], Victims]] = field(default_factory=dict)
+    overused: dict[str, Callable[[QueueInfo], bool]] = field(default_factory=dict)
+    preemptive: dict[str, Callable[[QueueInfo, list[TaskInfo]], bool]] = field(default_factory=dict)
+    allocatable: dict[str, Callable[[QueueInfo, TaskInfo], bool]] = field(default_factory=dict)
+    job_ready: dict[str, Callable[[JobInfo], bool]] = field(default_factory=dict)
+    sub_job_ready: dict[str, Callable[[SubJobInfo], bool]] = field(default_factory=dict)
+    job_pipelined: dict[str, Callable[[JobInfo], int]] = field(default_factory=dict)
+    sub_job_pipelined: dict[str, Callable[[SubJobInfo], int]] = field(default_factory=dict)
+    job_valid: dict[str, Callable[[JobInfo], Invalid | None]] = field(default_factory=dict)
+    job_enqueueable: dict[str, Callable[[JobInfo], int]] = field(default_factory=dict)
+    job_enqueued: dict[str, Callable[[JobInfo], None]] = field(default_factory=dict)
+    job_starving: dict[str, Callable[[JobInfo], bool]] = field(default_factory=dict)
+    target_job: dict[str, Callable[[list[JobInfo]], JobInfo | None]] = field(default_factory=dict)
+    reserved_nodes: dict[str, Callable[[], None]] = field(default_factory=dict)
+    victim_tasks: dict[str, list[Callable[[list[TaskInfo]], list[TaskInfo]]]] = field(default_factory=dict)
+    simulate_add: dict[str, Callable[[TaskInfo, TaskInfo, NodeInfo], None]] = field(default_factory=dict)
+    """(task to place, task that is put back, node): what the plugin keeps about the node while preemption tries it."""
+    simulate_remove: dict[str, Callable[[TaskInfo, TaskInfo, NodeInfo], None]] = field(default_factory=dict)
+    simulate_predicate: dict[str, Callable[[TaskInfo, NodeInfo], FitError | None]] = field(default_factory=dict)
+    simulate_allocatable: dict[str, Callable[[QueueInfo, TaskInfo], bool]] = field(default_factory=dict)
+    job_gradients: dict[str, Callable[[JobInfo, HyperNodeInfo, Purpose], Gradients]] = field(default_factory=dict)
+    """Hyper nodes that suit a job below a given one, in groups, the best first."""
+    sub_job_gradients: dict[str, Callable[[SubJobInfo, HyperNodeInfo, Purpose], Gradients]] = field(
+        default_factory=dict
+    )
+    handlers: list[EventHandler] = field(default_factory=list)

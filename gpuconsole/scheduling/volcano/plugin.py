@@ -1,0 +1,24 @@
+"""What a plugin is to a session: it reads the session when it opens and registers its functions."""
+
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from gpuconsole.scheduling.volcano.arguments import Arguments
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+
+class Plugin(Protocol):
+    """One instance serves one session; its state lives from opening to closing. Mutates."""
+
+    name: ClassVar[str]
+    """As volcano-scheduler.conf names it."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        """`arguments` as the configuration gives them; what is missing or malformed takes its default."""
+
+    def on_session_open(self, session: "Session") -> None:
+        """Register functions in `session.functions` under the plugin's name."""
+
+    def on_session_close(self, session: "Session") -> None:
+        """Tidy up, or write down what the session came to."""
