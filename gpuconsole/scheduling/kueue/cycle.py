@@ -83,10 +83,13 @@ def _heads(state: State) -> Iterator[Entry]:
         yield Entry(again, state.setup.queues[holding.cluster_queue], round=round)
     for name in sorted(state.setup.queues):
         rules = state.setup.queues[name]
-        if head(state, rules) is not None:
-            request = state.roster.queue(name).pop(usage_in(state, rules))
-            assert request is not None
-            yield Entry(request, rules, preemptor=state.roster.queue(name).is_sticky(request.id))
+        queue = state.roster.look_at(name)
+        if not rules.active or queue is None or queue.idle:
+            continue
+        queue = state.roster.queue(name)
+        request = queue.pop(usage_in(state, rules))
+        if request is not None:
+            yield Entry(request, rules, preemptor=queue.is_sticky(request.id))
 
 
 def _evictions(state: State, entry: Entry) -> Iterator[Preempt | Evict]:

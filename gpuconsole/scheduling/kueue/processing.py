@@ -62,13 +62,15 @@ def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) ->
     if siblings.better is not None:
         entry.skip(messages.BETTER_VARIANT_ADMITTED, Reason.PENDING_EVALUATION, keep_progress=keep)
         return
-    room = _room(context, entry, chosen.values())
+    # Where pods are not placed, room is only looked for at the end: nothing before it depends on quota alone.
+    early = bool(context.setup.topologies)
+    room = _room(context, entry, chosen.values()) if early else Room.ENOUGH
     deferred = False
     if context.gates.overlap_recompute and _overlaps(entry, chosen):
         with context.without(target.holding for target in chosen.values()):
             _nominate_again(context, entry)
         deferred = entry.assignment.mode == Mode.FIT
-        room = _room(context, entry, chosen.values())
+        room = _room(context, entry, chosen.values()) if early else Room.ENOUGH
     elif room is Room.NO_PLACES and context.gates.topology_recompute:
         _nominate_again(context, entry)
         room = _room(context, entry, chosen.values())
@@ -97,7 +99,7 @@ def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) ->
     if _overlaps(entry, chosen):
         entry.skip(messages.OVERLAPPING_TARGETS, keep_progress=keep)
         return
-    if room is not Room.ENOUGH:
+    if (room if early else _room(context, entry, chosen.values())) is not Room.ENOUGH:
         entry.skip(messages.NO_LONGER_FITS, keep_progress=keep)
         return
     chosen.update({target.holding.id: target for target in entry.targets})
@@ -150,12 +152,18 @@ def _room(context: Context, entry: Entry, chosen: Iterable[Target]) -> Room:
     """Look whether the entry fits once all victims chosen so far, and its own, are gone."""
     accounts = context.accounts
     victims = {target.holding.id: target.holding for target in (*chosen, *entry.targets)}
+    if not victims:
+        return _room_now(context, entry)
     with accounts.trial():
         accounts.remove_all(victims.values())
-        if not accounts.usage.fits(entry.rules.node, entry.uses):
-            return Room.NO_QUOTA
-        places = entry.places(context.setup.topologies)
-        return Room.ENOUGH if accounts.sites.fits(places) else Room.NO_PLACES
+        return _room_now(context, entry)
+
+
+def _room_now(context: Context, entry: Entry) -> Room:
+    if not context.accounts.usage.fits(entry.rules.node, entry.uses):
+        return Room.NO_QUOTA
+    places = entry.places(context.setup.topologies)
+    return Room.ENOUGH if context.accounts.sites.fits(places) else Room.NO_PLACES
 
 
 def _nominate_again(context: Context, entry: Entry) -> None:
