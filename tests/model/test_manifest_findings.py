@@ -336,7 +336,7 @@ CASES = {
         },
         REFUSED,
         "bad-topology",
-        "spec.template.metadata.annotations[kueue.x-k8s.io/podset-preferred-topology]",
+        "spec.template.metadata.annotations",
         "must not contain more than one topology annotation",
     ),
     "a slice larger than the job": Case(

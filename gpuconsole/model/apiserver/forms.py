@@ -17,15 +17,15 @@ LONGEST_SUBDOMAIN = 253
 LONGEST_LABEL = 63
 
 
-def domain_path(text: str) -> Iterator[str]:
-    """What is wrong with the name of a controller (k8s.io/apimachinery IsDomainPrefixedPath)."""
+def domain_path(text: str) -> Iterator[tuple[str, str]]:
+    """What is wrong with the name of a controller, each with the part that it is about (IsDomainPrefixedPath)."""
     if not text:
-        yield "must not be empty"
+        yield text, "must not be empty"
         return
     domain, slash, path = text.partition("/")
     if not (domain and slash and path):
-        yield 'must be a domain-prefixed path (such as "acme.io/foo")'
+        yield text, 'must be a domain-prefixed path (such as "acme.io/foo")'
         return
-    yield from subdomain(domain)
+    yield from ((domain, message) for message in subdomain(domain))
     if not _URL_PATH.fullmatch(path):
-        yield f"Invalid path (regex used for validation is '{_URL_PATH.pattern}')"
+        yield path, f"Invalid path (regex used for validation is '{_URL_PATH.pattern}')"

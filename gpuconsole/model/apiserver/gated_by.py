@@ -28,8 +28,8 @@ def check_gates(annotations: Mapping[str, str]) -> Iterator[FieldError]:
             yield invalid(_PATH, text, f"duplicate gate name: {gate}", "name it once")
         else:
             seen.add(gate)
-            for message in forms.domain_path(gate):
-                yield invalid(_PATH, gate, message, "write it as example.com/gate")
+            for part, message in forms.domain_path(gate):
+                yield invalid(_PATH, part, message, "write it as example.com/gate")
             if len(gate) > LONGEST_GATE:
                 yield too_long(_PATH, LONGEST_GATE)
 

@@ -13,8 +13,11 @@ DEFAULTS: Gates = {
     "PartialAdmission": True,
     "PriorityBoost": False,
     "RejectUpdatesToCQWithInvalidOnFlavors": False,
+    "TASMultiLayerTopology": True,
     "TASValidateWorkloadSliceSize": True,
     "TopologyAwareScheduling": True,
+    "ValidateRayAndSparkJobUpdates": True,
+    "WorkloadIdentifierAnnotations": True,
     "WorkloadValidateResourcesAreNonNegative": True,
     "WorkloadValidationForPodSetMetadata": True,
 }

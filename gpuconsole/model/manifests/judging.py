@@ -1,4 +1,4 @@
-"""Kueue's objects are read as its API server would store them; what it would refuse is said in its own words."""
+"""Objects are read as an API server with Kueue would store them; what it would refuse is said in its own words."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -9,6 +9,7 @@ from msgspec import Struct
 from gpuconsole.model.apiserver import KINDS, NOT_CHECKED, Kind, Verdict, create, hidden, update
 from gpuconsole.model.apiserver.defaulting import with_defaults
 from gpuconsole.model.apiserver.gates import Gates
+from gpuconsole.model.apiserver.jobs import JOB_KINDS, as_stored, check_job
 from gpuconsole.model.apiserver.kinds import GROUP
 from gpuconsole.model.apiserver.older import Converted, is_older, to_newest
 from gpuconsole.model.apiserver.schema import Schema
@@ -20,6 +21,8 @@ from gpuconsole.model.manifests.kinds import Decoder, kind_of_document
 from gpuconsole.model.objects import Object
 
 Document = Mapping[str, Any]
+Key = tuple[str, str, str]
+"""Scope, kind and name of an object."""
 
 
 class _Own(Report):
@@ -58,12 +61,13 @@ class Judge:
 
     def __init__(self, gates: Gates) -> None:
         self._gates = gates
-        self._stored: dict[tuple[str, str, str], Document] = {}
-        self._before: dict[tuple[str, str, str], Document] = {}
+        self._stored: dict[Key, Document] = {}
+        self._jobs: dict[Key, Document] = {}
+        self._before: dict[Key, Document] = {}
 
     def begin(self) -> None:
         """Everything that was read so far is there already."""
-        self._before, self._stored = self._stored, {}
+        self._before, self._stored, self._jobs = self._stored | self._jobs, {}, {}
 
     def stored(self) -> tuple[Document, ...]:
         """What would be stored of what was read since, each object as it came to be."""
@@ -75,16 +79,46 @@ class Judge:
         What is given twice in one scope replaces what it was, as with kubectl apply, except when it comes `anew`.
         """
         group, _, name = kind_of_document(place.value)
+        key, old = self._known(place, scope, anew)
         kind = KINDS.get(name) if group == GROUP else None
         if kind is None:
-            return decoder(place, now)
-        meta = _metadata(place)
-        key = scope, name, f"{meta.get('namespace') or 'default'}/{meta.get('name')}"
-        old = self._stored.get(key) or self._before.get(key)
-        judgement = judge(place, kind, self._gates, None if anew else old)
-        if judgement.verdict.accepted and meta.get("name"):
+            return self._read_job(place, decoder, now, self.refusals_of_job(place, scope, anew=anew))
+        judgement = judge(place, kind, self._gates, old)
+        if judgement.verdict.accepted and _metadata(place).get("name"):
             self._stored[key] = judgement.verdict.stored
         return read_judged(place, decoder, now, judgement)
+
+    def _known(self, place: Reader, scope: str, anew: bool) -> tuple[Key, Document | None]:
+        """What a document is known by, and what it replaces."""
+        group, _, name = kind_of_document(place.value)
+        meta = _metadata(place)
+        key = scope, f"{name}.{group}", f"{meta.get('namespace') or 'default'}/{meta.get('name')}"
+        return key, None if anew else (self._stored.get(key) or self._jobs.get(key) or self._before.get(key))
+
+    def refusals_of_job(self, place: Reader, scope: str = "", *, anew: bool = False) -> set[str]:
+        """Say what Kueue's webhooks would refuse of a job, and return the fields that it is about."""
+        group, _, name = kind_of_document(place.value)
+        if (group, name) not in JOB_KINDS:
+            return set()
+        key, old = self._known(place, scope, anew)
+        job = as_stored(group, name, place.value, old)
+        refusals = check_job(group, name, job, old, gates=self._gates)
+        if not refusals:
+            self._jobs[key] = job
+        for refusal in refusals:
+            place.report.refused(place.at(*refusal.path), refusal.problem, refusal.advice, refusal.word)
+        return {path_text(place.at(*refusal.path)) for refusal in refusals}
+
+    def _read_job(self, place: Reader, decoder: Decoder, now: Time, told: set[str]) -> Object:
+        """Read what Kueue's own API does not know; what was told already is not told again."""
+        if not told:
+            return decoder(place, now)
+        own = place.report.about(place.report.object)
+        thing = decoder(place.reporting(own, place.value), now)
+        for finding in own.findings:
+            if finding.path not in told:
+                place.report.keep(finding)
+        return thing
 
 
 def _metadata(place: Reader) -> Document:

@@ -203,12 +203,13 @@ class _Loading:
         if (group, kind) == CONFIGURATION:
             self._configurations.append(place)
             return
+        scope = scope or self._including
         if decoder is None:
+            self._judge.refusals_of_job(place, scope, anew=later)
             self._not_read(place, group, kind)
             return
         if version not in VERSIONS[group]:
             say_version(place, group, version, kind)
-        scope = scope or self._including
         thing = self._judge.read(place, decoder, self._now, scope, anew=later)
         if thing.name:
             self._entries.append(Entry(thing=thing, place=place, keep=not scope, scope=scope, later=later))

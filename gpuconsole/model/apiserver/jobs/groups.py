@@ -1,0 +1,178 @@
+"""Jobs of several pod sets, and pods: JobSet, PyTorchJob, RayJob, RayCluster, Pod (the webhooks of Kueue 0.19)."""
+
+from collections.abc import Iterator, Sequence
+
+from gpuconsole.model.apiserver.gates import Gates, enabled
+from gpuconsole.model.apiserver.jobs.framework import JobView, check_job, check_job_change, is_elastic
+from gpuconsole.model.apiserver.jobs.parts import Document, at, at_once, entries, number, pods_of
+from gpuconsole.model.apiserver.jobs.topology import Pods, check_bound, check_groups, check_request
+from gpuconsole.model.apiserver.refusals import forbidden, invalid, too_many
+from gpuconsole.model.apiserver.workload import MOST_POD_SETS
+from gpuconsole.model.documents.fields import FieldError
+from gpuconsole.model.documents.findings import MapKey, Path
+
+_GATE = "kueue.x-k8s.io/elastic-job"
+_MULTI_KUEUE = "kueue.x-k8s.io/multikueue"
+_HEAD = "head"
+
+
+def check_job_set(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """A new JobSet, or what a changed one has to be."""
+    yield from check_job(job, gates)
+    if enabled(gates, "TopologyAwareScheduling"):
+        path: Path = ("spec", "replicatedJobs")
+        pod_sets = [_replicated(entry, (*path, n)) for n, entry in enumerate(entries(document, *path))]
+        yield from _check_each(pod_sets, gates)
+        yield from check_groups(pod_sets)
+
+
+def change_job_set(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """A JobSet that replaces another."""
+    yield from check_job_change(job, before, gates, default_queue=default_queue)
+    yield from check_job_set(document, job, gates)
+
+
+def _replicated(entry: object, path: Path) -> Pods:
+    spec = at(entry, "template", "spec")
+    count = number(entry, "replicas", default=0) * at_once(spec)
+    name = str(at(entry, "name") or "").lower()
+    return pods_of(at(spec, "template"), name, count, (*path, "template", "spec", "template"))
+
+
+def _check_each(pod_sets: Sequence[Pods], gates: Gates) -> Iterator[FieldError]:
+    for pods in pod_sets:
+        yield from check_request(pods.notes, pods.path, gates)
+        yield from check_bound(pods)
+
+
+def check_kubeflow(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """A new PyTorchJob."""
+    yield from check_job(job, gates)
+    yield from _check_replicas(document, gates)
+
+
+def change_kubeflow(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """A PyTorchJob that replaces another."""
+    yield from check_job_change(job, before, gates, default_queue=default_queue)
+    yield from _check_replicas(document, gates)
+
+
+def _check_replicas(document: Document, gates: Gates) -> Iterator[FieldError]:
+    path: Path = ("spec", "pytorchReplicaSpecs")
+    replicas = at(document, *path)
+    if not enabled(gates, "TopologyAwareScheduling") or not isinstance(replicas, dict):
+        return
+    kinds = [kind for kind in ("Master", "Worker") if kind in replicas]
+    yield from _check_each(
+        [
+            pods_of(
+                at(replicas, kind, "template"),
+                kind,
+                number(replicas, kind, "replicas"),
+                (*path, MapKey(kind), "template"),
+            )
+            for kind in kinds
+        ],
+        gates,
+    )
+
+
+def check_ray_cluster(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """A new RayCluster, or what a changed one has to be."""
+    spec = at(document, "spec")
+    workers = entries(spec, "workerGroupSpecs")
+    if job.queue:
+        yield from _check_scaling(spec, job, gates)
+        if len(workers) + 1 > MOST_POD_SETS:
+            yield too_many(("spec", "workerGroupSpecs"), len(workers) + 1, MOST_POD_SETS)
+        for n, group in enumerate(workers):
+            if at(group, "groupName") == _HEAD:
+                path: Path = ("spec", "workerGroupSpecs", n, "groupName")
+                yield forbidden(path, f'"{_HEAD}" is reserved for the head group', "rename the group")
+    yield from check_job(job, gates)
+    if enabled(gates, "TopologyAwareScheduling"):
+        yield from _check_ray_topology(spec, gates)
+
+
+def change_ray_cluster(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """A RayCluster that replaces another; Kueue minds those that it manages, or did."""
+    if job.queue or (before.queue and enabled(gates, "ValidateRayAndSparkJobUpdates")):
+        yield from check_job_change(job, before, gates, default_queue=default_queue)
+        yield from check_ray_cluster(document, job, gates)
+
+
+def _check_scaling(spec: object, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    scales, path = at(spec, "enableInTreeAutoscaling") is True, ("spec", "enableInTreeAutoscaling")
+    if not is_elastic(job, gates):
+        if scales:
+            detail = (
+                "a kueue-managed RayCluster can use autoscaling only as an elastic job: enable the "
+                f'ElasticJobsViaWorkloadSlices feature gate and set the "{_GATE}": "true" annotation'
+            )
+            yield invalid(path, True, detail, f'write {_GATE}: "true", or enableInTreeAutoscaling: false')
+        return
+    groups = [("workerGroupSpecs", n) for n in range(len(entries(spec, "workerGroupSpecs")))]
+    for keys in (*groups, ("headGroupSpec",)):
+        gated = entries(spec, *keys, "template", "spec", "schedulingGates")
+        if not any(at(gate, "name") == _GATE for gate in gated):
+            place: Path = ("spec", *keys, "template", "spec", "schedulingGates")
+            yield invalid(place, gated, "an elastic job must have the ElasticJobSchedulingGate", f"add {_GATE}")
+    if scales and at(spec, "managedBy") == _MULTI_KUEUE:
+        yield forbidden(
+            path,
+            "in-tree autoscaling is not supported for a MultiKueue-managed elastic RayCluster",
+            "write enableInTreeAutoscaling: false",
+        )
+
+
+def check_ray_job(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """A new RayJob, or what a changed one has to be."""
+    yield from check_job(job, gates)
+    if enabled(gates, "TopologyAwareScheduling"):
+        path: Path = ("spec", "rayClusterSpec")
+        yield from _check_ray_topology(at(document, *path), gates, path)
+
+
+def change_ray_job(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """A RayJob that replaces another; Kueue minds those that it manages, or did."""
+    if job.queue or (before.queue and enabled(gates, "ValidateRayAndSparkJobUpdates")):
+        yield from check_job_change(job, before, gates, default_queue=default_queue)
+        yield from check_ray_job(document, job, gates)
+
+
+def _check_ray_topology(spec: object, gates: Gates, path: Path = ("spec",)) -> Iterator[FieldError]:
+    head = pods_of(at(spec, "headGroupSpec", "template"), _HEAD, 1, (*path, "headGroupSpec", "template"))
+    workers = [
+        _workers(group, (*path, "workerGroupSpecs", n)) for n, group in enumerate(entries(spec, "workerGroupSpecs"))
+    ]
+    yield from check_request(head.notes, head.path, gates)
+    yield from check_groups([head, *workers])
+    yield from check_bound(head)
+    yield from _check_each(workers, gates)
+
+
+def _workers(group: object, path: Path) -> Pods:
+    count = number(group, "replicas") * max(1, number(group, "numOfHosts"))
+    return pods_of(at(group, "template"), str(at(group, "groupName") or ""), count, (*path, "template"))
+
+
+def check_pod(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """A plain pod that names a queue."""
+    yield from check_job(job, gates)
+    if enabled(gates, "TopologyAwareScheduling"):
+        yield from check_request(job.notes, ("metadata", "annotations"), gates)
+
+
+def change_pod(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """A plain pod that replaces another."""
+    yield from check_pod(document, job, gates)

@@ -1,0 +1,118 @@
+"""The kinds of jobs whose webhooks are known: when each is suspended, and what is asked of it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from gpuconsole.model.apiserver.gates import NO_GATES, Gates
+from gpuconsole.model.apiserver.jobs import batch, groups
+from gpuconsole.model.apiserver.jobs.framework import JobView, labels_of
+from gpuconsole.model.apiserver.jobs.parts import Document, at
+from gpuconsole.model.documents.fields import FieldError
+
+STOPPING = "kueue.x-k8s.io/stopping"
+"""Annotation of a Job that is being stopped: it counts as running until it has none any more."""
+
+
+class Check(Protocol):
+    """What is asked of a new job."""
+
+    def __call__(self, document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]: ...
+
+
+class Change(Protocol):
+    """What is asked of a job that replaces another."""
+
+    def __call__(
+        self, document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+    ) -> Iterator[FieldError]: ...
+
+
+class JobKind(Struct, frozen=True, kw_only=True):
+    """How one kind of job is looked at."""
+
+    version: str
+    """Group and version."""
+    check: Check
+    change: Change
+    suspend: tuple[str, ...] = ("spec", "suspend")
+    takes_prebuilt: bool = True
+    takes_elastic: bool = False
+
+
+JOB_KINDS: Mapping[tuple[str, str], JobKind] = {
+    ("batch", "Job"): JobKind(version="batch/v1", check=batch.check, change=batch.check_change, takes_elastic=True),
+    ("jobset.x-k8s.io", "JobSet"): JobKind(
+        version="jobset.x-k8s.io/v1alpha2", check=groups.check_job_set, change=groups.change_job_set
+    ),
+    ("kubeflow.org", "PyTorchJob"): JobKind(
+        version="kubeflow.org/v1",
+        check=groups.check_kubeflow,
+        change=groups.change_kubeflow,
+        suspend=("spec", "runPolicy", "suspend"),
+    ),
+    ("ray.io", "RayJob"): JobKind(
+        version="ray.io/v1", check=groups.check_ray_job, change=groups.change_ray_job, takes_elastic=True
+    ),
+    ("", "Pod"): JobKind(version="/v1", check=groups.check_pod, change=groups.change_pod),
+    ("ray.io", "RayCluster"): JobKind(
+        version="ray.io/v1", check=groups.check_ray_cluster, change=groups.change_ray_cluster, takes_elastic=True
+    ),
+}
+"""(group, kind) → how it is looked at."""
+
+
+def view(document: Document, kind: JobKind, name: str) -> JobView:
+    """A document as the webhooks see it."""
+    notes = labels_of(document, "annotations")
+    return JobView(
+        kind=f"{kind.version}, Kind={name}",
+        labels=labels_of(document, "labels"),
+        notes=notes,
+        suspended=at(document, *kind.suspend) is True and notes.get(STOPPING) != "true",
+        takes_prebuilt=kind.takes_prebuilt,
+        takes_elastic=kind.takes_elastic,
+    )
+
+
+def check_job(
+    group: str,
+    name: str,
+    document: Mapping[str, Any],
+    old: Mapping[str, Any] | None = None,
+    *,
+    gates: Gates = NO_GATES,
+    default_queue: bool = False,
+) -> list[FieldError]:
+    """What Kueue's webhook says of a job that is new, or that replaces `old`; nothing of kinds that it does not know.
+
+    `default_queue`: the namespace has a LocalQueue for jobs that name none.
+    """
+    kind = JOB_KINDS.get((group, name))
+    if kind is None:
+        return []
+    job = view(document, kind, name)
+    if old is None:
+        return list(kind.check(document, job, gates))
+    return list(kind.change(document, job, old, view(old, kind, name), gates, default_queue=default_queue))
+
+
+def as_stored(group: str, name: str, document: Document, old: Document | None = None) -> Document:
+    """A job as it stands after it was applied: a new one with a queue is suspended until Kueue admits it.
+
+    What a changed one does not say about that stays as it was (Kueue 0.19 jobframework ApplyDefaultForSuspend).
+    """
+    kind = JOB_KINDS.get((group, name))
+    if kind is None or at(document, *kind.suspend) is not None:
+        return document
+    suspended = at(old, *kind.suspend) if old is not None else bool(view(document, kind, name).queue) or None
+    return document if suspended is None else _with(document, kind.suspend, suspended)
+
+
+def _with(document: Document, path: tuple[str, ...], value: object) -> Document:
+    first, *rest = path
+    below = document.get(first)
+    if rest:
+        value = _with(below if isinstance(below, dict) else {}, tuple(rest), value)
+    return {**document, first: value}

@@ -1,0 +1,92 @@
+"""controller_jobs_*, controller_jobframework: what Kueue's webhooks ask of jobs that are created or changed."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gpuconsole.model.apiserver.jobs import JOB_KINDS, check_job
+from gpuconsole.model.apiserver.jobs.topology import Pods, check_bound, check_request
+from gpuconsole.model.documents.fields import FieldError, FieldErrorKind
+from tests.conformance.tables import Case, Check, Document, Table, compare
+
+_PATH = ("spec", "template", "metadata", "annotations")
+
+
+def check_kind(group: str, kind: str, new: str, old: str = "") -> Check:
+    """The webhook of one kind: every error with its value and text, in their order."""
+
+    def check(table: Table, case: Case) -> list[str]:
+        given = case.input
+        gates = {**case.gates, **(given.get("featureGates") or {})}
+        default = given.get("defaultLqExist", False)
+        errors = check_job(group, kind, given[new], given[old] if old else None, gates=gates, default_queue=default)
+        return list(compare("errors", list(map(_shown, errors)), _wanted(case.want)))
+
+    return check
+
+
+def _wanted(want: Document) -> list[dict[str, Any]]:
+    found = want.get("wantValidationErrs") or want.get("wantErr") or want.get("wantErrors") or []
+    errors = found.get("$errors") or [found] if isinstance(found, dict) else found
+    return [{key: error.get(key, "") for key in ("type", "field", "badValue", "detail")} for error in errors]
+
+
+def _shown(error: FieldError) -> dict[str, Any]:
+    omitted = error.kind is FieldErrorKind.TOO_LONG
+    value = "<value omitted>" if omitted else "" if error.value is None else error.value
+    return {"type": error.kind.value, "field": error.field, "badValue": value, "detail": error.detail}
+
+
+def check_framework(table: Table, case: Case) -> Iterator[str]:
+    """TestValidateJobOnCreate, TestValidateJobOnUpdate: what all kinds share, told by type and field.
+
+    The kind of a new job is not among the data; which one it was is told by the error about it.
+    """
+    given, want = case.input, case.want.get("wantErr") or []
+    gates = {**case.gates, **(given.get("featureGates") or {})}
+    if "job" in given:
+        said = (case.variables.get("gotErr") or [{}])[0].get("detail", "")
+        known = next((key for key, kind in JOB_KINDS.items() if f'"{kind.version}, Kind={key[1]}"' in said), None)
+        errors = check_job(*(known or ("batch", "Job")), given["job"], gates=gates)
+    else:
+        default = given.get("nsHasDefaultQueue", False)
+        errors = _changes(given["newJob"], given["oldJob"], gates, default)
+    got = sorted((error.kind.value, error.field) for error in errors)
+    yield from compare("wantErr", got, sorted((error["type"], error["field"]) for error in want))
+
+
+def _changes(new: Document, old: Document, gates: dict[str, bool], default: bool) -> list[FieldError]:
+    from gpuconsole.model.apiserver.jobs.framework import check_job_change
+    from gpuconsole.model.apiserver.jobs.kinds import view
+
+    kind = JOB_KINDS["batch", "Job"]
+    return list(check_job_change(view(new, kind, "Job"), view(old, kind, "Job"), gates, default_queue=default))
+
+
+def check_annotations(table: Table, case: Case) -> Iterator[str]:
+    """TestValidateSliceRequiredTopologyConstraintsAnnotation, TestValidateSliceSizeAnnotationUpperBound."""
+    notes = case.input.get("annotations") or {}
+    gates = {**case.gates, **(case.input.get("featureGates") or {})}
+    if "podSetCount" in case.input:
+        errors = list(check_bound(Pods("main", case.input["podSetCount"], notes, _PATH)))
+    else:
+        errors = list(check_request(notes, _PATH, gates))
+    yield from compare("wantErrNum", len(errors), case.want.get("wantErrNum", 0))
+
+
+CHECKS: dict[str, Check] = {
+    "controller_jobs_job/TestValidateCreate": check_kind("batch", "Job", "job"),
+    "controller_jobs_job/TestValidateUpdate": check_kind("batch", "Job", "newJob", "oldJob"),
+    "controller_jobs_jobset/TestValidateCreate": check_kind("jobset.x-k8s.io", "JobSet", "job"),
+    "controller_jobs_jobset/TestValidateUpdate": check_kind("jobset.x-k8s.io", "JobSet", "newJob", "oldJob"),
+    "controller_jobs_kubeflow_jobs_pytorchjob/TestValidate": check_kind("kubeflow.org", "PyTorchJob", "job"),
+    "controller_jobs_raycluster/TestValidateCreate": check_kind("ray.io", "RayCluster", "job"),
+    "controller_jobs_raycluster/TestValidateUpdate": check_kind("ray.io", "RayCluster", "newJob", "oldJob"),
+    "controller_jobframework/TestValidateJobOnCreate": lambda table, case: list(check_framework(table, case)),
+    "controller_jobframework/TestValidateJobOnUpdate": lambda table, case: list(check_framework(table, case)),
+    "controller_jobframework/TestValidateSliceRequiredTopologyConstraintsAnnotation": lambda table, case: list(
+        check_annotations(table, case)
+    ),
+    "controller_jobframework/TestValidateSliceSizeAnnotationUpperBound": lambda table, case: list(
+        check_annotations(table, case)
+    ),
+}
