@@ -1,0 +1,154 @@
+"""A pod group in a session: its tasks by status, its gang, why it did not fit (KAI 0.13 api/podgroup_info)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpuconsole.model.clock import Time
+from gpuconsole.scheduling.kai.api.amounts import Amounts
+from gpuconsole.scheduling.kai.api.errors import JobError, TaskErrors
+from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED, ACTIVE_USED, ALIVE, ALLOCATED, Status
+from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Task
+
+
+class Job:
+    """Tasks that are scheduled as one: they start once every pod set has its minimum. Mutates."""
+
+    def __init__(
+        self,
+        uid: str,
+        *,
+        name: str = "",
+        namespace: str = "",
+        queue: str = "",
+        priority: int = 0,
+        preemptible: bool = True,
+        created: Time = 0,
+        started: Time | None = None,
+        stale_since: Time | None = None,
+        root: SubGroup | None = None,
+        tasks: Iterable[Task] = (),
+    ) -> None:
+        self.uid, self.name, self.namespace, self.queue = uid, name or uid, namespace, queue
+        self.priority, self.preemptible, self.created = priority, preemptible, created
+        self.started = started
+        """When its gang last started as a whole; None: never."""
+        self.stale_since = stale_since
+        self.root = root if root is not None else one_pod_set(1)
+        self.pod_sets = self.root.all_pod_sets()
+        self.by_status: dict[Status, dict[str, Task]] = {}
+        self.allocated = Amounts()
+        self.errors: list[JobError] = []
+        self.task_errors: dict[str, TaskErrors] = {}
+        self.chosen: list[Task] | None = None
+        """The tasks to allocate next, until a status changes."""
+        self.chosen_sum: Amounts | None = None
+        for task in tasks:
+            self.take_in(task)
+
+    def take_in(self, task: Task) -> None:
+        """Index a task by its status; tasks of a pod set that is not there are ignored."""
+        pod_set = self.pod_sets.get(task.set_name)
+        if pod_set is None:
+            return
+        pod_set.assign(task)
+        self.by_status.setdefault(task.status, {})[task.uid] = task
+        self._forget_choice()
+        if task.status in ALLOCATED:
+            self.allocated.add_request(task.request)
+
+    def update(self, task: Task, status: Status) -> None:
+        """Give a task another status."""
+        if task.status in ALLOCATED:
+            self.allocated.add_request(task.request, -1)
+        indexed = self.by_status.get(task.status, {})
+        indexed.pop(task.uid, None)
+        if not indexed:
+            self.by_status.pop(task.status, None)
+        task.status = status
+        self.take_in(task)
+
+    def _forget_choice(self) -> None:
+        self.chosen = self.chosen_sum = None
+
+    def tasks(self) -> Iterator[Task]:
+        for pod_set in self.pod_sets.values():
+            yield from pod_set.tasks.values()
+
+    def part(self, tasks: Sequence[Task]) -> "Job":
+        """A job of the same name and sub-groups that has only these tasks. It never started."""
+        return Job(
+            self.uid,
+            name=self.name,
+            namespace=self.namespace,
+            queue=self.queue,
+            priority=self.priority,
+            preemptible=self.preemptible,
+            created=self.created,
+            root=self.root.bare(),
+            tasks=tasks,
+        )
+
+    def count(self, statuses: frozenset[Status]) -> int:
+        return sum(len(tasks) for status, tasks in self.by_status.items() if status in statuses)
+
+    @property
+    def active_allocated(self) -> int:
+        return self.count(ACTIVE_ALLOCATED)
+
+    @property
+    def active_used(self) -> int:
+        return self.count(ACTIVE_USED)
+
+    @property
+    def alive(self) -> int:
+        return self.count(ALIVE)
+
+    @property
+    def pending(self) -> list[Task]:
+        return [task for task in self.tasks() if task.status is Status.PENDING]
+
+    @property
+    def ready(self) -> bool:
+        """True if every pod set has enough live tasks."""
+        return all(pod_set.ready for pod_set in self.pod_sets.values())
+
+    @property
+    def elastic(self) -> bool:
+        return any(pod_set.elastic for pod_set in self.pod_sets.values())
+
+    @property
+    def satisfied(self) -> bool:
+        return all(pod_set.satisfied for pod_set in self.pod_sets.values())
+
+    @property
+    def stale(self) -> bool:
+        """True if it runs with fewer tasks than its minimum and none of it has succeeded."""
+        return Status.SUCCEEDED not in self.by_status and self.active_used > 0 and not self.satisfied
+
+    @property
+    def must_pipeline(self) -> bool:
+        """True if a pod set reaches its minimum only with tasks that still wait for resources."""
+        return any(
+            any(task.status is Status.PIPELINED for task in pod_set.tasks.values())
+            and sum(
+                task.status in ACTIVE_ALLOCATED and task.status is not Status.PIPELINED
+                for task in pod_set.tasks.values()
+            )
+            < pod_set.minimum
+            for pod_set in self.pod_sets.values()
+        )
+
+    def note(self, task: Task, errors: TaskErrors) -> None:
+        """Remember why nodes do not take a task."""
+        known = self.task_errors.get(task.uid)
+        if known is None:
+            self.task_errors[task.uid] = errors
+        else:
+            known.nodes.update(errors.nodes)
+
+
+def one_pod_set(minimum: int) -> SubGroup:
+    """A job's tree when it has no sub-groups."""
+    root = SubGroup()
+    root.add(PodSet(DEFAULT_POD_SET, minimum))
+    return root

@@ -1,0 +1,136 @@
+"""How tasks on shared GPUs change a node's books, and which shared GPUs still take one (KAI 0.13 node_info)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuconsole.scheduling.kai.api.requests import Request
+from gpuconsole.scheduling.kai.api.statuses import Status
+from gpuconsole.scheduling.kai.api.tasks import Sort, Task
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.kai.api.nodes import NodeState
+
+
+def add(node: NodeState, task: Task) -> None:
+    """Take a task's part of each of its shared GPUs; the first user of a GPU takes it from the idle ones."""
+    if task.received is not Sort.FRACTION:
+        return
+    memory = node.memory_of(task.request)
+    for group in task.groups:
+        _add(node, task.status, group, memory)
+
+
+def _add(node: NodeState, status: Status, group: str, memory: int) -> None:
+    shared = node.shared
+    shared.shift(shared.used, group, memory)
+    match status:
+        case Status.RELEASING:
+            shared.shift(shared.releasing, group, memory)
+            shared.shift(shared.allocated, group, memory)
+            if shared.used[group] == shared.releasing[group]:
+                if group not in shared.marked:
+                    node.releasing.gpus += 1
+                    shared.marked.add(group)
+                if _overbooked(node):
+                    node.idle.gpus -= 1
+        case Status.PIPELINED:
+            shared.shift(shared.releasing, group, -memory)
+            if shared.used[group] - memory == shared.releasing[group] + memory:
+                node.releasing.gpus -= 1
+        case _:
+            shared.shift(shared.allocated, group, memory)
+            if shared.used[group] <= memory and _overbooked(node):
+                node.idle.gpus -= 1
+            if group in shared.marked:
+                node.releasing.gpus -= 1
+                shared.marked.discard(group)
+
+
+def remove(node: NodeState, task: Task) -> None:
+    """Give back a task's part of each of its shared GPUs; the last user of a GPU leaves it idle."""
+    if task.received is not Sort.FRACTION:
+        return
+    memory = node.memory_of(task.request)
+    for group in task.groups:
+        _remove(node, task.status, group, memory)
+
+
+def _remove(node: NodeState, status: Status, group: str, memory: int) -> None:
+    shared = node.shared
+    shared.shift(shared.used, group, -memory)
+    match status:
+        case Status.RELEASING:
+            shared.shift(shared.releasing, group, -memory)
+            shared.shift(shared.allocated, group, -memory)
+            if shared.used[group] <= 0:
+                if not _overbooked(node):
+                    node.idle.gpus += 1
+                if group in shared.marked:
+                    node.releasing.gpus -= 1
+                    shared.marked.discard(group)
+        case Status.PIPELINED:
+            shared.shift(shared.releasing, group, memory)
+            if _waited_for_whole(node, group, memory):
+                node.releasing.gpus += 1
+        case _:
+            shared.shift(shared.allocated, group, -memory)
+            if shared.used[group] <= 0 and not _overbooked(node):
+                node.idle.gpus += 1
+            if shared.leaves(group) and group not in shared.marked:
+                node.releasing.gpus += 1
+                shared.marked.add(group)
+
+
+def _waited_for_whole(node: NodeState, group: str, memory: int) -> bool:
+    """True if the task that waited had the whole GPU's release to itself."""
+    used, releasing = node.shared.used[group], node.shared.releasing[group]
+    return used + memory == releasing - memory or (used == 0 and releasing == 0)
+
+
+def _overbooked(node: NodeState) -> bool:
+    """True if idle and used GPUs are more than the machine has."""
+    return node.gpu_count < int(node.idle.gpus) + int(node.used.gpus) + node.shared.count
+
+
+def fitting_shared(node: NodeState, request: Request) -> int:
+    """How many shared GPUs take the request, no more than it needs."""
+    return min(sum(takes(node, request, group) for group in node.shared.used), request.count)
+
+
+def takes(node: NodeState, request: Request, group: str) -> bool:
+    """True if the shared GPU is in use, stays so, and has enough left once all that leave are gone."""
+    shared = node.shared
+    allocated, releasing = shared.allocated.get(group, 0), shared.releasing.get(group, 0)
+    return (
+        shared.used.get(group, 0) != 0
+        and node.gpu_memory - allocated + releasing - node.memory_of(request) >= 0
+        and allocated != releasing
+    )
+
+
+def takes_now(node: NodeState, request: Request, group: str) -> bool:
+    """True if the shared GPU has enough left without anybody leaving."""
+    allocated = node.shared.allocated.get(group)
+    return allocated is not None and node.gpu_memory - allocated - node.memory_of(request) >= 0
+
+
+def rest_of_shared(node: NodeState) -> float:
+    return sum(1 - node.fraction(memory) for memory in node.shared.allocated.values() if memory > 0)
+
+
+def rest_memory_of_shared(node: NodeState) -> int:
+    return sum(node.gpu_memory - memory for memory in node.shared.allocated.values() if memory > 0)
+
+
+def releasing_of_shared(node: NodeState) -> float:
+    return sum(node.fraction(memory) for memory in _leaving(node))
+
+
+def releasing_memory_of_shared(node: NodeState) -> int:
+    return sum(_leaving(node))
+
+
+def _leaving(node: NodeState) -> list[int]:
+    shared = node.shared
+    return [memory for group, memory in shared.releasing.items() if memory > 0 and not shared.leaves(group)]

@@ -1,0 +1,227 @@
+"""A node in a session: what is idle, what is being released, and who sits on it (KAI 0.13 api/node_info)."""
+
+import math
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kai.api import node_sharing
+from gpuconsole.scheduling.kai.api.amounts import MIG_PREFIX, Amounts, accommodates, mig_slices, plain_part_fits
+from gpuconsole.scheduling.kai.api.requests import Request, asking
+from gpuconsole.scheduling.kai.api.sharing import SharedGpus
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, Status
+from gpuconsole.scheduling.kai.api.tasks import Sort, Task
+
+DEFAULT_GPU_MEMORY = 100
+GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
+GPU_COUNT_LABEL = "nvidia.com/gpu.count"
+MIG_ENABLED_LABEL = "node-role.kubernetes.io/mig-enabled"
+MIG_STRATEGY_LABEL = "nvidia.com/mig.strategy"
+_TIB_IN_MIB = 1024 * 1024
+
+
+class NodeState:
+    """Idle, releasing and used resources, the tasks by uid, and the GPUs that are shared. Mutates."""
+
+    def __init__(self, node: Node, allocatable: Amounts, *, gpu_memory: int | None = None) -> None:
+        self.node = node
+        self.name = node.name
+        self.allocatable = allocatable
+        self.idle = allocatable.clone()
+        self.releasing = Amounts()
+        self.used = Amounts()
+        self.tasks: dict[str, Task] = {}
+        read = gpu_memory_of(node.labels) if gpu_memory is None else gpu_memory
+        self.gpu_memory_known = read is not None
+        self.gpu_memory = DEFAULT_GPU_MEMORY if read is None else read
+        """MiB of each GPU, a multiple of 100."""
+        self.legacy_mig: dict[str, str] = {}
+        self.claimed_gpus = False
+        """True where GPUs are offered only by resource slices."""
+        self.shared = SharedGpus()
+
+    def offer_claimed(self, gpus: float) -> None:
+        """Count GPUs that resource slices offer."""
+        if gpus > 0:
+            self.allocatable.gpus += gpus
+            self.idle.gpus += gpus
+
+    # What is free
+
+    def free(self) -> Amounts:
+        """What is idle or will be."""
+        amounts = self.idle.clone()
+        amounts.add(self.releasing)
+        return amounts
+
+    def free_of(self, name: str) -> float:
+        return self.idle.get(name) + self.releasing.get(name)
+
+    def idle_gpus(self) -> float:
+        """GPUs that are idle, with MIG slices and the rests of shared GPUs."""
+        return node_sharing.rest_of_shared(self) + self.idle.gpus + mig_slices(self.idle.scalars)
+
+    def releasing_gpus(self) -> float:
+        return node_sharing.releasing_of_shared(self) + self.releasing.gpus + mig_slices(self.releasing.scalars)
+
+    def idle_gpu_memory(self) -> int:
+        whole = self.idle.gpus + mig_slices(self.idle.scalars)
+        return node_sharing.rest_memory_of_shared(self) + int(whole) * self.gpu_memory
+
+    def releasing_gpu_memory(self) -> int:
+        whole = self.releasing.gpus + mig_slices(self.releasing.scalars)
+        return node_sharing.releasing_memory_of_shared(self) + int(whole) * self.gpu_memory
+
+    def fits_idle(self, task: Task) -> bool:
+        """True if the task could start now; one that asks for nothing always can."""
+        if task.request.empty and task.sort is not Sort.MEMORY:
+            return True
+        return self._fits(task, self.idle)
+
+    def fits(self, task: Task) -> bool:
+        """True if the task fits what is idle or being released."""
+        return self._fits(task, self.free())
+
+    def _fits(self, task: Task, free: Amounts) -> bool:
+        if task.shares:
+            return self.fits_by_devices(task.request, free)
+        return self.valid_portion(task.request) and accommodates(free, task.request)
+
+    def fits_by_devices(self, request: Request, free: Amounts) -> bool:
+        """True if enough devices, whole or shared, have room for the request's portion each."""
+        if not self.valid_portion(request) or not plain_part_fits(free, request):
+            return False
+        return math.floor(free.gpus) + node_sharing.fitting_shared(self, request) >= request.count
+
+    # Sizes of GPUs
+
+    def memory_of(self, request: Request) -> int:
+        """MiB that the request takes of each of its GPUs here."""
+        return request.gpu_memory if request.gpu_memory > 0 else int(request.portion * self.gpu_memory)
+
+    def fraction(self, memory: int) -> float:
+        """The part of a GPU here that so many MiB are, rounded up to hundredths."""
+        return math.ceil(memory / self.gpu_memory * 100) / 100
+
+    def portion_of(self, request: Request) -> float:
+        return self.fraction(request.gpu_memory) if request.gpu_memory > 0 else request.portion
+
+    def valid_portion(self, request: Request) -> bool:
+        portion = self.portion_of(request)
+        return portion <= 1 or portion == int(portion)
+
+    def quota_of(self, request: Request) -> float:
+        """GPUs of quota that the task would take if placed here: of whole GPUs KAI counts one."""
+        return request_quota(request) if request.mig else self.fraction(self.memory_of(request))
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of the machine as labelled, else those that are allocatable."""
+        try:
+            return int(self.node.labels[GPU_COUNT_LABEL])
+        except (KeyError, ValueError):
+            return int(self.allocatable.gpus)
+
+    @property
+    def mig_enabled(self) -> bool:
+        label = self.node.labels.get(MIG_ENABLED_LABEL)
+        if label is not None:
+            return label in ("1", "t", "T", "TRUE", "true", "True")
+        return any(name.startswith(MIG_PREFIX) for name in self.allocatable.scalars)
+
+    @property
+    def mig_strategy(self) -> str:
+        strategy = self.node.labels.get(MIG_STRATEGY_LABEL, "")
+        return strategy if self.mig_enabled and strategy in ("mixed", "single") else "none"
+
+    @property
+    def cpu_only(self) -> bool:
+        return not self.mig_enabled and self.allocatable.gpus <= 0 and not self.claimed_gpus
+
+    # Tasks come and go
+
+    def add(self, task: Task, *, elsewhere: bool = False) -> None:
+        """Seat a task; `elsewhere`: it may sit here already on another GPU, and keeps holding that one too."""
+        self._accept(task)
+        if task.uid in self.tasks and not (elsewhere and task.received is Sort.FRACTION):
+            raise AlreadySeated(f"task <{task.namespace}/{task.name}> already on node <{self.name}>")
+        if task.legacy_mig:
+            self.legacy_mig[task.uid] = f"{task.namespace}/{task.name}"
+        self.tasks.pop(task.uid, None)
+        self.tasks[task.uid] = task.clone()
+        self._account(task, 1)
+        node_sharing.add(self, task)
+
+    def remove(self, uid: str) -> None:
+        """Unseat a task as it was seated."""
+        task = self.tasks.pop(uid)
+        self._account(task, -1)
+        node_sharing.remove(self, task)
+
+    def update(self, task: Task) -> None:
+        self.remove(task.uid)
+        self.add(task)
+
+    def _account(self, task: Task, sign: int) -> None:
+        held = _whole_part(task)
+        _shift(self.used, held, sign)
+        match task.status:
+            case Status.RELEASING:
+                _shift(self.releasing, held, sign)
+                _shift(self.idle, held, -sign)
+            case Status.PIPELINED:
+                _shift(self.releasing, held, -sign)
+            case _:
+                _shift(self.idle, held, -sign)
+
+    def _accept(self, task: Task) -> None:
+        """Settle what the node accounts for the task."""
+        if task.status not in ACTIVE_USED:
+            return
+        request = task.request
+        if task.sort is Sort.MIG:
+            task.received = Sort.MIG
+            task.accepted = replace(request, count=0, portion=0, gpu_memory=0, claims={})
+        elif task.shares:
+            task.received = Sort.FRACTION
+            portion, memory = self.portion_of(request), self.memory_of(request)
+            task.accepted = replace(request, portion=portion, gpu_memory=memory, claims={}, mig={})
+        else:
+            task.received = Sort.REGULAR
+            plain = asking(request.gpus)
+            task.accepted = replace(request, count=plain.count, portion=plain.portion, gpu_memory=0, mig={})
+
+
+class AlreadySeated(ValueError):
+    """The task sits on the node already."""
+
+
+def request_quota(request: Request) -> float:
+    """GPUs of quota that a request takes: MIG slices, devices of claims and GPUs."""
+    return mig_slices(dict(request.mig)) + request.claimed + request.gpus
+
+
+def _whole_part(task: Task) -> Amounts:
+    """What of the accepted request is no part of a shared GPU."""
+    accepted = task.accepted
+    gpus = 0.0 if task.received is Sort.FRACTION else accepted.gpus + accepted.claimed
+    return Amounts(accepted.cpu, accepted.memory, gpus, {**accepted.mig, **accepted.scalars})
+
+
+def _shift(amounts: Amounts, by: Amounts, sign: int) -> None:
+    if sign > 0:
+        amounts.add(by)
+    else:
+        amounts.subtract(by)
+
+
+def gpu_memory_of(labels: Mapping[str, str]) -> int | None:
+    """MiB of one GPU by the node's label, a multiple of 100; None without a label that can be read."""
+    try:
+        memory = int(labels.get(GPU_MEMORY_LABEL, ""))
+    except ValueError:
+        return None
+    if memory >= _TIB_IN_MIB:
+        memory //= _TIB_IN_MIB
+    return memory - memory % 100

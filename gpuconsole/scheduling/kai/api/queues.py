@@ -1,0 +1,43 @@
+"""A queue in a session, and the quotas it was given (KAI 0.13 api/queue_info; scheduling.run.ai/v2 Queue)."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Span, Time
+
+UNLIMITED = -1.0
+DEFAULT_PRIORITY = 100
+
+
+class Quota(Struct, frozen=True, kw_only=True):
+    """One resource of a queue; -1 is without bound. CPU in milli, memory in megabytes, GPUs."""
+
+    quota: float = 0
+    over_quota_weight: float = 0
+    limit: float = 0
+
+
+NO_QUOTA = Quota()
+
+
+class QueueState(Struct, frozen=True, kw_only=True):
+    """A queue of jobs, or of queues."""
+
+    uid: str
+    name: str = ""
+    parent: str = ""
+    children: tuple[str, ...] = ()
+    gpu: Quota = NO_QUOTA
+    cpu: Quota = NO_QUOTA
+    memory: Quota = NO_QUOTA
+    usage: Mapping[str, float] = {}
+    """Past use by resource, as a part of the cluster's capacity."""
+    priority: int = DEFAULT_PRIORITY
+    created: Time = 0
+    preempt_min_runtime: Span | None = None
+    reclaim_min_runtime: Span | None = None
+
+    @property
+    def leaf(self) -> bool:
+        return not self.children

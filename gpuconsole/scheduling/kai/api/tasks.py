@@ -1,0 +1,113 @@
+"""A pod as a session sees it (KAI 0.13 api/pod_info)."""
+
+from collections.abc import Mapping
+from copy import copy
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import LabelSelector, NodeTerm, Toleration
+from gpuconsole.scheduling.kai.api.requests import Request
+from gpuconsole.scheduling.kai.api.statuses import Status
+
+DEFAULT_POD_SET = "default"
+
+
+class Sort(StrEnum):
+    """How a task asks for GPUs."""
+
+    REGULAR = "Regular"
+    FRACTION = "Fraction"
+    MEMORY = "GpuMemory"
+    MIG = "MigInstance"
+
+
+class Neighbourhood(Struct, frozen=True):
+    """A required pod (anti-)affinity term: pods that match, in the same domain of a node label."""
+
+    topology_key: str
+    selector: LabelSelector
+    namespaces: tuple[str, ...] = ()
+
+
+class ClaimRef(Struct, frozen=True):
+    """A resource claim that the pod names; `claim` is the object's name, empty while it does not exist."""
+
+    name: str
+    claim: str
+    template: bool = False
+
+
+class Spec(Struct, frozen=True, kw_only=True):
+    """What of a pod never changes in a session."""
+
+    labels: Mapping[str, str] = {}
+    node_selector: Mapping[str, str] = {}
+    affinity: tuple[NodeTerm, ...] | None = None
+    near: tuple[Neighbourhood, ...] = ()
+    apart: tuple[Neighbourhood, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    claims: tuple[ClaimRef, ...] = ()
+    nominated: str = ""
+    scheduler: str = "kai-scheduler"
+    created: Time = 0
+
+
+NOTHING = Request()
+PLAIN = Spec()
+
+
+class Task:
+    """One pod: what it asks for, where it is, and what it got. Mutates."""
+
+    def __init__(
+        self,
+        uid: str,
+        *,
+        job: str = "",
+        name: str = "",
+        namespace: str = "",
+        pod_set: str = "",
+        request: Request = NOTHING,
+        sort: Sort = Sort.REGULAR,
+        status: Status = Status.PENDING,
+        node: str = "",
+        groups: tuple[str, ...] = (),
+        legacy_mig: bool = False,
+        spec: Spec = PLAIN,
+    ) -> None:
+        self.uid, self.job, self.name, self.namespace = uid, job, name or uid, namespace
+        self.pod_set = pod_set
+        """Empty: the default pod set."""
+        self.request, self.sort, self.status, self.node, self.spec = request, sort, status, node, spec
+        self.accepted = NOTHING
+        """What its node accounts for it."""
+        self.received: Sort | None = None
+        self.groups = groups
+        """GPUs that it shares, by name."""
+        self.legacy_mig = legacy_mig
+        self.virtual = False
+        """True while only a statement put it where it is."""
+        self.devices: Mapping[str, tuple[str, ...]] = {}
+        """Devices of its claims: reference name → devices."""
+
+    def clone(self) -> "Task":
+        return copy(self)
+
+    @property
+    def set_name(self) -> str:
+        return self.pod_set or DEFAULT_POD_SET
+
+    @property
+    def shares(self) -> bool:
+        """True if it asks for a part of a GPU."""
+        return self.sort in (Sort.FRACTION, Sort.MEMORY)
+
+    @property
+    def needs_gpu(self) -> bool:
+        return self.request.gpus > 0 or self.request.claimed > 0 or self.sort is Sort.MEMORY or self.sort is Sort.MIG
+
+    def to_allocate(self, really: bool) -> bool:
+        """True if a place is to be found: it waits, or a trial evicted it and may place it anew."""
+        return self.status is Status.PENDING or (not really and self.status is Status.RELEASING and self.virtual)

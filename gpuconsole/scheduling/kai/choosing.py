@@ -1,0 +1,83 @@
+"""Which tasks of a job come next: to be placed, or to be evicted (KAI 0.13 allocation_info, eviction_info)."""
+
+from collections.abc import Callable
+
+from gpuconsole.scheduling.kai.api.amounts import Amounts, mig_profile
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.pod_sets import PodSet
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
+from gpuconsole.scheduling.kai.api.tasks import Sort, Task
+from gpuconsole.scheduling.kai.heap import ordered
+
+PodSetOrder = Callable[[PodSet, PodSet], bool]
+TaskOrder = Callable[[Task, Task], bool]
+
+
+def tasks_to_allocate(job: Job, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool) -> list[Task]:
+    """The tasks that must be placed together next: what the gang lacks, else one task more. Kept until one changes."""
+    if job.chosen is None:
+        job.chosen = _choose(job, pod_sets, tasks, really)
+    return job.chosen
+
+
+def _choose(job: Job, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool) -> list[Task]:
+    lacking = sum(pod_set.active_allocated < pod_set.minimum for pod_set in job.pod_sets.values())
+    groups_left = lacking or 1
+    chosen: list[Task] = []
+    for pod_set in ordered(list(job.pod_sets.values()), pod_sets):
+        if groups_left == 0:
+            break
+        waiting = [task for task in pod_set.tasks.values() if task.to_allocate(really)]
+        if not waiting:
+            continue
+        placed = pod_set.active_allocated
+        most = 1 if placed >= pod_set.minimum else pod_set.minimum - placed
+        chosen += ordered(waiting, tasks)[:most]
+        groups_left -= 1
+    return chosen
+
+
+def sum_to_allocate(
+    job: Job | None, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool, least_gpu_memory: int
+) -> Amounts:
+    """What those tasks ask for; GPU memory counts as a part of the cluster's smallest GPU. Kept like the tasks."""
+    if job is None:
+        return Amounts()
+    if job.chosen_sum is None:
+        job.chosen_sum = _sum(tasks_to_allocate(job, pod_sets, tasks, really), really, least_gpu_memory)
+    return job.chosen_sum
+
+
+def _sum(tasks: list[Task], really: bool, least_gpu_memory: int) -> Amounts:
+    total = Amounts()
+    for task in tasks:
+        if task.to_allocate(really):
+            total.add_request(task.request)
+            if task.sort is Sort.MEMORY and least_gpu_memory > 0:
+                total.gpus += task.request.count * (task.request.gpu_memory / least_gpu_memory)
+    return total
+
+
+def gpus_of(tasks: list[Task]) -> tuple[float, int]:
+    """GPUs and GPU memory in MiB that tasks ask for, MIG slices among them."""
+    gpus, memory = 0.0, 0
+    for task in tasks:
+        gpus += task.request.gpus + task.request.claimed
+        memory += task.request.gpu_memory
+        for name, count in task.request.mig.items():
+            if profile := mig_profile(name):
+                gpus += profile[0] * count
+                memory += profile[1] * count
+    return gpus, memory
+
+
+def tasks_to_evict(job: Job, pod_sets: PodSetOrder, tasks: TaskOrder) -> tuple[list[Task], bool]:
+    """The tasks that would go first, and whether the job has more: one above a minimum, else the whole gang."""
+    sets = list(job.pod_sets.values())
+    spare = any(pod_set.active_allocated > pod_set.minimum for pod_set in sets)
+    chosen: list[Task] = []
+    for pod_set in ordered(sets, lambda one, other: pod_sets(other, one))[: 1 if spare else len(sets)]:
+        placed = [task for task in pod_set.tasks.values() if task.status in ACTIVE_ALLOCATED]
+        most = 1 if pod_set.active_allocated > pod_set.minimum else pod_set.active_allocated
+        chosen += ordered(placed, lambda one, other: tasks(other, one))[:most]
+    return chosen, len(chosen) < job.active_allocated

@@ -1,0 +1,94 @@
+"""Whether a queue, or one above it, would exceed its limit or its quota (KAI 0.13 proportion/capacity_policy)."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.kai import messages
+from gpuconsole.scheduling.kai.api.errors import OVER_LIMIT, OVER_QUOTA
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.queues import UNLIMITED
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.fair_share.quantities import RESOURCES, Quantities, of_request, plus, quantities
+from gpuconsole.scheduling.kai.fair_share.reclaimable import ancestry
+from gpuconsole.scheduling.kai.fair_share.shares import QueueShares
+
+Queues = Mapping[str, QueueShares]
+
+
+class OverCapacity(Struct, frozen=True, kw_only=True):
+    """Which queue would exceed what, and by which request."""
+
+    reason: str
+    message: str
+    queue: str
+    requested: Quantities
+    preemptible: bool
+
+
+Policy = Callable[[Queues, Job, Quantities], OverCapacity | None]
+
+
+def over_limit(queues: Queues, job: Job, requested: Quantities) -> OverCapacity | None:
+    """The first queue upwards whose limit the request would exceed."""
+    for queue in ancestry(queues, job.queue):
+        name = exceeds_limit(queue, requested)
+        if name:
+            text = messages.over_limit(
+                queue.name, name, queue.of[name].limit, queue.of[name].allocated, requested[name]
+            )
+            return _refuse(OVER_LIMIT, text, queue, job, requested)
+    return None
+
+
+def over_quota(queues: Queues, job: Job, requested: Quantities) -> OverCapacity | None:
+    """The first queue upwards whose quota a job that nobody can preempt would exceed."""
+    if job.preemptible:
+        return None
+    for queue in ancestry(queues, job.queue):
+        name = exceeds_quota(queue, requested)
+        if name:
+            share = queue.of[name]
+            text = messages.over_quota(queue.name, name, share.deserved, share.non_preemptible, requested[name])
+            return _refuse(OVER_QUOTA, text, queue, job, requested)
+    return None
+
+
+def over_capacity(queues: Queues, job: Job, requested: Quantities) -> OverCapacity | None:
+    return over_limit(queues, job, requested) or over_quota(queues, job, requested)
+
+
+def exceeds_limit(queue: QueueShares, requested: Mapping[str, float]) -> str:
+    """The first resource whose limit would be exceeded; empty if none is."""
+    for name in RESOURCES:
+        share, amount = queue.of[name], requested.get(name, 0)
+        if share.limit != UNLIMITED and amount and share.limit < share.allocated + amount:
+            return name
+    return ""
+
+
+def exceeds_quota(queue: QueueShares, requested: Mapping[str, float]) -> str:
+    """The first resource whose quota what cannot be preempted would exceed; empty if none is."""
+    for name in RESOURCES:
+        share, amount = queue.of[name], requested.get(name, 0)
+        if share.deserved != UNLIMITED and amount and share.deserved < share.non_preemptible + amount:
+            return name
+    return ""
+
+
+def requested_by(tasks: Iterable[Task]) -> Quantities:
+    """What tasks ask for, wherever they go: GPU memory is not counted, as its part of a GPU is not known."""
+    total = quantities()
+    for task in tasks:
+        total = plus(total, of_request(task.request))
+    return total
+
+
+def requested_on(task: Task, node: NodeState) -> Quantities:
+    """What a task asks for on a node."""
+    return quantities(task.request.cpu, task.request.memory, node.quota_of(task.request))
+
+
+def _refuse(reason: str, text: str, queue: QueueShares, job: Job, requested: Quantities) -> OverCapacity:
+    return OverCapacity(reason=reason, message=text, queue=queue.uid, requested=requested, preemptible=job.preemptible)

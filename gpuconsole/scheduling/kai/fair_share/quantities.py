@@ -1,0 +1,48 @@
+"""Amounts of the three resources that queues share, -1 being without bound (KAI 0.13 proportion/resource_share)."""
+
+from collections.abc import Mapping
+
+from gpuconsole.scheduling.kai.api.amounts import Amounts
+from gpuconsole.scheduling.kai.api.nodes import request_quota
+from gpuconsole.scheduling.kai.api.queues import UNLIMITED
+from gpuconsole.scheduling.kai.api.requests import Request
+
+CPU, MEMORY, GPU = "CPU", "Memory", "GPU"
+RESOURCES = (CPU, MEMORY, GPU)
+Quantities = dict[str, float]
+
+
+def quantities(cpu: float = 0, memory: float = 0, gpu: float = 0) -> Quantities:
+    return {CPU: cpu, MEMORY: memory, GPU: gpu}
+
+
+def of_amounts(amounts: Amounts) -> Quantities:
+    return quantities(amounts.cpu, amounts.memory, amounts.gpu_quota)
+
+
+def of_request(request: Request) -> Quantities:
+    return quantities(request.cpu, request.memory, request_quota(request))
+
+
+def plus(one: Mapping[str, float], other: Mapping[str, float]) -> Quantities:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in RESOURCES}
+
+
+def minus(one: Mapping[str, float], other: Mapping[str, float]) -> Quantities:
+    return {name: one.get(name, 0) - other.get(name, 0) for name in RESOURCES}
+
+
+def less(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """True if every resource is below the other's, as numbers."""
+    return all(one.get(name, 0) < other.get(name, 0) for name in RESOURCES)
+
+
+def within(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """True if no resource is above the other's; nothing is above what has no bound."""
+    return all(_at_most(one.get(name, 0), other.get(name, 0)) for name in RESOURCES)
+
+
+def _at_most(one: float, other: float) -> bool:
+    if other == UNLIMITED:
+        return True
+    return one != UNLIMITED and one <= other
