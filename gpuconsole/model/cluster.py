@@ -282,6 +282,22 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 
+class PodDisruptionBudget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """How many of some pods may be away at once (policy/v1). It binds evictions of drains, never those of Kueue."""
+
+    namespace: str = "default"
+    name: str
+    selector: LabelSelector | None = None
+    """Which pods of the namespace; None is none, an empty one all."""
+    min_available: str = ""
+    """A number, or a part of the pods (`50%`); empty where the other one is given."""
+    max_unavailable: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
 class Namespace(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     name: str
     labels: Mapping[str, str] = NO_LABELS

@@ -5,7 +5,8 @@ To add a kind, write its struct and add one line to `TABLES`; the union, the eve
 
 from typing import Union
 
-from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
+from gpuconsole.model.autoscaling import NodeGroup, NodePool
+from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, RuntimeClass
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
@@ -18,12 +19,13 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.volcano import HyperNode, NodePool, PodGroup, VolcanoQueue
+from gpuconsole.model.volcano import HyperNode, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, Workload
 
 Object = Union[
     Namespace,
     LimitRange,
+    PodDisruptionBudget,
     RuntimeClass,
     PriorityClass,
     WorkloadPriorityClass,
@@ -45,6 +47,7 @@ Object = Union[
     VolcanoQueue,
     PodGroup,
     NodePool,
+    NodeGroup,
     Job,
     Workload,
     StoredTemplate,
@@ -56,6 +59,7 @@ Object = Union[
 TABLES: dict[type, str] = {
     Namespace: "namespaces",
     LimitRange: "limit_ranges",
+    PodDisruptionBudget: "pod_disruption_budgets",
     RuntimeClass: "runtime_classes",
     PriorityClass: "priority_classes",
     WorkloadPriorityClass: "workload_priority_classes",
@@ -77,6 +81,7 @@ TABLES: dict[type, str] = {
     VolcanoQueue: "volcano_queues",
     PodGroup: "pod_groups",
     NodePool: "node_pools",
+    NodeGroup: "node_groups",
     Job: "jobs",
     Workload: "workloads",
     StoredTemplate: "pod_templates",

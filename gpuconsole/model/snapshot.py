@@ -11,8 +11,9 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
+from gpuconsole.model.autoscaling import NodeGroup, NodePool
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
+from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, RuntimeClass
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
@@ -27,7 +28,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.volcano import HyperNode, NodePool, PodGroup, VolcanoQueue
+from gpuconsole.model.volcano import HyperNode, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, Workload
 
 T = TypeVar("T")
@@ -79,6 +80,7 @@ class Snapshot:
 
     namespaces: View[Namespace]
     limit_ranges: View[LimitRange]
+    pod_disruption_budgets: View[PodDisruptionBudget]
     runtime_classes: View[RuntimeClass]
     priority_classes: View[PriorityClass]
     workload_priority_classes: View[WorkloadPriorityClass]
@@ -99,6 +101,7 @@ class Snapshot:
     volcano_queues: View[VolcanoQueue]
     pod_groups: View[PodGroup]
     node_pools: View[NodePool]
+    node_groups: View[NodeGroup]
     hyper_nodes: View[HyperNode]
     jobs: View[Job]
     workloads: View[Workload]

@@ -1,4 +1,4 @@
-"""Volcano's and Karpenter's objects that are read and shown; their engines act on them in their own rooms."""
+"""Volcano's objects that are read and shown; their engines act on them in their own rooms."""
 
 from collections.abc import Mapping
 
@@ -113,17 +113,3 @@ class PodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
-
-
-class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A Karpenter NodePool, as far as it is read today."""
-
-    name: str
-    labels: Mapping[str, str] = NO_LABELS
-    requirements: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
-    consolidation_policy: str = "WhenEmptyOrUnderutilized"
-    consolidate_after: str = ""
-
-    @property
-    def key(self) -> str:
-        return self.name

@@ -47,6 +47,7 @@ API_VERSIONS: Mapping[str, str] = {
     "HyperNode": "topology.volcano.sh/v1alpha1",
     "PodGroup": "scheduling.volcano.sh/v1beta1",
     "NodePool": "karpenter.sh/v1",
+    "PodDisruptionBudget": "policy/v1",
 }
 
 _METADATA = {"name", "namespace", "uid", "created", "labels", "annotations"}

@@ -3,8 +3,18 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
+from gpuconsole.model.autoscaling import NodeGroup, NodePool
 from gpuconsole.model.clock import Time, format_span, format_time
-from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass, Toleration
+from gpuconsole.model.cluster import (
+    LimitRange,
+    Namespace,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    RuntimeClass,
+    Toleration,
+)
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
@@ -23,7 +33,7 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.resources import Resources, short
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.volcano import HyperNode, NodePool, PodGroup, VolcanoQueue
+from gpuconsole.model.volcano import HyperNode, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, PodSet, Workload, phase
 from gpuconsole.scheduling.kueue.readiness import readiness, using_check, using_flavor, using_topology
 from gpuconsole.ui.paint import Painted
@@ -59,8 +69,9 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
         case (
             WorkloadPriorityClass() | PriorityClass() | Topology() | AdmissionCheck() | Namespace()
             | LimitRange() | RuntimeClass() | VolcanoQueue() | PodGroup() | NodePool() | HyperNode() | DeviceClass()
-            | ResourceSlice() | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig() | ProvisioningRequest()
-            | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()
+            | NodeGroup() | PodDisruptionBudget()
+            | ResourceSlice() | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig()
+            | ProvisioningRequest() | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()
         ):  # fmt: skip
             lines += [*_plain(thing), *_users(snapshot, thing)]
         case _:
@@ -283,7 +294,9 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
     (VolcanoQueue, ("weight", "parent", "reclaimable")),
     (PodGroup, ("min_member", "queue")),
     (HyperNode, ("tier", "tier_name")),
-    (NodePool, ("consolidation_policy", "consolidate_after")),
+    (NodePool, ("consolidation_policy", "consolidate_after", "weight")),
+    (NodeGroup, ("autoscaler", "launched", "gone", "interrupted")),
+    (PodDisruptionBudget, ("min_available", "max_unavailable")),
     (DeviceClass, ("extended_resource", "selectors")),
     (ResourceSlice, ("driver", "pool", "generation")),
     (ResourceClaimTemplate, ()),

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from gpuconsole.model.autoscaling import NodePool
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.cluster import (
     LabelSelector,
@@ -39,7 +40,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
+from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from tests.model.samples import DOCUMENTS, TEXT
 
 GI = 1024**3

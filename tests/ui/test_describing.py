@@ -4,6 +4,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from gpuconsole.model.autoscaling import NodePool
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.cluster import (
     Container,
@@ -26,7 +27,7 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import AdmissionCheck, Topology
-from gpuconsole.model.volcano import NodePool, PodGroup, VolcanoQueue
+from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import (
     Admission,
     CheckState,

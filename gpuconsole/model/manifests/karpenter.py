@@ -1,39 +1,48 @@
-"""Karpenter's NodePool, validated by the rules of its v1 CRD; capacity is acted on in its own room."""
+"""Karpenter's NodePool, validated by the rules of its v1 CRD; the simulation acts on it (sim/autoscaling)."""
 
-from gpuconsole.model.clock import Time
+import re
+
+from gpuconsole.model.autoscaling import DEFAULT_BUDGETS, Budget, NodePool
+from gpuconsole.model.clock import HOUR, Span, Time
+from gpuconsole.model.cron import parse_cron
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata
 from gpuconsole.model.documents.reader import Reader, shown
 from gpuconsole.model.documents.selectors import taints
-from gpuconsole.model.volcano import NodePool
 
 POLICIES = ("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced")
 OLD_POLICY = "WhenUnderutilized"
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte")
+REASONS = ("Underutilized", "Empty", "Drifted")
+EXPIRE_AFTER = 720 * HOUR
+_NODES = re.compile(r"(100|[0-9]{1,2})%|[0-9]{1,9}")
 
 Requirement = tuple[str, str, tuple[str, ...]]
 
 
 def node_pool(reader: Reader, now: Time) -> NodePool:
-    """A NodePool: its labels, requirements and consolidation."""
+    """A NodePool: what its nodes are, how many there may be, and when they may be disrupted."""
     meta = metadata(reader, now, namespaced=False)
     spec = reader.mapping("spec")
     spec.only("disruption", "limits", "replicas", "template", "weight")
-    spec.optional("weight", low=1, high=100)
-    resources(spec, "limits")
     template = spec.mapping("template")
     inner = template.mapping("spec")
     _check_class(inner)
-    taints(inner, "taints")
     taints(inner, "startupTaints")
     disruption = spec.mapping("disruption")
     disruption.only("budgets", "consolidateAfter", "consolidationPolicy")
     return NodePool(
         name=meta.name,
         labels=template.mapping("metadata").labels("labels"),
+        taints=taints(inner, "taints"),
         requirements=tuple(_requirement(place) for place in inner.items("requirements", 100)),
+        limits=resources(spec, "limits"),
+        weight=spec.optional("weight", low=1, high=100) or 0,
+        replicas=spec.optional("replicas", low=0),
         consolidation_policy=_policy(disruption),
         consolidate_after=_after(disruption),
+        expire_after=_expiry(inner),
+        budgets=_budgets(disruption),
     )
 
 
@@ -84,3 +93,58 @@ def _after(disruption: Reader) -> str:
         return "" if after is None else "Never"
     span = disruption.span("consolidateAfter")
     return "" if span is None else shown(after).strip("'\"")
+
+
+def _expiry(inner: Reader) -> Span | None:
+    """How long nodes live; `Never` is for ever, nothing is 30 days."""
+    if inner.raw("expireAfter") == "Never":
+        return None
+    span = inner.span("expireAfter")
+    return EXPIRE_AFTER if span is None else span
+
+
+def _budgets(disruption: Reader) -> tuple[Budget, ...]:
+    if disruption.raw("budgets") is None:
+        return DEFAULT_BUDGETS
+    return tuple(_budget(place) for place in disruption.items("budgets", 50))
+
+
+def _budget(place: Reader) -> Budget:
+    place.only("nodes", "reasons", "schedule", "duration")
+    schedule, duration = place.text("schedule"), place.span("duration")
+    if bool(schedule) != (duration is not None):
+        problem = "'schedule' must be set with 'duration'"
+        place.report.refused(place.at("schedule"), problem, "write both, or neither", "half-a-window")
+    if schedule and not _is_cron(place, schedule):
+        schedule = ""
+    reasons = place.texts("reasons", 50)
+    for reason in reasons:
+        if reason not in REASONS:
+            problem = f"{shown(reason)} is no reason of a disruption"
+            place.report.refused(place.at("reasons"), problem, f"it takes {', '.join(REASONS)}", "bad-value")
+    return Budget(_nodes(place), reasons, schedule, duration or 0)
+
+
+def _nodes(place: Reader) -> str:
+    """A number of nodes or a part of them, as text."""
+    raw = place.raw("nodes")
+    text = (
+        str(raw)
+        if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw < 10**9
+        else place.text("nodes", "10%")
+    )
+    if _NODES.fullmatch(text):
+        return text
+    problem = f"{shown(text)} is neither a number of nodes nor a part of them"
+    place.report.error(place.at("nodes"), problem, 'write it as "3" or "20%"', "bad-value")
+    return "0"
+
+
+def _is_cron(place: Reader, schedule: str) -> bool:
+    try:
+        parse_cron(schedule)
+    except ValueError as error:
+        remedy = 'write minute, hour, day, month and weekday in UTC, such as "0 9 * * 1-5"'
+        place.report.error(place.at("schedule"), str(error), remedy, "bad-schedule")
+        return False
+    return True

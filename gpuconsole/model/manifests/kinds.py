@@ -12,6 +12,7 @@ from gpuconsole.model.manifests import (
     capacity,
     core,
     devices,
+    disruption,
     karpenter,
     kueue,
     multikueue,
@@ -60,6 +61,7 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     ("scheduling.volcano.sh", "PodGroup"): volcano.pod_group,
     ("scheduling.x-k8s.io", "PodGroup"): volcano.coscheduling_group,
     ("karpenter.sh", "NodePool"): karpenter.node_pool,
+    ("policy", "PodDisruptionBudget"): disruption.pod_disruption_budget,
 }
 
 VERSIONS: Mapping[str, tuple[str, ...]] = {
@@ -77,6 +79,7 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
     "topology.volcano.sh": ("v1alpha1",),
     "scheduling.x-k8s.io": ("v1alpha1",),
     "karpenter.sh": ("v1",),
+    "policy": ("v1",),
     "autoscaling.x-k8s.io": ("v1", "v1beta1"),
 }
 """Versions that are served today; an older one is read all the same, and reported."""

@@ -20,7 +20,6 @@ _UNSIMULATED: Mapping[str, tuple[str, ...]] = {
     "karpenter.sh": ("NodeClaim",),
     "scheduling.run.ai": ("PodGroup", "Queue"),
     "kai.scheduler": ("Topology",),
-    "policy": ("PodDisruptionBudget",),
 }
 _NO_EFFECT: Mapping[str, tuple[str, ...]] = {
     "": (

@@ -1,0 +1,108 @@
+"""What autoscalers are told and what they run: Karpenter's NodePool, and groups of nodes with what they cost."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import HOUR, Span, Time
+from gpuconsole.model.cluster import NO_LABELS, Taint
+from gpuconsole.model.resources import EMPTY, Resources
+
+SPOT, ON_DEMAND = "spot", "on-demand"
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
+POOL = "karpenter.sh/nodepool"
+GROUP = "eks.amazonaws.com/nodegroup"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+ZONE = "topology.kubernetes.io/zone"
+
+
+class Budget(Struct, frozen=True, omit_defaults=True):
+    """How many nodes of a pool may be disrupted at once, for some reasons, at some times."""
+
+    nodes: str = "10%"
+    """A number, or a part of the pool's nodes, rounded up."""
+    reasons: tuple[str, ...] = ()
+    """`Underutilized`, `Empty`, `Drifted`; none means all."""
+    schedule: str = ""
+    """Cron in UTC: when the budget begins to count; empty is always."""
+    duration: Span = 0
+
+
+DEFAULT_BUDGETS = (Budget(),)
+
+
+class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A Karpenter NodePool (karpenter.sh/v1)."""
+
+    name: str
+    labels: Mapping[str, str] = NO_LABELS
+    taints: tuple[Taint, ...] = ()
+    requirements: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    """Label key, operator, values: what its nodes have to be."""
+    limits: Resources = EMPTY
+    """What all its nodes have together at most."""
+    weight: int = 0
+    """Pools of a higher weight are tried first."""
+    replicas: int | None = None
+    """A static pool keeps this number of nodes; it is read and never consolidated."""
+    consolidation_policy: str = "WhenEmptyOrUnderutilized"
+    consolidate_after: str = ""
+    """A duration since a pod came or went, or `Never`; empty is at once."""
+    expire_after: Span | None = 720 * HOUR
+    """Nodes live for this long; None for ever."""
+    budgets: tuple[Budget, ...] = DEFAULT_BUDGETS
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class Instance(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A machine that an autoscaler has bought; its node carries the same name."""
+
+    name: str
+    type: str
+    zone: str = ""
+    capacity_type: str = ON_DEMAND
+    price: float = 0.0
+    """USD an hour while it exists."""
+    gpus: int = 0
+    launched: Time = 0
+    ready: Time | None = None
+    """When its node joined; None while it starts."""
+    leaving: Time | None = None
+    """When it was decided that it goes."""
+    reason: str = ""
+    """Why it goes."""
+
+    def cost(self, now: Time) -> float:
+        """USD since it was launched."""
+        return self.price * (now - self.launched) / HOUR
+
+
+class NodeGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """The machines of one NodePool (Karpenter) or of one scaling group (Cluster Autoscaler), and their cost."""
+
+    name: str
+    autoscaler: str = "karpenter"
+    instances: tuple[Instance, ...] = ()
+    launched: int = 0
+    """How many were ever launched: numbers their names."""
+    gone: int = 0
+    interrupted: int = 0
+    """How many the cloud took back."""
+    spent: float = 0.0
+    """USD for the machines that are gone."""
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def hourly(self) -> float:
+        """USD an hour for the machines that exist."""
+        return sum(instance.price for instance in self.instances)
+
+    def cost(self, now: Time) -> float:
+        """USD so far."""
+        return self.spent + sum(instance.cost(now) for instance in self.instances)

@@ -1,0 +1,99 @@
+"""Cron schedules in UTC: five fields, or a name such as @daily (as robfig/cron's standard parser reads them)."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import MINUTE, SECOND, Time
+
+_NAMES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 6))
+_WORDS: tuple[dict[str, int], ...] = (
+    *({}, {}, {}),
+    {name: number + 1 for number, name in enumerate(_MONTHS)},
+    {name: number for number, name in enumerate(_DAYS)},
+)
+_PART = re.compile(r"(\*|\?|[0-9]{1,2}|[a-z]{3})(?:-([0-9]{1,2}|[a-z]{3}))?(?:/([0-9]{1,2}))?")
+_MOST_DAYS = 5 * 366
+"""A schedule that never comes true within five years never does (30 February)."""
+
+
+class Cron(Struct, frozen=True):
+    """When a schedule comes true. Days of month and of week are alternatives where both are restricted."""
+
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    any_day: bool
+    any_weekday: bool
+
+    def next_after(self, time: Time) -> Time | None:
+        """The first moment after `time` (never `time` itself) at which it comes true; None if it never does."""
+        epoch = datetime(1970, 1, 1, tzinfo=UTC)
+        moment = epoch + timedelta(minutes=time // MINUTE + 1)
+        for _ in range(_MOST_DAYS):
+            if self._on(moment):
+                for hour in range(moment.hour, 24):
+                    first = moment.minute if hour == moment.hour else 0
+                    minute = min((m for m in self.minutes if m >= first), default=None)
+                    if hour in self.hours and minute is not None:
+                        hit = moment.replace(hour=hour, minute=minute)
+                        return (hit - epoch) // timedelta(seconds=1) * SECOND
+            moment = (moment + timedelta(days=1)).replace(hour=0, minute=0)
+        return None
+
+    def _on(self, moment: datetime) -> bool:
+        if moment.month not in self.months:
+            return False
+        day, weekday = moment.day in self.days, moment.isoweekday() % 7 in self.weekdays
+        return (day and weekday) if self.any_day or self.any_weekday else (day or weekday)
+
+
+def parse_cron(text: str) -> Cron:
+    """Read a schedule. Raises ValueError that says which field is wrong."""
+    written = text.strip().lower()
+    fields = _NAMES.get(written, written).split()
+    if len(fields) != len(_FIELDS) or len(text) > 200:
+        raise ValueError(
+            f"{text[:60]!r} is no schedule; write minute, hour, day, month and weekday, such as 0 9 * * 1-5"
+        )
+    minutes, hours, days, months, weekdays = (_field(field, number) for number, field in enumerate(fields))
+    return Cron(minutes, hours, days, months, weekdays, any_day=fields[2][0] in "*?", any_weekday=fields[4][0] in "*?")
+
+
+def _field(text: str, number: int) -> frozenset[int]:
+    name, low, high = _FIELDS[number]
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise ValueError(f"{part!r} is no {name}")
+        first, last, step = match[1], match[2], int(match[3] or 1)
+        every = first in "*?"
+        start = low if every else _number(first, number)
+        end = high if every or (match[3] and last is None) else start if last is None else _number(last, number)
+        if not low <= start <= end <= high or not step:
+            raise ValueError(f"{part!r} is no {name}; it goes from {low} to {high}")
+        found.update(range(start, end + 1, step))
+    return frozenset(found)
+
+
+def _number(text: str, field: int) -> int:
+    if text.isdigit():
+        return int(text)
+    if text not in _WORDS[field]:
+        raise ValueError(f"{text!r} is no {_FIELDS[field][0]}")
+    return _WORDS[field][text]
