@@ -22,6 +22,7 @@ from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import taints
 from gpuconsole.model.jobs.common import check_spans
 from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
+from gpuconsole.model.manifests.resizing import resized
 from gpuconsole.model.resources import Resources, is_gpu, is_mig
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -93,7 +94,7 @@ def pod(reader: Reader, now: Time) -> Pod:
     """A pod as the API server shows it: its job is its controlling owner, its Workload what Kueue notes on it."""
     meta = metadata(reader, now)
     spec, status = reader.mapping("spec"), reader.mapping("status")
-    template = pod_template(reader)
+    template = resized(pod_template(reader), status)
     check_spans(reader)
     workload = meta.annotations.get(WORKLOAD)
     return Pod(
@@ -112,7 +113,12 @@ def pod(reader: Reader, now: Time) -> Pod:
         nominated_node=status.text("nominatedNodeName"),
         reason=status.text("reason"),
         message=status.text("message", limit=4096),
+        unready=any(not place.flag("ready") for place in status.items("containerStatuses")) and _runs(status),
     )
+
+
+def _runs(status: Reader) -> bool:
+    return status.raw("phase") == PodPhase.RUNNING
 
 
 def _gang(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:

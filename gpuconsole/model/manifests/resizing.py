@@ -1,0 +1,46 @@
+"""Pods that are being resized in place: what they hold is what they were given, not only what they ask for now."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Container, PodTemplate
+from gpuconsole.model.documents.amounts import resources
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.resources import Resources, largest
+
+
+def resized(template: PodTemplate, status: Reader) -> PodTemplate:
+    """The template with what each container counts for while its resources change.
+
+    The most of what is asked for, in force and allocated; where the node cannot do what is asked for, only the latter
+    two count (k8s.io/component-helpers/resource PodRequests with UseStatusResources).
+    """
+    held = {**_held(status, "containerStatuses"), **_held(status, "initContainerStatuses")}
+    if not held:
+        return template
+    infeasible = any(
+        condition.text("type") == "PodResizePending" and condition.text("reason") == "Infeasible"
+        for condition in status.items("conditions")
+    )
+    return replace(
+        template,
+        containers=tuple(_counted(container, held, infeasible) for container in template.containers),
+        init_containers=tuple(_counted(container, held, infeasible) for container in template.init_containers),
+    )
+
+
+def _held(status: Reader, key: str) -> dict[str, Resources]:
+    """What a container has, by its name: in force or allocated, whichever is more."""
+    return {
+        place.text("name"): largest(
+            resources(place.mapping("resources"), "requests"), resources(place, "allocatedResources")
+        )
+        for place in status.items(key)
+        if "resources" in place
+    }
+
+
+def _counted(container: Container, held: dict[str, Resources], infeasible: bool) -> Container:
+    given = held.get(container.name)
+    if given is None:
+        return container
+    return replace(container, requests=given if infeasible else largest(container.requests, given))
