@@ -8,6 +8,7 @@ from gpuconsole.model.clock import SECOND
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, RetryStrategy
 from gpuconsole.model.workloads import CheckState, PodSetUpdate, Workload
 from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of, template_name
+from gpuconsole.scheduling.kueue.requeueing import backoff
 
 PROVISIONED, ACCEPTED, FAILED = "Provisioned", "Accepted", "Failed"
 BOOKING_EXPIRED, CAPACITY_REVOKED = "BookingExpired", "CapacityRevoked"
@@ -65,11 +66,7 @@ def _again(
     if attempt <= state.retry_count:
         # An attempt that the workload was sent back for before.
         return state
-    return replace(state, state="Retry", requeue_after=_delay(state.retry_count + 1, retry) // SECOND)
-
-
-def _delay(count: int, retry: RetryStrategy) -> int:
-    return min(retry.base << min(count - 1, 62), retry.most)
+    return replace(state, state="Retry", requeue_after=backoff(retry.base, retry.most, state.retry_count + 1) // SECOND)
 
 
 def _updates(
