@@ -66,6 +66,7 @@ class Request:
     """A waiting workload as the scheduler sees it. Frozen by convention; the shape is computed on first use."""
 
     __slots__ = (
+        "_needs",
         "_shape",
         "allowed",
         "asks_for_topology",
@@ -108,6 +109,7 @@ class Request:
         """In a second pass: its pods cannot move to other nodes."""
         self.order: Order = (-self.priority, self.timestamp, workload.uid)
         self._shape: bytes | None = None
+        self._needs: tuple[PodSetNeeds, ...] | None = None
 
     def updated(self, workload: Workload) -> "Request":
         """The same request for a workload that changed in nothing that scheduling looks at."""
@@ -117,7 +119,7 @@ class Request:
         twin.priority, twin.timestamp, twin.order = self.priority, self.timestamp, self.order
         twin.pod_sets, twin._shape = self.pod_sets, self._shape
         twin.allowed, twin.asks_for_topology = self.allowed, self.asks_for_topology
-        twin.given, twin.pinned = self.given, self.pinned
+        twin.given, twin.pinned, twin._needs = self.given, self.pinned, self._needs
         return twin
 
     def as_admitted(self, config: KueueConfig) -> "Request":
@@ -125,7 +127,7 @@ class Request:
         pod_sets = {request.pod_set.name: request for request in self.pod_sets}
         twin = self.updated(self.workload)
         held = [(a, count, usage) for a, count, usage in admitted_requests(self.workload, config) if a.name in pod_sets]
-        twin.given = tuple(assignment for assignment, _, _ in held)
+        twin.given, twin._needs = tuple(assignment for assignment, _, _ in held), None
         twin.pinned = config.enabled("SkipReassignmentForPodOwnedWorkloads") and owned_by_one_pod(self.workload)
         twin.pod_sets = tuple(replace(pod_sets[a.name], count=count, total=usage) for a, count, usage in held)
         return twin
@@ -133,7 +135,9 @@ class Request:
     @property
     def needs(self) -> tuple[PodSetNeeds, ...]:
         """What quota is looked for, as the workload's status says it."""
-        return tuple(PodSetNeeds(request.pod_set.name, request.total) for request in self.pod_sets)
+        if self._needs is None:
+            self._needs = tuple(PodSetNeeds(request.pod_set.name, request.total) for request in self.pod_sets)
+        return self._needs
 
     @property
     def shape(self) -> bytes:
