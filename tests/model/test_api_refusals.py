@@ -68,6 +68,15 @@ SHAPES = {
     "a namespace where there is none": Case(
         CQ, ("metadata", "namespace"), "team", SCHEMA, ((FORBIDDEN, "metadata.namespace"),), "not allowed on this type"
     ),
+    "a namespace that is none": Case(
+        LQ, ("metadata", "namespace"), "Big", SCHEMA, ((INVALID, "metadata.namespace"),), "RFC 1123 label"
+    ),
+    "a name's beginning that is none": Case(
+        CLASS, ("metadata", "generateName"), "Big-", SCHEMA, ((INVALID, "metadata.generateName"),)
+    ),
+    "a label whose key is none": Case(
+        CHECK, ("metadata", "labels"), {"a b": ""}, SCHEMA, ((INVALID, "metadata.labels"),)
+    ),
     "a label that is none": Case(
         CHECK, ("metadata", "labels"), {"a": "x y"}, SCHEMA, ((INVALID, "metadata.labels"),), "a valid label must"
     ),
@@ -367,6 +376,31 @@ WEBHOOKS = {
         WEBHOOK,
         ((INVALID, "spec.resourceGroups[0]"),),
         "must be ≤ 512, got 576",
+    ),
+    "limits below zero": Case(
+        CQ,
+        QUOTA,
+        {"name": "nvidia.com/gpu", "nominalQuota": 1, "borrowingLimit": -1, "lendingLimit": -1},
+        WEBHOOK,
+        tuple(
+            (INVALID, f"spec.resourceGroups[0].flavors[0].resources[1].{limit}Limit")
+            for limit in ("borrowing", "lending")
+        ),
+    ),
+    "what a cohort without parent may borrow": Case(
+        COHORT,
+        (*GROUP, "flavors", 0, "resources", 0, "borrowingLimit"),
+        9,
+        WEBHOOK,
+        ((INVALID, "spec.resourceGroups[0].flavors[0].resources[0].borrowingLimit"),),
+        "must be nil when parent is empty",
+    ),
+    "a selector of impossible labels": Case(
+        CQ,
+        ("spec", "namespaceSelector"),
+        {"matchLabels": {"a": "x y"}},
+        WEBHOOK,
+        ((INVALID, "spec.namespaceSelector.matchLabels"),),
     ),
     "a selector without values": Case(
         CQ,

@@ -383,8 +383,28 @@ CHANGES = {
     "an update of a pod set that is none": Change(
         WORK,
         {},
-        {"status": {"admissionChecks": [{**CHECKED, "podSetUpdates": [{"name": "b", "nodeSelector": {"a": "x y"}}]}]}},
-        ("status.admissionChecks[0].podSetUpdates[0].name", "status.admissionChecks[0].podSetUpdates[0].nodeSelector"),
+        {
+            "status": {
+                "admissionChecks": [
+                    {
+                        **CHECKED,
+                        "podSetUpdates": [
+                            {
+                                "name": "b",
+                                "nodeSelector": {"a": "x y"},
+                                "labels": {"a": "x y"},
+                                "annotations": {"a b": ""},
+                                "tolerations": [{"key": "a b", "operator": "Exists"}],
+                            }
+                        ],
+                    }
+                ]
+            }
+        },
+        tuple(
+            f"status.admissionChecks[0].podSetUpdates[0].{field}"
+            for field in ("name", "tolerations[0].key", "annotations", "nodeSelector", "labels")
+        ),
         status=True,
     ),
     "a condition without a reason": Change(
@@ -517,3 +537,27 @@ def test_an_unchanged_object_is_accepted_again() -> None:
         once = create(kind, edited(name, ("metadata", "uid"), "u"))
         again = update(kind, once.stored, once.stored)
         assert (once.accepted, again.accepted, again.stored) == (True, True, once.stored)
+
+
+def test_the_webhook_looks_at_conditions_and_slices_that_no_schema_has_seen() -> None:
+    webhook = KINDS["Workload"].validate
+    assert webhook is not None
+    layers = [{"topology": "rack", "size": 0}]
+    pods = {"name": "main", "topologyRequest": {"podsetSliceRequiredTopologyConstraints": layers}}
+    conditions = [
+        {**condition("A"), "status": "Maybe", "reason": "", "message": "x" * 40000, "observedGeneration": -1},
+        {"type": "A", "status": "True", "reason": "R"},
+        {**condition("a b"), "reason": "R" * 2000},
+    ]
+    found = list(webhook({"spec": {"podSets": [pods]}, "status": {"conditions": conditions}}, None, {}))
+    assert [refusal.field for refusal in found] == [
+        "spec.podSets[0].topologyRequest.podsetSliceRequiredTopologyConstraints[0].size",
+        "status.conditions[0].status",
+        "status.conditions[0].observedGeneration",
+        "status.conditions[0].reason",
+        "status.conditions[0].message",
+        "status.conditions[1].type",
+        "status.conditions[1].lastTransitionTime",
+        "status.conditions[2].type",
+        "status.conditions[2].reason",
+    ]

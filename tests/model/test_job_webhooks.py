@@ -79,6 +79,11 @@ CREATED = {
         job(notes={"admission-gated-by": "a b"}), ((INVALID, f"{NOTES}[{K}admission-gated-by]"),)
     ),
     "gates behind their gate": Case(job(notes={"admission-gated-by": "a b"}), gates={"AdmissionGatedBy": False}),
+    "a number of pods that is none": Case(
+        job(notes={"job-min-parallelism": "few"}, parallelism=8),
+        ((INVALID, f"{NOTES}[{K}job-min-parallelism]"),),
+        'strconv.Atoi: parsing "few": invalid syntax',
+    ),
     "as many pods at least as there are": Case(
         job(notes={"job-min-parallelism": "4"}, parallelism=8, completions=4),
         ((INVALID, f"{NOTES}[{K}job-min-parallelism]"),),
@@ -214,6 +219,17 @@ CHANGED = {
         job(notes={"job-completions-equal-parallelism": "true"}, completionMode="Indexed"),
         job(notes={"job-completions-equal-parallelism": "false"}, completionMode="Indexed"),
         (f"{NOTES}[{K}job-completions-equal-parallelism]",),
+    ),
+    "completions that do not follow": (
+        job(**WAITING),
+        job(notes={"job-completions-equal-parallelism": "true"}, **WAITING),
+        (f"{NOTES}[{K}job-completions-equal-parallelism]",),
+    ),
+    "a wish that contradicts itself": (job(), job(pods={SIZE: "1"}), (f"{POD}[{K}{SIZE}]",)),
+    "the least number of pods": (
+        job(notes={"job-min-parallelism": "1"}, parallelism=4, **WAITING),
+        job(notes={"job-min-parallelism": "4"}, parallelism=4, **WAITING),
+        (f"{NOTES}[{K}job-min-parallelism]",),
     ),
     "one that is being stopped counts as running": (
         job({"queue-name": "a"}, {"stopping": "true"}, **WAITING),
@@ -351,3 +367,89 @@ def test_a_job_that_is_given_again_may_change_its_queue_while_it_waits() -> None
     running = "\n---\n".join(json.dumps(job({"queue-name": name}, **RUNNING)) for name in ("a", "b"))
     found = load_text(running, "a.yaml", strict=True).findings
     assert [f.code for f in found if f.severity.value == "error"] == ["immutable"]
+
+
+SIZED = {"metadata": {"annotations": _full({SLICE: "rack", SIZE: "9"})}}
+ODD = {"metadata": {"annotations": _full({SIZE: "1"})}}
+KINDS_OF_PODS: dict[str, tuple[tuple[str, str], dict[str, Any], tuple[str, ...]]] = {
+    "a JobSet": (
+        ("jobset.x-k8s.io", "JobSet"),
+        {"replicatedJobs": [{"name": "a", "replicas": 2, "template": {"spec": {"template": SIZED}}}]},
+        (f"spec.replicatedJobs[0].template.spec.template.metadata.annotations[{K}{SIZE}]",),
+    ),
+    "a PyTorchJob": (
+        ("kubeflow.org", "PyTorchJob"),
+        {"pytorchReplicaSpecs": {"Master": {"template": ODD}, "Worker": {"template": SIZED}}},
+        (
+            f"spec.pytorchReplicaSpecs[Master].template.metadata.annotations[{K}{SIZE}]",
+            f"spec.pytorchReplicaSpecs[Worker].template.metadata.annotations[{K}{SIZE}]",
+        ),
+    ),
+    "a RayCluster": (
+        ("ray.io", "RayCluster"),
+        {"headGroupSpec": {"template": ODD}, "workerGroupSpecs": [{"groupName": "g", "template": SIZED}]},
+        (
+            f"spec.headGroupSpec.template.metadata.annotations[{K}{SIZE}]",
+            f"spec.workerGroupSpecs[0].template.metadata.annotations[{K}{SIZE}]",
+        ),
+    ),
+    "a RayJob": (
+        ("ray.io", "RayJob"),
+        {"rayClusterSpec": {"headGroupSpec": {"template": SIZED}, "workerGroupSpecs": [{"template": ODD}]}},
+        (
+            f"spec.rayClusterSpec.headGroupSpec.template.metadata.annotations[{K}{SIZE}]",
+            f"spec.rayClusterSpec.workerGroupSpecs[0].template.metadata.annotations[{K}{SIZE}]",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "spec", "fields"), KINDS_OF_PODS.values(), ids=KINDS_OF_PODS)
+def test_pods_of_every_kind_are_looked_at_new_and_changed(
+    kind: tuple[str, str], spec: dict[str, Any], fields: tuple[str, ...]
+) -> None:
+    queued: dict[str, Any] = {"metadata": {"labels": _full({"queue-name": "q"})}, "spec": {}}
+    document = {**queued, "spec": spec}
+    assert tuple(error.field for error in check_job(*kind, document)) == fields
+    assert tuple(error.field for error in check_job(*kind, document, queued)) == fields
+    assert check_job(*kind, document, gates={"TopologyAwareScheduling": False}) == []
+    renamed = {**document, "metadata": {"labels": _full({"queue-name": "Q"})}}
+    queue = f"metadata.labels[{K}queue-name]"
+    assert queue in [error.field for error in check_job(*kind, renamed)]
+    assert queue in [error.field for error in check_job(*kind, renamed, queued)]
+
+
+def test_head_and_workers_of_a_ray_cluster_are_a_pair() -> None:
+    def template(level: str) -> dict[str, Any]:
+        return {"metadata": {"annotations": _full({TOPOLOGY: level, GROUP: "g"})}}
+
+    spec = {
+        "headGroupSpec": {"template": template("rack")},
+        "workerGroupSpecs": [{"groupName": "w", "template": template("block")}],
+    }
+    errors = check_job("ray.io", "RayCluster", {"spec": spec})
+    assert [error.field for error in errors] == [
+        "spec.headGroupSpec.template.metadata.annotations",
+        "spec.workerGroupSpecs[0].template.metadata.annotations",
+    ]
+
+
+def test_a_plain_pod_is_looked_at_too() -> None:
+    pod = {"metadata": {"labels": _full({"queue-name": "Q"}), "annotations": _full({SIZE: "1"})}}
+    fields = [f"metadata.labels[{K}queue-name]", f"{NOTES}[{K}{SIZE}]"]
+    assert [error.field for error in check_job("", "Pod", pod)] == fields
+    assert [error.field for error in check_job("", "Pod", pod, pod)] == fields
+
+
+def test_a_changed_pytorch_job_has_gates_that_are_names() -> None:
+    old = {"metadata": {"annotations": _full({"admission-gated-by": "a.io/b,b"})}, "spec": {}}
+    new = {"metadata": {"annotations": _full({"admission-gated-by": "b"})}, "spec": {}}
+    assert [e.field for e in check_job("kubeflow.org", "PyTorchJob", new, old)] == [f"{NOTES}[{K}admission-gated-by]"]
+
+
+def test_a_job_that_waits_may_take_another_workload_of_a_proper_name() -> None:
+    old, new = job(**WAITING), job({"prebuilt-workload-name": "W"}, **WAITING)
+    field = f"metadata.labels[{K}prebuilt-workload-name]"
+    kind = ("kubeflow.org", "PyTorchJob")
+    waiting = {**new, "spec": {"runPolicy": {"suspend": True}}}
+    assert [e.field for e in check_job(*kind, waiting, {**old, "spec": waiting["spec"]})] == [field]

@@ -31,8 +31,6 @@ class JobView(Struct, frozen=True):
     labels: Mapping[str, str]
     notes: Mapping[str, str]
     suspended: bool
-    takes_prebuilt: bool
-    """It can run a Workload that somebody else made."""
     takes_elastic: bool
     """Its size may change while it runs."""
 
@@ -85,8 +83,6 @@ def _prebuilt_path(job: JobView, gates: Gates) -> Path:
 
 def _check_prebuilt(job: JobView, gates: Gates) -> Iterator[FieldError]:
     yield from _name(job.notes, PREBUILT, _NOTES) if _noted(job, gates) else _name(job.labels, PREBUILT, _LABELS)
-    if _prebuilt(job, gates) and not job.takes_prebuilt:
-        yield forbidden(_prebuilt_path(job, gates), f'Is not supported for "{job.kind}"', "drop it")
 
 
 def _check_limit(job: JobView) -> Iterator[FieldError]:

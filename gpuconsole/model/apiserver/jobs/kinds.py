@@ -37,7 +37,6 @@ class JobKind(Struct, frozen=True, kw_only=True):
     check: Check
     change: Change
     suspend: tuple[str, ...] = ("spec", "suspend")
-    takes_prebuilt: bool = True
     takes_elastic: bool = False
 
 
@@ -71,7 +70,6 @@ def view(document: Document, kind: JobKind, name: str) -> JobView:
         labels=labels_of(document, "labels"),
         notes=notes,
         suspended=at(document, *kind.suspend) is True and notes.get(STOPPING) != "true",
-        takes_prebuilt=kind.takes_prebuilt,
         takes_elastic=kind.takes_elastic,
     )
 

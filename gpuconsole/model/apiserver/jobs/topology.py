@@ -155,10 +155,7 @@ def check_bound(pods: Pods) -> Iterator[FieldError]:
     remedy = f"write {pods.count} or less"
     if SLICE_SIZE in pods.notes:
         where, size = (*pods.path, MapKey(SLICE_SIZE)), whole(pods.notes[SLICE_SIZE], 32)
-        if size is None:
-            yield invalid(where, pods.notes[SLICE_SIZE], "must be a numeric value", remedy, "bad-number")
-            return
-        if size > pods.count:
+        if size is not None and size > pods.count:
             yield invalid(where, pods.notes[SLICE_SIZE], detail, remedy, "bad-number")
     layers = parse_constraints(pods.notes.get(SLICE_CONSTRAINTS, "")) or ()
     if layers and layers[0][1] > pods.count:
