@@ -172,6 +172,8 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[str, ...] = ()
     runtime_class: str = ""
+    hostname: str = ""
+    subdomain: str = ""
     resource_claims: tuple[PodClaim, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
 
@@ -272,6 +274,15 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     reason: str = ""
     """Why it is where it is (`Unschedulable`, `Preempted`, `NodeLost`)."""
     message: str = ""
+    unready: bool = False
+    """It runs, and one of its containers is not ready."""
+    hostname: str = ""
+    subdomain: str = ""
+    """The service in which it is known by its host name."""
+    env: Mapping[str, str] = NO_LABELS
+    """What plugins add to the environment of all its containers."""
+    command: str = ""
+    """What a plugin lets its main container run."""
 
     @property
     def key(self) -> str:

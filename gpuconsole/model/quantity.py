@@ -11,6 +11,8 @@ MIN = -(2**63)
 BILLIONTH = 10**9
 """As many parts of a unit are the finest that a quantity tells apart."""
 CPU = "cpu"
+MILLI = frozenset((CPU, "requests.cpu", "limits.cpu"))
+"""What is counted in thousandths: CPU, also under its names in quotas."""
 MEMORY = "memory"
 PODS = "pods"
 EPHEMERAL_STORAGE = "ephemeral-storage"
@@ -45,7 +47,7 @@ def parse_quantity(value: str | int | float) -> Fraction:
 
 def to_int(resource: str, quantity: Fraction) -> int:
     """Return the amount in base units (CPU in milli), rounded up as Kubernetes does and saturated at MaxInt64."""
-    scaled = quantity * 1000 if resource == CPU else quantity
+    scaled = quantity * 1000 if resource in MILLI else quantity
     return bounded(-(-scaled.numerator // scaled.denominator))
 
 
@@ -63,7 +65,7 @@ def as_float(resource: str, value: int) -> float:
     """The amount in whole units, CPU in cores: what weights and shares multiply. The largest amount is infinite."""
     if value == MAX:
         return math.inf
-    return value / 1000 if resource == CPU else float(value)
+    return value / 1000 if resource in MILLI else float(value)
 
 
 def is_binary(resource: str) -> bool:
@@ -78,7 +80,7 @@ def format_quantity(resource: str, value: int) -> str:
     else decimal ones (resource.Quantity.String). Bytes that are no multiple of 1Ki are written with decimal suffixes,
     `1500M` (Kueue 0.19 ResourceFormatter).
     """
-    if resource == CPU:
+    if resource in MILLI:
         if value % 1000:
             return f"{value}m"
         return _canonical(value // 1000, 1000, ("", "k", "M", "G", "T", "P", "E"))

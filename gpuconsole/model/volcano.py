@@ -89,6 +89,16 @@ class VolcanoQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
         return self.name
 
 
+class GroupCondition(Struct, frozen=True, omit_defaults=True):
+    """What Volcano's scheduler says of a PodGroup: Unschedulable or Scheduled, and why."""
+
+    type: str
+    status: bool
+    reason: str = ""
+    message: str = ""
+    since: Time = 0
+
+
 class PodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A gang by Volcano (scheduling.volcano.sh) or the Coscheduling plugin (scheduling.x-k8s.io)."""
 
@@ -109,6 +119,7 @@ class PodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     sub_groups: tuple[SubGroupPolicy, ...] = ()
     phase: str = ""
     """Pending, Inqueue, Running, Unknown or Completed; empty is Pending."""
+    conditions: tuple[GroupCondition, ...] = ()
 
     @property
     def key(self) -> str:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import NO_LABELS, PodTemplate, Toleration
 from gpuconsole.model.resources import EMPTY, Resources, gpus, scale
+from gpuconsole.model.volcano_jobs import NO_STATUS, VolcanoSpec, VolcanoStatus
 
 
 class TopologyRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -195,13 +196,19 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     @property
     def gated(self) -> bool:
         """True while one of its preemption gates is closed."""
-        return any(not gate.open for gate in self.preemption_gates)
+        return bool(self.preemption_gates) and any(not gate.open for gate in self.preemption_gates)
 
     def condition(self, type: str) -> Condition | None:
-        return next((c for c in self.conditions if c.type == type), None)
+        for condition in self.conditions:
+            if condition.type == type:
+                return condition
+        return None
 
     def is_true(self, type: str) -> bool:
-        return any(c.type == type and c.status for c in self.conditions)
+        for condition in self.conditions:
+            if condition.type == type:
+                return condition.status
+        return False
 
     def with_condition(self, condition: Condition) -> "Workload":
         """Set a condition; its transition time moves only if the status changes (meta.SetStatusCondition)."""
@@ -309,6 +316,9 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     done: Span = 0
     """Work that is safe: checkpointed before the last eviction."""
     failures: int = 0
+    volcano: VolcanoSpec | None = None
+    """What a Volcano Job says beyond its pods; None for every other kind."""
+    volcano_status: VolcanoStatus = NO_STATUS
 
     @property
     def key(self) -> str:

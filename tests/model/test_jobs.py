@@ -76,7 +76,8 @@ def test_a_job_carries_its_queue_its_times_and_its_limits() -> None:
 def test_a_volcano_job_is_a_gang_with_its_own_queue_and_scheduler() -> None:
     found = job(DOCUMENTS["Job volcano"])
     assert (found.key, found.queue, found.gang, found.min_available) == ("VolcanoJob/team/volcano", "", True, 3)
-    assert found.annotations == {"volcano.sh/queue-name": "ml"}
+    assert found.volcano is not None
+    assert found.volcano.queue == "ml"
     assert {(p.template.scheduler_name, p.template.priority_class) for p in found.pod_sets} == {("volcano", "training")}
     whole = job(edited("Job volcano", ("spec", "minAvailable"), None))
     assert whole.min_available == 4

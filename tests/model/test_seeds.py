@@ -142,4 +142,5 @@ def test_the_volcano_job_is_a_gang_in_its_volcano_queue() -> None:
     assert isinstance(job, Job)
     assert (job.gang, job.min_available, job.queue) == (True, 2, "")
     assert [(pods.name, pods.count, pods.requests["nvidia.com/gpu"]) for pods in job.pod_sets] == [("worker", 2, 16)]
-    assert job.annotations["volcano.sh/queue-name"] == "team-a-queue"
+    assert job.volcano is not None
+    assert job.volcano.queue == "team-a-queue"

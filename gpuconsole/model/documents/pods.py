@@ -39,6 +39,8 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
         scheduler_name=spec.text("schedulerName") or "default-scheduler",
         scheduling_gates=tuple(gate.text("name") for gate in spec.items("schedulingGates")),
         runtime_class=spec.text("runtimeClassName"),
+        hostname=spec.text("hostname"),
+        subdomain=spec.text("subdomain"),
         resource_claims=tuple(_claim(place) for place in spec.items("resourceClaims")),
         spread=tuple(_spread(place) for place in spec.items("topologySpreadConstraints")),
     )

@@ -7,7 +7,7 @@ from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.reader import Reader, kind_of, shown
 from gpuconsole.model.jobs.common import job, pod_set, pods
 from gpuconsole.model.jobs.kubeflow import with_priority_class
-from gpuconsole.model.jobs.labels import VOLCANO_QUEUE
+from gpuconsole.model.jobs.volcano_spec import volcano_spec, volcano_status
 from gpuconsole.model.workloads import Job, JobPhase, PodSet
 
 PLUGINS = ("ssh", "svc", "env", "pytorch", "tensorflow", "mpi", "ray", "hcclrank")
@@ -50,19 +50,21 @@ def volcano_job(reader: Reader, now: Time) -> Job:
         )
     _check_plugins(spec)
     _policies(spec)
-    found = job(
+    volcano = volcano_spec(spec, tasks)
+    status = volcano_status(reader.mapping("status"))
+    return job(
         reader,
         now,
         "VolcanoJob",
-        with_priority_class(tasks, spec.text("priorityClassName")),
+        with_priority_class(tasks, volcano.priority_class),
         queue="",
         gang=True,
-        min_available=least,
-        backoff_limit=spec.number("maxRetry", 3, low=0),
-        phase=_PHASES.get(reader.down("status", "state").text("phase"), JobPhase.PENDING),
+        min_available=volcano.min_available,
+        backoff_limit=volcano.max_retry,
+        phase=_PHASES.get(status.phase, JobPhase.PENDING),
+        volcano=volcano,
+        volcano_status=status,
     )
-    queue = spec.text("queue") or "default"
-    return replace(found, annotations={**found.annotations, VOLCANO_QUEUE: queue})
 
 
 def _tasks(spec: Reader) -> tuple[PodSet, ...]:
@@ -79,7 +81,7 @@ def _tasks(spec: Reader) -> tuple[PodSet, ...]:
 
 
 def _task(place: Reader, name: str, scheduler: str) -> PodSet:
-    count = pods(place, "replicas")
+    count = pods(place, "replicas", 0)
     least = place.optional("minAvailable", low=0)
     if least is not None and least > count:
         problem = f"'minAvailable' is greater than 'replicas' in task: {name}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from gpuconsole.model.cluster import NAMESPACE_NAME, Namespace, PriorityClass
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE, VOLCANO_QUEUE
+from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.model.manifests.loaded import Entry
 from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
@@ -137,7 +137,7 @@ def _check_job(job: Job, place: Reader, names: Names) -> None:
             "Kueue creates no Workload until it is; the simulator takes priority 0",
         )
     if job.kind == "VolcanoJob":
-        _check_volcano_queue(job.annotations.get(VOLCANO_QUEUE, ""), place, names, ("spec", "queue"))
+        _check_volcano_queue(job.volcano.queue if job.volcano else "", place, names, ("spec", "queue"))
     for name in dict.fromkeys(pods.template.priority_class for pods in job.pod_sets):
         _check_priority(name, place, names)
 

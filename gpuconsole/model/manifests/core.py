@@ -118,7 +118,7 @@ def pod(reader: Reader, now: Time) -> Pod:
 
 
 def _runs(status: Reader) -> bool:
-    return status.raw("phase") == PodPhase.RUNNING
+    return bool(status.raw("phase") == PodPhase.RUNNING)
 
 
 def _gang(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:

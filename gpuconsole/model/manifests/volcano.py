@@ -5,11 +5,12 @@ from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata, spec_of
 from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.documents.selectors import selector
+from gpuconsole.model.jobs.nearness import network_topology
 from gpuconsole.model.volcano import (
     GroupAffinity,
+    GroupCondition,
     HyperNode,
     HyperNodeMember,
-    NetworkTopology,
     PodGroup,
     SubGroupPolicy,
     VolcanoQueue,
@@ -116,20 +117,20 @@ def _group(reader: Reader, now: Time, fields: tuple[str, ...]) -> PodGroup:
         priority_class=spec.text("priorityClassName"),
         min_resources=resources(spec, "minResources") if "minResources" in spec else None,
         min_task_member={name: members.number(name, 0, low=0) for name in members.value},
-        network_topology=_network_topology(spec),
+        network_topology=network_topology(spec),
         sub_groups=tuple(_sub_group(place) for place in spec.items("subGroupPolicy")),
         phase=reader.mapping("status").text("phase"),
+        conditions=tuple(_condition(place) for place in reader.mapping("status").items("conditions")),
     )
 
 
-def _network_topology(place: Reader) -> NetworkTopology | None:
-    if "networkTopology" not in place:
-        return None
-    asked = place.mapping("networkTopology")
-    return NetworkTopology(
-        mode=asked.one_of("mode", "", ("hard", "soft")),
-        highest_tier=asked.optional("highestTierAllowed"),
-        highest_tier_name=asked.text("highestTierName"),
+def _condition(place: Reader) -> GroupCondition:
+    return GroupCondition(
+        type=place.text("type"),
+        status=place.text("status") == "True",
+        reason=place.text("reason"),
+        message=place.text("message", limit=4096),
+        since=place.moment("lastTransitionTime") or 0,
     )
 
 
@@ -138,7 +139,7 @@ def _sub_group(place: Reader) -> SubGroupPolicy:
         name=place.text("name"),
         size=place.optional("subGroupSize"),
         least=place.optional("minSubGroups"),
-        network_topology=_network_topology(place),
+        network_topology=network_topology(place),
         selector=selector(place, "labelSelector"),
         match_label_keys=place.texts("matchLabelKeys"),
     )

@@ -1,0 +1,153 @@
+"""What a Volcano Job says beyond its pods, as Volcano's mutating webhook leaves it (Volcano 1.15 jobs/mutate)."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import SECOND, Span
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.jobs.nearness import network_topology
+from gpuconsole.model.volcano_jobs import (
+    DependsOn,
+    JobAction,
+    JobEvent,
+    LifecyclePolicy,
+    PartitionPolicy,
+    TaskSpec,
+    VolcanoPhase,
+    VolcanoSpec,
+    VolcanoStatus,
+)
+from gpuconsole.model.workloads import PodSet
+
+MAX_RETRY = 3
+_EVENTS = frozenset(JobEvent)
+_ACTIONS = frozenset(JobAction)
+_PHASES = frozenset(VolcanoPhase)
+_ON_SERVICE = ("tensorflow", "mpi", "pytorch", "ray")
+"""Plugins that find the other pods by the names that svc gives them."""
+
+
+def volcano_spec(spec: Reader, pod_sets: Sequence[PodSet]) -> VolcanoSpec:
+    """Read a job's spec; its pods are read already. What it leaves out is filled in as the webhook does."""
+    tasks = tuple(
+        _defaulted(_task(place), pods) for place, pods in zip(spec.items("tasks", 1000), pod_sets, strict=False)
+    )
+    needed = sum(task.min_available or 0 for task in tasks)
+    return VolcanoSpec(
+        queue=spec.text("queue") or "default",
+        min_available=spec.number("minAvailable", 0, low=0) or needed,
+        tasks=tasks,
+        policies=_policies(spec),
+        plugins=_with_needed(_plugins(spec)),
+        max_retry=spec.number("maxRetry", 0, low=0) or MAX_RETRY,
+        min_success=spec.optional("minSuccess"),
+        ttl=_seconds(spec, "ttlSecondsAfterFinished"),
+        priority_class=spec.text("priorityClassName"),
+        scheduler_name=spec.text("schedulerName") or "volcano",
+        network_topology=network_topology(spec),
+    )
+
+
+def _seconds(place: Reader, key: str) -> Span | None:
+    seconds = place.optional(key, low=0)
+    return None if seconds is None else seconds * SECOND
+
+
+def _task(place: Reader) -> TaskSpec:
+    return TaskSpec(
+        min_available=place.optional("minAvailable", low=0),
+        policies=_policies(place),
+        max_retry=place.number("maxRetry", 0),
+        depends_on=_depends_on(place) if "dependsOn" in place else None,
+        partition=_partition(place.mapping("partitionPolicy")) if "partitionPolicy" in place else None,
+        topology_policy=place.text("topologyPolicy"),
+        priority_class=place.down("template", "spec").text("priorityClassName"),
+    )
+
+
+def _defaulted(task: TaskSpec, pods: PodSet) -> TaskSpec:
+    """A task needs its partitions, if it says how many, or else all its pods."""
+    least = task.min_available
+    if least is None:
+        parted = task.partition is not None and task.partition.least > 0
+        least = task.partition.least * task.partition.size if parted and task.partition is not None else pods.count
+    return replace(task, min_available=least, max_retry=task.max_retry or MAX_RETRY)
+
+
+def _depends_on(place: Reader) -> DependsOn:
+    wanted = place.mapping("dependsOn")
+    return DependsOn(wanted.texts("name"), wanted.text("iteration") == "any")
+
+
+def _partition(place: Reader) -> PartitionPolicy:
+    return PartitionPolicy(
+        total=place.number("totalPartitions", 0),
+        size=place.number("partitionSize", 0),
+        least=place.number("minPartitions", 0),
+        network_topology=network_topology(place),
+    )
+
+
+def _policies(place: Reader) -> tuple[LifecyclePolicy, ...]:
+    return tuple(_policy(policy) for policy in place.items("policies", 1000))
+
+
+def _policy(place: Reader) -> LifecyclePolicy:
+    """One policy; words that Volcano does not know are left out."""
+    events = (*place.texts("events"), place.text("event"))
+    action = place.text("action")
+    return LifecyclePolicy(
+        action=JobAction(action) if action in _ACTIONS else JobAction.SYNC_JOB,
+        events=tuple(dict.fromkeys(JobEvent(event) for event in events if event in _EVENTS)),
+        exit_code=place.optional("exitCode"),
+        timeout=place.span("timeout"),
+    )
+
+
+def _plugins(spec: Reader) -> dict[str, tuple[str, ...]]:
+    """Plugins and their arguments; what is no text is left out."""
+    return {
+        name: tuple(argument for argument in arguments if isinstance(argument, str))
+        for name, arguments in spec.mapping("plugins").value.items()
+        if isinstance(arguments, list)
+    }
+
+
+def _with_needed(plugins: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+    """The plugins with those that they rely on."""
+    needed = dict(plugins)
+    if any(name in plugins for name in _ON_SERVICE):
+        needed.setdefault("svc", ())
+    if "mpi" in plugins:
+        needed.setdefault("ssh", ())
+    return needed
+
+
+def volcano_status(status: Reader) -> VolcanoStatus:
+    """What a job's controller said of it."""
+    state = status.mapping("state")
+    phase = state.text("phase")
+    conditions = tuple(
+        (VolcanoPhase(condition.text("status")), condition.moment("lastTransitionTime") or 0)
+        for condition in status.items("conditions")
+        if condition.text("status") in _PHASES
+    )
+    return VolcanoStatus(
+        phase=VolcanoPhase(phase) if phase in _PHASES else VolcanoPhase.NEW,
+        transition=state.moment("lastTransitionTime") or 0,
+        conditions=conditions,
+        tasks=_counts(status.mapping("taskStatusCount")),
+        retry_count=status.number("retryCount", 0),
+        version=status.number("version", 0),
+        min_available=status.number("minAvailable", 0),
+        **{name: status.number(name, 0) for name in ("pending", "running", "succeeded", "failed", "terminating")},
+    )
+
+
+def _counts(place: Reader) -> dict[str, dict[str, int]]:
+    found = {}
+    for name in place.value:
+        phases = place.mapping(name).mapping("phase")
+        found[name] = {phase: phases.number(phase, 0) for phase in phases.value}
+    return found

@@ -1,0 +1,155 @@
+"""What a Volcano Job says beyond its pods, and what its controller says of it (batch.volcano.sh/v1alpha1)."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.volcano import NetworkTopology
+
+
+class VolcanoPhase(StrEnum):
+    """Where a Volcano Job is in its life."""
+
+    NEW = ""
+    """The controller has not seen it yet; it acts as on a pending one."""
+    PENDING = "Pending"
+    ABORTING = "Aborting"
+    ABORTED = "Aborted"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    COMPLETING = "Completing"
+    COMPLETED = "Completed"
+    TERMINATING = "Terminating"
+    TERMINATED = "Terminated"
+    FAILED = "Failed"
+
+
+class JobEvent(StrEnum):
+    """What happened to a job or to one of its pods (bus.volcano.sh)."""
+
+    ANY = "*"
+    POD_FAILED = "PodFailed"
+    POD_EVICTED = "PodEvicted"
+    POD_PENDING = "PodPending"
+    POD_RUNNING = "PodRunning"
+    UNKNOWN = "Unknown"
+    TASK_COMPLETED = "TaskCompleted"
+    TASK_FAILED = "TaskFailed"
+    OUT_OF_SYNC = "OutOfSync"
+    COMMAND_ISSUED = "CommandIssued"
+    JOB_UPDATED = "JobUpdated"
+
+
+class JobAction(StrEnum):
+    """What a controller is to do with a job or a queue (bus.volcano.sh)."""
+
+    ABORT_JOB = "AbortJob"
+    RESTART_JOB = "RestartJob"
+    RESTART_TASK = "RestartTask"
+    RESTART_POD = "RestartPod"
+    RESTART_PARTITION = "RestartPartition"
+    TERMINATE_JOB = "TerminateJob"
+    COMPLETE_JOB = "CompleteJob"
+    RESUME_JOB = "ResumeJob"
+    SYNC_JOB = "SyncJob"
+    ENQUEUE_JOB = "EnqueueJob"
+    SYNC_QUEUE = "SyncQueue"
+    OPEN_QUEUE = "OpenQueue"
+    CLOSE_QUEUE = "CloseQueue"
+
+
+class LifecyclePolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What to do when something happens to a job, or to one task of it."""
+
+    action: JobAction = JobAction.SYNC_JOB
+    events: tuple[JobEvent, ...] = ()
+    exit_code: int | None = None
+    """A container's, instead of events."""
+    timeout: Span | None = None
+    """How long to wait before; None acts at once."""
+
+
+class DependsOn(Struct, frozen=True, omit_defaults=True):
+    """Tasks that have to run before this one's pods are made."""
+
+    tasks: tuple[str, ...] = ()
+    any: bool = False
+    """One of them is enough."""
+
+
+class PartitionPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Pods of a task in groups of equal size, each a gang of its own."""
+
+    total: int = 0
+    size: int = 0
+    least: int = 0
+    """How many groups the job needs (minPartitions)."""
+    network_topology: NetworkTopology | None = None
+
+
+class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one task of a job says beyond its pods, which are the pod set of the same place."""
+
+    min_available: int | None = None
+    policies: tuple[LifecyclePolicy, ...] = ()
+    max_retry: int = 0
+    """Restarts of containers before the task counts as failed; 0 is three, -1 is any number."""
+    depends_on: DependsOn | None = None
+    partition: PartitionPolicy | None = None
+    priority_class: str = ""
+    """What its template says; the pods of one that says nothing have the job's."""
+    topology_policy: str = ""
+    """How NUMA nodes are to be used: none, best-effort, restricted, single-numa-node."""
+
+
+class VolcanoSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a Volcano Job says beyond its pods."""
+
+    queue: str = ""
+    min_available: int = 0
+    tasks: tuple[TaskSpec, ...] = ()
+    """One for each of the job's pod sets, in their order."""
+    policies: tuple[LifecyclePolicy, ...] = ()
+    plugins: Mapping[str, tuple[str, ...]] = {}
+    """Name → arguments."""
+    max_retry: int = 0
+    min_success: int | None = None
+    ttl: Span | None = None
+    """How long it is kept when it is finished (ttlSecondsAfterFinished)."""
+    priority_class: str = ""
+    scheduler_name: str = ""
+    network_topology: NetworkTopology | None = None
+
+
+NO_COUNTS: Mapping[str, Mapping[str, int]] = {}
+
+
+class VolcanoStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What Volcano's controller says of a job; the counts are of its pods."""
+
+    phase: VolcanoPhase = VolcanoPhase.NEW
+    min_available: int = 0
+    pending: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    terminating: int = 0
+    tasks: Mapping[str, Mapping[str, int]] = NO_COUNTS
+    """Task → phase of its pods → how many."""
+    version: int = 0
+    """How often the whole job was killed; pods of an earlier version are nobody's business any more."""
+    retry_count: int = 0
+    transition: Time = 0
+    """When the phase changed last."""
+    conditions: tuple[tuple[VolcanoPhase, Time], ...] = ()
+    """Phases that it was in, and when it last came to each, in that order."""
+
+    @property
+    def alive(self) -> int:
+        """Pods that have not ended."""
+        return self.terminating + self.pending + self.running
+
+
+NO_STATUS = VolcanoStatus()

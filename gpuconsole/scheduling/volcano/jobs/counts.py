@@ -1,0 +1,43 @@
+"""The status of a job from its pods, and how a change of phase is written down."""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.volcano_jobs import VolcanoPhase, VolcanoStatus
+from gpuconsole.scheduling.volcano.jobs.labels import TASK_SPEC
+
+Conditions = tuple[tuple[VolcanoPhase, Time], ...]
+
+
+def counted(status: VolcanoStatus, pods: Iterable[Pod], terminating: int) -> VolcanoStatus:
+    """The status with these pods counted by phase and task, and so many on their way out."""
+    phases = dict.fromkeys(PodPhase, 0)
+    tasks: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        phases[pod.phase] += 1
+        task = pod.annotations.get(TASK_SPEC)
+        if task is not None:
+            by_phase = tasks.setdefault(task, {})
+            by_phase[pod.phase.value] = by_phase.get(pod.phase.value, 0) + 1
+    return replace(
+        status,
+        pending=phases[PodPhase.PENDING],
+        running=phases[PodPhase.RUNNING],
+        succeeded=phases[PodPhase.SUCCEEDED],
+        failed=phases[PodPhase.FAILED],
+        terminating=terminating,
+        tasks=tasks,
+    )
+
+
+def with_condition(conditions: Conditions, phase: VolcanoPhase, now: Time) -> Conditions:
+    """The conditions with this one last; an earlier one of the same phase is gone."""
+    return (*((known, since) for known, since in conditions if known is not phase), (phase, now))
+
+
+def in_phase(status: VolcanoStatus, now: Time) -> VolcanoStatus:
+    """The status with its phase noted as reached now."""
+    return replace(status, transition=now, conditions=with_condition(status.conditions, status.phase, now))

@@ -1,0 +1,149 @@
+"""The PodGroup of a job: how many pods have to start together, and what they need (Volcano createOrUpdatePodGroup)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import LabelSelector
+from gpuconsole.model.resources import Resources
+from gpuconsole.model.volcano import PodGroup, SubGroupPolicy
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.labels import PARTITION, TASK_SPEC
+from gpuconsole.scheduling.volcano.jobs.quota import needs
+from gpuconsole.scheduling.volcano.jobs.tasks import Task, spec_of, tasks_of
+
+
+class Ranked(Struct, frozen=True):
+    """A task and the value of its pods' priority class."""
+
+    task: Task
+    priority: int = 0
+
+
+def group_name(job: Job) -> str:
+    """A job's PodGroup has the job's name and uid."""
+    return f"{job.name}-{job.uid}"
+
+
+def group_of(job: Job, priorities: Mapping[str, int]) -> PodGroup:
+    """The PodGroup that a job is given; `priorities` are the values of priority classes."""
+    spec = spec_of(job)
+    return PodGroup(
+        namespace=job.namespace,
+        name=group_name(job),
+        labels=job.labels,
+        annotations=job.annotations,
+        min_member=spec.min_available,
+        min_task_member={task.name: least_of_task(task) for task in tasks_of(job)},
+        queue=spec.queue,
+        priority_class=spec.priority_class,
+        min_resources=min_resources(job, priorities),
+        network_topology=spec.network_topology,
+        sub_groups=tuple(sub_groups(job)),
+    )
+
+
+def updated(group: PodGroup, job: Job, priorities: Mapping[str, int]) -> PodGroup:
+    """The PodGroup that was there before, as the job wants it now; the same object if it is right already.
+
+    Tasks that the job has no more keep their minimum.
+    """
+    spec, least = spec_of(job), min_resources(job, priorities)
+    members = {task.name: least_of_task(task) for task in tasks_of(job)}
+    wanted = tuple(sub_groups(job))
+    parted = {policy.name for policy in wanted}
+    was = {policy.name: policy for policy in group.sub_groups}
+    changed = any(was.get(policy.name) != policy for policy in wanted)
+    ended = any(task.name in was and task.name not in parted for task in tasks_of(job))
+    after = replace(
+        group,
+        priority_class=spec.priority_class,
+        min_member=spec.min_available,
+        min_resources=least,
+        min_task_member={**group.min_task_member, **members},
+        sub_groups=wanted if changed or ended else group.sub_groups,
+    )
+    return group if after == group else after
+
+
+def least_of_task(task: Task) -> int:
+    """How many pods of a task the gang needs: as it says, or its partitions, or all."""
+    if task.spec.min_available is not None:
+        return task.spec.min_available
+    if task.partition is not None and task.partition.least * task.partition.size:
+        return task.partition.least * task.partition.size
+    return task.replicas
+
+
+def sub_groups(job: Job) -> Iterator[SubGroupPolicy]:
+    """The partitions of tasks as gangs of their own."""
+    return (sub_group(task) for task in tasks_of(job) if task.partition is not None)
+
+
+def sub_group(task: Task) -> SubGroupPolicy:
+    """The partitions of one task."""
+    assert task.partition is not None
+    return SubGroupPolicy(
+        name=task.name,
+        size=task.partition.size,
+        least=task.partition.least,
+        network_topology=task.partition.network_topology,
+        selector=LabelSelector(match_labels={TASK_SPEC: task.name}),
+        match_label_keys=(PARTITION,),
+    )
+
+
+def min_resources(job: Job, priorities: Mapping[str, int]) -> Resources:
+    """What the gang needs: of the tasks with the highest priorities first.
+
+    If the job needs fewer pods than its tasks do together, it is what its first pods need; otherwise what each task
+    needs at least, and then what the job needs beyond.
+    """
+    ranked = [Ranked(task, priorities.get(task.spec.priority_class, 0)) for task in tasks_of(job)]
+    least = spec_of(job).min_available
+    if least < sum(entry.task.least for entry in ranked):
+        return first_pods(ranked, least)
+    return least_pods(ranked, least)
+
+
+def by_priority(tasks: Sequence[Ranked]) -> list[Ranked]:
+    """Tasks in the order in which their pods count; equal ones keep theirs."""
+    return sorted(tasks, key=lambda entry: -entry.priority)
+
+
+def first_pods(tasks: Sequence[Ranked], count: int) -> dict[str, int]:
+    """What the first so many pods need."""
+    parts = []
+    for entry in by_priority(tasks):
+        taken = min(count, entry.task.replicas)
+        parts.append((entry.task.template, taken))
+        count -= taken
+        if count <= 0:
+            break
+    return needs(parts)
+
+
+def least_pods(tasks: Sequence[Ranked], least: int) -> dict[str, int]:
+    """What the minima of tasks need, filled up to the job's by pods beyond them."""
+    ordered, parts, count = by_priority(tasks), [], 0
+    for task in (entry.task for entry in ordered):
+        if task.spec.min_available is None:
+            continue
+        taken = min(task.spec.min_available, least - count)
+        parts.append((task.template, taken))
+        count += taken
+        if count >= least:
+            return needs(parts)
+    if count >= least:
+        return needs(parts)
+    left = least - count
+    for task in (entry.task for entry in ordered):
+        beyond = task.replicas - (task.spec.min_available or 0)
+        if task.spec.min_available == task.replicas:
+            continue
+        parts.append((task.template, min(left, beyond)))
+        left -= min(left, beyond)
+        if left <= 0:
+            break
+    return needs(parts)

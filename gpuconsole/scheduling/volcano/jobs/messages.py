@@ -1,0 +1,23 @@
+"""What the job controller says of a job in events."""
+
+from gpuconsole.model.volcano import PodGroup
+from gpuconsole.model.volcano_jobs import JobAction
+from gpuconsole.model.workloads import Job
+
+SCHEDULED = "Scheduled"
+
+
+def told_of_group(job: Job, group: PodGroup) -> str:
+    """Why a job's PodGroup does not run, by its latest condition that holds; nothing if it was scheduled since."""
+    holding = [condition for condition in group.conditions if condition.status]
+    if not holding:
+        return ""
+    latest = max(holding, key=lambda condition: condition.since)
+    if latest.type == SCHEDULED:
+        return ""
+    return f"PodGroup {job.namespace}:{job.name} {latest.type.lower()}, reason: {latest.message}"
+
+
+def told_of_action(action: JobAction, delay: str = "") -> str:
+    """What is about to be done with a job."""
+    return f"Execute action {action} after {delay}" if delay else f"Start to execute action {action} "

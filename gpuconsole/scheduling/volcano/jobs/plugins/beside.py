@@ -1,0 +1,24 @@
+"""Objects that plugins make for a job, by name; they go when the job is killed."""
+
+from msgspec import Struct
+
+
+class Beside(Struct, frozen=True, omit_defaults=True):
+    """The names of what exists beside a job's pods."""
+
+    services: tuple[str, ...] = ()
+    config_maps: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    network_policies: tuple[str, ...] = ()
+
+    def and_also(self, other: "Beside") -> "Beside":
+        """Both together."""
+        return Beside(
+            (*self.services, *other.services),
+            (*self.config_maps, *other.config_maps),
+            (*self.secrets, *other.secrets),
+            (*self.network_policies, *other.network_policies),
+        )
+
+
+NOTHING = Beside()

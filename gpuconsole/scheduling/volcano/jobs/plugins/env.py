@@ -1,0 +1,13 @@
+"""Plugin env: each pod knows its number in its task."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.tasks import index_in_name
+
+
+def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """Both names, the old one and the new one."""
+    index = index_in_name(pod.name)
+    return replace(pod, env={**pod.env, "VK_TASK_INDEX": index, "VC_TASK_INDEX": index})

@@ -1,0 +1,24 @@
+"""Plugin hcclrank: the rank of an Ascend pod as an annotation."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.plugins.flags import read_flags
+from gpuconsole.scheduling.volcano.jobs.tasks import index_of_pod, task_of_pod, task_replicas
+
+RANK = "hccl/rankIndex"
+_FLAGS = {"master": "master", "worker": "worker"}
+
+
+def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """The rank that the environment says, or else masters first, then workers; one that stands there stays."""
+    if pod.annotations.get(RANK):
+        return pod
+    flags = read_flags(arguments, _FLAGS)
+    rank, mine = pod.env.get("RANK", ""), task_of_pod(pod)
+    if not rank and mine == flags["master"]:
+        rank = str(index_of_pod(pod))
+    elif not rank and mine == flags["worker"]:
+        rank = str(task_replicas(job, str(flags["master"])) + index_of_pod(pod))
+    return replace(pod, annotations={**pod.annotations, RANK: rank}) if rank else pod

@@ -1,0 +1,20 @@
+"""Plugin mpi: the master knows the hosts of all workers."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.plugins.flags import Flags, read_flags
+from gpuconsole.scheduling.volcano.jobs.plugins.hosts import hosts
+from gpuconsole.scheduling.volcano.jobs.tasks import task_of_pod, tasks_of
+
+FLAGS: Flags = {"master": "master", "worker": "worker", "port": 22}
+
+
+def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """Workers only open the port of ssh."""
+    flags = read_flags(arguments, FLAGS)
+    workers = next((task for task in tasks_of(job) if task.name == flags["worker"]), None)
+    if workers is None or task_of_pod(pod) != flags["master"]:
+        return pod
+    return replace(pod, env={**pod.env, "MPI_HOST": ",".join(hosts(job, workers))})

@@ -1,0 +1,39 @@
+"""Plugin pytorch: where the master is, how many take part, and which rank a pod has."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.plugins.flags import Flags, read_flags
+from gpuconsole.scheduling.volcano.jobs.plugins.hosts import host
+from gpuconsole.scheduling.volcano.jobs.tasks import index_in_name, task_of_pod, tasks_of
+
+_FLAGS: Flags = {
+    "master": "master",
+    "worker": "worker",
+    "port": 23456,
+    "wait-master-enabled": False,
+    "wait-master-timeout": 300,
+    "wait-master-image": "busybox:1.36.1",
+}
+
+
+def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """The master has rank 0, workers those after it; a job without a master is left alone."""
+    flags = read_flags(arguments, _FLAGS)
+    tasks = {task.name: task for task in tasks_of(job)}
+    master = tasks.get(str(flags["master"]))
+    if master is None:
+        return pod
+    taking_part = {str(flags["master"]), str(flags["worker"])}
+    added = {
+        "MASTER_ADDR": host(job, master, 0),
+        "MASTER_PORT": str(flags["port"]),
+        "WORLD_SIZE": str(sum(task.replicas for name, task in tasks.items() if name in taking_part)),
+    }
+    mine = task_of_pod(pod)
+    if mine == flags["worker"]:
+        added["RANK"] = str(int(index_in_name(pod.name)) + 1)
+    elif mine == flags["master"]:
+        added["RANK"] = "0"
+    return replace(pod, env={**pod.env, **added})

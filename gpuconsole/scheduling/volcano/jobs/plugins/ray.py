@@ -1,0 +1,46 @@
+"""Plugin ray: the head's service, and the commands with which head and workers start."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.plugins.beside import Beside
+from gpuconsole.scheduling.volcano.jobs.plugins.flags import Flags, read_flags
+from gpuconsole.scheduling.volcano.jobs.plugins.hosts import host
+from gpuconsole.scheduling.volcano.jobs.tasks import task_of_pod, tasks_of
+
+_FLAGS: Flags = {
+    "head": "head",
+    "headContainer": "head",
+    "worker": "worker",
+    "workerContainer": "worker",
+    "port": 6379,
+    "dashboardPort": 8265,
+    "clientPort": 10001,
+}
+
+
+class NoHead(ValueError):
+    """The job has no task for the head, so that no pod of it can be made."""
+
+
+def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """The container of its role runs `ray start`. Raises NoHead."""
+    flags = read_flags(arguments, _FLAGS)
+    head = next((task for task in tasks_of(job) if task.name == flags["head"]), None)
+    if head is None:
+        raise NoHead(f"job {job.name} doesn't have head task {flags['head']}")
+    names, mine, command = {container.name for container in pod.template.containers}, task_of_pod(pod), ""
+    if mine == flags["head"] and flags["headContainer"] in names:
+        command = (
+            f"ray start --head --block --dashboard-host=0.0.0.0 --port={flags['port']}"
+            f" --dashboard-port={flags['dashboardPort']} --ray-client-server-port={flags['clientPort']}"
+        )
+    if mine == flags["worker"] and flags["workerContainer"] in names:
+        command = f"ray start --block --address={host(job, head, 0)}:{flags['port']}"
+    return replace(pod, command=command) if command else pod
+
+
+def beside(job: Job, arguments: tuple[str, ...]) -> Beside:
+    """A service in front of the head."""
+    return Beside(services=(f"{job.name}-head-svc",))

@@ -1,0 +1,65 @@
+"""All job plugins by name."""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.plugins import env, hcclrank, mpi, pytorch, ray, ssh, svc, tensorflow
+from gpuconsole.scheduling.volcano.jobs.plugins.beside import NOTHING, Beside
+from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
+
+OnPod = Callable[[Job, Pod, tuple[str, ...]], Pod]
+BesideJob = Callable[[Job, tuple[str, ...]], Beside]
+
+
+class UnknownPlugin(ValueError):
+    """A job names a plugin that does not exist: nothing of it can be made."""
+
+
+def _nothing(job: Job, arguments: tuple[str, ...]) -> Beside:
+    return NOTHING
+
+
+class Plugin(Struct, frozen=True):
+    """What a plugin does to a pod that is made, and what it makes beside the job."""
+
+    on_pod: OnPod
+    beside: BesideJob = _nothing
+
+
+PLUGINS: Mapping[str, Plugin] = {
+    "env": Plugin(env.on_pod),
+    "hcclrank": Plugin(hcclrank.on_pod),
+    "mpi": Plugin(mpi.on_pod),
+    "pytorch": Plugin(pytorch.on_pod),
+    "ray": Plugin(ray.on_pod, ray.beside),
+    "ssh": Plugin(ssh.on_pod, ssh.beside),
+    "svc": Plugin(svc.on_pod, svc.beside),
+    "tensorflow": Plugin(tensorflow.on_pod),
+}
+
+
+def on_pod(job: Job, pod: Pod) -> Pod:
+    """The pod with what the job's plugins add. Raises UnknownPlugin, or another ValueError of a plugin."""
+    for plugin, arguments in _plugins(job):
+        pod = plugin.on_pod(job, pod, arguments)
+    return pod
+
+
+def resources_of(job: Job) -> Beside:
+    """The objects that the job's plugins make beside it. Raises UnknownPlugin."""
+    made = NOTHING
+    for plugin, arguments in _plugins(job):
+        made = made.and_also(plugin.beside(job, arguments))
+    return made
+
+
+def _plugins(job: Job) -> list[tuple[Plugin, tuple[str, ...]]]:
+    found = []
+    for name, arguments in sorted(spec_of(job).plugins.items()):
+        if name not in PLUGINS:
+            raise UnknownPlugin(f"failed to get plugin {name}")
+        found.append((PLUGINS[name], arguments))
+    return found

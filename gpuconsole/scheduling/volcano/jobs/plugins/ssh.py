@@ -1,0 +1,32 @@
+"""Plugin ssh: a key that all pods of a job share, and a configuration that names their hosts."""
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.plugins.beside import Beside
+from gpuconsole.scheduling.volcano.jobs.plugins.flags import Flags, read_flags
+from gpuconsole.scheduling.volcano.jobs.plugins.hosts import hosts
+from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
+
+_FLAGS: Flags = {"ssh-key-file-path": "/root/.ssh", "ssh-private-key": "", "ssh-public-key": "", "ssh-port": 22}
+_MOST = 65535
+
+
+def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """Nothing of a pod changes but a volume with the key."""
+    return pod
+
+
+def configuration(job: Job, arguments: tuple[str, ...]) -> str:
+    """The `config` of ssh; a port out of range is 22."""
+    port = int(read_flags(arguments, _FLAGS)["ssh-port"])
+    port = port if 0 < port <= _MOST else 22
+    lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
+    for task in tasks_of(job):
+        for address in hosts(job, task):
+            lines += [f"Host {address.partition('.')[0]}", f"  HostName {address}", f"  Port {port}"]
+    return "\n".join(lines) + "\n"
+
+
+def beside(job: Job, arguments: tuple[str, ...]) -> Beside:
+    """The secret with the key."""
+    return Beside(secrets=(f"{job.name}-ssh",))

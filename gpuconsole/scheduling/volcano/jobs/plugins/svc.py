@@ -1,0 +1,48 @@
+"""Plugin svc: a headless service, a name for each pod, and the lists of hosts as environment."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.plugins.beside import Beside
+from gpuconsole.scheduling.volcano.jobs.plugins.flags import read_flags
+from gpuconsole.scheduling.volcano.jobs.plugins.hosts import hosts
+from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
+
+_FLAGS = {"publish-not-ready-addresses": False, "disable-network-policy": False}
+
+
+def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
+    """A pod is known by its own name in the service of the job's name."""
+    return replace(
+        pod,
+        hostname=pod.template.hostname or pod.name,
+        subdomain=pod.template.subdomain or job.name,
+        env={**pod.env, **host_environment(job)},
+    )
+
+
+def host_environment(job: Job) -> dict[str, str]:
+    """`VC_TASK_HOSTS` and `VC_TASK_NUM` of each task."""
+    found = {}
+    for task in tasks_of(job):
+        name, listed = task.name.replace("-", "_").upper(), hosts(job, task)
+        found[f"VC_{name}_HOSTS"] = ",".join(listed)
+        found[f"VC_{name}_NUM"] = str(len(listed))
+    return found
+
+
+def host_files(job: Job) -> dict[str, str]:
+    """What the ConfigMap holds that pods see at /etc/volcano: a file of hosts for each task."""
+    files = {f"{task.name.replace('-', '_')}.host": "\n".join(hosts(job, task)) for task in tasks_of(job)}
+    return {**files, **host_environment(job)}
+
+
+def beside(job: Job, arguments: tuple[str, ...]) -> Beside:
+    """The service, its ConfigMap, and a network policy that lets in the job's own pods only."""
+    closed = not read_flags(arguments, _FLAGS)["disable-network-policy"]
+    return Beside(
+        services=(job.name,),
+        config_maps=(f"{job.name}-svc",),
+        network_policies=(job.name,) if closed else (),
+    )

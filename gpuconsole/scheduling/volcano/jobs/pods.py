@@ -1,0 +1,74 @@
+"""The pods of a Volcano Job: their names, labels and annotations (Volcano 1.15 createJobPod)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs import labels
+from gpuconsole.scheduling.volcano.jobs.group import group_name
+from gpuconsole.scheduling.volcano.jobs.tasks import Task, pod_name, spec_of
+
+_COPIED_NOTES = (labels.PREEMPTABLE, labels.COOLDOWN, labels.REVOCABLE_ZONE)
+_COPIED_LABELS = (labels.PREEMPTABLE, labels.COOLDOWN)
+
+
+def pod_of(job: Job, task: Task, index: int, **own: Any) -> Pod:
+    """A pod of a task; `own` is what else is known of it.
+
+    Its scheduler and priority class are the job's where its template says none.
+    """
+    spec, template = spec_of(job), task.template
+    template = replace(template, priority_class=template.priority_class or spec.priority_class)
+    return Pod(
+        namespace=job.namespace,
+        name=pod_name(job.name, task.name, index),
+        job=job.key,
+        pod_set=task.name,
+        index=index,
+        labels={**template.labels, **pod_labels(job, task, index)},
+        annotations={**template.annotations, **pod_annotations(job, task, index)},
+        template=template,
+        **own,
+    )
+
+
+def pod_annotations(job: Job, task: Task, index: int) -> dict[str, str]:
+    """What Volcano notes on a pod; of the two budgets of disruption the minimum comes first."""
+    notes = job.annotations
+    own = {
+        labels.TASK_INDEX: str(index),
+        labels.TASK_SPEC: task.name or labels.DEFAULT_TASK,
+        labels.GROUP_NAME: group_name(job),
+        labels.JOB_NAME: job.name,
+        labels.QUEUE_NAME: spec_of(job).queue,
+        labels.JOB_VERSION: str(job.volcano_status.version),
+        labels.TEMPLATE: f"{job.name}-{task.name}",
+        labels.JOB_RETRY_COUNT: str(job.volcano_status.retry_count),
+    }
+    if task.spec.topology_policy:
+        own[labels.NUMA_POLICY] = task.spec.topology_policy
+    own |= _copied(notes, _COPIED_NOTES)
+    budget = labels.BUDGET_LEAST if labels.BUDGET_LEAST in notes else labels.BUDGET_MOST
+    return own | _copied(notes, (budget,))
+
+
+def pod_labels(job: Job, task: Task, index: int) -> dict[str, str]:
+    """A pod's labels, by which services and budgets find it; its partition, if its task has any."""
+    own = {
+        labels.TASK_INDEX: str(index),
+        labels.JOB_NAME: job.name,
+        labels.TASK_SPEC: task.name or labels.DEFAULT_TASK,
+        labels.JOB_NAMESPACE: job.namespace,
+        labels.QUEUE_NAME: spec_of(job).queue,
+        **_copied(job.labels, _COPIED_LABELS),
+    }
+    if task.partition is not None:
+        own[labels.PARTITION] = str(int(index / task.partition.size) if task.partition.size > 0 else 0)
+    return own
+
+
+def _copied(source: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, str]:
+    return {key: source[key] for key in keys if key in source}

@@ -1,0 +1,56 @@
+"""Lifecycle policies: what is done about an event, at once or after a while (Volcano 1.15 applyPolicies)."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Span
+from gpuconsole.model.volcano_jobs import JobAction, JobEvent, LifecyclePolicy
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.requests import Request
+from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of
+
+_INTERNAL = (JobEvent.OUT_OF_SYNC, JobEvent.COMMAND_ISSUED, JobEvent.POD_RUNNING)
+
+
+class Reaction(Struct, frozen=True):
+    """What is to be done, and how long to wait before."""
+
+    action: JobAction = JobAction.SYNC_JOB
+    delay: Span = 0
+
+
+SYNC = Reaction()
+
+
+def react(job: Job, request: Request) -> Reaction:
+    """Say what is to be done: a command's own action, else the task's first policy that fits, else the job's.
+
+    What concerns another job of the same name, or pods from before the job was last killed, changes nothing but that
+    the job is looked at again.
+    """
+    if request.action is not None:
+        return Reaction(request.action)
+    if request.event in _INTERNAL:
+        return SYNC
+    if (request.job_uid and request.job_uid != job.uid) or request.version < job.volcano_status.version:
+        return SYNC
+    task = next((task for task in tasks_of(job) if request.task and task.name == request.task), None)
+    found = _first(task.policies, request) if task is not None else None
+    return found or _first(spec_of(job).policies, request) or SYNC
+
+
+def _first(policies: Iterable[LifecyclePolicy], request: Request) -> Reaction | None:
+    """A policy's exit code is asked even if its events do not fit; an event that is missing fits none."""
+    for policy in policies:
+        by_exit = policy.exit_code is not None and policy.exit_code == request.exit_code
+        if by_exit or _fits(policy, request.event):
+            return Reaction(policy.action, policy.timeout or 0)
+    return None
+
+
+def _fits(policy: LifecyclePolicy, event: JobEvent | None) -> bool:
+    """A pod that is pending is nothing to act on at once: such a policy needs a timeout."""
+    if event is None or (event is JobEvent.POD_PENDING and policy.timeout is None):
+        return False
+    return event in policy.events or JobEvent.ANY in policy.events

@@ -1,0 +1,34 @@
+"""What pods count for in a quota: the form in which Volcano writes what a gang needs (Kubernetes' quota evaluator)."""
+
+from collections.abc import Iterable
+
+from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+from gpuconsole.model.resources import add, scale
+
+_NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
+_HUGE = "hugepages-"
+
+
+def quota_usage(template: PodTemplate) -> dict[str, int]:
+    """One pod's usage: `pods`, `requests.cpu`, `limits.cpu`, and the plain names beside them."""
+    usage = {"count/pods": 1, PODS: 1}
+    for name, amount in template.requests.items():
+        if name == PODS:
+            continue
+        if name in _NATIVE or name.startswith(_HUGE) or "/" in name:
+            usage[f"requests.{name}"] = amount
+            usage[name] = amount
+    for name, amount in _limits(template).items():
+        if name in _NATIVE:
+            usage[f"limits.{name}"] = amount
+    return usage
+
+
+def _limits(template: PodTemplate) -> dict[str, int]:
+    return add(*(container.limits for container in template.containers))
+
+
+def needs(parts: Iterable[tuple[PodTemplate, int]]) -> dict[str, int]:
+    """What so many pods of each template count for together; no pods count for nothing at all."""
+    return add(*(scale(quota_usage(template), count) for template, count in parts if count > 0))

@@ -1,0 +1,112 @@
+"""What comes to the job controller's attention: a job, a pod or a command, and which event that is."""
+
+from collections.abc import Collection
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.volcano import PodGroup
+from gpuconsole.model.volcano_jobs import JobAction, JobEvent
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.labels import JOB_NAME, JOB_VERSION, OUT_OF_SYNC, PARTITION, TASK_SPEC
+from gpuconsole.scheduling.volcano.jobs.tasks import task_replicas
+
+
+class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something happened to a job (Volcano 1.15 apis.Request)."""
+
+    job: str = ""
+    """`Kind/namespace/name`"""
+    job_uid: str = ""
+    task: str = ""
+    pod: str = ""
+    """Its name."""
+    pod_uid: str = ""
+    partition: str = ""
+    event: JobEvent | None = None
+    exit_code: int = 0
+    action: JobAction | None = None
+    """What a command asks for; it overrules every policy."""
+    version: int = 0
+    """The job's, when the pod was made."""
+
+
+def is_outdated(pod: Pod) -> bool:
+    """True if the pod is to be made again, so that what happens to it is of no interest."""
+    return OUT_OF_SYNC in pod.annotations
+
+
+def partition_of(pod: Pod) -> str:
+    """The group of its task that a pod belongs to."""
+    return pod.labels.get(PARTITION, "")
+
+
+def request_of(pod: Pod, job: Job, event: JobEvent, exit_code: int = 0) -> Request | None:
+    """What is asked of the controller when something happens to a pod; nothing if it is no pod of a job."""
+    version = pod.annotations.get(JOB_VERSION, "")
+    if not version.isdecimal() or JOB_NAME not in pod.annotations or TASK_SPEC not in pod.annotations:
+        return None
+    return Request(
+        job=job.key,
+        job_uid=job.uid,
+        task=pod.annotations[TASK_SPEC],
+        pod=pod.name,
+        pod_uid=pod.uid,
+        partition=partition_of(pod),
+        event=JobEvent.OUT_OF_SYNC if is_outdated(pod) else event,
+        exit_code=exit_code,
+        version=int(version),
+    )
+
+
+def request_of_job(job: Job, old: Job | None = None) -> Request | None:
+    """A new job, or one whose pods or phase changed, is looked at."""
+    same = old is not None and (old.pod_sets, old.volcano, old.volcano_status.phase) == (
+        job.pod_sets,
+        job.volcano,
+        job.volcano_status.phase,
+    )
+    return None if same else Request(job=job.key, event=JobEvent.OUT_OF_SYNC)
+
+
+def request_of_group(job: str, group: PodGroup, old: PodGroup) -> Request | None:
+    """A PodGroup of a job (by key) came to another phase; of unknown ones the job's policies may say what to do."""
+    if group.phase == old.phase:
+        return None
+    return Request(job=job, event=JobEvent.UNKNOWN if group.phase == "Unknown" else None)
+
+
+def request_of_command(job: str, action: JobAction) -> Request:
+    """Somebody wants a job (by key) aborted, resumed or the like."""
+    return Request(job=job, event=JobEvent.COMMAND_ISSUED, action=action)
+
+
+def is_known(pod: Pod, pods: Collection[Pod]) -> bool:
+    """Whether a job still counts on a pod: by its name and task; one that says no version is nobody's."""
+    task = pod.annotations.get(TASK_SPEC)
+    if task is None or JOB_VERSION not in pod.annotations:
+        return False
+    return any(other.name == pod.name and other.annotations.get(TASK_SPEC) == task for other in pods)
+
+
+def event_of_change(old: Pod, new: Pod, job: Job, pods: Collection[Pod]) -> JobEvent:
+    """Which event it is that a pod changed; `pods` are the job's, the new one among them."""
+    changed = old.phase is not new.phase
+    match new.phase:
+        case PodPhase.FAILED if changed:
+            return JobEvent.POD_FAILED
+        case PodPhase.SUCCEEDED if changed and is_completed(job, new.annotations.get(TASK_SPEC, ""), pods):
+            return JobEvent.TASK_COMPLETED
+        case PodPhase.RUNNING if changed:
+            return JobEvent.POD_RUNNING
+        case PodPhase.PENDING if changed:
+            return JobEvent.POD_PENDING
+        case _:
+            return JobEvent.OUT_OF_SYNC
+
+
+def is_completed(job: Job, task: str, pods: Collection[Pod]) -> bool:
+    """True if as many pods of a task have succeeded as it is to have."""
+    replicas = task_replicas(job, task)
+    done = sum(pod.annotations.get(TASK_SPEC) == task and pod.phase is PodPhase.SUCCEEDED for pod in pods)
+    return 0 < replicas <= done

@@ -1,0 +1,171 @@
+"""The life of a Volcano Job: what an action does in each phase (Volcano 1.15 pkg/controllers/job/state).
+
+A course says which pods go and how the status changes once they are counted.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import PodPhase
+from gpuconsole.model.volcano_jobs import JobAction, VolcanoPhase, VolcanoStatus
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of, total_least, total_replicas
+
+
+class Call(StrEnum):
+    """What the controller does."""
+
+    SYNC = "syncJob"
+    """Make pods that are missing, delete those that are too many."""
+    KILL = "killJob"
+    """Delete the job's pods, but for those in phases that are retained."""
+    KILL_TARGET = "killTarget"
+    """Delete a task's pods, a partition's, or one pod."""
+
+
+class TargetType(StrEnum):
+    TASK = "task"
+    POD = "pod"
+    PARTITION = "partition"
+
+
+class Target(Struct, frozen=True, omit_defaults=True):
+    """Which pods an action is about."""
+
+    type: TargetType
+    task: str = ""
+    pod: str = ""
+    partition: str = ""
+
+
+Update = Callable[[Job, VolcanoStatus], VolcanoStatus]
+"""The status once the pods are counted; the same object if the phase does not change."""
+ENDED = frozenset((PodPhase.SUCCEEDED, PodPhase.FAILED))
+NONE: frozenset[PodPhase] = frozenset()
+
+
+def unchanged(job: Job, status: VolcanoStatus) -> VolcanoStatus:
+    """The phase stays."""
+    return status
+
+
+class Course(Struct, frozen=True):
+    """What is done, to which pods, and what becomes of the status."""
+
+    call: Call
+    retain: frozenset[PodPhase] = NONE
+    """Pods in these phases are not deleted when the job is killed."""
+    target: Target | None = None
+    update: Update = unchanged
+
+
+def course(job: Job, action: JobAction, target: Target | None = None) -> Course:
+    """What an action comes to in the phase that the job is in."""
+    match job.volcano_status.phase:
+        case VolcanoPhase.PENDING | VolcanoPhase.NEW:
+            return _active(action, target, _from_pending)
+        case VolcanoPhase.RUNNING:
+            return _active(action, target, _from_running)
+        case VolcanoPhase.RESTARTING:
+            return _restarting(action, target)
+        case VolcanoPhase.ABORTING:
+            return _RESUME if action is JobAction.RESUME_JOB else _kill(_once_gone(VolcanoPhase.ABORTED))
+        case VolcanoPhase.ABORTED:
+            return _RESUME if action is JobAction.RESUME_JOB else _kill(unchanged)
+        case VolcanoPhase.TERMINATING:
+            return _kill(_once_gone(VolcanoPhase.TERMINATED))
+        case VolcanoPhase.COMPLETING:
+            return _kill(_once_gone(VolcanoPhase.COMPLETED))
+        case _:
+            return _kill(unchanged)
+
+
+_RESTARTS = (JobAction.RESTART_TASK, JobAction.RESTART_POD, JobAction.RESTART_PARTITION)
+_STOPS = {
+    JobAction.ABORT_JOB: VolcanoPhase.ABORTING,
+    JobAction.COMPLETE_JOB: VolcanoPhase.COMPLETING,
+    JobAction.TERMINATE_JOB: VolcanoPhase.TERMINATING,
+}
+
+
+def _active(action: JobAction, target: Target | None, look: Update) -> Course:
+    if action is JobAction.RESTART_JOB:
+        return Course(Call.KILL, NONE, None, _restart)
+    if action in _RESTARTS:
+        return Course(Call.KILL_TARGET, NONE, target, _restart)
+    if action in _STOPS:
+        return _kill(_to(_STOPS[action]))
+    return Course(Call.SYNC, NONE, None, look)
+
+
+def _restarting(action: JobAction, target: Target | None) -> Course:
+    if action is JobAction.SYNC_JOB:
+        return Course(Call.SYNC, NONE, None, _from_restarting)
+    if action in _RESTARTS:
+        return Course(Call.KILL_TARGET, NONE, target, _from_restarting)
+    return Course(Call.KILL, NONE, None, _from_restarting)
+
+
+def _kill(update: Update) -> Course:
+    return Course(Call.KILL, ENDED, None, update)
+
+
+def _to(phase: VolcanoPhase) -> Update:
+    return lambda job, status: replace(status, phase=phase)
+
+
+def _once_gone(phase: VolcanoPhase) -> Update:
+    """The next phase, as soon as no pod is alive."""
+    return lambda job, status: status if status.alive else replace(status, phase=phase)
+
+
+def _restart(job: Job, status: VolcanoStatus) -> VolcanoStatus:
+    return replace(status, phase=VolcanoPhase.RESTARTING, retry_count=status.retry_count + 1)
+
+
+_RESUME = _kill(_restart)
+
+
+def _from_pending(job: Job, status: VolcanoStatus) -> VolcanoStatus:
+    """A job runs when enough of its pods run or have ended."""
+    enough = spec_of(job).min_available <= status.running + status.succeeded + status.failed
+    return replace(status, phase=VolcanoPhase.RUNNING) if enough else status
+
+
+def _from_restarting(job: Job, status: VolcanoStatus) -> VolcanoStatus:
+    """It fails with its last retry, and begins anew as soon as enough of its pods are not leaving any more."""
+    if status.retry_count >= spec_of(job).max_retry:
+        return replace(status, phase=VolcanoPhase.FAILED)
+    if total_replicas(job) - status.terminating >= status.min_available:
+        return replace(status, phase=VolcanoPhase.PENDING)
+    return status
+
+
+def _from_running(job: Job, status: VolcanoStatus) -> VolcanoStatus:
+    """It ends when enough pods have succeeded or none is left, and waits again when too few of them run."""
+    spec, total = spec_of(job), total_replicas(job)
+    if total == 0:
+        # Scaled down to nothing: it stays what it is.
+        return status
+    if spec.min_success is not None and status.succeeded >= spec.min_success:
+        return replace(status, phase=VolcanoPhase.COMPLETED)
+    if status.succeeded + status.failed == total:
+        return replace(status, phase=_outcome(job, status))
+    if status.pending > total - spec.min_available:
+        return replace(status, phase=VolcanoPhase.PENDING)
+    return status
+
+
+def _outcome(job: Job, status: VolcanoStatus) -> VolcanoPhase:
+    spec = spec_of(job)
+    if spec.min_available >= total_least(job):
+        for task in tasks_of(job):
+            counted = status.tasks.get(task.name)
+            least = task.spec.min_available
+            if least is not None and counted is not None and counted.get(PodPhase.SUCCEEDED, 0) < least:
+                return VolcanoPhase.FAILED
+    enough = spec.min_available if spec.min_success is None else spec.min_success
+    return VolcanoPhase.COMPLETED if status.succeeded >= enough else VolcanoPhase.FAILED

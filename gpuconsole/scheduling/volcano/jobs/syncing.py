@@ -1,0 +1,78 @@
+"""Bringing a job's pods to what it asks for: which are made, which go, and the status then (Volcano 1.15 syncJob)."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.volcano_jobs import VolcanoPhase, VolcanoStatus
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.counts import counted, in_phase
+from gpuconsole.scheduling.volcano.jobs.dependencies import may_start
+from gpuconsole.scheduling.volcano.jobs.pods import pod_of
+from gpuconsole.scheduling.volcano.jobs.requests import is_outdated
+from gpuconsole.scheduling.volcano.jobs.states import Update, unchanged
+from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of
+
+PENDING = "Pending"
+
+
+class Syncing(Struct, frozen=True):
+    """What a job lacks, what it has too many of, and its status once that is done."""
+
+    create: tuple[Pod, ...]
+    delete: tuple[Pod, ...]
+    status: VolcanoStatus
+
+
+def sync(job: Job, pods: Sequence[Pod], group_phase: str, now: Time, update: Update = unchanged) -> Syncing:
+    """Say what is to be made and deleted; `pods` are all that the job has.
+
+    Nothing is made while the PodGroup waits to be let in (its phase is Pending, or nothing yet).
+    """
+    job = replace(job, volcano_status=initial(job, now))
+    if group_phase in ("", PENDING):
+        after = update(job, job.volcano_status)
+        return Syncing((), (), after if after == job.volcano_status else in_phase(after, now))
+    return _with_pods(job, pods, now, update)
+
+
+def initial(job: Job, now: Time) -> VolcanoStatus:
+    """The status of a job that the controller has taken up."""
+    status = job.volcano_status
+    if status.phase is not VolcanoPhase.NEW:
+        return status
+    begun = replace(status, phase=VolcanoPhase.PENDING, min_available=spec_of(job).min_available)
+    return in_phase(begun, now)
+
+
+def _with_pods(job: Job, pods: Sequence[Pod], now: Time, update: Update) -> Syncing:
+    named = {pod.name: pod for pod in pods}
+    create: list[Pod] = []
+    delete: list[Pod] = []
+    kept: list[Pod] = []
+    leaving = 0
+    wanted: set[str] = set()
+    for task in tasks_of(job):
+        missing = []
+        for index in range(task.replicas):
+            fresh = pod_of(job, task, index)
+            wanted.add(fresh.name)
+            old = named.get(fresh.name)
+            if old is None:
+                missing.append(fresh)
+            elif old.deleted:
+                leaving += 1
+            else:
+                kept.append(old)
+                delete += [old] if is_outdated(old) else []
+        if missing and may_start(job, task, named):
+            create += missing
+    surplus = [pod for pod in pods if pod.name not in wanted]
+    delete += surplus
+    least = replace(job.volcano_status, min_available=spec_of(job).min_available)
+    status = counted(least, [*kept, *create], leaving + len(delete))
+    after = update(job, status)
+    return Syncing(tuple(create), tuple(delete), after if after == job.volcano_status else in_phase(after, now))
