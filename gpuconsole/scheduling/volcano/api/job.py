@@ -124,7 +124,7 @@ class JobInfo(Gang):
         self.min_available, self.queue, self.created = group.min_member, group.queue, group.created
         self.phase = group.phase
         self.waiting_time = next(
-            (span for key in SLA_WAITING_TIMES if (span := parse_span(group.annotations.get(key, ""))) > 0), None
+            (span for key in SLA_WAITING_TIMES if (span := parse_span(group.annotations.get(key, "")) or 0) > 0), None
         )
         self.preemptable = preemptable(group.labels, group.annotations, otherwise=False)
         self.revocable_zone = revocable_zone(group.annotations)

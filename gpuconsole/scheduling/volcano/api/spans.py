@@ -8,15 +8,17 @@ _UNITS = {"ns": 0.001, "us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000, "m": 60_0
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
 
 
-def parse_span(text: str) -> Span:
-    """A duration in microseconds, 0 for anything that is none (time.ParseDuration)."""
+def parse_span(text: str) -> Span | None:
+    """A duration in microseconds; None if it is none (time.ParseDuration)."""
     sign = -1 if text.startswith("-") else 1
     rest = text.lstrip("+-") if text[:1] in ("+", "-") else text
+    if rest == "0":
+        return 0
     total, position = 0.0, 0
     while position < len(rest):
         match = _PART.match(rest, position)
         if match is None:
-            return 0
+            return None
         total += float(match[1]) * _UNITS[match[2]]
         position = match.end()
-    return sign * round(total)
+    return sign * round(total) if rest else None

@@ -1,0 +1,59 @@
+"""What a session knows of limits that are not its own: disruption budgets of pods, and quotas of namespaces."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import LabelSelector, Pod, PodDisruptionBudget
+from gpuconsole.model.resources import EMPTY, Resources
+
+
+class OpenBudget(Struct, frozen=True, kw_only=True):
+    """A PodDisruptionBudget, and how many of its pods may go now."""
+
+    namespace: str
+    selector: LabelSelector | None = None
+    allowed: int = 0
+    """status.disruptionsAllowed."""
+    disrupted: frozenset[str] = frozenset()
+    """Names of pods that are on their way out already (status.disruptedPods)."""
+
+    def covers(self, pod: Pod) -> bool:
+        """True if the budget counts this pod; a selector that asks for nothing covers no pod here."""
+        if pod.namespace != self.namespace or self.selector is None or pod.name in self.disrupted:
+            return False
+        asks = self.selector.match_labels or self.selector.match_expressions
+        return bool(asks) and self.selector.matches(pod.labels)
+
+
+class ResourceQuota(Struct, frozen=True):
+    """How much a namespace may use, and how much it uses (scopes do not count here)."""
+
+    hard: Resources = EMPTY
+    used: Resources = EMPTY
+
+
+def open_budget(budget: PodDisruptionBudget, pods: Iterable[Pod], healthy: Iterable[str]) -> OpenBudget:
+    """What a budget lets go now: its healthy pods beyond those that have to stay, as the disruption controller counts.
+
+    `pods` are those of the cluster, `healthy` the keys of those that are ready.
+    """
+    covered = [
+        pod
+        for pod in pods
+        if pod.namespace == budget.namespace and budget.selector is not None and budget.selector.matches(pod.labels)
+    ]
+    ready = set(healthy)
+    count = sum(pod.key in ready for pod in covered)
+    if budget.max_unavailable:
+        stay = max(0, len(covered) - _share(budget.max_unavailable, len(covered)))
+    else:
+        stay = _share(budget.min_available, len(covered))
+    return OpenBudget(namespace=budget.namespace, selector=budget.selector, allowed=max(0, count - stay))
+
+
+def _share(text: str, total: int) -> int:
+    number = text.removesuffix("%")
+    if not number.isdecimal():
+        return 0
+    return -(-int(number) * total // 100) if text.endswith("%") else int(number)

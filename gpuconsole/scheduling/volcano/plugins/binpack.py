@@ -1,0 +1,44 @@
+"""binpack: the node that a task leaves fullest. GPUs count only where the configuration lists them."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugins.weights import resource_weights
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+MAX_SCORE = 100
+
+
+class BinpackPlugin(Plugin):
+    """Volcano 1.15 plugins/binpack."""
+
+    name: ClassVar[str] = "binpack"
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.weight = arguments.integer("binpack.weight", 1)
+        self.weights = resource_weights(arguments, "binpack")
+
+    def on_session_open(self, session: "Session") -> None:
+        if self.weight:
+            session.functions.node_order[self.name] = self.score
+
+    def score(self, task: TaskInfo, node: NodeInfo) -> float:
+        """100 · weight · Σ w·(requested + used)/allocatable / Σ w over what is requested; 0 if it does not fit."""
+        total, weights = 0.0, 0
+        for name in task.request.names():
+            weight = self.weights.get(name)
+            if weight is None:
+                continue
+            capacity = node.allocatable.get(name)
+            weights += weight
+            if capacity and weight:
+                used = task.request.get(name) + node.used.get(name)
+                if used > capacity:
+                    return 0.0
+                total += used * weight / capacity
+        return (total / weights if weights else total) * MAX_SCORE * self.weight

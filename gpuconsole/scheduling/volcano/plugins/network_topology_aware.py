@@ -1,0 +1,235 @@
+"""network-topology-aware: gangs in as small a domain of the network as may be, others where domains are fullest."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo, ancestors, lowest_common
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
+from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.functions import EventHandler, Gradients, Purpose
+from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugins.closeness import tasks_within
+from gpuconsole.scheduling.volcano.plugins.room import Room
+from gpuconsole.scheduling.volcano.plugins.weights import resource_weights
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+MAX_SCORE = 100.0
+FADING = 0.8
+EVICTION_DOMAINS = 8
+"""How many domains are looked at for victims."""
+
+
+class NetworkTopologyAwarePlugin(Plugin):
+    """Volcano 1.15 plugins/network-topology-aware."""
+
+    name: ClassVar[str] = "network-topology-aware"
+
+    def __init__(self, arguments: Arguments) -> None:
+        weight = arguments.integer("weight", 1)
+        self.weight = weight if weight >= 0 else 1
+        self.weights = resource_weights(arguments, "hypernode.binpack")
+        self.packs_normal = arguments.flag("hypernode.binpack.normal-pod.enable", True)
+        """True if pods that ask for no closeness are packed by domain too."""
+        fading = arguments.number("hypernode.binpack.normal-pod.fading", FADING)
+        self.fading = fading if fading >= 0 else FADING
+        """How much less each higher tier weighs for them."""
+        most = arguments.integer("hypernode.gradient.evict.max-hypernodes", EVICTION_DOMAINS)
+        self.eviction_domains = most if most > 0 else EVICTION_DOMAINS
+
+    def on_session_open(self, session: "Session") -> None:
+        self._session = session
+        self.rooms = {
+            name: Room.of(session.nodes[node] for node in session.real_nodes.get(name, ()) if node in session.nodes)
+            for name in session.hyper_nodes
+        }
+        self._domains: dict[int, dict[str, str]] = {}
+        self._above: dict[str, list[Room]] = {}
+        for name, room in self.rooms.items():
+            for node in session.real_nodes.get(name, ()):
+                self._above.setdefault(node, []).append(room)
+        functions = session.functions
+        functions.hyper_node_order[self.name] = self._domain_scores
+        functions.batch_node_order[self.name] = self._node_scores
+        functions.job_gradients[self.name] = self._gradients
+        functions.sub_job_gradients[self.name] = self._gradients
+        functions.handlers.append(EventHandler(self._allocated, self._deallocated))
+
+    # Which domains suit.
+
+    def _gradients(self, unit: JobInfo | SubJobInfo, top: HyperNodeInfo, purpose: Purpose) -> Gradients:
+        """Domains at or below `top` with room for the unit, by tier; for victims the widest first, and only a few."""
+        tier = unit.hard_tier
+        if tier is None:
+            return [[top]]
+        root = self._root(top, tier, unit.allocated_hyper_node)
+        if root is None:
+            return []
+        request = None if unit.allocated_hyper_node else unit.min_resources()
+        by_tier: dict[int, list[HyperNodeInfo]] = {}
+        for info in self._below(root):
+            if info.tier <= tier and (request is None or self._has_room(info.name, request, purpose)):
+                by_tier.setdefault(info.tier, []).append(info)
+        groups = [by_tier[number] for number in sorted(by_tier)]
+        return self._widest(groups) if purpose is Purpose.EVICT else groups
+
+    def _root(self, top: HyperNodeInfo, tier: int, allocated: str) -> HyperNodeInfo | None:
+        """Where to look: below `top`, and where tasks run already, in the highest domain that their tier allows."""
+        if not allocated:
+            return top
+        tree = self._session.hyper_nodes
+        highest = ""
+        for name in ancestors(tree, allocated):
+            if name not in tree:
+                return None
+            if tree[name].tier > tier:
+                break
+            highest = name
+        if not highest:
+            return None
+        common = lowest_common(tree, top.name, highest)
+        if common == highest:
+            return top
+        return tree[highest] if common == top.name else None
+
+    def _below(self, root: HyperNodeInfo) -> Iterable[HyperNodeInfo]:
+        """The domain and all below it, level by level, by name within one."""
+        found, seen = [root], {root.name}
+        for info in found:
+            for child in sorted(info.children):
+                if child not in seen and child in self._session.hyper_nodes:
+                    seen.add(child)
+                    found.append(self._session.hyper_nodes[child])
+        return found
+
+    def _has_room(self, name: str, request: Resource, purpose: Purpose) -> bool:
+        room = self.rooms.get(name)
+        if room is None:
+            return True
+        if purpose is Purpose.EVICT:
+            return request.less_equal(room.allocatable, ZERO)
+        return request.less_equal(room.idle, ZERO) or request.less_equal(room.future_idle, ZERO)
+
+    def _widest(self, groups: Gradients) -> Gradients:
+        left, result = self.eviction_domains, []
+        for group in reversed(groups):
+            if left:
+                result.append(group[-left:])
+                left -= len(result[-1])
+        return result
+
+    # How good they are.
+
+    def _domain_scores(self, unit: SubJobInfo, domains: Mapping[str, object]) -> dict[str, float]:
+        """How full the gang leaves each domain; among the fullest also how many of its tasks are there already."""
+        request: dict[str, float] = {}
+        for task in unit.tasks.values():
+            for name in task.request.names():
+                if name in self.weights:
+                    request[name] = request.get(name, 0.0) + task.request.get(name)
+        scores = {name: self._packed(name, request) for name in domains}
+        return self._scaled(self._favouring(scores, unit, {name: name for name in scores}))
+
+    def _node_scores(self, task: TaskInfo, nodes: list[NodeInfo]) -> dict[str, float]:
+        job = self._session.jobs.get(task.job)
+        if job is None:
+            return {}
+        unit = job.sub_jobs.get(job.task_to_sub_job.get(task.uid, ""))
+        if unit is None:
+            # Upstream leaves these scores between 0 and 1.
+            return self._normal_scores(task, nodes)
+        if unit.network_topology is None:
+            return self._scaled(self._normal_scores(task, nodes))
+        return self._scaled(self._close_scores(task, unit, nodes))
+
+    def _close_scores(self, task: TaskInfo, unit: SubJobInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
+        """How close each node is to the tasks that have one: by the tier of the domain that holds both."""
+        placed = task.hyper_node
+        if not placed:
+            return {}
+        domains = {node.name: self._domain_of(node.name) for node in nodes}
+        scores = {name: self._closeness(domain, placed) for name, domain in domains.items()}
+        return self._favouring(scores, unit, domains)
+
+    def _favouring(self, scores: dict[str, float], unit: SubJobInfo, domains: Mapping[str, str]) -> dict[str, float]:
+        """Of several best ones those are better where more of the gang's tasks are already."""
+        top = max(scores.values(), default=0.0)
+        best = [name for name, score in scores.items() if score == top]
+        if len(best) > 1 and unit.tasks:
+            for name in best:
+                there = tasks_within(domains[name], unit.tasks.values(), self._session.real_nodes)
+                scores[name] += there / len(unit.tasks)
+        return scores
+
+    def _closeness(self, domain: str, placed: str) -> float:
+        if not domain:
+            return 0.0
+        if domain == placed:
+            return 1.0
+        info = self._session.hyper_nodes.get(lowest_common(self._session.hyper_nodes, domain, placed))
+        tiers = self._session.hyper_node_tiers
+        if info is None:
+            return 0.0
+        if tiers[0] == tiers[-1]:
+            return 1.0
+        return (tiers[-1] - info.tier) / (tiers[-1] - tiers[0]) if tiers[0] <= info.tier <= tiers[-1] else 0.0
+
+    def _normal_scores(self, task: TaskInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
+        """How full the task leaves the domains that a node is in, each higher tier counting less."""
+        tiers = self._session.hyper_node_tiers
+        if not self.packs_normal or not tiers:
+            return {}
+        request = {name: task.request.get(name) for name in task.request.names() if name in self.weights}
+        weights = {tier: self.fading ** (tier - 1) for tier in range(tiers[0], tiers[-1] + 1)}
+        total = sum(weights.values())
+        packed: dict[str, float] = {}
+        scores = {}
+        for node in nodes:
+            score = 0.0
+            for tier, weight in weights.items():
+                domain = self._domain_of(node.name, tier)
+                if domain and domain not in packed:
+                    packed[domain] = self._packed(domain, request)
+                # A node outside of all domains spoils none, so it is as good as a full one.
+                score += weight * (packed[domain] if domain else 1.0)
+            scores[node.name] = score / total
+        return scores if total > 0 else {}
+
+    def _domain_of(self, node: str, tier: int | None = None) -> str:
+        """The domain of a tier that a node is in, the first by name; without a tier, that of the lowest."""
+        session = self._session
+        if tier is None:
+            tier = session.hyper_node_tiers[0]
+        if tier not in self._domains:
+            names = sorted(session.hyper_nodes_by_tier.get(tier, ()), reverse=True)
+            self._domains[tier] = {inside: name for name in names for inside in session.real_nodes.get(name, ())}
+        return self._domains[tier].get(node, "")
+
+    def _packed(self, domain: str, request: Mapping[str, float]) -> float:
+        """Σ w·(used + requested)/allocatable / Σ w; 0 if it does not fit, or if nothing that counts is requested."""
+        room = self.rooms.get(domain)
+        total, weights = 0.0, 0
+        for name, amount in request.items() if room is not None else ():
+            assert room is not None
+            after, capacity = room.used.get(name) + amount, room.allocatable.get(name)
+            if after > capacity:
+                return 0.0
+            total += self.weights[name] * after / capacity
+            weights += self.weights[name]
+        return total / weights if weights > 0 else 0.0
+
+    def _scaled(self, scores: Mapping[str, float]) -> dict[str, float]:
+        return {name: MAX_SCORE * self.weight * score for name, score in scores.items()}
+
+    def _allocated(self, task: TaskInfo) -> None:
+        for room in self._above.get(task.node_name, ()):
+            room.used.add(task.request)
+
+    def _deallocated(self, task: TaskInfo) -> None:
+        for room in self._above.get(task.node_name, ()):
+            room.used.sub(task.request)

@@ -1,0 +1,40 @@
+"""pdb: no eviction that a PodDisruptionBudget forbids."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuconsole.scheduling.volcano.api.budgets import OpenBudget
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.functions import PERMIT, Victims
+from gpuconsole.scheduling.volcano.plugin import Plugin
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+
+class PdbPlugin(Plugin):
+    """Volcano 1.15 plugins/pdb. Each question is answered by the budgets as they were when the session opened."""
+
+    name: ClassVar[str] = "pdb"
+
+    def on_session_open(self, session: "Session") -> None:
+        def allowed(_: TaskInfo, candidates: list[TaskInfo]) -> Victims:
+            return within(session.budgets, candidates), PERMIT
+
+        session.functions.preemptable[self.name] = session.functions.reclaimable[self.name] = allowed
+        session.functions.victim_tasks[self.name] = [lambda tasks: within(session.budgets, tasks)]
+
+
+def within(budgets: list[OpenBudget], tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
+    """The tasks that may all go, in order; those without labels may not, whatever the budgets say."""
+    left = [budget.allowed for budget in budgets]
+    victims = []
+    for task in tasks:
+        if not task.pod.labels:
+            continue
+        covering = [number for number, budget in enumerate(budgets) if budget.covers(task.pod)]
+        for number in covering:
+            left[number] -= 1
+        if all(left[number] >= 0 for number in covering):
+            victims.append(task)
+    return victims

@@ -1,0 +1,199 @@
+"""resource-strategy-fit: each resource is packed or spread by its own rule, scarce ones are kept for who needs them."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.plugin import Plugin
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+MAX_SCORE = 100
+DEFAULT_WEIGHT = 10
+LEAST, MOST = "LeastAllocated", "MostAllocated"
+TYPE_ANNOTATION = "volcano.sh/resource-strategy-scoring-type"
+WEIGHT_ANNOTATION = "volcano.sh/resource-strategy-weight"
+
+
+class Strategy(Struct, frozen=True):
+    """How one resource scores."""
+
+    type: str = LEAST
+    weight: int = 1
+
+
+class Share(Struct, frozen=True):
+    """What has to stay free for each free unit of a scarce resource: cores, and GB of memory."""
+
+    cpu: float = 1.0
+    memory: float = 1.0
+
+
+class ResourceStrategyFitPlugin(Plugin):
+    """Volcano 1.15 plugins/resource-strategy-fit."""
+
+    name: ClassVar[str] = "resource-strategy-fit"
+
+    def __init__(self, arguments: Arguments) -> None:
+        weight = arguments.integer("resourceStrategyFitWeight", DEFAULT_WEIGHT)
+        self.weight = weight if weight >= 0 else DEFAULT_WEIGHT
+        self.strategies = strategies(arguments.get("resources"))
+        sra = _mapping(arguments.get("sra"))
+        self.scarce = _weights(sra) if sra.get("enable") is True else {}
+        self.scarce_weight = _whole(sra.get("weight"), 0) if sra.get("enable") is True else 0
+        proportional = _mapping(arguments.get("proportional"))
+        self.shares = _shares(proportional) if proportional.get("enable") is True else None
+
+    def on_session_open(self, session: "Session") -> None:
+        if self.shares is not None:
+            session.functions.predicates[self.name] = self._predicate
+        if self.weight > 0 or self.scarce_weight > 0:
+            session.functions.node_order[self.name] = self._score
+
+    def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        return unproportional(task, node, self.shares or {})
+
+    def _score(self, task: TaskInfo, node: NodeInfo) -> float:
+        total = fit_score(task, node, self.strategies, self.weight) if self.weight > 0 else 0.0
+        return total + (self._spared(task, node) if self.scarce_weight > 0 else 0.0)
+
+    def _spared(self, task: TaskInfo, node: NodeInfo) -> float:
+        """The better, the fewer scarce resources the node has; 0 if it lacks one that the task asks for."""
+        if any(node.allocatable.get(name) == 0 for name in task.request.names()):
+            return 0.0
+        score = float(sum(weight for name, weight in self.scarce.items() if node.allocatable.get(name) > 0))
+        total = sum(self.scarce.values())
+        return (1.0 - score / total if total > 0 else score) * (MAX_SCORE * self.scarce_weight)
+
+
+def strategies(given: object) -> dict[str, Strategy]:
+    """The strategy of each resource, or of all that begin alike (`nvidia.com/*`); cpu and memory where none is given.
+
+    A pattern has one star, at its end, and more than that; others are left out.
+    """
+    listed = _mapping(given)
+    if not listed:
+        return {"cpu": Strategy(), "memory": Strategy()}
+    result = {}
+    for name, value in listed.items():
+        if isinstance(name, str) and (name.count("*") == 0 or (len(name) > 1 and name.find("*") == len(name) - 1)):
+            asked = _mapping(value)
+            weight, kind = _whole(asked.get("weight"), 1), asked.get("type")
+            result[name] = Strategy(MOST if kind == MOST else LEAST, weight if weight > 0 else 1)
+    return result
+
+
+def strategy_of(name: str, listed: Mapping[str, Strategy]) -> Strategy | None:
+    """The strategy of a resource: by its name, else by the longest pattern that it begins with."""
+    if name in listed:
+        return listed[name]
+    fitting = [pattern for pattern in listed if pattern.endswith("*") and name.startswith(pattern[:-1])]
+    return listed[max(fitting, key=len)] if fitting else None
+
+
+def most_requested(requested: float, used: float, capacity: float, weight: int) -> float | None:
+    """weight · (used + requested)/capacity; None if it does not fit."""
+    if not weight or not capacity:
+        return 0.0
+    return None if requested + used > capacity else (requested + used) * weight / capacity
+
+
+def least_requested(requested: float, used: float, capacity: float, weight: int) -> float | None:
+    """weight · (capacity − used − requested)/capacity; None if it does not fit."""
+    if not weight or not capacity:
+        return 0.0
+    return None if requested + used > capacity else (capacity - (requested + used)) * weight / capacity
+
+
+FORMULAS = {MOST: most_requested, LEAST: least_requested}
+
+
+def fit_score(task: TaskInfo, node: NodeInfo, listed: Mapping[str, Strategy], weight: int) -> float:
+    """100 · weight · the weighted mean over what is requested; 0 if it does not fit.
+
+    A pod's annotations may name one strategy and the weights of its own instead.
+    """
+    own = _own_strategies(task)
+    if own is None:
+        return 0.0
+    total, weights = 0.0, 0
+    for name in task.request.names():
+        strategy = own.get(name) if own else strategy_of(name, listed)
+        if strategy is None:
+            continue
+        score: float | None = 0.0
+        if strategy.type in FORMULAS:
+            amounts = (task.request.get(name), node.used.get(name), node.allocatable.get(name))
+            score = FORMULAS[strategy.type](*amounts, strategy.weight)
+        if score is None:
+            return 0.0
+        total += score
+        weights += strategy.weight
+    return (total / weights if weights > 0 else total) * MAX_SCORE * weight
+
+
+def _own_strategies(task: TaskInfo) -> Mapping[str, Strategy] | None:
+    """What the pod says itself; empty if nothing, None if it cannot be read."""
+    kind = task.pod.annotations.get(TYPE_ANNOTATION, "")
+    if not kind:
+        return {}
+    try:
+        weights = json.loads(task.pod.annotations.get(WEIGHT_ANNOTATION, ""))
+    except ValueError:
+        return None
+    if not isinstance(weights, dict) or not all(type(value) is int for value in weights.values()):
+        return None
+    # A pod without any weights has no resource that scores, which is not the same as no word at all.
+    return {name: Strategy(kind, value) for name, value in weights.items()} or {"": Strategy(kind, 0)}
+
+
+def unproportional(task: TaskInfo, node: NodeInfo, shares: Mapping[str, Share]) -> FitError | None:
+    """Why a task that needs no scarce resource leaves too little beside those that are free; None if it does not."""
+    if any(task.request.get(name) > 0 for name in shares):
+        return None
+    for name, share in shares.items():
+        free = (node.idle.scalars or {}).get(name)
+        if free is None:
+            continue
+        cpu, memory = free * share.cpu, free * share.memory * 1000 * 1000
+        if node.idle.cpu - task.request.cpu < cpu or node.idle.memory - task.request.memory < memory:
+            reason = f"proportional of resource {name} check failed"
+            return FitError.saying(Code.UNRESOLVABLE, reason, plugin=ResourceStrategyFitPlugin.name)
+    return None
+
+
+def _names(given: Mapping[object, object]) -> list[str]:
+    text = given.get("resources")
+    return [name.strip() for name in text.split(",") if name.strip()] if isinstance(text, str) else []
+
+
+def _weights(given: Mapping[object, object]) -> dict[str, int]:
+    listed = _mapping(given.get("resourceWeight"))
+    weights = {name: _whole(listed.get(name), 1) for name in _names(given)}
+    return {name: weight if weight >= 0 else 1 for name, weight in weights.items()}
+
+
+def _shares(given: Mapping[object, object]) -> dict[str, Share]:
+    listed = _mapping(given.get("resourceProportion"))
+    return {
+        name: Share(_rate(listed.get(f"{name}.cpu")), _rate(listed.get(f"{name}.memory"))) for name in _names(given)
+    }
+
+
+def _rate(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else 1.0
+
+
+def _mapping(value: object) -> Mapping[object, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _whole(value: object, base: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else base

@@ -1,0 +1,25 @@
+"""What a set of nodes has together."""
+
+from collections.abc import Iterable
+
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.resource import Resource
+
+
+class Room:
+    """Sums over nodes as they are when a session opens. `used` mutates with what the session places."""
+
+    __slots__ = ("allocatable", "future_idle", "idle", "used")
+
+    def __init__(self) -> None:
+        self.allocatable, self.used, self.idle, self.future_idle = Resource(), Resource(), Resource(), Resource()
+
+    @classmethod
+    def of(cls, nodes: Iterable[NodeInfo]) -> "Room":
+        room = cls()
+        for node in nodes:
+            room.allocatable.add(node.allocatable)
+            room.used.add(node.used)
+            room.idle.add(node.idle)
+            room.future_idle.add(node.future_idle())
+        return room

@@ -1,0 +1,45 @@
+"""sla: a job that has waited as long as it may is let in, and room is kept for it."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.labels import SLA_WAITING_TIME
+from gpuconsole.scheduling.volcano.api.spans import parse_span
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.functions import ABSTAIN, PERMIT
+from gpuconsole.scheduling.volcano.plugin import Plugin
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+
+class SlaPlugin(Plugin):
+    """Volcano 1.15 plugins/sla. The waiting time of a job is its PodGroup's, or else that of the arguments."""
+
+    name: ClassVar[str] = "sla"
+
+    def __init__(self, arguments: Arguments) -> None:
+        span = parse_span(arguments.text(SLA_WAITING_TIME, "")) or 0
+        self.waiting_time: Span | None = span if span > 0 else None
+
+    def on_session_open(self, session: "Session") -> None:
+        def overdue(job: JobInfo) -> int:
+            deadline = self._deadline(job)
+            return PERMIT if deadline is not None and session.now >= deadline else ABSTAIN
+
+        session.functions.job_order[self.name] = self._order
+        session.functions.job_enqueueable[self.name] = overdue
+        # A job that counts as pipelined keeps the nodes that it was given, so that it fills up at last.
+        session.functions.job_pipelined[self.name] = overdue
+
+    def _deadline(self, job: JobInfo) -> Time | None:
+        waits = self.waiting_time if job.waiting_time is None else job.waiting_time
+        return None if waits is None else job.created + waits
+
+    def _order(self, left: JobInfo, right: JobInfo) -> int:
+        """The earliest deadline first; a job without one last."""
+        mine, theirs = self._deadline(left), self._deadline(right)
+        if mine is None or theirs is None:
+            return (mine is None) - (theirs is None)
+        return (mine > theirs) - (mine < theirs)

@@ -1,0 +1,146 @@
+"""tdm: nodes that are lent to Volcano for some hours of the day (revocable zones)."""
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuconsole.model.clock import MINUTE, Time
+from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.spans import parse_span
+from gpuconsole.scheduling.volcano.api.status import TaskStatus
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT, Victims
+from gpuconsole.scheduling.volcano.plugin import Plugin
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+ZONE_PREFIX = "tdm.revocable-zone."
+EVICT_PERIOD = "tdm.evict.period"
+DEFAULT_VICTIMS = 1
+"""How many tasks of a job go at once where it names no disruption budget."""
+MAX_SCORE = 100.0
+DAY = 24 * 60 * MINUTE
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+
+
+def hours(text: str) -> tuple[int, int] | None:
+    """A zone's hours as (start, end) in microseconds since midnight; None if they cannot be read.
+
+    `10:00-21:00`; an end that is not after the start is on the next day (parseRevocableZone).
+    """
+    parts = [_CLOCK.fullmatch(part) for part in text.strip().split("-")]
+    if len(parts) != 2 or parts[0] is None or parts[1] is None:
+        return None
+    start, end = ((int(part[1]) * 60 + int(part[2])) * MINUTE for part in parts if part is not None)
+    return start, end if end > start else end + DAY
+
+
+class TdmPlugin(Plugin):
+    """Volcano 1.15 plugins/tdm, with hours in UTC.
+
+    Only tasks of the zone `*` go to such nodes, and only within the zone's hours; after them their preemptable tasks
+    are evicted, a few of each job at a time.
+    """
+
+    name: ClassVar[str] = "tdm"
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.zones = {
+            key.replace(ZONE_PREFIX, "", 1): value
+            for key, value in sorted(arguments.items())
+            if ZONE_PREFIX in key and isinstance(value, str)
+        }
+        period = parse_span(arguments.text(EVICT_PERIOD, ""))
+        self.evict_period = MINUTE if period is None else period
+
+    def on_session_open(self, session: "Session") -> None:
+        self._session = session
+        functions = session.functions
+        functions.predicates[self.name] = self._predicate
+        functions.node_order[self.name] = self._score
+        functions.preemptable[self.name] = self._preemptable
+        functions.victim_tasks[self.name] = [self._victims]
+        functions.job_order[self.name] = lambda left, right: left.preemptable - right.preemptable
+        functions.job_pipelined[self.name] = lambda job: PERMIT if job.is_pipelined() else REJECT
+        functions.job_starving[self.name] = lambda job: not job.preemptable and bool(job.of_status(TaskStatus.PENDING))
+
+    def closed(self, zone: str, now: Time) -> str:
+        """Why nobody may go to the zone's nodes now; empty if tasks may."""
+        listed = self.zones.get(zone)
+        if listed is None:
+            return f"revocable zone {zone} not support"
+        span = hours(listed)
+        if span is None:
+            return f"revocable zone {listed} format error"
+        start, end = span
+        # Seconds are what is compared, so that the last second of the end still belongs to it.
+        since = now % DAY // 1_000_000 * 1_000_000
+        return "" if start <= since <= end else f"current time beyond revocable zone {zone}:{listed}"
+
+    def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        if not node.revocable_zone:
+            return None
+        reason = self.closed(node.revocable_zone, self._session.now)
+        if not reason and not task.revocable_zone:
+            reason = "not allow to dispatch to revocable node"
+        return FitError.saying(Code.UNRESOLVABLE, reason, plugin=self.name) if reason else None
+
+    def _score(self, task: TaskInfo, node: NodeInfo) -> float:
+        lent = node.revocable_zone and not self.closed(node.revocable_zone, self._session.now)
+        return MAX_SCORE if lent and task.revocable_zone else 0.0
+
+    def _preemptable(self, preemptor: TaskInfo, candidates: list[TaskInfo]) -> Victims:
+        """Preemptable tasks on nodes that are nobody else's, for a task that is not preemptable itself."""
+        if preemptor.preemptable or preemptor.revocable_zone:
+            return None, REJECT
+        nodes = self._session.nodes
+        return self._within_budgets(
+            task for task in candidates if task.node_name in nodes and not nodes[task.node_name].revocable_zone
+        ), PERMIT
+
+    def _victims(self, candidates: list[TaskInfo]) -> list[TaskInfo]:
+        """Preemptable tasks on nodes whose hours are over, once in each period."""
+        session = self._session
+        last = session.kept.get(self.name)
+        if last is not None and last + self.evict_period > session.now:
+            return []
+        session.kept[self.name] = session.now
+        victims = []
+        for zone in self.zones:
+            if self.closed(zone, session.now):
+                nodes = [node for _, node in sorted(session.revocable_nodes.items()) if node.revocable_zone == zone]
+                victims += self._within_budgets(task for node in nodes for task in node.tasks.values())
+        return victims
+
+    def _within_budgets(self, tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
+        """Those that run and are preemptable, of each job as many as its budget lets go."""
+        by_job: dict[str, list[TaskInfo]] = {}
+        for task in tasks:
+            if task.preemptable and task.status is TaskStatus.RUNNING and task.job in self._session.jobs:
+                by_job.setdefault(task.job, []).append(task)
+        return [task for uid, listed in by_job.items() for task in listed[: most_victims(self._session.jobs[uid])]]
+
+
+def most_victims(job: JobInfo) -> int:
+    """How many of a job's tasks may go now (getMaxPodEvictNum)."""
+    running, total = len(job.of_status(TaskStatus.RUNNING)), len(job.tasks)
+    if job.budget.max_unavailable:
+        done = job.count((TaskStatus.SUCCEEDED, TaskStatus.FAILED))
+        return max(0, _share(job.budget.max_unavailable, total) - (total - done - running))
+    if job.budget.min_available:
+        least = _share(job.budget.min_available, total)
+        if running >= least:
+            return running - least
+    return DEFAULT_VICTIMS
+
+
+def _share(text: str, total: int) -> int:
+    """A number, or a percentage of the total, rounded up; nothing for anything else."""
+    number = text.removesuffix("%")
+    if not number.removeprefix("-").isdecimal():
+        return 0
+    return -(-int(number) * total // 100) if text.endswith("%") else int(number)

@@ -1,0 +1,69 @@
+"""usage: nodes by what monitoring says of their load."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.plugin import Plugin
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+PERIOD = "10m"
+"""Over which load is averaged (NODE_METRICS_PERIOD)."""
+FRESH = 5 * MINUTE
+"""Older measurements are ignored."""
+MAX_SCORE = 100
+CPU_EXCEEDED = "the CPU load of the node exceeds the upper limit."
+MEMORY_EXCEEDED = "the memory load of the node exceeds the upper limit."
+
+
+class UsagePlugin(Plugin):
+    """Volcano 1.15 plugins/usage."""
+
+    name: ClassVar[str] = "usage"
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.weight = arguments.integer("usage.weight", 5)
+        self.cpu_weight = arguments.integer("cpu.weight", 1)
+        self.memory_weight = arguments.integer("memory.weight", 1)
+        given = arguments.get("thresholds")
+        thresholds = given if isinstance(given, Mapping) else {}
+        self.cpu_most = _percent(thresholds, "cpu")
+        self.memory_most = _percent(thresholds, "mem")
+
+    def on_session_open(self, session: "Session") -> None:
+        self._session = session
+        session.functions.predicates[self.name] = self._predicate
+        session.functions.node_order[self.name] = self._score
+
+    def _fresh(self, node: NodeInfo) -> bool:
+        return self._session.now - node.usage.measured <= FRESH
+
+    def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        if not self._fresh(node):
+            return None
+        if node.usage.cpu.get(PERIOD, 0.0) > self.cpu_most:
+            return FitError.saying(Code.UNRESOLVABLE, CPU_EXCEEDED, plugin=self.name)
+        if node.usage.memory.get(PERIOD, 0.0) > self.memory_most:
+            return FitError.saying(Code.UNRESOLVABLE, MEMORY_EXCEEDED, plugin=self.name)
+        return None
+
+    def _score(self, task: TaskInfo, node: NodeInfo) -> float:
+        """100 · weight · the weighted mean of what cpu and memory leave free; 0 where that is not known."""
+        cpu, memory = node.usage.cpu.get(PERIOD), node.usage.memory.get(PERIOD)
+        weights = self.cpu_weight + self.memory_weight
+        if not self._fresh(node) or cpu is None or memory is None or not weights:
+            return 0.0
+        free = (100 - cpu) / 100 * self.cpu_weight + (100 - memory) / 100 * self.memory_weight
+        return free / weights * (MAX_SCORE * self.weight)
+
+
+def _percent(thresholds: Mapping[object, object], name: str) -> float:
+    """80 where nothing is said; anything but a whole number is 0."""
+    value = thresholds.get(name, 80)
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else 0.0

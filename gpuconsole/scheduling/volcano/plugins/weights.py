@@ -1,0 +1,16 @@
+"""Weights of resources in arguments of the form `PREFIX.cpu`, `PREFIX.resources: a, b` and `PREFIX.resources.a`."""
+
+from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.scheduling.volcano.arguments import Arguments
+
+
+def resource_weights(arguments: Arguments, prefix: str) -> dict[str, int]:
+    """The weight of each resource that counts: cpu, memory, and those that are listed; 1 where none is given.
+
+    A weight below zero is taken as 1.
+    """
+    listed = [name.strip() for name in arguments.text(f"{prefix}.resources", "").split(",")]
+    keys = {name: f"{prefix}.resources.{name}" for name in listed if name}
+    keys |= {CPU: f"{prefix}.cpu", MEMORY: f"{prefix}.memory"}
+    weights = {name: arguments.integer(key, 1) for name, key in keys.items()}
+    return {name: weight if weight >= 0 else 1 for name, weight in weights.items()}
