@@ -30,7 +30,7 @@ BARS: tuple[tuple[int, tuple[str, ...]], ...] = (
         95,
         (
             *("volcano/scheduler_actions_*", "volcano/scheduler_generated", "volcano/scheduler_api"),
-            *(*("volcano/controllers_job", "volcano/controllers_job_*"),),
+            *("volcano/controllers_job", "volcano/controllers_job_*"),
             *(
                 f"volcano/scheduler_plugins_{plugin}"
                 for plugin in (
