@@ -2,10 +2,21 @@
 
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from msgspec import Struct
+
 from gpuconsole.scheduling.volcano.arguments import Arguments
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import Session
+
+
+class Condition(Struct, frozen=True):
+    """What a session writes into the status of a PodGroup."""
+
+    type: str
+    """`Unschedulable` or `Scheduled`."""
+    reason: str
+    message: str
 
 
 class Plugin(Protocol):

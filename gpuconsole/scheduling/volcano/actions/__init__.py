@@ -1,0 +1,23 @@
+"""Volcano's actions, by the name that volcano-scheduler.conf gives them."""
+
+from collections.abc import Callable, Mapping
+
+from gpuconsole.scheduling.volcano.actions.allocate import allocate
+from gpuconsole.scheduling.volcano.actions.backfill import backfill
+from gpuconsole.scheduling.volcano.actions.enqueue import enqueue
+from gpuconsole.scheduling.volcano.actions.gang_eviction import gangpreempt, gangreclaim
+from gpuconsole.scheduling.volcano.actions.preempt import preempt
+from gpuconsole.scheduling.volcano.actions.reclaim import reclaim
+from gpuconsole.scheduling.volcano.actions.shuffle import shuffle
+from gpuconsole.scheduling.volcano.session import Session
+
+ACTIONS: Mapping[str, Callable[[Session], None]] = {
+    "enqueue": enqueue,
+    "allocate": allocate,
+    "backfill": backfill,
+    "preempt": preempt,
+    "reclaim": reclaim,
+    "shuffle": shuffle,
+    "gangpreempt": gangpreempt,
+    "gangreclaim": gangreclaim,
+}

@@ -1,0 +1,47 @@
+"""Which hyper nodes a job and its parts were given on trial, until the trial is carried out or taken back."""
+
+from collections.abc import Iterable
+
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.domains import Domains
+
+
+class Decisions:
+    """What the trials of one action decided (allocate's Recorder). Mutates."""
+
+    def __init__(self, domains: Domains) -> None:
+        self._domains = domains
+        self._of_job: dict[str, str] = {}
+        self._of_sub_job: dict[tuple[str, str], dict[str, str]] = {}
+        """(job, hyper node tried for the job) → hyper node by sub-job."""
+        self._before: dict[str, dict[str, str]] = {}
+
+    def remember(self, job: JobInfo, sub_jobs: Iterable[str]) -> None:
+        """Note where the parts of a job are before it is tried."""
+        known = [uid for uid in sub_jobs if uid in job.sub_jobs]
+        self._before[job.uid] = {uid: job.sub_jobs[uid].allocated_hyper_node for uid in known}
+
+    def take_back(self, job: JobInfo) -> None:
+        """The parts are where they were before."""
+        for uid, hyper_node in self._before.get(job.uid, {}).items():
+            if uid in job.sub_jobs:
+                job.sub_jobs[uid].allocated_hyper_node = hyper_node
+
+    def save_job(self, job: str, hyper_node: str) -> None:
+        self._of_job[job] = hyper_node
+
+    def save_sub_job(self, job: str, tried: str, sub_job: str, hyper_node: str) -> None:
+        self._of_sub_job.setdefault((job, tried), {})[sub_job] = hyper_node
+
+    def carry_out(self, job: JobInfo) -> None:
+        """The trial was committed: the job and its parts are in these domains now."""
+        chosen = self._of_job.get(job.uid)
+        if not chosen:
+            return
+        common = self._domains.common
+        job.allocated_hyper_node = common(job.allocated_hyper_node, chosen)
+        for uid, hyper_node in self._of_sub_job.get((job.uid, chosen), {}).items():
+            sub_job = job.sub_jobs.get(uid)
+            if sub_job is not None:
+                sub_job.allocated_hyper_node = common(sub_job.allocated_hyper_node, hyper_node)
+                sub_job.nominated_hyper_node = ""

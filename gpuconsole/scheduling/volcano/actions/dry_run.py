@@ -1,0 +1,105 @@
+"""Preemption as kube-scheduler does it: victims are found on copies of nodes, and the node with the least loss wins.
+
+Volcano 1.15 actions/preempt with enableTopologyAwarePreemption. Disruption budgets are not looked at; among nodes that
+are equal the first by name wins.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.resource import ZERO
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.search import victims_suffice
+from gpuconsole.scheduling.volcano.session import Session
+
+LEAST_PRIORITY = 2**31
+"""Added to each priority, so that fewer victims of negative priority are less, too."""
+
+
+class Candidates(Struct, frozen=True, kw_only=True):
+    """How many nodes with victims are enough to choose among."""
+
+    percentage: int = 10
+    least: int = 1
+    most: int = 100
+
+    def enough(self, nodes: int) -> int:
+        return min(max(nodes * self.percentage // 100, self.least), self.most, nodes)
+
+
+class Candidate(Struct, frozen=True):
+    """A node, and who would have to go there, the most important first."""
+
+    node: str
+    victims: tuple[TaskInfo, ...]
+
+
+def best(
+    session: Session, task: TaskInfo, nodes: Sequence[NodeInfo], may_go: Callable[[TaskInfo], bool], among: Candidates
+) -> Candidate | None:
+    """The node whose victims matter least, among the first nodes that have any; None if there is none."""
+    found: list[Candidate] = []
+    enough = among.enough(len(nodes))
+    for node in nodes:
+        if len(found) >= enough:
+            break
+        victims = _victims(session, task, node.clone(), may_go)
+        if victims:
+            found.append(Candidate(node.name, tuple(victims)))
+    return min(found, key=lambda candidate: _loss(session, candidate), default=None)
+
+
+def _loss(session: Session, candidate: Candidate) -> tuple[int, int, int, int, str]:
+    """The highest priority, their sum, their number, then how long the most important have run; then the name."""
+    priorities = [victim.pod.priority for victim in candidate.victims]
+    highest = max(priorities)
+    started = min(victim.pod.started or session.now for victim in candidate.victims if victim.pod.priority == highest)
+    total = sum(priority + LEAST_PRIORITY for priority in priorities)
+    return priorities[0], total, len(priorities), -started, candidate.node
+
+
+def _victims(
+    session: Session, task: TaskInfo, node: NodeInfo, may_go: Callable[[TaskInfo], bool]
+) -> list[TaskInfo] | None:
+    """The fewest victims on the copy of a node; None if it does not take the task all the same."""
+    candidates = [other.clone() for _, other in sorted(node.tasks.items()) if may_go(other)]
+    allowed = session.preemptable(task, candidates) or []
+    if not victims_suffice(task, node, allowed):
+        return None
+    with session.cycle_trial(task):
+        gone = list(_removed(session, task, node, allowed))
+        if not gone or session.simulate_predicate(task, node) is not None:
+            return None
+        return [victim for victim in reversed(gone) if not _put_back(session, task, node, victim)]
+
+
+def _removed(session: Session, task: TaskInfo, node: NodeInfo, allowed: list[TaskInfo]) -> Iterator[TaskInfo]:
+    """Take victims off, the least important first, until the task fits."""
+    order = session.victims_heap(allowed, task)
+    while order:
+        victim = order.pop()
+        session.simulate_remove(task, victim, node)
+        node.remove_task(victim)
+        yield victim
+        if _fits(session, task, node):
+            return
+
+
+def _put_back(session: Session, task: TaskInfo, node: NodeInfo, victim: TaskInfo) -> bool:
+    """Put a victim back; False, and it is gone again, if the task does not fit beside it."""
+    session.simulate_add(task, victim, node)
+    node.add_task(victim)
+    if _fits(session, task, node):
+        return True
+    session.simulate_remove(task, victim, node)
+    node.remove_task(victim)
+    return False
+
+
+def _fits(session: Session, task: TaskInfo, node: NodeInfo) -> bool:
+    queue = session.queues[session.jobs[task.job].queue]
+    if not session.simulate_allocatable(queue, task) or not task.init_request.less_equal(node.future_idle(), ZERO):
+        return False
+    return session.simulate_predicate(task, node) is None

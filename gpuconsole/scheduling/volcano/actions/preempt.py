@@ -1,0 +1,202 @@
+"""preempt: a starving job takes from jobs of its own queue, then a task from tasks of its own job.
+
+Volcano 1.15 actions/preempt. The node is picked first and victims on it after; with `enableTopologyAwarePreemption`
+nodes are compared by their victims, as kube-scheduler does.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.volcano.actions import dry_run
+from gpuconsole.scheduling.volcano.api.fit_errors import Code
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.resource import ZERO
+from gpuconsole.scheduling.volcano.api.status import PREEMPTABLE_STATUS, TaskStatus
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.heap import Heap
+from gpuconsole.scheduling.volcano.search import Finder, by_score, victims_suffice
+from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.statement import CannotPlace, Statement
+
+NAME = "preempt"
+Filter = Callable[[TaskInfo], bool]
+
+
+class PreemptOptions(Struct, frozen=True, kw_only=True):
+    """What the configuration says about preemption."""
+
+    remembers: bool = True
+    topology_aware: bool = False
+    candidates: dry_run.Candidates = dry_run.Candidates()
+
+    @classmethod
+    def of(cls, arguments: Arguments) -> "PreemptOptions":
+        return cls(
+            remembers=arguments.flag("predicateErrorCacheEnable", True),
+            topology_aware=arguments.flag("enableTopologyAwarePreemption", False),
+            candidates=dry_run.Candidates(
+                percentage=arguments.integer("minCandidateNodesPercentage", 10),
+                least=arguments.integer("minCandidateNodesAbsolute", 1),
+                most=arguments.integer("maxCandidateNodesAbsolute", 100),
+            ),
+        )
+
+
+def preempt(session: Session) -> None:
+    """Let the starving jobs of each queue preempt others, then their own tasks each other."""
+    _Preemption(session, PreemptOptions.of(session.configuration.arguments_of(NAME))).run()
+
+
+class _Preemption:
+    def __init__(self, session: Session, options: PreemptOptions) -> None:
+        self._session = session
+        self._options = options
+        self._finder = Finder(session, remembers=options.remembers)
+
+    def run(self) -> None:
+        session = self._session
+        starving: dict[str, list[JobInfo]] = {}
+        tasks: dict[str, Heap[TaskInfo]] = {}
+        for job in session.jobs.values():
+            if self._may_preempt(job):
+                starving.setdefault(job.queue, []).append(job)
+                tasks[job.uid] = self._pending(job)
+        queues = Heap(session.queue_first, (session.queues[uid] for uid in starving))
+        while queues:
+            queue = queues.pop()
+            jobs = Heap(session.job_first, starving[queue.uid])
+            while jobs:
+                job = jobs.pop()
+                if self._between_jobs(job, tasks[job.uid]):
+                    jobs.push(job)
+            for job in starving[queue.uid]:
+                self._within(job)
+
+    def _may_preempt(self, job: JobInfo) -> bool:
+        session = self._session
+        if job.is_pending or session.job_valid(job) is not None or job.queue not in session.queues:
+            return False
+        return session.job_starving(job) and not job.contains_network_topology
+
+    def _pending(self, job: JobInfo) -> Heap[TaskInfo]:
+        pending = (task for _, task in sorted(job.of_status(TaskStatus.PENDING).items()) if not task.gated)
+        return Heap(self._session.task_first, pending)
+
+    def _between_jobs(self, job: JobInfo, tasks: Heap[TaskInfo]) -> bool:
+        """Take from other jobs until this one starves no more; True if its last task got a place."""
+        session = self._session
+        statement = Statement(session)
+        placed = False
+        while session.job_starving(job) and tasks:
+            task = tasks.pop()
+            placed = self._preempt(statement, task, partial(self._of_other_job, task, job.queue))
+        if not session.job_pipelined(job):
+            statement.discard()
+            return False
+        statement.commit()
+        return placed
+
+    def _within(self, job: JobInfo) -> None:
+        """Let tasks of a job take from its other tasks, until one finds nothing."""
+        tasks = self._pending(job)
+        while tasks:
+            task = tasks.pop()
+            statement = Statement(self._session)
+            if not self._preempt(statement, task, partial(self._of_same_job, task)):
+                statement.discard()
+                return
+            statement.commit()
+
+    def _of_other_job(self, preemptor: TaskInfo, queue: str, task: TaskInfo) -> bool:
+        job = self._session.jobs.get(task.job)
+        return _may_go(preemptor, task) and job is not None and job.queue == queue and job.uid != preemptor.job
+
+    def _of_same_job(self, preemptor: TaskInfo, task: TaskInfo) -> bool:
+        return _may_go(preemptor, task) and task.job == preemptor.job
+
+    def _preempt(self, statement: Statement, task: TaskInfo, may_go: Filter) -> bool:
+        """Find a node and victims on it for one task; True if it is reserved there."""
+        session = self._session
+        if not self._eligible(task) or session.pre_predicate(task) is not None:
+            return False
+        nodes, _ = self._finder.fitting(task, session.resolvable_nodes(task), session.predicate_for_preempt)
+        attempt = self._topology_aware if self._options.topology_aware else self._by_score
+        return any(attempt(statement, task, may_go, candidates) for candidates in session.by_shard(nodes))
+
+    def _by_score(self, statement: Statement, task: TaskInfo, may_go: Filter, nodes: Sequence[NodeInfo]) -> bool:
+        """Take the best node on which victims make room, the least important first."""
+        session = self._session
+        queue = session.queues[session.jobs[task.job].queue]
+        for node in by_score(session.node_scores(task, nodes), nodes):
+            candidates = [other.clone() for _, other in sorted(node.tasks.items()) if may_go(other)]
+            victims = session.preemptable(task, candidates) or []
+            if not victims_suffice(task, node, victims):
+                continue
+            trial = Statement(session)
+            evicted = False
+            order = session.victims_heap(victims, task)
+            # A queue that is full needs room of its own, whatever the node has.
+            while order and not (session.allocatable(queue, task) and _has_room(task, node)):
+                trial.evict(order.pop(), NAME)
+                evicted = True
+            if session.allocatable(queue, task) and _has_room(task, node) and _reserve(trial, task, node, evicted):
+                statement.merge(trial)
+                return True
+            trial.discard()
+        return False
+
+    def _topology_aware(self, statement: Statement, task: TaskInfo, may_go: Filter, nodes: Sequence[NodeInfo]) -> bool:
+        """Take the node whose victims matter least."""
+        session = self._session
+        chosen = dry_run.best(session, task, nodes, may_go, self._options.candidates)
+        if chosen is None:
+            return False
+        trial = Statement(session)
+        for victim in chosen.victims:
+            trial.evict(victim, NAME)
+        if not _reserve(trial, task, session.nodes[chosen.node], True):
+            trial.discard()
+            return False
+        statement.merge(trial)
+        return True
+
+    def _eligible(self, task: TaskInfo) -> bool:
+        """False if its policy forbids it, or if its earlier victims are still leaving its node."""
+        session, pod = self._session, task.pod
+        if pod.template.preemption_policy == "Never":
+            return False
+        if not pod.nominated_node:
+            return True
+        node = session.nodes.get(pod.nominated_node)
+        error = None if node is None else session.predicate(task, node)
+        if node is None or error is None:
+            return False
+        if error.has(Code.UNRESOLVABLE):
+            return True
+        others = (other.pod for other in node.tasks.values())
+        return not any(
+            other.priority < pod.priority and other.deleted and other.reason == "Preempted" for other in others
+        )
+
+
+def _may_go(preemptor: TaskInfo, task: TaskInfo) -> bool:
+    """True if the task runs and can be evicted; tasks that ask for nothing only take from their like."""
+    if task.status not in PREEMPTABLE_STATUS or not task.preemptable:
+        return False
+    return task.best_effort or not preemptor.best_effort
+
+
+def _has_room(task: TaskInfo, node: NodeInfo) -> bool:
+    return task.init_request.less_equal(node.future_idle(), ZERO)
+
+
+def _reserve(statement: Statement, task: TaskInfo, node: NodeInfo, evicted: bool) -> bool:
+    try:
+        statement.pipeline(task, node.name, eviction_occurred=evicted)
+    except CannotPlace:
+        return False
+    return True

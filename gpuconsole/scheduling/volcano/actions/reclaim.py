@@ -1,0 +1,103 @@
+"""reclaim: a starving job takes back from jobs of other queues what its queue deserves.
+
+Volcano 1.15 actions/reclaim. Nodes are tried in order of names; Volcano's is that of its search, which is parallel.
+"""
+
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.queue import QueueInfo
+from gpuconsole.scheduling.volcano.api.resource import ZERO
+from gpuconsole.scheduling.volcano.api.status import TaskStatus
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.heap import Heap
+from gpuconsole.scheduling.volcano.search import Finder, victims_suffice
+from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.statement import CannotPlace, Statement
+
+NAME = "reclaim"
+
+
+def reclaim(session: Session) -> None:
+    """Let each queue that is not overused reclaim for its starving jobs, the first first."""
+    queues = Heap(session.queue_first)
+    starving: dict[str, Heap[JobInfo]] = {}
+    tasks: dict[str, Heap[TaskInfo]] = {}
+    seen = set()
+    for job in session.jobs.values():
+        if job.is_pending or session.job_valid(job) is not None or job.queue not in session.queues:
+            continue
+        if job.queue not in seen:
+            seen.add(job.queue)
+            queues.push(session.queues[job.queue])
+        if session.job_starving(job):
+            starving.setdefault(job.queue, Heap(session.job_first)).push(job)
+            pending = (task for _, task in sorted(job.of_status(TaskStatus.PENDING).items()) if not task.gated)
+            tasks[job.uid] = Heap(session.task_first, pending)
+    while queues:
+        queue = queues.pop()
+        if session.overused(queue):
+            continue
+        jobs = starving.get(queue.uid)
+        while jobs:
+            job = jobs.pop()
+            _reclaim_for_job(session, queue, job, tasks[job.uid])
+            if jobs:
+                queues.push(queue)
+
+
+def _reclaim_for_job(session: Session, queue: QueueInfo, job: JobInfo, tasks: Heap[TaskInfo]) -> None:
+    """Reclaim task by task until the job starves no more; all is taken back if that does not get it started."""
+    statement = Statement(session)
+    finder_remembers = session.configuration.arguments_of(NAME).flag("predicateErrorCacheEnable", True)
+    while session.job_starving(job) and tasks:
+        task = tasks.pop()
+        if task.pod.template.preemption_policy == "Never" or not session.preemptive(queue, [task]):
+            continue
+        if session.pre_predicate(task) is None:
+            _reclaim_for_task(session, statement, task, job, Finder(session, remembers=finder_remembers))
+    if session.job_pipelined(job):
+        statement.commit()
+    else:
+        statement.discard()
+
+
+def _reclaim_for_task(session: Session, statement: Statement, task: TaskInfo, job: JobInfo, finder: Finder) -> None:
+    """Reserve the first node on which victims of other queues make room."""
+    nodes, _ = finder.fitting(task, session.resolvable_nodes(task), session.predicate_for_preempt)
+    own, others = session.by_shard(nodes)
+    for node in (*own, *others):
+        candidates = _reclaimees(session, node, job)
+        if not candidates:
+            continue
+        victims = session.reclaimable(task, candidates) or []
+        if not victims_suffice(task, node, victims):
+            continue
+        trial = Statement(session)
+        order = session.victims_heap(victims, task)
+        room, evicted = node.future_idle(), False
+        while order and not task.init_request.less_equal(room, ZERO):
+            victim = order.pop()
+            trial.evict(victim, NAME)
+            room.add(victim.request)
+            evicted = True
+        if task.init_request.less_equal(room, ZERO):
+            try:
+                trial.pipeline(task, node.name, eviction_occurred=evicted)
+            except CannotPlace:
+                pass
+            else:
+                statement.merge(trial)
+                return
+        trial.discard()
+
+
+def _reclaimees(session: Session, node: NodeInfo, job: JobInfo) -> list[TaskInfo]:
+    """Running tasks of other queues that let themselves be reclaimed."""
+    found = []
+    for _, task in sorted(node.tasks.items()):
+        other = session.jobs.get(task.job)
+        if other is None or task.status is not TaskStatus.RUNNING or not task.preemptable:
+            continue
+        if other.queue != job.queue and session.queues[other.queue].reclaimable:
+            found.append(task.clone())
+    return found

@@ -1,0 +1,126 @@
+"""Trying whether a gang fits into a domain once its victims are gone (BuildNominationPlanInDomain)."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.volcano.actions.worksheets import Worksheet, worksheet
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.queue import QueueInfo
+from gpuconsole.scheduling.volcano.api.resource import ZERO
+from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.functions import Purpose
+from gpuconsole.scheduling.volcano.search import Finder, choose_node, resource_fit
+from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.statement import CannotPlace, Operation, Statement, saved
+
+
+class Plan(Struct, frozen=True):
+    """What is to be done, and the hyper node of each part of the job."""
+
+    operations: list[Operation]
+    places: dict[str, str]
+
+
+def plan(
+    session: Session,
+    queue: QueueInfo,
+    job: JobInfo,
+    domain: str,
+    victims: Sequence[TaskInfo],
+    reason: str,
+    *,
+    remembers: bool,
+) -> Plan | None:
+    """How the job gets enough in the domain, or None; the session is left as it was."""
+    sheet = worksheet(session, job, lambda task: not task.gated and not task.request.is_empty())
+    if not sheet or not session.real_node_list.get(domain):
+        return None
+    was_ready = session.job_ready(job)
+    chain = [Statement(session)]
+    for victim in victims:
+        chain[0].evict(victim, reason)
+    places: dict[str, str] = {}
+    enough = False
+    try:
+        while sheet.sub_jobs and not enough:
+            sub_job = sheet.sub_jobs.pop()
+            won = _place(session, queue, job, sub_job, sheet, domain, bool(victims), remembers=remembers)
+            if won is None:
+                return None
+            statement, places[sub_job.uid] = won
+            chain.append(statement)
+            enough = session.job_pipelined(job)
+            if was_ready:
+                break
+        return Plan(saved(chain), places) if enough else None
+    finally:
+        for statement in reversed(chain):
+            statement.discard()
+
+
+def _place(
+    session: Session,
+    queue: QueueInfo,
+    job: JobInfo,
+    sub_job: SubJobInfo,
+    sheet: Worksheet,
+    domain: str,
+    evicted: bool,
+    *,
+    remembers: bool,
+) -> tuple[Statement, str] | None:
+    """Reserve nodes for a part of the job in the first hyper node that takes it."""
+    for name in _hyper_nodes(session, job, sub_job, domain):
+        trial = Statement(session)
+        finder = Finder(session, remembers=remembers)
+        tasks = sheet.tasks[sub_job.uid].clone()
+        placed = True
+        while tasks and placed:
+            placed = _reserve(session, queue, finder, trial, tasks.pop(), name, evicted)
+        done = session.sub_job_ready(job, sub_job) or session.sub_job_pipelined(job, sub_job)
+        if placed and trial.operations and done:
+            return trial, name
+        trial.discard()
+    return None
+
+
+def _hyper_nodes(session: Session, job: JobInfo, sub_job: SubJobInfo, domain: str) -> Iterator[str]:
+    if not job.contains_hard_topology:
+        yield domain
+        return
+    for gradient in session.sub_job_gradients(sub_job, session.hyper_nodes[domain], Purpose.EVICT):
+        yield from (info.name for info in gradient)
+
+
+def _reserve(
+    session: Session,
+    queue: QueueInfo,
+    finder: Finder,
+    trial: Statement,
+    task: TaskInfo,
+    hyper_node: str,
+    evicted: bool,
+) -> bool:
+    """Reserve the best node for a task; False if none takes it."""
+    if not session.allocatable(queue, task):
+        return False
+    resolvable = {node.name for node in session.resolvable_nodes(task)}
+    nodes = [node for node in session.real_node_list.get(hyper_node, ()) if node.name in resolvable]
+    if not nodes or session.pre_predicate(task) is not None:
+        return False
+
+    def fits(task: TaskInfo, node: NodeInfo) -> FitError | None:
+        return resource_fit(task, node) or session.predicate_for_preempt(task, node)
+
+    best = choose_node(session, task, finder.fitting(task, nodes, fits)[0])
+    if best is None or not task.init_request.less_equal(best.future_idle(), ZERO):
+        return False
+    try:
+        trial.pipeline(task, best.name, eviction_occurred=evicted)
+    except CannotPlace:
+        return False
+    return True

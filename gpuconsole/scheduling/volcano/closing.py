@@ -1,0 +1,27 @@
+"""What a session leaves behind: the phase of each PodGroup, and what it says about it."""
+
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.status import TaskStatus
+from gpuconsole.scheduling.volcano.session import Session
+
+SCHEDULED = (TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.FAILED, TaskStatus.SUCCEEDED)
+COMPLETED = (TaskStatus.FAILED, TaskStatus.SUCCEEDED)
+
+
+def close(session: Session) -> None:
+    """Let the plugins say their last, then set the jobs' phases."""
+    for plugin in session.plugins:
+        plugin.on_session_close(session)
+    for job in session.jobs.values():
+        job.phase = phase_of(session, job)
+
+
+def phase_of(session: Session, job: JobInfo) -> str:
+    """The phase that the PodGroup has after the session (getPodGroupPhase)."""
+    condition = session.conditions.get(job.uid)
+    if job.of_status(TaskStatus.RUNNING) and condition is not None and condition.type == "Unschedulable":
+        return "Unknown"
+    scheduled = job.count(SCHEDULED)
+    if job.pod_group is not None and scheduled >= job.pod_group.min_member:
+        return "Completed" if scheduled == job.count(COMPLETED) else "Running"
+    return job.phase if job.phase == "Inqueue" else "Pending"

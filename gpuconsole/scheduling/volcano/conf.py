@@ -1,0 +1,93 @@
+"""Volcano's scheduler configuration as a value: actions in order, tiers of plugins with their flags and arguments."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct, field
+
+from gpuconsole.scheduling.volcano.arguments import NONE, Arguments
+
+
+class Flag(StrEnum):
+    """What a plugin is asked for, as volcano-scheduler.conf spells it."""
+
+    JOB_ORDER = "enableJobOrder"
+    HIERARCHY = "enableHierarchy"
+    JOB_READY = "enableJobReady"
+    JOB_PIPELINED = "enableJobPipelined"
+    TASK_ORDER = "enableTaskOrder"
+    PREEMPTABLE = "enablePreemptable"
+    RECLAIMABLE = "enableReclaimable"
+    PREEMPTIVE = "enablePreemptive"
+    QUEUE_ORDER = "enableQueueOrder"
+    CLUSTER_ORDER = "EnabledClusterOrder"
+    PREDICATE = "enablePredicate"
+    BEST_NODE = "enableBestNode"
+    NODE_ORDER = "enableNodeOrder"
+    TARGET_JOB = "enableTargetJob"
+    RESERVED_NODES = "enableReservedNodes"
+    JOB_ENQUEUED = "enableJobEnqueued"
+    VICTIM = "enabledVictim"
+    JOB_STARVING = "enableJobStarving"
+    OVERUSED = "enabledOverused"
+    ALLOCATABLE = "enabledAllocatable"
+    HYPER_NODE_ORDER = "enabledHyperNodeOrder"
+    SUB_JOB_READY = "enabledSubJobReady"
+    SUB_JOB_PIPELINED = "enabledSubJobPipelined"
+    SUB_JOB_ORDER = "enabledSubJobOrder"
+    HYPER_NODE_GRADIENT = "enabledHyperNodeGradient"
+
+
+DEFAULTS: Final = frozenset(Flag) - {Flag.HIERARCHY, Flag.CLUSTER_ORDER}
+"""Flags that hold where the configuration does not name them (ApplyPluginConfDefaults)."""
+ACTIONS: Final = ("enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim")
+
+
+class PluginOption(Struct, frozen=True, kw_only=True):
+    """A plugin in a tier."""
+
+    name: str
+    enabled: frozenset[Flag] = DEFAULTS
+    arguments: Arguments = NONE
+
+
+Tier = tuple[PluginOption, ...]
+"""Plugins that vote together: a later tier is asked where this one does not decide."""
+
+
+def tier(*names: str) -> Tier:
+    """A tier of plugins that do all they can."""
+    return tuple(PluginOption(name=name) for name in names)
+
+
+class Configuration(Struct, frozen=True, kw_only=True):
+    """What vc-scheduler does in each session. The default is Volcano's own: it never preempts."""
+
+    actions: tuple[str, ...] = ("enqueue", "allocate", "backfill")
+    tiers: tuple[Tier, ...] = (
+        tier("priority", "gang", "conformance"),
+        tier("overcommit", "drf", "predicates", "proportion", "nodeorder"),
+    )
+    arguments: Mapping[str, Arguments] = field(default_factory=dict)
+    """Arguments of actions, by the action's name."""
+
+    def arguments_of(self, action: str) -> Arguments:
+        return self.arguments.get(action, NONE)
+
+
+HELM = Configuration(
+    tiers=(
+        (
+            PluginOption(name="priority"),
+            PluginOption(name="gang", enabled=DEFAULTS - {Flag.PREEMPTABLE}),
+            PluginOption(name="conformance"),
+        ),
+        (
+            PluginOption(name="overcommit"),
+            PluginOption(name="drf", enabled=DEFAULTS - {Flag.PREEMPTABLE}),
+            *tier("predicates", "proportion", "nodeorder", "binpack"),
+        ),
+    ),
+)
+"""What Volcano's Helm chart installs; bin-packing there scores cpu and memory only."""

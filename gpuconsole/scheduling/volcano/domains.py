@@ -1,0 +1,127 @@
+"""Hyper nodes as a session uses them: a tree with one top, demands as tiers, and which domain each job is in already.
+
+Volcano 1.15 framework/session.go. After opening, no demand names a tier by name and none is soft: a soft one is a hard
+one whose tier is that of the top, which every domain keeps.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from gpuconsole.model.volcano import NetworkTopology
+from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo, lowest_common
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.status import ALLOCATED_STATUS
+from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
+
+TOP = "<cluster-top-hypernode>"
+"""A hyper node above all others, that holds every node."""
+
+
+class Domains:
+    """The hyper nodes of one session. Mutates once, when the session is opened."""
+
+    def __init__(
+        self,
+        hyper_nodes: Mapping[str, HyperNodeInfo] | None = None,
+        real_nodes: Mapping[str, Iterable[str]] | None = None,
+        tier_names: Mapping[str, int] | None = None,
+        *,
+        by_tier: Mapping[int, Iterable[str]] | None = None,
+        ready: bool = True,
+    ) -> None:
+        self.hyper_nodes = {
+            name: replace(info, children=set(info.children)) for name, info in (hyper_nodes or {}).items()
+        }
+        self.real_nodes = {name: set(nodes) for name, nodes in (real_nodes or {}).items()}
+        """Nodes below each hyper node."""
+        self.tier_names = dict(tier_names or {})
+        self.by_tier = {tier: set(names) for tier, names in (by_tier or {}).items()}
+        self.tiers: list[int] = []
+        """All tiers, the lowest first."""
+        self.ready = ready
+        """False while the tree is being built: jobs that ask for closeness wait."""
+
+    def open(self, jobs: Iterable[JobInfo], nodes: Mapping[str, NodeInfo]) -> None:
+        """Add the top, and bring the jobs' demands and places into the form that a session uses."""
+        self.real_nodes = {name: names & nodes.keys() for name, names in self.real_nodes.items()}
+        self._add_top(nodes)
+        self.tiers = sorted(self.by_tier)
+        for job in jobs:
+            if job.contains_network_topology:
+                self._harden(job)
+            if self.ready:
+                self._forget_places(job)
+                self._find_places(job)
+
+    def common(self, left: str, right: str) -> str:
+        """The lowest hyper node that is or holds both; empty counts as no demand."""
+        return lowest_common(self.hyper_nodes, left, right)
+
+    def lowest_of(self, node: str) -> str:
+        """The hyper node of the lowest tier that a node is in; empty if it is in none of that tier."""
+        names = sorted(self.by_tier.get(self.tiers[0], ())) if self.tiers else ()
+        return next((name for name in names if node in self.real_nodes.get(name, ())), "")
+
+    def _add_top(self, nodes: Iterable[str]) -> None:
+        tier = max((1, *(tier + 1 for tier in self.by_tier)))
+        top = HyperNodeInfo(TOP, tier)
+        for name, info in self.hyper_nodes.items():
+            if not info.parent:
+                info.parent = TOP
+                top.children.add(name)
+        self.hyper_nodes[TOP] = top
+        self.by_tier[top.tier] = {TOP}
+        self.real_nodes[TOP] = set(nodes)
+
+    def _harden(self, job: JobInfo) -> None:
+        """Turn tier names into tiers, and what is soft into a demand that every domain keeps."""
+        top = self.hyper_nodes[TOP].tier
+        job.network_topology = self._tiered(job.network_topology)
+        if job.is_soft:
+            job.network_topology = NetworkTopology("hard", top)
+        allowed = None if job.network_topology is None else job.network_topology.highest_tier
+        for sub_job in job.sub_jobs.values():
+            sub_job.network_topology = self._tiered(sub_job.network_topology)
+            sub_job.convert_to_hard(top if allowed is None else allowed)
+
+    def _tiered(self, topology: NetworkTopology | None) -> NetworkTopology | None:
+        if topology is None or topology.highest_tier is not None or topology.highest_tier_name not in self.tier_names:
+            return topology
+        return replace(topology, highest_tier=self.tier_names[topology.highest_tier_name], highest_tier_name="")
+
+    def _forget_places(self, job: JobInfo) -> None:
+        """A domain that is gone, or in which nothing is left, is no place."""
+        units: list[JobInfo | SubJobInfo] = [job, *job.sub_jobs.values()]
+        for unit in units:
+            lost = unit.allocated_hyper_node not in self.hyper_nodes
+            if unit.allocated_hyper_node and (lost or not unit.count(ALLOCATED_STATUS)):
+                unit.allocated_hyper_node = ""
+
+    def _find_places(self, job: JobInfo) -> None:
+        """Where nothing is known, the domain is the lowest that holds all nodes on which tasks are."""
+        if not job.contains_network_topology:
+            return
+        changed = False
+        for sub_job in job.sub_jobs.values():
+            if sub_job.network_topology is not None and not sub_job.allocated_hyper_node:
+                sub_job.allocated_hyper_node = self._place_of(sub_job)
+                changed = changed or bool(sub_job.allocated_hyper_node)
+        if job.allocated_hyper_node and not changed:
+            return
+        place = ""
+        for _, sub_job in sorted(job.sub_jobs.items()):
+            if sub_job.allocated_hyper_node:
+                place = self.common(place, sub_job.allocated_hyper_node)
+                if not place:
+                    break
+        job.allocated_hyper_node = place
+
+    def _place_of(self, sub_job: SubJobInfo) -> str:
+        held: set[str] | None = None
+        for task in (task for status in ALLOCATED_STATUS for task in sub_job.of_status(status).values()):
+            if task.node_name:
+                names = self.hyper_nodes.keys() if held is None else held
+                held = {name for name in names if task.node_name in self.real_nodes.get(name, ())}
+        return min(held, key=lambda name: (self.hyper_nodes[name].tier, name)) if held else ""

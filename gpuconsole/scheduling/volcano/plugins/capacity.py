@@ -1,0 +1,210 @@
+"""capacity: each queue says what it deserves and may have at most; with hierarchy, queues form a tree."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.queue import QueueInfo
+from gpuconsole.scheduling.volcano.api.resource import Resource
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT, EventHandler
+from gpuconsole.scheduling.volcano.plugins.capacity_devices import least_devices, merge
+from gpuconsole.scheduling.volcano.plugins.capacity_reclaim import Reclaiming, above
+from gpuconsole.scheduling.volcano.plugins.capacity_tree import (
+    ROOT,
+    CapacityBook,
+    CapacityBooks,
+    grow,
+    side_by_side,
+)
+from gpuconsole.scheduling.volcano.plugins.overcommit import overused
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+OPEN = "Open"
+
+
+class CapacityPlugin:
+    """Volcano 1.15 plugins/capacity. Of its scheduling gates only the checks are here, not their removal."""
+
+    name: ClassVar[str] = "capacity"
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._level = max(arguments.integer("ancestorReclaimLevel", 0), 0)
+        self._devices = arguments.flag("capacity.DynamicResourceAllocationEnable", True)
+        self._by_amount = arguments.flag("capacity.DRAConsumableCapacityEnable", False)
+        self.books = CapacityBooks({}, tree=False)
+        self.ready = True
+        """False if the queues are no tree."""
+
+    def on_session_open(self, session: "Session") -> None:
+        self._session = session
+        tree = session.hierarchy_enabled(self.name)
+        books = {uid: self._book(queue) for uid, queue in session.queues.items()}
+        self.books = CapacityBooks(books, tree=tree)
+        arrange = grow if tree else side_by_side
+        self.ready = arrange(books, session.queues, session.jobs.values(), session.total) is not False
+        functions, name = session.functions, self.name
+        reclaiming = Reclaiming(session, self.books, self._level, ready=self.ready)
+        functions.reclaimable[name] = reclaiming.reclaimable
+        functions.unified_evictable[name] = reclaiming.evictable
+        functions.preemptive[name] = self._preemptive
+        functions.allocatable[name] = self._allocatable
+        functions.job_enqueueable[name] = self._enqueueable
+        functions.pre_predicates[name] = self._keep
+        functions.simulate_allocatable[name] = self._simulate_allocatable
+        functions.simulate_add[name] = self._simulate_add
+        functions.simulate_remove[name] = self._simulate_remove
+        if self.ready:
+            functions.queue_order[name] = self._order
+            if tree:
+                functions.victim_queue_order[name] = self._victim_order
+        functions.handlers.append(EventHandler(allocate=self._gained, deallocate=self._lost))
+
+    def on_session_close(self, session: "Session") -> None:
+        pass
+
+    def _book(self, queue: QueueInfo) -> CapacityBook:
+        said = queue.queue
+        counted = self._devices and any(
+            "deviceclass/" in name for name in {**said.capability, **said.deserved, **said.guarantee}
+        )
+        return CapacityBook(queue, devices=counted, by_amount=self._by_amount)
+
+    def _gained(self, task: TaskInfo) -> None:
+        job = self._session.jobs.get(task.job)
+        if job is not None and job.queue in self.books.books:
+            self.books.gain(job.queue, task)
+
+    def _lost(self, task: TaskInfo) -> None:
+        job = self._session.jobs.get(task.job)
+        if job is not None and job.queue in self.books.books:
+            self.books.lose(job.queue, task)
+
+    # Orders.
+
+    def _order(self, left: QueueInfo, right: QueueInfo) -> int:
+        """By priority, then leaves first, then by the share of the ancestors just below the common one."""
+        if left.queue.priority != right.queue.priority:
+            return right.queue.priority - left.queue.priority
+        ours, theirs = self.books.books[left.uid], self.books.books[right.uid]
+        if not self.books.tree:
+            return _by_share(ours, theirs)
+        if bool(ours.children) != bool(theirs.children):
+            return 1 if ours.children else -1
+        if ours.children:
+            return _by_share(ours, theirs)
+        level = _common_level(ours, theirs)
+        return _by_share(self._below(ours, level), self._below(theirs, level))
+
+    def _below(self, book: CapacityBook, level: int) -> CapacityBook:
+        return self.books.books[book.ancestors[level + 1]] if level + 1 < len(book.ancestors) else book
+
+    def _victim_order(self, left: QueueInfo, right: QueueInfo, preemptor: QueueInfo) -> int:
+        """The closer kin of the preemptor gives first."""
+        books = self.books.books
+        mine = books[preemptor.uid]
+        return _common_level(books[right.uid], mine) - _common_level(books[left.uid], mine)
+
+    # Votes.
+
+    def _preemptive(self, queue: QueueInfo, tasks: list[TaskInfo]) -> bool:
+        """True if the queue stays within its limit, and in part within what it or an ancestor deserves."""
+        if not self.ready or queue.queue.state != OPEN:
+            return False
+        request = Resource()
+        for task in tasks:
+            request.add(task.request)
+        book = self.books.books[queue.uid]
+        future = book.allocated.clone().add(request)
+        if future.exceeding_where_requested(book.real_capability, request):
+            return False
+        line = [book]
+        if self.books.tree:
+            names = [above(book, level) for level in range(1, self._level + 1)]
+            line += [self.books.books[name] for name in names if name and name != ROOT]
+        return any(one.allocated.clone().add(request).within_where_used(one.deserved, request) for one in line)
+
+    def _allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:
+        if queue.queue.state != OPEN or not self.ready:
+            return False
+        return self._takes(self.books, queue, task)
+
+    def _takes(self, books: CapacityBooks, queue: QueueInfo, task: TaskInfo) -> bool:
+        """True if the queue is a leaf, and it and all above it have room for the task."""
+        if books.books[queue.uid].children:
+            return False
+        return all(_has_room(book, task) for book in books.line(queue.uid))
+
+    def _enqueueable(self, job: JobInfo) -> int:
+        if not self.ready:
+            return REJECT
+        book, queue = self.books.books[job.queue], self._session.queues[job.queue]
+        if book.children or queue.queue.state != OPEN:
+            return REJECT
+        devices = least_devices(job) if book.devices is not None else {}
+        if (job.pod_group is None or job.pod_group.min_resources is None) and not devices:
+            return PERMIT
+        least = job.min_resources()
+        for one in self.books.line(job.queue):
+            lacking = one.wanting(least).exceeding_where_requested(one.real_capability, least)
+            if not lacking and one.devices is not None and not one.devices.has_room(devices, promised=True):
+                lacking = ["dra-resource-exceeded"]
+            if lacking:
+                message = overused("queue resource quota insufficient", "insufficient", lacking)
+                self._session.events.append((job, message))
+                return REJECT
+        for one in self.books.line(job.queue):
+            one.inqueue.add(job.without_gated(least))
+            if one.devices is not None:
+                merge(one.devices.inqueue, devices)
+        return PERMIT
+
+    # Preemption that tries on a copy of the node first.
+
+    def _keep(self, task: TaskInfo) -> None:
+        self._session.cycle_state(task)[self.name] = self.books.clone()
+
+    def _kept(self, task: TaskInfo) -> CapacityBooks | None:
+        kept = self._session.cycle_state(task).get(self.name)
+        return kept if isinstance(kept, CapacityBooks) else None
+
+    def _simulate_allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:
+        kept = self._kept(task)
+        return self.ready and kept is not None and self._takes(kept, queue, task)
+
+    def _simulate_add(self, preemptor: TaskInfo, task: TaskInfo, _: NodeInfo) -> None:
+        kept, job = self._kept(preemptor), self._session.jobs.get(task.job)
+        if kept is not None and job is not None:
+            kept.gain(job.queue, task)
+
+    def _simulate_remove(self, preemptor: TaskInfo, task: TaskInfo, _: NodeInfo) -> None:
+        kept, job = self._kept(preemptor), self._session.jobs.get(task.job)
+        if kept is not None and job is not None:
+            kept.lose(job.queue, task)
+
+
+def _has_room(book: CapacityBook, task: TaskInfo) -> bool:
+    if book.devices is not None and task.dra and not book.devices.takes(task):
+        return False
+    future = book.allocated.clone().add(task.request)
+    return not future.exceeding_where_requested(book.real_capability, task.request)
+
+
+def _by_share(left: CapacityBook, right: CapacityBook) -> int:
+    """The smaller share first; among equals one that deserves something."""
+    if left.share != right.share:
+        return -1 if left.share < right.share else 1
+    return int(left.deserved.is_empty()) - int(right.deserved.is_empty())
+
+
+def _common_level(left: CapacityBook, right: CapacityBook) -> int:
+    """How far down the tree their ancestors are the same; 0 is the root."""
+    level = 0
+    for number, (ours, theirs) in enumerate(zip(left.ancestors, right.ancestors, strict=False)):
+        if ours != theirs:
+            break
+        level = number
+    return level

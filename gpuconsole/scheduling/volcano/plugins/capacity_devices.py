@@ -1,0 +1,128 @@
+"""Quotas for claimed devices: what a queue may claim of each device class, and what it has claimed."""
+
+from gpuconsole.model.resources import Resources
+from gpuconsole.scheduling.volcano.api.dra import DeviceRequest, Devices
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+
+COUNT = "deviceclass/"
+"""`deviceclass/CLASS` counts devices of a class."""
+CAPACITY = ".deviceclass/"
+"""`DIMENSION.deviceclass/CLASS` adds up what the devices have of a dimension."""
+
+
+class DeviceQuota:
+    """The devices of one queue. Mutates as tasks come and go."""
+
+    __slots__ = ("allocated", "by_amount", "capability", "inqueue", "references")
+
+    def __init__(self, capability: Resources, *, by_amount: bool) -> None:
+        self.capability = read(capability)
+        self.by_amount = by_amount
+        """Dimensions of devices count, too, not only their number (DRAConsumableCapacity)."""
+        self.allocated: dict[str, DeviceRequest] = {}
+        self.inqueue: dict[str, DeviceRequest] = {}
+        """What jobs that were let in will claim."""
+        self.references: dict[str, int] = {}
+        """How many tasks hold each claim: it counts once."""
+
+    def clone(self) -> "DeviceQuota":
+        twin = DeviceQuota({}, by_amount=self.by_amount)
+        twin.capability = self.capability
+        twin.allocated = {name: request.clone() for name, request in self.allocated.items()}
+        twin.inqueue, twin.references = self.inqueue, dict(self.references)
+        return twin
+
+    def add(self, task: TaskInfo) -> None:
+        """A task got its place."""
+        if not task.claim_dra:
+            merge(self.allocated, task.dra)
+            return
+        for key in task.claim_keys:
+            claimed = task.claim_dra.get(key)
+            if claimed:
+                if not self.references.get(key):
+                    merge(self.allocated, claimed)
+                self.references[key] = self.references.get(key, 0) + 1
+
+    def sub(self, task: TaskInfo) -> None:
+        """A task lost its place."""
+        if not task.claim_dra:
+            self._give_back(task.dra)
+            return
+        for key in task.claim_keys:
+            claimed = task.claim_dra.get(key)
+            if not claimed:
+                continue
+            left = self.references.get(key, 0) - 1
+            if left > 0:
+                self.references[key] = left
+            else:
+                self.references.pop(key, None)
+                self._give_back(claimed)
+
+    def _give_back(self, claimed: Devices) -> None:
+        for name, request in claimed.items():
+            if name in self.allocated:
+                self.allocated[name].sub(request)
+
+    def takes(self, task: TaskInfo) -> bool:
+        """True if there is quota for what the task would claim beyond claims that are held already."""
+        if not task.claim_dra:
+            return self.has_room(task.dra, promised=False)
+        new: dict[str, DeviceRequest] = {}
+        for key in task.claim_keys:
+            if not self.references.get(key):
+                merge(new, task.claim_dra.get(key, {}))
+        return self.has_room(new, promised=False)
+
+    def has_room(self, claimed: Devices, *, promised: bool) -> bool:
+        """True if no quota is exceeded; what was promised to jobs that were let in counts where jobs are let in."""
+        return all(self._fits(name, request, promised) for name, request in claimed.items() if name in self.capability)
+
+    def _fits(self, name: str, request: DeviceRequest, promised: bool) -> bool:
+        limit, used = self.capability[name], self.allocated.get(name, DeviceRequest()).clone()
+        if promised:
+            used.add(self.inqueue.get(name, DeviceRequest()))
+        used.add(request)
+        if 0 < limit.count < used.count:
+            return False
+        return not self.by_amount or all(
+            dimension in limit.capacity and used.capacity[dimension] <= limit.capacity[dimension]
+            for dimension in request.capacity
+        )
+
+
+def read(amounts: Resources) -> dict[str, DeviceRequest]:
+    """Devices that a list of resources names, by class."""
+    found: dict[str, DeviceRequest] = {}
+    for name, amount in amounts.items():
+        dimension, separator, device_class = name.partition(CAPACITY)
+        if separator and dimension:
+            if device_class:
+                found.setdefault(device_class, DeviceRequest()).capacity[dimension] = amount
+        elif name.startswith(COUNT) and name != COUNT:
+            found.setdefault(name.removeprefix(COUNT), DeviceRequest()).count = amount
+    return found
+
+
+def merge(into: dict[str, DeviceRequest], claimed: Devices, times: int = 1) -> None:
+    """Add claims, so many times."""
+    for name, request in claimed.items():
+        into.setdefault(name, DeviceRequest()).add(request, times)
+
+
+def least_devices(job: JobInfo) -> Devices:
+    """What a job's gang claims at least: of each role, or of its first tasks by name (GetMinDRAResources)."""
+    found: dict[str, DeviceRequest] = {}
+    tasks = sorted(
+        (task for task in job.tasks.values() if task.dra), key=lambda task: (task.namespace, task.name, task.uid)
+    )
+    if not job.task_min_available:
+        for task in tasks[: max(job.min_available, 0)]:
+            merge(found, task.dra)
+        return found
+    first_of = {task.role: task for task in reversed(tasks)}
+    for role, task in sorted(first_of.items()):
+        merge(found, task.dra, max(job.task_min_available.get(role, 0), 0))
+    return {name: request for name, request in found.items() if request.count or request.capacity}

@@ -1,0 +1,110 @@
+"""gang: a job starts when enough of its tasks can, and loses none that its gang needs."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuconsole.scheduling.volcano.api.gang import Gang
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.status import ALLOCATED_STATUS, TaskStatus
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT, EvictionContext, Invalid, Victims
+from gpuconsole.scheduling.volcano.plugin import Condition
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+NOT_ENOUGH_PODS_OF_TASK = "NotEnoughPodsOfTask"
+NOT_ENOUGH_PODS = "NotEnoughTasks"
+NOT_ENOUGH_RESOURCES = "NotEnoughResources"
+
+
+class GangPlugin:
+    """Volcano 1.15 plugins/gang."""
+
+    name: ClassVar[str] = "gang"
+
+    def __init__(self, arguments: Arguments) -> None:
+        pass
+
+    def on_session_open(self, session: "Session") -> None:
+        functions, name = session.functions, self.name
+
+        def spared(_: TaskInfo, candidates: list[TaskInfo]) -> Victims:
+            return _spared(session, candidates), PERMIT
+
+        functions.job_valid[name] = _valid
+        functions.preemptable[name] = functions.reclaimable[name] = spared
+        functions.unified_evictable[name] = _anyone
+        functions.job_order[name] = functions.sub_job_order[name] = _unready_first
+        functions.job_ready[name] = _ready
+        functions.sub_job_ready[name] = Gang.is_ready
+        functions.job_pipelined[name] = lambda job: PERMIT if _pipelined(job) else REJECT
+        functions.sub_job_pipelined[name] = lambda sub_job: PERMIT if sub_job.is_pipelined() else REJECT
+        functions.job_starving[name] = JobInfo.is_starving
+
+    def on_session_close(self, session: "Session") -> None:
+        """Say of each job whether its gang is ready."""
+        for job in session.jobs.values():
+            if not job.tasks:
+                continue
+            if job.is_ready():
+                reason = "tasks in gang are ready to be scheduled"
+                session.conditions[job.uid] = Condition("Scheduled", reason, "")
+                continue
+            lacking = job.min_available - job.ready_task_num - _placed_on_trial(job)
+            message = f"{lacking}/{len(job.tasks)} tasks in gang unschedulable: {job.fit_message}"
+            session.conditions[job.uid] = Condition("Unschedulable", NOT_ENOUGH_RESOURCES, message)
+
+
+def _valid(job: JobInfo) -> Invalid | None:
+    if not job.roles.valid():
+        return Invalid(NOT_ENOUGH_PODS_OF_TASK, "Not enough valid pods of each task for gang-scheduling")
+    if not job.check_sub_job_valid():
+        return Invalid(NOT_ENOUGH_PODS_OF_TASK, "Not enough valid subGroups of each task for gang-scheduling")
+    if job.valid_task_num < job.min_available:
+        return Invalid(
+            NOT_ENOUGH_PODS,
+            f"Not enough valid tasks for gang-scheduling, valid: {job.valid_task_num}, min: {job.min_available}",
+        )
+    return None
+
+
+def _spared(session: "Session", candidates: Iterable[TaskInfo]) -> list[TaskInfo]:
+    """Candidates that their gangs can do without, in order."""
+    left: dict[str, int] = {}
+    spared = []
+    for task in candidates:
+        job = session.jobs.get(task.job)
+        if job is None:
+            continue
+        ready = left.setdefault(job.uid, job.ready_task_num)
+        if ready > job.min_available:
+            left[job.uid] = ready - 1
+            spared.append(task)
+    return spared
+
+
+def _anyone(_: EvictionContext, candidates: list[TaskInfo]) -> Victims:
+    # Bundles of victims know what their gangs need.
+    return candidates, PERMIT
+
+
+def _unready_first(left: Gang, right: Gang) -> int:
+    return int(left.is_ready()) - int(right.is_ready())
+
+
+def _ready(job: JobInfo) -> bool:
+    return job.is_ready() and job.roles.ready() and job.check_sub_job_ready()
+
+
+def _pipelined(job: JobInfo) -> bool:
+    return job.is_pipelined() and job.roles.pipelined() and job.check_sub_job_pipelined()
+
+
+def _placed_on_trial(job: JobInfo) -> int:
+    """Pending tasks that had a node before the rest of the gang was found not to fit."""
+    pending = job.of_status(TaskStatus.PENDING).values()
+    return sum(
+        task.last_transaction is not None and task.last_transaction.status in ALLOCATED_STATUS for task in pending
+    )

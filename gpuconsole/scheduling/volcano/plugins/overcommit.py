@@ -1,0 +1,65 @@
+"""overcommit: jobs are let in for a bit more than the cluster has, so that their pods exist when room appears."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.resource import Resource
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT
+from gpuconsole.scheduling.volcano.plugins.reserving import reserved, runs_with_room
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+FACTOR = 1.2
+"""How much of the cluster is promised, where the configuration says nothing or less than 1."""
+
+
+class OvercommitPlugin:
+    """Volcano 1.15 plugins/overcommit."""
+
+    name: ClassVar[str] = "overcommit"
+
+    def __init__(self, arguments: Arguments) -> None:
+        factor = arguments.number("overcommit-factor", FACTOR)
+        self.factor = FACTOR if factor < 1.0 else factor
+        self.idle = Resource()
+        """What is promised to nobody who runs."""
+        self.inqueue = Resource()
+        """What is promised to jobs that were let in."""
+
+    def on_session_open(self, session: "Session") -> None:
+        used = Resource()
+        for node in session.node_list:
+            used.add(node.used)
+        self.idle = session.total.clone().multiply(self.factor).sub(used)
+        for job in session.jobs.values():
+            if job.phase == "Inqueue" and job.pod_group is not None and job.pod_group.min_resources is not None:
+                self.inqueue.add(job.without_gated(job.min_resources()))
+            elif runs_with_room(job):
+                self.inqueue.add(job.without_gated(reserved(job)))
+
+        def enqueueable(job: JobInfo) -> int:
+            if job.pod_group is None or job.pod_group.min_resources is None:
+                return PERMIT
+            asked = job.min_resources()
+            lacking = self.inqueue.clone().add(asked).exceeding_where_requested(self.idle, asked)
+            if not lacking:
+                return PERMIT
+            session.events.append((job, overused("resource in cluster is overused", "overused", lacking)))
+            return REJECT
+
+        session.functions.job_enqueueable[self.name] = enqueueable
+        session.functions.job_enqueued[self.name] = self._enqueued
+
+    def on_session_close(self, session: "Session") -> None:
+        pass
+
+    def _enqueued(self, job: JobInfo) -> None:
+        if job.pod_group is not None and job.pod_group.min_resources is not None:
+            self.inqueue.add(job.without_gated(job.min_resources()))
+
+
+def overused(message: str, what: str, names: list[str]) -> str:
+    """The message of a rejection, with the resources that it is about (FormatResourceNames)."""
+    return f"{message}: {', '.join(f'{what} {name}' for name in names)}" if names else message

@@ -1,0 +1,191 @@
+"""proportion: queues share the cluster by weight, none more than it asks for, and take back what they lent."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.queue import QueueInfo
+from gpuconsole.scheduling.volcano.api.resource import INFINITY, ZERO, Resource, exceeded_part
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT, EventHandler, Victims
+from gpuconsole.scheduling.volcano.plugins.overcommit import overused
+from gpuconsole.scheduling.volcano.plugins.queue_books import QueueBook, dominant_share, larger
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+OPEN = "Open"
+
+
+class Books:
+    """The queues that have jobs, by name. Mutates as tasks come and go."""
+
+    def __init__(self, books: dict[str, QueueBook]) -> None:
+        self.books = books
+
+    def clone(self) -> "Books":
+        twins = {}
+        for name, book in self.books.items():
+            twins[name] = twin = QueueBook.__new__(QueueBook)
+            book.copy_into(twin)
+        return Books(twins)
+
+    def move(self, queue: str, request: Resource, *, gains: bool) -> None:
+        """A task of the queue gained or lost its place."""
+        book = self.books[queue]
+        if gains:
+            book.allocated.add(request)
+        else:
+            book.allocated.sub(request)
+        book.share = dominant_share(book.allocated, book.deserved)
+
+
+class ProportionPlugin:
+    """Volcano 1.15 plugins/proportion."""
+
+    name: ClassVar[str] = "proportion"
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.books: dict[str, QueueBook] = {}
+
+    def on_session_open(self, session: "Session") -> None:
+        self._session = session
+        self._count(session)
+        divide(session.total, self.books)
+        functions, name = session.functions, self.name
+        functions.queue_order[name] = self._order
+        functions.reclaimable[name] = self._reclaimable
+        functions.overused[name] = self._overused
+        functions.allocatable[name] = lambda queue, task: self._may_take(queue, task.request)
+        functions.preemptive[name] = self._preemptive
+        functions.job_enqueueable[name] = self._enqueueable
+        functions.pre_predicates[name] = self._keep
+        functions.simulate_allocatable[name] = self._simulate_allocatable
+        functions.simulate_add[name] = self._simulate_add
+        functions.simulate_remove[name] = self._simulate_remove
+        books = Books(self.books)
+        functions.handlers.append(
+            EventHandler(
+                allocate=lambda task: self._tell(books, task, gains=True),
+                deallocate=lambda task: self._tell(books, task, gains=False),
+            )
+        )
+
+    def on_session_close(self, session: "Session") -> None:
+        pass
+
+    def _count(self, session: "Session") -> None:
+        guaranteed = Resource()
+        for queue in session.queues.values():
+            guaranteed.add(Resource.of(queue.queue.guarantee))
+        for job in session.jobs.values():
+            queue = session.queues[job.queue]
+            if queue.uid not in self.books:
+                self.books[queue.uid] = book = QueueBook(queue)
+                book.limit(session.total, guaranteed, queue.queue.capability)
+            self.books[queue.uid].count(job)
+
+    def _tell(self, books: Books, task: TaskInfo, *, gains: bool) -> None:
+        job = self._session.jobs.get(task.job)
+        if job is not None and job.queue in books.books:
+            books.move(job.queue, task.request, gains=gains)
+
+    def _order(self, left: QueueInfo, right: QueueInfo) -> int:
+        if left.queue.priority != right.queue.priority:
+            return right.queue.priority - left.queue.priority
+        ours, theirs = self.books[left.uid].share, self.books[right.uid].share
+        return (ours > theirs) - (ours < theirs)
+
+    def _reclaimable(self, _: TaskInfo, candidates: list[TaskInfo]) -> Victims:
+        """Tasks of queues that still have more of anything than they deserve, one after another."""
+        left: dict[str, Resource] = {}
+        victims = []
+        for task in candidates:
+            job = self._session.jobs.get(task.job)
+            book = self.books.get(job.queue) if job is not None else None
+            if book is None:
+                continue
+            allocated = left.setdefault(book.name, book.allocated.clone())
+            if not allocated.less_equal(book.deserved, ZERO):
+                allocated.sub(task.request)
+                victims.append(task)
+        return victims, PERMIT
+
+    def _overused(self, queue: QueueInfo) -> bool:
+        book = self.books[queue.uid]
+        return book.deserved.less_equal(book.allocated, ZERO)
+
+    def _may_take(self, queue: QueueInfo, request: Resource) -> bool:
+        return queue.queue.state == OPEN and _within(self.books[queue.uid], request)
+
+    def _preemptive(self, queue: QueueInfo, tasks: list[TaskInfo]) -> bool:
+        request = Resource()
+        for task in tasks:
+            request.add(task.request)
+        return self._may_take(queue, request)
+
+    def _enqueueable(self, job: JobInfo) -> int:
+        book, queue = self.books[job.queue], self._session.queues[job.queue]
+        if queue.queue.state != OPEN:
+            return REJECT
+        if job.pod_group is None or job.pod_group.min_resources is None:
+            return PERMIT
+        least = job.min_resources()
+        lacking = book.wanting(least).exceeding_where_requested(book.real_capability, least)
+        if not lacking:
+            book.inqueue.add(job.without_gated(least))
+            return PERMIT
+        message = overused("queue resource quota insufficient", "insufficient", lacking)
+        self._session.events.append((job, message))
+        return REJECT
+
+    def _keep(self, task: TaskInfo) -> None:
+        self._session.cycle_state(task)[self.name] = Books(self.books).clone()
+
+    def _kept(self, task: TaskInfo) -> Books | None:
+        kept = self._session.cycle_state(task).get(self.name)
+        return kept if isinstance(kept, Books) else None
+
+    def _simulate_allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:
+        kept = self._kept(task)
+        return kept is not None and queue.uid in kept.books and _within(kept.books[queue.uid], task.request)
+
+    def _simulate_add(self, preemptor: TaskInfo, task: TaskInfo, _: NodeInfo) -> None:
+        self._simulate(preemptor, task, gains=True)
+
+    def _simulate_remove(self, preemptor: TaskInfo, task: TaskInfo, _: NodeInfo) -> None:
+        self._simulate(preemptor, task, gains=False)
+
+    def _simulate(self, preemptor: TaskInfo, task: TaskInfo, *, gains: bool) -> None:
+        kept = self._kept(preemptor)
+        if kept is not None:
+            self._tell(kept, task, gains=gains)
+
+
+def _within(book: QueueBook, request: Resource) -> bool:
+    """True if the queue has no more than it deserves of what is asked for, with the request."""
+    return not book.allocated.clone().add(request).exceeding_where_requested(book.deserved, request)
+
+
+def divide(total: Resource, books: dict[str, QueueBook]) -> None:
+    """Give each queue its part of the total by weight, round after round, until it has what it asks for or can have."""
+    remaining = total.clone()
+    met: set[str] = set()
+    while weights := sum(book.weight for book in books.values() if book.name not in met):
+        before = remaining.clone()
+        given, taken = Resource(), Resource()
+        for book in (book for book in books.values() if book.name not in met):
+            old = book.deserved.clone()
+            book.deserved.add(remaining.clone().multiply(book.weight / weights))
+            book.deserved.set_min(book.real_capability, INFINITY).set_min(book.request, ZERO)
+            book.deserved = larger(book.deserved, book.guarantee)
+            book.share = dominant_share(book.allocated, book.deserved)
+            if book.request.less_equal(book.deserved, ZERO) or book.deserved == old:
+                met.add(book.name)
+            more, less = book.deserved.diff(old, ZERO)
+            given.add(more)
+            taken.add(less)
+        remaining = exceeded_part(remaining.clone().add(taken), given)
+        if remaining.is_empty() or remaining == before:
+            return

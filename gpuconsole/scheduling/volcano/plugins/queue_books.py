@@ -1,0 +1,99 @@
+"""What proportion and capacity know of a queue: what it deserves, has, wants, and may have at most."""
+
+import sys
+
+from gpuconsole.model.resources import Resources
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.queue import QueueInfo
+from gpuconsole.scheduling.volcano.api.resource import INFINITY, Resource, exceeded_part
+from gpuconsole.scheduling.volcano.api.status import ALLOCATED_STATUS, TaskStatus
+from gpuconsole.scheduling.volcano.plugins.reserving import reserved, runs_with_room
+
+
+class QueueBook:
+    """The sums of one queue. Mutates as tasks come and go."""
+
+    __slots__ = (
+        "allocated",
+        "capability",
+        "deserved",
+        "elastic",
+        "guarantee",
+        "inqueue",
+        "name",
+        "real_capability",
+        "request",
+        "share",
+        "weight",
+    )
+
+    def __init__(self, queue: QueueInfo) -> None:
+        self.name = queue.uid
+        self.weight = queue.weight
+        self.share = 0.0
+        self.deserved, self.allocated, self.request = Resource(), Resource(), Resource()
+        self.elastic = Resource()
+        """What its jobs hold beyond their minResources."""
+        self.inqueue = Resource()
+        """What jobs that were let in will still take."""
+        self.guarantee = Resource.of(queue.queue.guarantee)
+        self.capability = Resource.of(queue.queue.capability)
+        self.real_capability = Resource()
+        """What it can get at most, what is guaranteed to others left out."""
+
+    def limit(self, total: Resource, guaranteed: Resource, capability: Resources) -> None:
+        """Set what it can get at most, of a total of which a part is guaranteed to the queues together.
+
+        Cpu and memory that its capability does not name are not limited by it.
+        """
+        self.real_capability = exceeded_part(total, guaranteed).add(self.guarantee)
+        if capability:
+            self.capability.cpu = self.capability.cpu if self.capability.cpu > 0 else sys.float_info.max
+            self.capability.memory = self.capability.memory if self.capability.memory > 0 else sys.float_info.max
+            self.real_capability.set_min(self.capability, INFINITY)
+
+    def count(self, job: JobInfo) -> None:
+        """Add what a job holds, wants, was promised and can spare."""
+        for status, tasks in job.task_status_index.items():
+            for task in tasks.values():
+                if status in ALLOCATED_STATUS:
+                    self.allocated.add(task.request)
+                if status in ALLOCATED_STATUS or status is TaskStatus.PENDING:
+                    self.request.add(task.request)
+        if job.phase == "Inqueue" or runs_with_room(job):
+            self.inqueue.add(job.without_gated(reserved(job)))
+        self.elastic.add(job.elastic_resources())
+
+    def wanting(self, least: Resource) -> Resource:
+        """What the queue would have promised if a job of these minResources were let in."""
+        return least.clone().add(self.allocated).add(self.inqueue).sub(self.elastic)
+
+    def copy_into(self, twin: "QueueBook") -> None:
+        """Make another book of the queue equal to this one."""
+        twin.name, twin.weight, twin.share = self.name, self.weight, self.share
+        twin.deserved, twin.allocated, twin.request = self.deserved, self.allocated.clone(), self.request
+        twin.elastic, twin.inqueue, twin.guarantee = self.elastic, self.inqueue, self.guarantee
+        twin.capability, twin.real_capability = self.capability, self.real_capability
+
+
+def share(part: float, whole: float) -> float:
+    """How much of the whole; everything of nothing, unless the part is nothing, too."""
+    if whole == 0:
+        return 0.0 if part == 0 else 1.0
+    return part / whole
+
+
+def dominant_share(part: Resource, whole: Resource) -> float:
+    """The largest share over what there is of the whole, not below 0."""
+    return max([0.0, *(share(part.get(name), whole.get(name)) for name in whole.names())])
+
+
+def larger(left: Resource, right: Resource) -> Resource:
+    """In each dimension the larger of the two; scalars below zero count as unnamed."""
+    result = Resource(max(left.cpu, right.cpu), max(left.memory, right.memory))
+    if left.scalars is not None or right.scalars is not None:
+        result.scalars = {name: value for name, value in (left.scalars or {}).items() if value >= 0}
+        for name, value in (right.scalars or {}).items():
+            if value >= 0:
+                result.scalars[name] = max(value, result.scalars.get(name, 0.0))
+    return result

@@ -1,0 +1,33 @@
+"""What jobs whose pods are looked at will still take, as overcommit, proportion and capacity count it."""
+
+from gpuconsole.model.quantity import CPU, MEMORY, PODS
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.resource import Resource, is_scalar
+
+
+def reserved(job: JobInfo) -> Resource:
+    """What a job's minResources name beyond what it holds (GetInqueueResource)."""
+    result = Resource()
+    group = job.pod_group
+    if group is None or group.min_resources is None:
+        return result
+    least = Resource.of(group.min_resources)
+    for name in group.min_resources:
+        missing = least.get(name) - job.allocated.get(name)
+        if missing <= 0:
+            continue
+        if name == CPU:
+            result.cpu = missing
+        elif name == MEMORY:
+            result.memory = missing
+        elif name == PODS or is_scalar(name):
+            result.set_scalar(name, missing)
+    return result
+
+
+def runs_with_room(job: JobInfo) -> bool:
+    """True if the job runs with at least its gang, so that the rest of its minResources stays reserved."""
+    group = job.pod_group
+    if group is None or job.phase != "Running" or group.min_resources is None:
+        return False
+    return job.allocated_task_num >= group.min_member

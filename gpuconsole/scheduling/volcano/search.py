@@ -1,0 +1,120 @@
+"""How a session looks for a node: which nodes are looked at, which fit, which is best."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError, FitErrors, insufficient
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.resource import ZERO
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+Predicate = Callable[[TaskInfo, NodeInfo], FitError | None]
+
+
+class Sampling(Struct, frozen=True, kw_only=True):
+    """How many nodes that fit are enough (vc-scheduler's flags of these names)."""
+
+    minimum_nodes: int = 100
+    """So many are looked for in any case (minimum-feasible-nodes)."""
+    minimum_percentage: int = 5
+    percentage: int = 0
+    """Of all nodes; 0 = 50, less one for every 125 nodes."""
+
+    def enough(self, nodes: int) -> int:
+        """After how many fitting nodes the search ends (CalculateNumOfFeasibleNodesToFind)."""
+        if nodes <= self.minimum_nodes or self.percentage >= 100:
+            return nodes
+        percentage = self.percentage
+        if percentage <= 0:
+            percentage = max(50 - nodes // 125, self.minimum_percentage)
+        return max(nodes * percentage // 100, self.minimum_nodes)
+
+
+class Finder:
+    """Finds nodes that fit, for tasks one after another. Mutates: tasks of one role fail alike where one has failed."""
+
+    def __init__(self, session: "Session", *, remembers: bool = True) -> None:
+        self._session = session
+        self._remembers = remembers
+        self._failed: dict[tuple[str, str], dict[str, FitError]] = {}
+
+    def fitting(self, task: TaskInfo, nodes: Sequence[NodeInfo], fits: Predicate) -> tuple[list[NodeInfo], FitErrors]:
+        """Nodes that fit, up to as many as are enough, from where the last search ended; and why others do not."""
+        session = self._session
+        errors = FitErrors()
+        failed = self._failed.setdefault((task.job, task.role), {})
+        known = failed if self._remembers and task.role else {}
+        enough = session.sampling.enough(len(nodes))
+        found: list[NodeInfo] = []
+        start, looked = session.search_start, 0
+        for number in range(len(nodes)):
+            node = nodes[(start + number) % len(nodes)]
+            looked += 1
+            error = known.get(node.name)
+            if error is None:
+                error = session.out_of_shard(node) or fits(task, node)
+            if error is None:
+                found.append(node)
+                if len(found) == enough:
+                    break
+                continue
+            failed[node.name] = error
+            errors.put(node.name, error)
+        if len(nodes) > session.sampling.minimum_nodes:
+            session.search_start = (start + looked) % len(nodes)
+        return sorted(found, key=lambda node: node.name), errors
+
+
+def resource_fit(task: TaskInfo, node: NodeInfo) -> FitError | None:
+    """Why what is idle or being released on the node is not enough; None if it is."""
+    missing = task.init_request.exceeding(node.future_idle(), ZERO)
+    return FitError.saying(Code.UNSCHEDULABLE, insufficient(missing)) if missing else None
+
+
+def by_score(scores: Mapping[str, float], nodes: Iterable[NodeInfo]) -> list[NodeInfo]:
+    """The nodes by score, the highest first; among equals as they came."""
+    return sorted(nodes, key=lambda node: -scores[node.name])
+
+
+def best_node(session: "Session", task: TaskInfo, nodes: Sequence[NodeInfo]) -> NodeInfo | None:
+    """The node that a plugin picks, or else the one of the highest score, the first by name among equals."""
+    if not nodes:
+        return None
+    scores = session.node_scores(task, nodes)
+    groups: dict[float, list[NodeInfo]] = {}
+    for node in nodes:
+        groups.setdefault(scores[node.name], []).append(node)
+    return session.best_node(task, groups) or min(groups[max(groups)], key=lambda node: node.name)
+
+
+def choose_node(session: "Session", task: TaskInfo, nodes: Sequence[NodeInfo]) -> NodeInfo | None:
+    """The best of the nodes with room now, or else of those with room soon; own shard before others."""
+    idle, soon = [], []
+    for node in nodes:
+        if task.init_request.less_equal(node.idle, ZERO):
+            idle.append(node)
+        elif task.init_request.less_equal(node.future_idle(), ZERO):
+            soon.append(node)
+    for candidates in (*session.by_shard(idle), *session.by_shard(soon)):
+        if len(candidates) == 1:
+            return candidates[0]
+        best = best_node(session, task, candidates)
+        if best is not None:
+            return best
+    return None
+
+
+def victims_suffice(task: TaskInfo, node: NodeInfo, victims: Iterable[TaskInfo]) -> bool:
+    """True if the task would fit on the node once all these victims are gone (ValidateVictims).
+
+    No victims may be enough: what an earlier task let go can have room for this one too.
+    """
+    room = node.future_idle()
+    for victim in victims:
+        room.add(victim.request)
+    return task.init_request.less_equal(room, ZERO)

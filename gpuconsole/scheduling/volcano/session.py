@@ -1,0 +1,244 @@
+"""A session: one look at the cluster, what plugins say about it, and what the actions do to it. Mutates.
+
+Volcano 1.15 framework/session.go. It owns the tasks, jobs and nodes that it is given: they are copies of the cluster's,
+made for this session.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct, field
+
+from gpuconsole.model.clock import Time
+from gpuconsole.scheduling.volcano.api.budgets import OpenBudget, ResourceQuota
+from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.queue import QueueInfo
+from gpuconsole.scheduling.volcano.api.resource import Resource
+from gpuconsole.scheduling.volcano.api.status import TaskStatus
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.conf import Configuration
+from gpuconsole.scheduling.volcano.domains import Domains
+from gpuconsole.scheduling.volcano.heap import Heap
+from gpuconsole.scheduling.volcano.placed import Placed
+from gpuconsole.scheduling.volcano.plugin import Condition, Plugin
+from gpuconsole.scheduling.volcano.search import Sampling
+from gpuconsole.scheduling.volcano.voting import Voting
+
+SAMPLING = Sampling()
+
+
+class Sharding(StrEnum):
+    """What a scheduler does with nodes that are another one's."""
+
+    NONE = ""
+    SOFT = "soft"
+    """It takes them where its own do not do."""
+    HARD = "hard"
+
+
+class CycleData(Protocol):
+    """What a plugin keeps about one task while that task is looked at."""
+
+    def clone(self) -> "CycleData": ...
+
+
+class Cluster(Struct, kw_only=True):
+    """What a session is opened on."""
+
+    jobs: dict[str, JobInfo] = field(default_factory=dict)
+    """Job by uid: `namespace/name` of its PodGroup."""
+    nodes: dict[str, NodeInfo] = field(default_factory=dict)
+    queues: dict[str, QueueInfo] = field(default_factory=dict)
+    domains: Domains = field(default_factory=Domains)
+    budgets: list[OpenBudget] = field(default_factory=list)
+    """What disruption budgets let go."""
+    quotas: dict[str, list[ResourceQuota]] = field(default_factory=dict)
+    """ResourceQuotas by namespace."""
+    kept: dict[str, Time] = field(default_factory=dict)
+    """When plugins last did what they do only now and then; sessions hand it on."""
+    now: Time = 0
+
+
+class Session(Voting):
+    """One look at the cluster. It is open when it is made."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        cluster: Cluster,
+        *,
+        plugins: Mapping[str, type[Plugin]],
+        sampling: Sampling = SAMPLING,
+        search_start: int = 0,
+    ) -> None:
+        super().__init__(configuration.tiers)
+        self.configuration = configuration
+        self.now = cluster.now
+        self.jobs = {uid: cluster.jobs[uid] for uid in sorted(cluster.jobs)}
+        self.nodes = {name: cluster.nodes[name] for name in sorted(cluster.nodes)}
+        self.node_list = list(self.nodes.values())
+        self.revocable_nodes = {name: node for name, node in self.nodes.items() if node.revocable_zone}
+        self.queues = {uid: cluster.queues[uid] for uid in sorted(cluster.queues)}
+        self.placed = Placed(self.node_list)
+        self.budgets, self.quotas, self.kept = cluster.budgets, cluster.quotas, cluster.kept
+        self.total = Resource()
+        for node in self.node_list:
+            self.total.add(node.allocatable)
+        domains = cluster.domains
+        domains.open(self.jobs.values(), self.nodes)
+        self.domains = domains
+        self.hyper_nodes = domains.hyper_nodes
+        self.hyper_nodes_by_tier = domains.by_tier
+        self.hyper_node_tiers = domains.tiers
+        self.real_nodes = domains.real_nodes
+        self.real_node_list = {
+            name: [self.nodes[node] for node in sorted(nodes)] for name, nodes in domains.real_nodes.items()
+        }
+        self.sampling = sampling
+        self.search_start = search_start
+        """Where the next search for nodes begins."""
+        self.sharding = Sharding.NONE
+        self.nodes_in_shard: frozenset[str] = frozenset()
+        self.cycle_states: dict[str, dict[str, CycleData]] = {}
+        self.evictions: list[tuple[TaskInfo, str]] = []
+        """Tasks that were evicted for good, each with the action that did it, in order."""
+        self.binds: list[TaskInfo] = []
+        """Tasks that were bound, in order."""
+        self.ungated: list[TaskInfo] = []
+        """Tasks whose gate opens, as their queue has room for them."""
+        self.events: list[tuple[JobInfo, str]] = []
+        """What plugins say about jobs that they reject."""
+        self.conditions: dict[str, Condition] = {}
+        """What closing says about each job."""
+        self.plugins: list[Plugin] = []
+        for option in (option for tier in self.tiers for option in tier if option.name in plugins):
+            plugin = plugins[option.name](option.arguments)
+            self.plugins.append(plugin)
+            plugin.on_session_open(self)
+
+    def configured(self, action: str) -> bool:
+        """True if the action is one of those that this scheduler takes."""
+        return action in self.configuration.actions
+
+    # What happens to tasks.
+
+    def update_status(self, task: TaskInfo, status: TaskStatus) -> None:
+        """Tell the task's job what the task is now."""
+        self.jobs[task.job].update_status(task, status)
+
+    def move(self, task: TaskInfo, status: TaskStatus) -> None:
+        """Change the status of a task that sits on a node."""
+        self.update_status(task, status)
+        node = self.nodes.get(task.node_name)
+        if node is not None:
+            node.update_task(task)
+
+    def settle(self, task: TaskInfo, node: str, status: TaskStatus) -> str:
+        """Put a task on a node; the reason if the node does not take it."""
+        self.update_status(task, status)
+        task.node_name = node
+        return self.nodes[node].add_task(task)
+
+    def allocated(self, task: TaskInfo) -> None:
+        """Tell the plugins that a task has a node."""
+        for handler in self.functions.handlers:
+            if handler.allocate is not None:
+                handler.allocate(task)
+
+    def deallocated(self, task: TaskInfo) -> None:
+        """Tell the plugins that a task has lost its node."""
+        for handler in self.functions.handlers:
+            if handler.deallocate is not None:
+                handler.deallocate(task)
+
+    def bind(self, task: TaskInfo) -> None:
+        """Bind a task for good to the node that it was given."""
+        self.binds.append(task)
+        self.update_status(task, TaskStatus.BINDING)
+
+    def allocate(self, task: TaskInfo, node: NodeInfo) -> None:
+        """Give a task a node outside of any statement; if its job is ready, all its tasks that have one are bound."""
+        if self.settle(task, node.name, TaskStatus.ALLOCATED):
+            return
+        self.allocated(task)
+        job = self.jobs[task.job]
+        if self.job_ready(job):
+            for ready in list(job.of_status(TaskStatus.ALLOCATED).values()):
+                self.bind(ready)
+
+    def evict(self, task: TaskInfo, reason: str) -> None:
+        """Let a task go for good, outside of any statement."""
+        self.evictions.append((task, reason))
+        self.move(task, TaskStatus.RELEASING)
+        self.deallocated(task)
+
+    # Which nodes and which victims.
+
+    def predicate_for_allocate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        """Why the task cannot be put on the node now; None if it can."""
+        return self.predicate(task, node)
+
+    def predicate_for_preempt(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        """Why no eviction would help the task on the node; None if one may."""
+        error = self.predicate(task, node)
+        if error is not None and error.has(Code.UNRESOLVABLE, Code.ERROR, Code.WAIT, Code.SKIP):
+            return error
+        return None
+
+    def resolvable_nodes(self, task: TaskInfo) -> list[NodeInfo]:
+        """Nodes but those of which `allocate` learned that no eviction would help the task there."""
+        job = self.jobs.get(task.job)
+        errors = None if job is None else job.node_fit_errors.get(task.uid)
+        hopeless = set() if errors is None else errors.unresolvable_nodes()
+        return [node for node in self.node_list if node.name not in hopeless]
+
+    def out_of_shard(self, node: NodeInfo) -> FitError | None:
+        """Why this scheduler leaves the node to another one; None if it does not."""
+        if self.sharding is Sharding.HARD and node.name not in self.nodes_in_shard:
+            return FitError.saying(Code.ERROR, "node isn't in scheduler node shard")
+        return None
+
+    def by_shard(self, nodes: Sequence[NodeInfo]) -> tuple[list[NodeInfo], list[NodeInfo]]:
+        """The nodes that come first, and those of other shards that come after."""
+        if self.sharding is not Sharding.SOFT:
+            return list(nodes), []
+        own = [node for node in nodes if node.name in self.nodes_in_shard]
+        return own, [node for node in nodes if node.name not in self.nodes_in_shard]
+
+    def victims_heap(self, victims: Iterable[TaskInfo], preemptor: TaskInfo) -> Heap[TaskInfo]:
+        """Victims in the order in which they go (BuildVictimsPriorityQueue)."""
+        mine = self.jobs.get(preemptor.job)
+
+        def goes_first(left: TaskInfo, right: TaskInfo) -> bool:
+            ours, theirs = self.jobs.get(left.job), self.jobs.get(right.job)
+            if left.job == right.job or (ours is None and theirs is None):
+                return not self.task_first(left, right)
+            if ours is None or theirs is None:
+                return ours is None
+            if mine is not None and ours.queue != theirs.queue:
+                queues = self.queues
+                return self.victim_queue_first(queues[ours.queue], queues[theirs.queue], queues[mine.queue])
+            said = self.job_compare(ours, theirs)
+            return said > 0 if said else not self.task_first(left, right)
+
+        return Heap(goes_first, victims)
+
+    # What plugins keep about a task while it is looked at.
+
+    def cycle_state(self, task: TaskInfo) -> dict[str, CycleData]:
+        """What plugins keep about a task, by plugin."""
+        return self.cycle_states.setdefault(task.uid, {})
+
+    @contextmanager
+    def cycle_trial(self, task: TaskInfo) -> Iterator[None]:
+        """Inside, what plugins keep about the task is a copy."""
+        kept = self.cycle_state(task)
+        self.cycle_states[task.uid] = {name: data.clone() for name, data in kept.items()}
+        try:
+            yield
+        finally:
+            self.cycle_states[task.uid] = kept

@@ -1,0 +1,56 @@
+"""What a session is opened on, made from objects: tasks, jobs, nodes, queues and hyper nodes of its own."""
+
+from collections.abc import Iterable, Mapping
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.devices import ResourceClaim
+from gpuconsole.model.volcano import PodGroup, VolcanoQueue
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.queue import QueueInfo
+from gpuconsole.scheduling.volcano.api.status import TaskStatus
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.claims import set_claims
+from gpuconsole.scheduling.volcano.session import Cluster
+
+DONE = frozenset((TaskStatus.SUCCEEDED, TaskStatus.FAILED))
+NO_CLAIMS: Mapping[str, ResourceClaim] = {}
+NO_PRIORITIES: Mapping[str, int] = {}
+
+
+def gather(
+    *,
+    nodes: Iterable[Node],
+    pods: Iterable[Pod],
+    groups: Iterable[PodGroup],
+    queues: Iterable[VolcanoQueue],
+    priorities: Mapping[str, int] = NO_PRIORITIES,
+    default_priority: int = 0,
+    claims: Mapping[str, ResourceClaim] = NO_CLAIMS,
+    now: Time = 0,
+) -> Cluster:
+    """The cluster of these objects; `priorities` are those of priority classes, by name.
+
+    A pod belongs to the job of its PodGroup; one without a PodGroup only takes room on its node. Jobs whose queue is
+    not there are left out.
+    """
+    cluster = Cluster(now=now)
+    cluster.nodes = {node.name: NodeInfo(node) for node in nodes}
+    cluster.queues = {queue.name: QueueInfo(queue) for queue in queues}
+    jobs: dict[str, JobInfo] = {}
+    for pod in sorted(pods, key=lambda pod: pod.key):
+        task = TaskInfo(pod)
+        if pod.template.resource_claims and claims:
+            set_claims(task, claims)
+        node = cluster.nodes.get(task.node_name)
+        if node is not None and task.status not in DONE:
+            node.add_task(task)
+        if task.job:
+            jobs.setdefault(task.job, JobInfo(task.job)).add_task(task)
+    for group in groups:
+        job = jobs.setdefault(group.key, JobInfo(group.key))
+        job.set_pod_group(group)
+        job.priority = priorities.get(group.priority_class, default_priority)
+    cluster.jobs = {uid: job for uid, job in jobs.items() if job.pod_group is not None and job.queue in cluster.queues}
+    return cluster

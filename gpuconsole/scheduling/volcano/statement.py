@@ -1,0 +1,140 @@
+"""What an action does to a session on trial: evictions, allocations, reservations, to be committed or taken back."""
+
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.status import TaskStatus
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+
+class Doing(Enum):
+    """What was done to a task."""
+
+    EVICT = auto()
+    PIPELINE = auto()
+    ALLOCATE = auto()
+
+
+class Operation(Struct, frozen=True):
+    """One step of a statement."""
+
+    doing: Doing
+    task: TaskInfo
+    reason: str = ""
+    """The action that evicts."""
+
+
+class CannotPlace(Exception):
+    """The task cannot be put on the node after all; nothing was changed."""
+
+
+class Statement:
+    """Steps that hold together. Mutates the session at once; `commit` makes them final, `discard` undoes them.
+
+    Volcano 1.15 framework/statement.go.
+    """
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self.operations: list[Operation] = []
+
+    def evict(self, task: TaskInfo, reason: str) -> None:
+        """Let the task go; what it holds is being released from now on."""
+        self._session.move(task, TaskStatus.RELEASING)
+        self._session.deallocated(task)
+        self.operations.append(Operation(Doing.EVICT, task, reason))
+
+    def pipeline(self, task: TaskInfo, node: str, *, eviction_occurred: bool) -> None:
+        """Reserve for the task what is being released on a node.
+
+        Raises:
+            CannotPlace: the node does not take it.
+        """
+        task.eviction_occurred = eviction_occurred
+        self._place(task, node, TaskStatus.PIPELINED)
+        self.operations.append(Operation(Doing.PIPELINE, task))
+
+    def allocate(self, task: TaskInfo, node: NodeInfo) -> None:
+        """Give the task a node.
+
+        Raises:
+            CannotPlace: the node does not take it.
+        """
+        self._place(task, node.name, TaskStatus.ALLOCATED)
+        self.operations.append(Operation(Doing.ALLOCATE, task))
+
+    def _place(self, task: TaskInfo, node: str, status: TaskStatus) -> None:
+        problem = self._session.settle(task, node, status)
+        self._session.allocated(task)
+        if problem:
+            self.take_back(task)
+            raise CannotPlace(problem)
+
+    def take_back(self, task: TaskInfo) -> None:
+        """The task has no node any more."""
+        session = self._session
+        session.update_status(task, TaskStatus.PENDING)
+        node = session.nodes.get(task.node_name)
+        if node is not None:
+            node.remove_task(task)
+        session.deallocated(task)
+        task.node_name = task.hyper_node = ""
+
+    def discard(self) -> None:
+        """Undo the steps, the last first; the tasks remember what was tried."""
+        for operation in reversed(self.operations):
+            operation.task.remember()
+            if operation.doing is Doing.EVICT:
+                self._session.move(operation.task, TaskStatus.RUNNING)
+                self._session.allocated(operation.task)
+            else:
+                self.take_back(operation.task)
+        self.operations = []
+
+    def commit(self) -> None:
+        """Make the steps final: victims are told, tasks are bound. Reservations last for this session only."""
+        for operation in self.operations:
+            operation.task.last_transaction = None
+            if operation.doing is Doing.EVICT:
+                self._session.evictions.append((operation.task, operation.reason))
+            elif operation.doing is Doing.ALLOCATE:
+                self._session.bind(operation.task)
+        self.operations = []
+
+    def merge(self, other: "Statement") -> None:
+        """Take over the steps of another statement."""
+        self.operations += other.operations
+        other.operations = []
+
+    def recover(self, saved: Iterable[Operation]) -> None:
+        """Take the steps again that were saved.
+
+        Raises:
+            CannotPlace: a node does not take its task any more.
+        """
+        for operation in saved:
+            task = operation.task
+            match operation.doing:
+                case Doing.EVICT:
+                    self.evict(task, operation.reason)
+                case Doing.PIPELINE:
+                    self.pipeline(task, task.node_name, eviction_occurred=task.eviction_occurred)
+                case Doing.ALLOCATE:
+                    self.allocate(task, self._session.nodes[task.node_name])
+
+
+def saved(statements: Iterable[Statement]) -> list[Operation]:
+    """The steps of statements, with their tasks as they are now."""
+    result = []
+    for operation in (operation for statement in statements for operation in statement.operations):
+        task = operation.task.clone()
+        task.eviction_occurred = operation.task.eviction_occurred
+        result.append(Operation(operation.doing, task, operation.reason))
+    return result

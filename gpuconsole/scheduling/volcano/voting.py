@@ -1,0 +1,289 @@
+"""How plugins vote: tier by tier, each extension point by its own rule.
+
+Volcano 1.15 framework/session_plugins.go. A plugin speaks at an extension point if its tier enables it there.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar, cast
+
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError
+from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.queue import QueueInfo
+from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.conf import Flag, Tier
+from gpuconsole.scheduling.volcano.functions import (
+    ABSTAIN,
+    EvictionContext,
+    Functions,
+    Gradients,
+    Invalid,
+    Purpose,
+    Victims,
+)
+
+F = TypeVar("F")
+Order = Callable[[F, F], int]
+
+
+class Voting:
+    """What the plugins of a session say together."""
+
+    def __init__(self, tiers: Sequence[Tier]) -> None:
+        self.tiers = tuple(tiers)
+        self.functions = Functions()
+        self._asked: dict[tuple[int, Flag | None], tuple[int, Sequence[Sequence[object]]]] = {}
+
+    def hierarchy_enabled(self, plugin: str) -> bool:
+        """True if the plugin is told to arrange queues in a tree; the first tier that names it says so."""
+        options = (option for tier in self.tiers for option in tier if option.name == plugin)
+        return any(Flag.HIERARCHY in option.enabled for option in [next(options, None)] if option is not None)
+
+    def _tiers(self, registered: Mapping[str, F], flag: Flag | None) -> Sequence[Sequence[F]]:
+        """The functions that may speak, tier by tier; tiers without any are left out."""
+        key = id(registered), flag
+        known = self._asked.get(key)
+        if known is None or known[0] != len(registered):
+            found = [
+                [
+                    registered[option.name]
+                    for option in tier
+                    if option.name in registered and (flag is None or flag in option.enabled)
+                ]
+                for tier in self.tiers
+            ]
+            known = self._asked[key] = len(registered), [functions for functions in found if functions]
+        return cast(Sequence[Sequence[F]], known[1])
+
+    def _all(self, registered: Mapping[str, F], flag: Flag | None) -> Iterable[F]:
+        return (function for functions in self._tiers(registered, flag) for function in functions)
+
+    # Orders: the first plugin that minds decides.
+
+    def _compare(self, registered: Mapping[str, Order[F]], flag: Flag, left: F, right: F) -> int:
+        for order in self._all(registered, flag):
+            if said := order(left, right):
+                return said
+        return 0
+
+    def job_compare(self, left: JobInfo, right: JobInfo) -> int:
+        """Negative if the left job comes first for the plugins, 0 if they do not mind."""
+        return self._compare(self.functions.job_order, Flag.JOB_ORDER, left, right)
+
+    def job_first(self, left: JobInfo, right: JobInfo) -> bool:
+        """True if the left job comes first; among equals the older, then by uid."""
+        said = self.job_compare(left, right)
+        return said < 0 if said else (left.created, left.uid) < (right.created, right.uid)
+
+    def queue_first(self, left: QueueInfo, right: QueueInfo) -> bool:
+        """True if the left queue comes first; among equals the older, then by uid."""
+        said = self._compare(self.functions.queue_order, Flag.QUEUE_ORDER, left, right)
+        return said < 0 if said else (left.queue.created, left.uid) < (right.queue.created, right.uid)
+
+    def victim_queue_first(self, left: QueueInfo, right: QueueInfo, preemptor: QueueInfo) -> bool:
+        """True if the left queue gives first to the preemptor's."""
+        for order in self._all(self.functions.victim_queue_order, None):
+            if said := order(left, right, preemptor):
+                return said < 0
+        return not self.queue_first(left, right)
+
+    def task_first(self, left: TaskInfo, right: TaskInfo) -> bool:
+        """True if the left task comes first; among equals the older, then by its number, then by uid."""
+        said = self._compare(self.functions.task_order, Flag.TASK_ORDER, left, right)
+        return said < 0 if said else left.precedes(right)
+
+    def sub_job_first(self, left: SubJobInfo, right: SubJobInfo) -> bool:
+        """True if the left sub-job comes first; among equals by number, then by uid."""
+        said = self._compare(self.functions.sub_job_order, Flag.SUB_JOB_ORDER, left, right)
+        return said < 0 if said else (left.match_index, left.uid) < (right.match_index, right.uid)
+
+    # Victims: inside a tier those who vote must agree; the first tier that finds any decides.
+
+    def preemptable(self, preemptor: TaskInfo, candidates: list[TaskInfo]) -> list[TaskInfo] | None:
+        """Which candidates of its own queue may go for a task; None if no tier decided."""
+        tiers = self._tiers(self.functions.preemptable, Flag.PREEMPTABLE)
+        return _agreed((said(preemptor, candidates) for said in tier) for tier in tiers)
+
+    def reclaimable(self, reclaimer: TaskInfo, candidates: list[TaskInfo]) -> list[TaskInfo] | None:
+        """Which candidates of other queues may go for a task; None if no tier decided."""
+        tiers = self._tiers(self.functions.reclaimable, Flag.RECLAIMABLE)
+        return _agreed((said(reclaimer, candidates) for said in tier) for tier in tiers)
+
+    def unified_evictable(self, context: EvictionContext, candidates: list[TaskInfo]) -> list[TaskInfo] | None:
+        """Which candidates may go for a gang; None if no tier decided."""
+        tiers = self._tiers(self.functions.unified_evictable, None)
+        return _agreed((said(context, candidates) for said in tier) for tier in tiers)
+
+    def victim_tasks(self, tasks: list[TaskInfo]) -> list[TaskInfo]:
+        """Running tasks that are to go whoever waits: all that the first tier names that names any."""
+        for functions in self._tiers(self.functions.victim_tasks, Flag.VICTIM):
+            found = {task.uid: task for several in functions for function in several for task in function(tasks)}
+            if found:
+                return [found[uid] for uid in sorted(found)]
+        return []
+
+    # Queues.
+
+    def overused(self, queue: QueueInfo) -> bool:
+        """True if any plugin says that the queue has its share."""
+        return any(said(queue) for said in self._all(self.functions.overused, Flag.OVERUSED))
+
+    def preemptive(self, queue: QueueInfo, tasks: list[TaskInfo]) -> bool:
+        """True unless a plugin forbids the queue to reclaim for these tasks."""
+        return all(said(queue, tasks) for said in self._all(self.functions.preemptive, Flag.PREEMPTIVE))
+
+    def allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:
+        """True unless a plugin forbids the queue to take this task."""
+        return all(said(queue, task) for said in self._all(self.functions.allocatable, Flag.ALLOCATABLE))
+
+    # Jobs.
+
+    def job_ready(self, job: JobInfo) -> bool:
+        """True if all plugins let the job start."""
+        return all(said(job) for said in self._all(self.functions.job_ready, Flag.JOB_READY))
+
+    def sub_job_ready(self, job: JobInfo, sub_job: SubJobInfo) -> bool:
+        """As `job_ready`, of a part of a job that has parts."""
+        if not job.contains_sub_job_policy:
+            return self.job_ready(job)
+        return all(said(sub_job) for said in self._all(self.functions.sub_job_ready, Flag.SUB_JOB_READY))
+
+    def job_pipelined(self, job: JobInfo) -> bool:
+        """True if what the job got and waits for is enough to reserve it."""
+        return self._permitted(self.functions.job_pipelined, Flag.JOB_PIPELINED, job)
+
+    def sub_job_pipelined(self, job: JobInfo, sub_job: SubJobInfo) -> bool:
+        """As `job_pipelined`, of a part of a job that has parts."""
+        if not job.contains_sub_job_policy:
+            return self.job_pipelined(job)
+        return self._permitted(self.functions.sub_job_pipelined, Flag.SUB_JOB_PIPELINED, sub_job)
+
+    def job_enqueueable(self, job: JobInfo) -> bool:
+        """True if the job's pods may be looked at."""
+        return self._permitted(self.functions.job_enqueueable, Flag.JOB_ENQUEUED, job)
+
+    def _permitted(self, registered: Mapping[str, Callable[[F], int]], flag: Flag, thing: F) -> bool:
+        """A rejection decides at once; the first tier with a permit decides; nobody minding permits."""
+        for functions in self._tiers(registered, flag):
+            permitted = False
+            for said in functions:
+                vote = said(thing)
+                if vote < ABSTAIN:
+                    return False
+                permitted = permitted or vote > ABSTAIN
+            if permitted:
+                return True
+        return True
+
+    def job_enqueued(self, job: JobInfo) -> None:
+        """Tell the plugins that the job's pods will be looked at."""
+        for tell in self._all(self.functions.job_enqueued, Flag.JOB_ENQUEUED):
+            tell(job)
+
+    def job_starving(self, job: JobInfo) -> bool:
+        """True if the job may take from others: all plugins of the first tier that speaks say so."""
+        tiers = self._tiers(self.functions.job_starving, Flag.JOB_STARVING)
+        return bool(tiers) and all(said(job) for said in tiers[0])
+
+    def job_valid(self, job: JobInfo) -> Invalid | None:
+        """Why the job cannot be looked at; None if it can."""
+        return next(filter(None, (said(job) for said in self._all(self.functions.job_valid, None))), None)
+
+    # Nodes.
+
+    def pre_predicate(self, task: TaskInfo) -> FitError | None:
+        """Why the task fits on no node at all; None if some may do."""
+        asked = self._all(self.functions.pre_predicates, Flag.PREDICATE)
+        return next(filter(None, (said(task) for said in asked)), None)
+
+    def predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        """Why the task does not fit on the node; None if it does. All plugins must agree."""
+        for said in self._all(self.functions.predicates, Flag.PREDICATE):
+            if (error := said(task, node)) is not None:
+                return error
+        return None
+
+    def best_node(self, task: TaskInfo, scores: dict[float, list[NodeInfo]]) -> NodeInfo | None:
+        """The node that a plugin picks itself, if one does."""
+        asked = self._all(self.functions.best_node, Flag.BEST_NODE)
+        return next(filter(None, (said(task, scores) for said in asked)), None)
+
+    def node_scores(self, task: TaskInfo, nodes: Sequence[NodeInfo]) -> dict[str, float]:
+        """The sum of the plugins' scores, by node."""
+        one_by_one = list(self._all(self.functions.node_order, Flag.NODE_ORDER))
+        batch = dict.fromkeys((node.name for node in nodes), 0.0)
+        for said in self._all(self.functions.batch_node_order, Flag.NODE_ORDER):
+            for name, score in said(task, list(nodes)).items():
+                batch[name] = batch.get(name, 0.0) + score
+        return {node.name: float(sum(ask(task, node) for ask in one_by_one)) + batch[node.name] for node in nodes}
+
+    def hyper_node_scores(self, sub_job: SubJobInfo, hyper_nodes: dict[str, list[NodeInfo]]) -> dict[str, float]:
+        """The sum of the plugins' scores, by hyper node."""
+        scores = dict.fromkeys(hyper_nodes, 0.0)
+        for said in self._all(self.functions.hyper_node_order, Flag.HYPER_NODE_ORDER):
+            for name, score in said(sub_job, hyper_nodes).items():
+                if name in scores:
+                    scores[name] += score
+        return scores
+
+    def job_gradients(self, job: JobInfo, below: HyperNodeInfo, purpose: Purpose) -> Gradients:
+        """Hyper nodes that suit the job, in groups, the best first; without a plugin only the given one."""
+        for said in self._all(self.functions.job_gradients, Flag.HYPER_NODE_GRADIENT):
+            return said(job, below, purpose)
+        return [[below]]
+
+    def sub_job_gradients(self, sub_job: SubJobInfo, below: HyperNodeInfo, purpose: Purpose) -> Gradients:
+        """As `job_gradients`, for a part of a job."""
+        for said in self._all(self.functions.sub_job_gradients, Flag.HYPER_NODE_GRADIENT):
+            return said(sub_job, below, purpose)
+        return [[below]]
+
+    # Preemption that tries on a copy of the node first.
+
+    def simulate_allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:
+        return all(said(queue, task) for said in self._all(self.functions.simulate_allocatable, Flag.ALLOCATABLE))
+
+    def simulate_predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        asked = self._all(self.functions.simulate_predicate, Flag.PREDICATE)
+        return next(filter(None, (said(task, node) for said in asked)), None)
+
+    def simulate_remove(self, preemptor: TaskInfo, task: TaskInfo, node: NodeInfo) -> None:
+        """Tell the plugins that a task is taken off the copy of a node."""
+        for tell in self._simulating(self.functions.simulate_remove):
+            tell(preemptor, task, node)
+
+    def simulate_add(self, preemptor: TaskInfo, task: TaskInfo, node: NodeInfo) -> None:
+        """Tell the plugins that a task is put back on the copy of a node."""
+        for tell in self._simulating(self.functions.simulate_add):
+            tell(preemptor, task, node)
+
+    def _simulating(self, registered: Mapping[str, F]) -> Iterable[F]:
+        for option in (option for tier in self.tiers for option in tier if option.name in registered):
+            if option.enabled & {Flag.PREEMPTABLE, Flag.ALLOCATABLE}:
+                yield registered[option.name]
+
+
+def _agreed(tiers: Iterable[Iterable[Victims]]) -> list[TaskInfo] | None:
+    """The victims of the first tier that has any.
+
+    A vote for nobody ends its tier without a decision. Where two lists have nothing in common, the next plugin of the
+    tier starts afresh with its own.
+    """
+    for tier in tiers:
+        victims: list[TaskInfo] | None = None
+        for candidates, vote in tier:
+            if vote == ABSTAIN:
+                continue
+            if not candidates:
+                victims = None
+                break
+            if victims is None:
+                victims = candidates
+            else:
+                uids = {task.uid for task in candidates}
+                victims = [task for task in victims if task.uid in uids] or None
+        if victims is not None:
+            return victims
+    return None

@@ -1,0 +1,177 @@
+"""Volcano's common scheduler harness: a case's objects, one session on them, its actions, and what came of it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuconsole.model.devices import ResourceClaim
+from gpuconsole.model.manifests import decode_object
+from gpuconsole.scheduling.volcano.actions import ACTIONS
+from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.closing import phase_of
+from gpuconsole.scheduling.volcano.conf import Configuration, Flag, PluginOption, Tier
+from gpuconsole.scheduling.volcano.domains import Domains
+from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugins import PLUGINS
+from gpuconsole.scheduling.volcano.session import Cluster, Session, Sharding
+from gpuconsole.scheduling.volcano.snapshot import gather
+from tests.conformance.tables import Case, Table, compare
+from tests.conformance.volcano import objects
+
+Document = Mapping[str, Any]
+FLAGS = {flag.value: flag for flag in Flag}
+
+
+def cluster(case: Document) -> Cluster:
+    """What the cache of the harness holds after the case's objects were added."""
+    claims = {}
+    for document in case.get("ResourceClaims") or ():
+        claim = decode_object(document, now=objects.LONG_AGO)
+        if isinstance(claim, ResourceClaim):
+            claims[f"{claim.namespace}/{claim.name}"] = claim
+    classes = [objects.priority_class(document) for document in case.get("PriClass") or ()]
+    made = gather(
+        nodes=[objects.node(document) for document in case.get("Nodes") or ()],
+        pods=[objects.pod(document) for document in case.get("Pods") or ()],
+        groups=[objects.pod_group(document) for document in case.get("PodGroups") or ()],
+        queues=[objects.queue(document) for document in case.get("Queues") or ()],
+        priorities={one.name: one.value for one in classes},
+        default_priority=next((one.value for one in classes if one.global_default), 0),
+        claims=claims,
+    )
+    made.domains = domains(case)
+    return made
+
+
+def domains(case: Document) -> Domains:
+    """The hyper nodes of a case; parents come from members of type HyperNode with exact names."""
+    infos: dict[str, HyperNodeInfo] = {}
+    for name, document in (case.get("HyperNodesMap") or {}).items():
+        described = document.get("HyperNode")
+        infos[name] = HyperNodeInfo(name, tier=document.get("tier") or 0)
+        if described:
+            infos[name] = HyperNodeInfo.of(objects.hyper_node({"metadata": {"name": name}, **described}))
+    for info in infos.values():
+        for member in info.members:
+            if member.type == "HyperNode" and member.exact:
+                info.children.add(member.exact)
+                if member.exact in infos:
+                    infos[member.exact].parent = info.name
+    tiers = {int(tier): names for tier, names in (case.get("HyperNodesSetByTier") or {}).items()}
+    return Domains(infos, case.get("HyperNodes"), case.get("HyperNodesTierNameMap"), by_tier=tiers)
+
+
+def configuration(said: Document) -> Configuration:
+    """Tiers, actions and their arguments as the case has them: a flag that is absent is false."""
+    return Configuration(
+        actions=tuple(said.get("actions") or ()),
+        tiers=tuple(_tier(one.get("plugins") or ()) for one in said.get("tiers") or ()),
+        arguments={one["name"]: Arguments(one.get("arguments")) for one in said.get("configurations") or ()},
+    )
+
+
+def _tier(options: Sequence[Document]) -> Tier:
+    return tuple(
+        PluginOption(
+            name=option["name"],
+            enabled=frozenset(flag for key, flag in FLAGS.items() if option.get(key)),
+            arguments=Arguments(option.get("arguments")),
+        )
+        for option in options
+    )
+
+
+def known_plugins(said: Document) -> dict[str, type[Plugin]]:
+    """The plugins that the case registers."""
+    names = said.get("registeredPlugins")
+    return {name: plugin for name, plugin in PLUGINS.items() if names is None or name in names}
+
+
+def opened(said: Document, case: Document, extra: Mapping[str, type[Plugin]] | None = None) -> Session:
+    """The session of a case, before any action."""
+    session = Session(configuration(said), cluster(case), plugins={**known_plugins(said), **(extra or {})})
+    if case.get("NodesInShard"):
+        session.sharding = Sharding(case.get("ShardingMode") or "")
+        session.nodes_in_shard = frozenset(case["NodesInShard"])
+    return session
+
+
+def run(said: Document, case: Document, extra: Mapping[str, type[Plugin]] | None = None) -> Session:
+    """The session of a case, after its actions."""
+    session = opened(said, case, extra)
+    for name in session.configuration.actions:
+        ACTIONS[name](session)
+    return session
+
+
+def settings(table: Table, case: Case) -> Document:
+    """How the session of a case is opened."""
+    said: Document = case.document.get("session") or table.document["sessionAllCases"]
+    return said
+
+
+def check(table: Table, case: Case) -> Sequence[str]:
+    """What CheckAll and its like find to differ."""
+    said = settings(table, case)
+    session = run(said, case.input)
+    return [text for name in said.get("checks") or () for text in CHECKS_BY_NAME[name](session, case)]
+
+
+def _check_all(session: Session, case: Case) -> Iterator[str]:
+    for part in (_check_bind, _check_evict, _check_pipelined, _check_statuses, _check_phases):
+        yield from part(session, case)
+
+
+def _check_bind(session: Session, case: Case) -> Iterator[str]:
+    yield from compare("binds", len(session.binds), case.want.get("ExpectBindsNum", 0))
+    if not case.want.get("MinimalBindCheck"):
+        yield from compare("bound to", binds(session), case.want.get("ExpectBindMap") or {})
+
+
+def _check_evict(session: Session, case: Case) -> Iterator[str]:
+    gone = Counter(task.key for task, _ in session.evictions)
+    yield from compare("evictions", len(session.evictions), case.want.get("ExpectEvictNum", 0))
+    yield from compare("evicted", gone, Counter(case.want.get("ExpectEvicted") or ()))
+
+
+def _check_pipelined(session: Session, case: Case) -> Iterator[str]:
+    for uid, nodes in (case.want.get("ExpectPipeLined") or {}).items():
+        found = [task.node_name for task in session.jobs[uid].tasks.values() if task.status.label == "Pipelined"]
+        if not found or not set(found) <= set(nodes):
+            yield f"{uid} waits on {found}, wanted on {nodes}"
+
+
+def _check_statuses(session: Session, case: Case) -> Iterator[str]:
+    for uid, counts in (case.want.get("ExpectTaskStatusNums") or {}).items():
+        found = Counter(task.status.label for task in session.jobs[uid].tasks.values())
+        yield from compare(f"tasks of {uid}", {name: found[name] for name in counts}, counts)
+
+
+def _check_phases(session: Session, case: Case) -> Iterator[str]:
+    for uid, phase in (case.want.get("ExpectStatus") or {}).items():
+        yield from compare(f"phase of {uid}", phase_of(session, session.jobs[uid]), phase)
+
+
+def _check_domains(session: Session, case: Case) -> Iterator[str]:
+    yield from compare("binds", len(session.binds), case.want.get("ExpectBindsNum", 0))
+    if case.want.get("MinimalBindCheck"):
+        return
+    counts = Counter(session.domains.lowest_of(task.node_name) for task in session.binds)
+    yield from compare("per hyper node", sorted(counts.values()), case.want.get("ExpectBindNumsInHyperNode") or [])
+
+
+def binds(session: Session) -> dict[str, str]:
+    """Pod → node of what was bound."""
+    return {task.key: task.node_name for task in session.binds}
+
+
+CHECKS_BY_NAME: Mapping[str, Callable[[Session, Case], Iterator[str]]] = {
+    "CheckAll": _check_all,
+    "CheckBind": _check_bind,
+    "CheckEvict": _check_evict,
+    "CheckPipelined": _check_pipelined,
+    "CheckTaskStatusNums": _check_statuses,
+    "CheckPGStatus": _check_phases,
+    "CheckBindInHyperNode": _check_domains,
+}
