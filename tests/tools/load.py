@@ -45,11 +45,10 @@ def queues(count: int, cohorts: int, nominal: int) -> list[Object]:
 def workloads(count: int, spread: int, seed: int = 7, hours: float = 1.0) -> list[Workload]:
     """`count` workloads over the first `spread` LocalQueues: 1 to 32 GPUs, three priorities, a second apart."""
     random = Random(seed)
+    kinds = [_pod_sets(gpus, pods) for gpus, pods in ((1, 1), (1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (8, 4))]
     made = []
     for i in range(count):
-        gpus, pods = random.choice(((1, 1), (1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (8, 4)))
-        requests = {"cpu": gpus * 8_000, "memory": gpus * 64 * GIB, GPU: gpus}
-        template = PodTemplate(containers=(Container(requests=requests),), restart_policy="Never")
+        pod_sets = random.choice(kinds)
         made.append(
             Workload(
                 namespace=NAMESPACE,
@@ -59,10 +58,18 @@ def workloads(count: int, spread: int, seed: int = 7, hours: float = 1.0) -> lis
                 queue=f"lq-{random.randrange(spread):03}",
                 priority=random.choice((50, 100, 200)),
                 annotations={"gpuconsole.io/duration": f"{max(60, round(random.expovariate(1 / (3600 * hours))))}s"},
-                pod_sets=(PodSet(count=pods, template=template),),
+                pod_sets=pod_sets,
             )
         )
     return made
+
+
+def _pod_sets(gpus: int, pods: int) -> tuple[PodSet, ...]:
+    """Those of all workloads of one kind are one object, as of jobs that one manifest was read for."""
+    requests = {"cpu": gpus * 8_000, "memory": gpus * 64 * GIB, GPU: gpus}
+    return (
+        PodSet(count=pods, template=PodTemplate(containers=(Container(requests=requests),), restart_policy="Never")),
+    )
 
 
 def nodes(count: int, gpus: int = 8) -> list[Node]:

@@ -7,6 +7,7 @@ workload makes a new one.
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -144,7 +145,9 @@ class Request:
         """Equal for workloads that the scheduler cannot tell apart (SchedulingEquivalenceHashing)."""
         if self._shape is None:
             shapes = [_pod_set_shape(request) for request in self.pod_sets]
-            self._shape = msgspec.json.encode((self.priority, shapes, self.allowed), order="deterministic")
+            text = msgspec.json.encode((self.priority, shapes, self.allowed), order="deterministic")
+            # As in Kueue a hash: there may be a hundred thousand of them.
+            self._shape = blake2b(text, digest_size=16).digest()
         return self._shape
 
 
@@ -267,7 +270,7 @@ def _pod_set_request(workload: Workload, pod_set: PodSet, config: KueueConfig, d
         counted = add(others, devices.amounts)
     per_pod = ordered(not_negative(counted))
     count = current_count(workload, pod_set, config)
-    return PodSetRequest(pod_set, count, per_pod, scale(per_pod, count))
+    return PodSetRequest(pod_set, count, per_pod, per_pod if count == 1 else scale(per_pod, count))
 
 
 def adjusted_sets(pod_sets: tuple[PodSet, ...], limits: Limits, overheads: Overheads) -> tuple[PodSet, ...]:

@@ -32,7 +32,10 @@ def defaulted(world: World, namespace: str, template: PodTemplate) -> PodTemplat
 
 def defaulted_sets(world: World, namespace: str, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
     """Pod sets whose templates are `defaulted` (Kueue's AdjustResources does the same to a Workload)."""
-    return tuple(replace(part, template=defaulted(world, namespace, part.template)) for part in pod_sets)
+    templates = [defaulted(world, namespace, part.template) for part in pod_sets]
+    if all(part.template is template for part, template in zip(pod_sets, templates, strict=True)):
+        return pod_sets
+    return tuple(replace(part, template=template) for part, template in zip(pod_sets, templates, strict=True))
 
 
 def _weighed(world: World, template: PodTemplate) -> PodTemplate:

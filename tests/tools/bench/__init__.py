@@ -1,0 +1,1 @@
+"""What the console promises of its speed, measured: `make bench`."""

@@ -1,0 +1,67 @@
+"""Key press to painted screen, in a real pseudo-terminal: wall-clock times, which mean little on a busy machine."""
+
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from random import Random
+
+from gpuconsole.model import snapshot as snapshots
+from gpuconsole.model.clock import SECOND
+from tests.tools.bench.forks import simulation
+from tests.tools.bench.report import Report
+from tests.tools.pty_console import PtyConsole
+
+COMMAND = Path(sys.executable).with_name("gpuconsole")
+COLUMNS, LINES = 120, 36
+ROUNDS = 30
+PRESSES = (
+    ("changing the screen", "1", "Last hour"),
+    ("changing the screen", "2", "COHORT"),
+    ("moving the cursor", "j", r" 2/\d"),
+    ("moving the cursor", "j", r" 3/\d"),
+    ("moving the cursor", "g", r" 1/\d"),
+    ("changing the screen", "3", "WORKLOAD"),
+    ("going to an end", "G", r" (\d+)/\1\b"),
+    ("going to an end", "g", r" 1/\d"),
+    ("opening a filter and typing into it", "/þ", "þ"),
+)
+"""What is pressed, in turn, and what is painted then and not before. Rows of queues keep their places, so the place of
+the cursor tells what a key did even while data comes."""
+
+
+def keys(report: Report) -> None:
+    """Key press to painted screen: the default fixture at ×1000, then 10,000 workloads on 1,000 nodes."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        latencies(report, "default fixture ×1000", ["run", "--speed", "1000"], folder)
+        file = Path(folder) / "big.json"
+        made = simulation(10_000, 1_000)
+        # All came at once; a cluster that operators look at has sorted that out.
+        made.advance(made.now + 600 * SECOND)
+        file.write_bytes(snapshots.encode(made.snapshot()))
+        latencies(report, "10,000 workloads, 1,000 nodes × 8", ["run", "--snapshot", str(file)], folder)
+
+
+def latencies(report: Report, name: str, arguments: list[str], folder: str) -> None:
+    random = Random(1)
+    with PtyConsole([str(COMMAND), *arguments], COLUMNS, LINES, {"GPUCONSOLE_STATE_DIR": folder}) as console:
+        started = console.wait("SIM ×")
+        console.settle(3)
+        taken: dict[str, list[float]] = {kind: [] for kind, _, _ in PRESSES}
+        for _ in range(ROUNDS // 3 if report.quick else ROUNDS):
+            for kind, key, painted in PRESSES:
+                console.settle(random.uniform(0.05, 0.4))
+                taken[kind].append(console.latency(key, painted))
+            for _ in range(2):
+                console.write("\x1b")
+                console.settle(0.3)
+        print(f"{name}: first screen after {started:.2f} s, load {os.getloadavg()[0]:.1f}")
+        for what, times in taken.items():
+            times.sort()
+            report.time(f"  {what}, median", statistics.median(times), "wall")
+            report.time(f"  {what}, 95th percentile", times[len(times) * 95 // 100], "wall")
+        every = sorted(time for times in taken.values() for time in times)
+        report.time("  any key to painted, median", statistics.median(every), "wall")
+        report.time("  any key to painted, 95th percentile", every[len(every) * 95 // 100], "wall")
+        report.size("  memory, console and worker", console.memory())
