@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help run test lint unit smoke bench mutants conformance screenshots clean
+.PHONY: help run test lint unit smoke bench mutants conformance fgd screenshots clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -32,14 +32,17 @@ unit: $(STAMP)
 smoke: $(STAMP) ## drive the console in a real terminal (needs tmux) and press every key
 	$(BIN)/python -m tests.tools.smoke
 
-bench: $(STAMP) ## measure speed, as times and as ratios to a calibration loop
-	$(BIN)/python -m tests.tools.bench
+bench: $(STAMP) ## measure speed, as times and as ratios to a calibration loop (BENCH=--quick: fewer runs)
+	$(BIN)/python -m tests.tools.bench $(BENCH)
 
 mutants: $(STAMP) ## break the rules one by one; each edit has to turn a test red
 	$(BIN)/python -m tests.tools.mutants
 
 conformance: $(STAMP) ## compare with what the real Kueue decided (needs ../shared/conformance)
 	$(BIN)/python -m tests.conformance
+
+fgd: $(STAMP) ## replay FGD's traces and compare with its paper (needs ../shared/traces); ARGS=--quick for one workload
+	$(BIN)/python -m tests.tools.fgd $(ARGS)
 
 screenshots: $(STAMP) ## draw docs/*.svg from the default fixture
 	$(BIN)/python -m tests.tools.screenshots
