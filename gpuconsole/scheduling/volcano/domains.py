@@ -50,7 +50,8 @@ class Domains:
         self.tiers = sorted(self.by_tier)
         for job in jobs:
             if job.contains_network_topology:
-                self._harden(job)
+                number_tiers(job, self.tier_names)
+                harden(job, self.hyper_nodes[TOP].tier)
             if self.ready:
                 self._forget_places(job)
                 self._find_places(job)
@@ -74,22 +75,6 @@ class Domains:
         self.hyper_nodes[TOP] = top
         self.by_tier[top.tier] = {TOP}
         self.real_nodes[TOP] = set(nodes)
-
-    def _harden(self, job: JobInfo) -> None:
-        """Turn tier names into tiers, and what is soft into a demand that every domain keeps."""
-        top = self.hyper_nodes[TOP].tier
-        job.network_topology = self._tiered(job.network_topology)
-        if job.is_soft:
-            job.network_topology = NetworkTopology("hard", top)
-        allowed = None if job.network_topology is None else job.network_topology.highest_tier
-        for sub_job in job.sub_jobs.values():
-            sub_job.network_topology = self._tiered(sub_job.network_topology)
-            sub_job.convert_to_hard(top if allowed is None else allowed)
-
-    def _tiered(self, topology: NetworkTopology | None) -> NetworkTopology | None:
-        if topology is None or topology.highest_tier is not None or topology.highest_tier_name not in self.tier_names:
-            return topology
-        return replace(topology, highest_tier=self.tier_names[topology.highest_tier_name], highest_tier_name="")
 
     def _forget_places(self, job: JobInfo) -> None:
         """A domain that is gone, or in which nothing is left, is no place."""
@@ -125,3 +110,22 @@ class Domains:
                 names = self.hyper_nodes.keys() if held is None else held
                 held = {name for name in names if task.node_name in self.real_nodes.get(name, ())}
         return min(held, key=lambda name: (self.hyper_nodes[name].tier, name)) if held else ""
+
+
+def number_tiers(job: JobInfo, tier_names: Mapping[str, int]) -> None:
+    """Turn names of tiers into tiers, where they are known."""
+    units: list[JobInfo | SubJobInfo] = [job, *job.sub_jobs.values()]
+    for unit in units:
+        demand = unit.network_topology
+        if demand is not None and demand.highest_tier is None and demand.highest_tier_name in tier_names:
+            tier = tier_names[demand.highest_tier_name]
+            unit.network_topology = replace(demand, highest_tier=tier, highest_tier_name="")
+
+
+def harden(job: JobInfo, top: int) -> None:
+    """Turn soft demands into hard ones of the top's tier; parts of a job stay within what the job allows."""
+    if job.is_soft:
+        job.network_topology = NetworkTopology("hard", top)
+    allowed = None if job.network_topology is None else job.network_topology.highest_tier
+    for sub_job in job.sub_jobs.values():
+        sub_job.convert_to_hard(top if allowed is None else allowed)

@@ -1,27 +1,108 @@
 """Volcano's tables of actions: whole sessions, from objects to binds, evictions, reservations and phases."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.volcano.actions.backfill import pending_tasks
+from gpuconsole.scheduling.volcano.actions.domain_search import DomainSearch
+from gpuconsole.scheduling.volcano.actions.gang_eviction import MOST_DOMAINS, GangOptions
+from gpuconsole.scheduling.volcano.actions.placing import Placing
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.queue import QueueInfo
+from gpuconsole.scheduling.volcano.api.resource import Resource
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.conf import Configuration
+from gpuconsole.scheduling.volcano.domains import TOP, Domains
+from gpuconsole.scheduling.volcano.heap import Heap
+from gpuconsole.scheduling.volcano.session import Cluster, Session
+from gpuconsole.scheduling.volcano.statement import Statement
 from tests.conformance.tables import Case, Check, Table, compare
-from tests.conformance.volcano import common
+from tests.conformance.volcano import common, objects
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.plugin import Plugin
+
+Document = Mapping[str, Any]
 
 
-def _generated(table: Table, case: Case) -> Sequence[str]:
-    """The outcome of each job; its tasks' nodes only where Volcano's own runs agreed."""
-    session = common.run(common.settings(table, case), case.input)
-    return list(_jobs(session, case))
+def _nominated(table: Table, case: Case) -> Sequence[str]:
+    """The pinned domain is used up: nothing is nominated afterwards."""
+    session = common.opened(common.settings(table, case), case.input)
+    for job in session.jobs.values():
+        job.sub_jobs[job.uid].nominated_hyper_node = TOP
+    common.act(session)
+    left = [sub.nominated_hyper_node for job in session.jobs.values() for sub in job.sub_jobs.values()]
+    return [*common.differences(table, session, case), *compare("nominated", set(left), {""})]
 
 
-def _jobs(session: common.Session, case: Case) -> Iterator[str]:
-    for uid, want in (case.want.get("jobs") or {}).items():
-        job = session.jobs[uid]
-        yield from compare(f"queue of {uid}", job.queue, want["queue"])
-        yield from compare(f"phase of {uid}", job.phase, want.get("phase", ""))
-        counts = {status.label: len(tasks) for status, tasks in job.task_status_index.items()}
-        yield from compare(f"tasks of {uid}", counts, want.get("taskStatusNums") or {})
-        if "tasks" in want:
-            tasks = {task.key: f"{task.status.label} {task.node_name}".strip() for task in job.tasks.values()}
-            yield from compare(f"where {uid} is", tasks, want["tasks"])
+def _not_nominated(table: Table, case: Case) -> Sequence[str]:
+    """A task whose nominated node is missing, elsewhere or too small has no place there."""
+    given = case.input
+    leaf = NodeInfo(Node(name=given["leafNodeName"]))
+    leaf.idle = Resource(given["leafIdleMilliCPU"])
+    queue = QueueInfo(objects.queue({"metadata": {"name": "q1"}}))
+    status = {"phase": "Pending", "nominatedNodeName": given["taskNominatedNodeName"]}
+    metadata = {"name": "t1", "namespace": "ns", "annotations": {"scheduling.k8s.io/group-name": "job-vn"}}
+    task = TaskInfo(objects.pod({"metadata": metadata, "spec": {"containers": []}, "status": status}))
+    task.init_request = Resource(given["taskResMilliCPU"])
+    job = JobInfo(task.job, [task])
+    job.queue = queue.uid
+    cluster = Cluster(jobs={job.uid: job}, nodes={leaf.name: leaf}, queues={queue.uid: queue}, domains=Domains())
+    session = Session(Configuration(tiers=()), cluster, plugins={})
+    search = DomainSearch(session, Placing(session, remembers=True))
+    plan = search.nominated_places(job.sub_jobs[job.uid], Heap(session.task_first, [task]), {leaf.name})
+    return list(compare("plan", plan, None))
+
+
+class _Fake:
+    """Names all tasks of one priority as victims."""
+
+    name: ClassVar[str] = "fake"
+    priority: ClassVar[int] = 0
+
+    def __init__(self, arguments: Arguments) -> None:
+        pass
+
+    def on_session_open(self, session: Session) -> None:
+        def victims(tasks: list[TaskInfo]) -> list[TaskInfo]:
+            return [task for task in tasks if task.priority == self.priority]
+
+        session.functions.victim_tasks[self.name] = [victims]
+
+    def on_session_close(self, session: Session) -> None:
+        pass
+
+
+def _shuffled(table: Table, case: Case) -> Sequence[str]:
+    fake: type[Plugin] = type("Fake", (_Fake,), {"priority": table.fixtures["lowPriority"]})
+    session = common.run(common.settings(table, case), case.input, {"fake": fake})
+    return common.differences(table, session, case)
+
+
+def _picked(table: Table, case: Case) -> Sequence[str]:
+    """Which best-effort tasks backfill takes up, in order; those that wait for a node are among them."""
+    given = case.input
+    made = {
+        "Pods": [*given["pendingPods"], *given["pipelinedPods"]],
+        "PodGroups": given["podGroups"],
+        "Queues": given["queues"],
+        "PriClass": list(given["PriorityClasses"].values()),
+        "Nodes": [{"metadata": {"name": "node1"}}],
+    }
+    session = common.opened(common.settings(table, case), made)
+    waiting = {objects.pod(document).key for document in given["pipelinedPods"]}
+    statement = Statement(session)
+    for task in [task for job in session.jobs.values() for task in job.tasks.values() if task.key in waiting]:
+        statement.pipeline(task, "node1", eviction_occurred=False)
+    return list(compare("tasks", [task.name for task in pending_tasks(session)], case.want["expectedResult"]))
+
+
+def _domains_by_default(table: Table, case: Case) -> Sequence[str]:
+    options = GangOptions.of(Arguments({"maxDomains": case.input["value"]}))
+    return list(compare("domains", options.most_domains, MOST_DOMAINS))
 
 
 AREAS = {
@@ -43,15 +124,22 @@ AREAS = {
     "plugins_capacity": (
         "TestCapacityPluginDRA",
         "TestEnqueueAndAllocatable",
+        "Test_buildHierarchicalQueueAttrs_nilSafety",
+        "Test_capacityPlugin_AncestorReclaimScenarios",
         "Test_capacityPlugin_OnSessionOpenWithHierarchy",
         "Test_capacityPlugin_OnSessionOpenWithoutHierarchy",
     ),
     "plugins_priority": ("TestPreempt",),
     "plugins_proportion": ("TestAllocate", "TestEnqueueAndAllocable"),
 }
-GENERATED = ("CapacityHierarchyAllocate", "CapacityHierarchyReclaim", "ProportionAllocate", "ProportionReclaimPreempt")
-
+PREFIX = "volcano/scheduler_actions"
+INVALID = "TestParseArguments_InvalidMaxDomainsFallsBackToDefault"
 CHECKS: dict[str, Check] = {
     **{f"volcano/scheduler_{area}/{name}": common.check for area, names in AREAS.items() for name in names},
-    **{f"volcano/scheduler_generated/{name}": _generated for name in GENERATED},
+    f"{PREFIX}_allocate/TestAllocate_FlatPathHonorsAndClearsNomination": _nominated,
+    f"{PREFIX}_allocate/TestValidateNomination_MissBranches": _not_nominated,
+    f"{PREFIX}_shuffle/TestShuffle": _shuffled,
+    f"{PREFIX}_backfill/TestPickUpPendingTasks": _picked,
+    f"{PREFIX}_gangpreempt/{INVALID}": _domains_by_default,
+    f"{PREFIX}_gangreclaim/{INVALID}": _domains_by_default,
 }

@@ -100,9 +100,14 @@ def opened(said: Document, case: Document, extra: Mapping[str, type[Plugin]] | N
 def run(said: Document, case: Document, extra: Mapping[str, type[Plugin]] | None = None) -> Session:
     """The session of a case, after its actions."""
     session = opened(said, case, extra)
+    act(session)
+    return session
+
+
+def act(session: Session) -> None:
+    """Take the actions of the case, in order, once each."""
     for name in session.configuration.actions:
         ACTIONS[name](session)
-    return session
 
 
 def settings(table: Table, case: Case) -> Document:
@@ -112,10 +117,13 @@ def settings(table: Table, case: Case) -> Document:
 
 
 def check(table: Table, case: Case) -> Sequence[str]:
-    """What CheckAll and its like find to differ."""
-    said = settings(table, case)
-    session = run(said, case.input)
-    return [text for name in said.get("checks") or () for text in CHECKS_BY_NAME[name](session, case)]
+    """Run a case, and say what CheckAll and its like find to differ."""
+    return differences(table, run(settings(table, case), case.input), case)
+
+
+def differences(table: Table, session: Session, case: Case) -> Sequence[str]:
+    """What the checks of a case find to differ."""
+    return [text for name in settings(table, case).get("checks") or () for text in CHECKS_BY_NAME[name](session, case)]
 
 
 def _check_all(session: Session, case: Case) -> Iterator[str]:
