@@ -5,7 +5,7 @@ from msgspec import Struct
 from gpuconsole.insight.demand import held, unsaved_work
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.prices import Prices, gpu_type
+from gpuconsole.model.prices import Prices, gpu_hourly, gpu_type
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -23,7 +23,7 @@ class Loss(Struct, frozen=True):
 
 def node_hourly(node: Node, prices: Prices) -> float:
     """USD an hour for all GPUs of a node, used or not."""
-    return node.gpus * prices.hourly(node.labels)
+    return node.gpus * gpu_hourly(node, prices)
 
 
 def hourly(snapshot: Snapshot, workload: Workload, prices: Prices) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gpuconsole.model.clock import HOUR, Span, Time
-from gpuconsole.model.cluster import NO_LABELS, Taint
+from gpuconsole.model.cluster import NO_LABELS, Node, Taint
 from gpuconsole.model.resources import EMPTY, Resources
 
 SPOT, ON_DEMAND = "spot", "on-demand"
@@ -14,6 +14,8 @@ POOL = "karpenter.sh/nodepool"
 GROUP = "eks.amazonaws.com/nodegroup"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
+PRICE = "gpuconsole.io/price-per-hour"
+"""Annotation of a node: USD an hour for the whole machine."""
 
 
 class Budget(Struct, frozen=True, omit_defaults=True):
@@ -55,6 +57,15 @@ class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     @property
     def key(self) -> str:
         return self.name
+
+
+def machine_hourly(node: Node) -> float | None:
+    """USD an hour for a machine that says its price; None for any other."""
+    try:
+        price = float(node.annotations.get(PRICE, ""))
+    except ValueError:
+        return None
+    return price if 0 <= price < 1_000_000 else None
 
 
 class Instance(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -118,6 +118,12 @@ class RestoreNode(Struct, frozen=True, tag="restore-node"):
     node: str
 
 
+class InterruptSpot(Struct, frozen=True, tag="interrupt-spot"):
+    """The cloud wants a spot node back: it gives notice now, and takes the machine when the notice is over."""
+
+    node: str
+
+
 class AnswerCheck(Struct, frozen=True, tag="answer-check"):
     """Answer an admission check of a workload as its controller would."""
 
@@ -161,6 +167,7 @@ Command = Union[
     Drain,
     FailNode,
     RestoreNode,
+    InterruptSpot,
     InCluster,
     LoseCluster,
     RestoreCluster,

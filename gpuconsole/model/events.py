@@ -45,6 +45,8 @@ class What(StrEnum):
     NODE_DOWN = "node-down"
     NODE_UP = "node-up"
     NODE_CHANGED = "node-changed"
+    CAPACITY = "capacity"
+    """What an autoscaler or the cloud says; `reason` and `message` are its own words."""
     QUEUE_CHANGED = "queue-changed"
     COMMAND_REFUSED = "command-refused"
 

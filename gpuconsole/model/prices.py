@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 import yaml
 from msgspec import Struct, field
 
+from gpuconsole.model.autoscaling import machine_hourly
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.text import clean
 
 _TYPE_LABELS = (
@@ -133,6 +135,12 @@ class Prices(Struct, frozen=True, kw_only=True):
     def cost(self, gpu_seconds: float, labels: Mapping[str, str], name: str = "") -> float:
         """USD for that much GPU time on such a node."""
         return gpu_seconds / 3600 * self.hourly(labels, name)
+
+
+def gpu_hourly(node: Node, prices: Prices) -> float:
+    """USD per GPU-hour on a node: its part of the machine's own price, where the node says that."""
+    machine = machine_hourly(node)
+    return machine / node.gpus if machine is not None and node.gpus else prices.hourly(node.labels)
 
 
 def load(text: str, source: str = "prices") -> Prices:

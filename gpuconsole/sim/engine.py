@@ -15,6 +15,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.scheduling.placement import PlacementEngine
 from gpuconsole.sim import adoption, arriving, saving, scheduling
+from gpuconsole.sim.autoscaling import loop as providing
 from gpuconsole.sim.controllers import (
     checks,
     commands,
@@ -29,11 +30,14 @@ from gpuconsole.sim.controllers import (
     sampling,
     workloads,
 )
+from gpuconsole.sim.controllers.volcano import acting
 from gpuconsole.sim.kernel import (
+    ActLater,
     AnswerRequest,
     Arrive,
     Backoff,
     BackoffEnds,
+    Capacity,
     Carry,
     Confer,
     Look,
@@ -91,6 +95,7 @@ class Simulation:
             world.members[name] = Member(cluster=member)
         adoption.begin_with(world, objects)
         arriving.open_streams(world)
+        providing.begin(world)
         simulation = cls(world)
         simulation._settle()
         return simulation
@@ -106,6 +111,7 @@ class Simulation:
             world.state.apply(line)
         adoption.restore(world, snapshot.objects())
         arriving.continue_streams(world)
+        providing.resume(world)
         simulation = cls(world)
         simulation._settle()
         return simulation
@@ -212,14 +218,16 @@ class Simulation:
         world = self._world
         while True:
             reconcile.settle(world)
-            # Commands find a cluster that has come to rest after what happened before them.
-            if not world.kernel.is_due(world.now, Rank.CARRY) or scheduling.is_quiet(world):
+            # Commands and autoscalers find a cluster that has come to rest after what happened before them.
+            if not world.kernel.is_due(world.now, Rank.CARRY, Rank.LOOK) or scheduling.is_quiet(world):
                 timer = world.kernel.pop_due(world.now)
                 if timer is not None:
                     self._go_off(timer)
                     continue
             if scheduling.is_quiet(world):
                 if world.members and federation.exchange(world):
+                    continue
+                if world.fleet.stirred and providing.gather(world):
                     continue
                 return
             scheduling.proceed(world)
@@ -241,6 +249,8 @@ class Simulation:
                 workloads.backoff_ends(world, timer)
             case AnswerRequest():
                 checks.autoscaler_answers(world, timer)
+            case ActLater():
+                acting.act(world, timer)
             case Retire():
                 retiring.retire(world, timer)
             case Carry(orders):
@@ -256,6 +266,8 @@ class Simulation:
                 scheduling.wake(world)
             case LookAtFamily(workload):
                 world.families[workload] = None
+            case Capacity():
+                providing.go_off(world, timer)
             case Sample():
                 sampling.sample(world)
             case _:

@@ -3,7 +3,7 @@
 Events are frozen data: a fork of the kernel is a copy of a list.
 """
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from heapq import heapify, heappop, heappush
 from typing import Union
 
@@ -59,6 +59,14 @@ class AnswerRequest(Struct, frozen=True, tag="answer-request"):
     request: str
 
 
+class ActLater(Struct, frozen=True, tag="act-later"):
+    """The timeout of a Volcano Job's policy is over, if its action still waits."""
+
+    job: str
+    pod: str
+    """The name of the pod that it is about; empty if it is about the job."""
+
+
 class Confer(Struct, frozen=True, tag="confer"):
     """A manager looks at its worker clusters again."""
 
@@ -107,13 +115,41 @@ class Sample(Struct, frozen=True, tag="sample"):
     """Admission fair sharing looks at what LocalQueues use."""
 
 
+class Act(StrEnum):
+    """What is due of whoever provides capacity."""
+
+    JOIN = "join"
+    """A machine has started."""
+    RECLAIM = "reclaim"
+    """The cloud wants a spot machine back."""
+    GONE = "gone"
+    """The time of a spot machine is up."""
+    EXPIRE = "expire"
+    """A node has lived long enough."""
+    PROVISION = "provision"
+    """The pods that wait are looked at."""
+    DISRUPT = "disrupt"
+    """The nodes that could go are looked at."""
+
+
+class Capacity(Struct, frozen=True, tag="capacity"):
+    """Something is due about a node, or about all of them."""
+
+    act: Act
+    node: str = ""
+    uid: str = ""
+    """A later node of the same name is not meant."""
+
+
 Timer = Union[
+    Capacity,
     PodsGone,
     WorkEnds,
     Restart,
     Release,
     Look,
     BackoffEnds,
+    ActLater,
     AnswerRequest,
     Confer,
     LookAtFamily,
@@ -128,12 +164,14 @@ Timer = Union[
 
 
 class Rank(IntEnum):
-    """The order of timers at one moment: what frees capacity, then what asks for it, then wake-ups."""
+    """The order of timers at one moment: what frees capacity, then what asks for it, then wake-ups, then looks."""
 
     FREE = 0
     CARRY = 1
     ARRIVE = 2
     WAKE = 3
+    LOOK = 4
+    """Autoscalers look at what the schedulers have left."""
 
 
 def rank(timer: Timer) -> Rank:
@@ -142,6 +180,8 @@ def rank(timer: Timer) -> Rank:
             return Rank.CARRY
         case Arrive():
             return Rank.ARRIVE
+        case Capacity(Act.PROVISION | Act.DISRUPT):
+            return Rank.LOOK
         case Wake() | Backoff() | Sample():
             return Rank.WAKE
         case _:
@@ -179,9 +219,9 @@ class Kernel:
         self._serial += 1
         heappush(self._heap, (time, rank(timer), self._serial, timer))
 
-    def is_due(self, now: Time, rank: Rank) -> bool:
-        """True if the next timer is due at `now` and of this rank."""
-        return bool(self._heap) and self._heap[0][0] <= now and self._heap[0][1] == rank
+    def is_due(self, now: Time, *ranks: Rank) -> bool:
+        """True if the next timer is due at `now` and of one of these ranks."""
+        return bool(self._heap) and self._heap[0][0] <= now and self._heap[0][1] in ranks
 
     def pop_due(self, now: Time) -> Timer | None:
         """Take the next timer that is due at `now`, or None."""

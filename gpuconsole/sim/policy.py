@@ -9,6 +9,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.arrivals import Stream
+from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, SpotPolicy
 from gpuconsole.sim.chance import Spread
 
 
@@ -21,7 +22,7 @@ class Checks(StrEnum):
 
 
 class Autoscaler(Struct, frozen=True, kw_only=True):
-    """How requests for capacity are answered: after a while, and not at the first attempts."""
+    """How requests for capacity are answered where it is fixed: after a while, and not at the first attempts."""
 
     delay: Span = 30 * SECOND
     failures: int = 0
@@ -41,6 +42,8 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     """How long work takes that does not say so itself."""
     checks: Checks = Checks.PASS
     autoscaler: Autoscaler = Autoscaler()
+    capacity: Capacity = FIXED
+    spot: SpotPolicy = SpotPolicy()
     keep_finished: Span | None = None
     """Finished workloads, with their jobs and pods, are removed after this span; None keeps them."""
     arrivals: tuple[Stream, ...] = ()

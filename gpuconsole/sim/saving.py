@@ -10,6 +10,8 @@ from gpuconsole.model.events import Event, Happened
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kueue.memory import SessionMemory
+from gpuconsole.scheduling.volcano.jobs.delays import Delayed
+from gpuconsole.sim.autoscaling.fleet import Fleet
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import Entry, Kernel
 from gpuconsole.sim.members import Cluster, Dispatch, Member
@@ -40,6 +42,7 @@ class Saved(Struct, frozen=True, kw_only=True):
     timers: tuple[Entry, ...]
     crews: tuple[Crew, ...]
     looks: dict[str, Time] = {}
+    delays: dict[str, dict[str, Delayed]] = {}
     births: int
     cycle_at: Time
     wake_at: Time | None
@@ -50,6 +53,7 @@ class Saved(Struct, frozen=True, kw_only=True):
     members: tuple[SavedMember, ...] = ()
     dispatches: Mapping[str, Dispatch] = {}
     placement: tuple[str, ...]
+    fleet: Fleet
 
 
 def save(world: World) -> bytes:
@@ -66,6 +70,7 @@ def save(world: World) -> bytes:
             timers=world.kernel.entries(),
             crews=tuple(world.crews.values()),
             looks=world.looks,
+            delays=world.delays,
             births=world.births,
             cycle_at=world.cycle_at,
             wake_at=world.wake_at,
@@ -79,6 +84,7 @@ def save(world: World) -> bytes:
             ),
             dispatches=world.dispatches,
             placement=world.placement.memory(),
+            fleet=world.fleet,
         )
     )
 
@@ -101,6 +107,7 @@ def load(data: bytes, cluster: Callable[[bytes], Cluster]) -> World:
     world.out = list(saved.out)
     world.kernel = Kernel.from_entries(saved.timers)
     world.looks = dict(saved.looks)
+    world.delays = {job: dict(delays) for job, delays in saved.delays.items()}
     world.crews = {crew.key: crew for crew in saved.crews}
     world.members = {m.name: Member(cluster=cluster(m.state), lost=m.lost) for m in saved.members}
     world.dispatches = dict(saved.dispatches)
@@ -110,5 +117,6 @@ def load(data: bytes, cluster: Callable[[bytes], Cluster]) -> World:
     if world.session is not None and saved.admission is not None:
         world.session.recall(saved.admission)
     world.placement.recall(saved.placement)
+    world.fleet = saved.fleet
     world.cycles_due = world.placement_due = False
     return world

@@ -26,6 +26,7 @@ _FORMS: dict[str, type[Any]] = {
     "drain": commands.Drain,
     "fail-node": commands.FailNode,
     "restore-node": commands.RestoreNode,
+    "interrupt-spot": commands.InterruptSpot,
     "lose-cluster": commands.LoseCluster,
     "restore-cluster": commands.RestoreCluster,
     "answer-check": commands.AnswerCheck,

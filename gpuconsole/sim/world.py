@@ -6,23 +6,39 @@ is what keeps the state equal to the events that were handed out.
 
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy, ResourceFlavor, Topology
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.scheduling.kueue.variants import parents_of, same_flavors
+from gpuconsole.scheduling.volcano.jobs.delays import Delayed
+from gpuconsole.scheduling.volcano.jobs.requests import Request
+from gpuconsole.sim.autoscaling.fleet import Fleet
 from gpuconsole.sim.chance import ordered_uid, uid
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.engines import placement_engine
 from gpuconsole.sim.kernel import Kernel
 from gpuconsole.sim.members import Dispatch, Member
 from gpuconsole.sim.policy import SimPolicy
+
+VOLCANO_JOB = "VolcanoJob/"
+"""How the keys of Volcano's jobs begin."""
+
+
+class Change(Struct, frozen=True):
+    """A pod of a Volcano Job, or a PodGroup, before and after; None where it was not there, or is no more."""
+
+    old: Pod | PodGroup | None
+    new: Pod | PodGroup | None
 
 
 class World:
@@ -32,13 +48,16 @@ class World:
         "backoff_at",
         "births",
         "broods",
+        "changes",
         "crews",
         "cycle_at",
         "cycles_due",
         "deadlock",
+        "delays",
         "dirty",
         "dispatches",
         "families",
+        "fleet",
         "kernel",
         "looks",
         "members",
@@ -47,6 +66,7 @@ class World:
         "placement",
         "placement_due",
         "policy",
+        "requests",
         "sample_at",
         "seed",
         "session",
@@ -83,6 +103,8 @@ class World:
         """Workload → its variants, where several flavors are tried at once."""
         self.families: dict[str, None] = {}
         """Workloads whose variants are to be looked at before this moment is over, in order."""
+        self.fleet = Fleet()
+        """What whoever provides capacity remembers."""
         self.cycles_due = False
         self.placement_due = False
         self.wake_at: Time | None = None
@@ -92,6 +114,12 @@ class World:
         """When admission fair sharing looks at what LocalQueues use, if a timer is set for it."""
         self.waiting: dict[str, None] = {}
         """Workloads that could be parked and that the state does not call so."""
+        self.changes: list[Change] = []
+        """What Volcano's job controller has not taken note of yet, before this moment is over."""
+        self.requests: list[Request] = []
+        """What it has to look at."""
+        self.delays: dict[str, dict[str, Delayed]] = {}
+        """Volcano Job → pod → the action that waits for its timeout."""
         self.births = 0
         """How many workloads were created here."""
         self.cycle_at: Time = 0
@@ -103,15 +131,22 @@ class World:
         """Create or change an object."""
         if self.broods and isinstance(thing, ClusterQueue):
             self._note_flavors(thing)
+        if isinstance(thing, Pod | PodGroup):
+            self._note_change(thing)
         event = Applied(self.now, thing)
         self.state.apply(event)
         self.out.append(event)
         self.introduce(thing)
 
+    def _note_change(self, thing: Pod | PodGroup) -> None:
+        if isinstance(thing, PodGroup) or thing.job.startswith(VOLCANO_JOB):
+            self.changes.append(Change(self.state.get(type(thing), thing.key), thing))
+
     def introduce(self, thing: Object) -> None:
         """Show an object to the schedulers that care about it."""
         match thing:
             case Pod():
+                self.fleet.see(thing, self.now)
                 self.placement.apply(thing, self.now)
                 self.placement_due = True
                 self._show_pod(thing)
@@ -121,9 +156,10 @@ class World:
                     self.cycles_due = True
                     self._note_waiting(thing)
                     self._note_family(thing)
-            case Job():
+            case Job() | NodeGroup() | PodDisruptionBudget():
                 pass
             case _:
+                self.fleet.stirred = True
                 self.placement.apply(thing, self.now)
                 self.placement_due = True
                 if self.session is not None:
@@ -203,9 +239,14 @@ class World:
         """Delete an object."""
         table = TABLES[kind]
         gone = self.workload(key) if kind is Workload and self.broods else None
+        pod = self.pod(key) if kind is Pod else None
+        if pod is not None and pod.job.startswith(VOLCANO_JOB):
+            self.changes.append(Change(pod, None))
         event = Deleted(self.now, table, key)
         self.state.apply(event)
         self.out.append(event)
+        if kind is Pod:
+            self.fleet.forget(key)
         if kind is not Workload:
             self.placement.delete(table, key, self.now)
             self.placement_due = True
@@ -287,9 +328,12 @@ class World:
         twin.families = self.families.copy()
         twin.unchecked = self.unchecked.copy()
         twin.looks = self.looks.copy()
+        twin.changes, twin.requests = self.changes[:], self.requests[:]
+        twin.delays = {job: delays.copy() for job, delays in self.delays.items()}
         twin.suspects = self.suspects.copy()
         twin.dirty, twin.births, twin.cycle_at = self.dirty.copy(), self.births, self.cycle_at
         twin.cycles_due, twin.placement_due = self.cycles_due, self.placement_due
         twin.wake_at, twin.backoff_at, twin.deadlock = self.wake_at, self.backoff_at, self.deadlock
         twin.sample_at = self.sample_at
+        twin.fleet = self.fleet.fork()
         return twin

@@ -6,7 +6,7 @@ from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.documents.metadata import TOP, metadata
 from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import INT32, Reader
-from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, MAX_EXECUTION, PRIORITY_CLASS, QUEUE
+from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, MAX_EXECUTION, ON_NOTICE, PRIORITY_CLASS, QUEUE
 from gpuconsole.model.jobs.topology import topology_request, whole
 from gpuconsole.model.workloads import Job, JobPhase, PodSet
 
@@ -28,6 +28,7 @@ def job(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], **ow
         problem = f"{DURATION} stands in the pod template, where nothing reads it"
         remedy = "write it in the annotations of the job itself: it is how long the whole job takes"
         notes.report.warning(notes.at(DURATION), problem, remedy, "misplaced-annotation")
+    positive_span(notes, ON_NOTICE)
     return Job(
         **meta.facts,
         kind=kind,
@@ -43,7 +44,7 @@ def job(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], **ow
 def check_spans(reader: Reader) -> None:
     """Report durations that cannot be read in the annotations of an object that keeps them as they stand."""
     notes = reader.down("metadata", "annotations")
-    for key in (DURATION, CHECKPOINT):
+    for key in (DURATION, CHECKPOINT, ON_NOTICE):
         positive_span(notes, key)
 
 

@@ -12,6 +12,7 @@ from gpuconsole.model.commands import (
     FailPod,
     Finish,
     InCluster,
+    InterruptSpot,
     LoseCluster,
     MoveToQueue,
     Requeue,
@@ -25,6 +26,7 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.events import What
+from gpuconsole.sim.autoscaling import spot
 from gpuconsole.sim.controllers import checks, cluster_orders, creating, deleting, federation, slices, workload_orders
 from gpuconsole.sim.controllers.refusals import Refusal
 from gpuconsole.sim.world import World
@@ -63,6 +65,8 @@ def _carry(world: World, command: Command) -> Refusal:
             return cluster_orders.fail_node(world, name)
         case RestoreNode(name):
             return cluster_orders.restore(world, name)
+        case InterruptSpot(name):
+            return spot.order(world, name)
         case InCluster(name, order):
             return federation.pass_on(world, name, order)
         case LoseCluster(name):
@@ -93,7 +97,14 @@ def _about(command: Command) -> dict[str, str]:
             | Delete("workloads", key)
         ):
             return {"workload": key}
-        case Cordon(name) | Drain(name) | FailNode(name) | RestoreNode(name) | Delete("nodes", name):
+        case (
+            Cordon(name)
+            | Drain(name)
+            | FailNode(name)
+            | RestoreNode(name)
+            | InterruptSpot(name)
+            | Delete("nodes", name)
+        ):
             return {"node": name}
         case FailPod(key) | Delete("pods", key):
             return {"pod": key}

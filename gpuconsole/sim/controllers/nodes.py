@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import What
 from gpuconsole.sim.controllers import pods, standing, watching, work
@@ -41,6 +42,15 @@ def restore(world: World, node: Node) -> None:
     world.tell(What.NODE_UP, node=node.name, gpus=node.gpus)
 
 
+def remove(world: World, node: Node) -> None:
+    """A node is gone for good, with all that is on it."""
+    if node.ready:
+        world.put(replace(node, ready=False, not_ready_since=world.now))
+    lose_pods(world, node.name)
+    world.drop(Node, node.name)
+    world.tell(What.NODE_CHANGED, node=node.name, reason="Removed", gpus=node.gpus)
+
+
 def lose_pods(world: World, name: str) -> None:
     """Everything on a node fails; what was leaving it anyway is gone."""
     for pod in pods_on(world, name):
@@ -69,9 +79,12 @@ def fail_pod(world: World, pod: Pod, reason: str, message: str) -> None:
     )
 
 
-def evict_pod(world: World, pod: Pod, *, reason: str, message: str, by: Pod | None = None) -> None:
-    """A pod has to leave its node; the work of its crew stops. A pod that no Workload owns is a victim of its own."""
-    loss = _interrupt(world, pod)
+def evict_pod(world: World, pod: Pod, *, reason: str, message: str, by: Pod | None = None, notice: Span = 0) -> None:
+    """A pod has to leave its node; the work of its crew stops. A pod that no Workload owns is a victim of its own.
+
+    `notice` is how long it has to write a checkpoint, if it writes one when it is told to go.
+    """
+    loss = _interrupt(world, pod, notice)
     if by is not None:
         world.tell(What.PREEMPTED, reason=reason, **_victim(world, pod, by, message))
     world.tell(
@@ -90,8 +103,8 @@ def pods_on(world: World, name: str) -> list[Pod]:
     return [pod for pod in everything if pod.node == name and not pod.done]
 
 
-def _interrupt(world: World, pod: Pod) -> work.Loss:
-    loss = work.interrupt(world, crew_key(pod))
+def _interrupt(world: World, pod: Pod, notice: Span = 0) -> work.Loss:
+    loss = work.interrupt(world, crew_key(pod), notice)
     workload = world.workload(pod.workload) if pod.workload else None
     if workload is not None and not workload.finished:
         waiting = standing.not_ready(workload, world.now)

@@ -4,12 +4,15 @@ A crew works while all its pods run. A checkpoint bounds what an interruption lo
 done again later. Work done and work lost add up to the time that the crew ran.
 """
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time, parse_span
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION
+from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, ON_NOTICE
+from gpuconsole.model.prices import gpu_hourly
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.controllers.pods import pods_of
@@ -37,6 +40,8 @@ class Task(Struct, frozen=True):
     """None goes on until it is deleted."""
     checkpoint: Span | None = None
     done: Span = 0
+    on_notice: Span | None = None
+    """How long it takes to write a checkpoint when told to stop; None where nothing is written then."""
     drawn: bool = False
     """The duration is a guess."""
 
@@ -45,24 +50,27 @@ def task(world: World, crew: Crew) -> Task:
     """Read a crew's task; how long it takes is drawn if nothing says so."""
     match owner(world, crew):
         case Job() as job:
-            return _task(world, crew, job.duration, job.checkpoint_interval, job.done)
+            return _task(world, crew, job.duration, job.checkpoint_interval, job.done, job.annotations)
         case Workload(annotations=notes, done=done):
-            return _task(world, crew, _span(notes.get(DURATION)), _span(notes.get(CHECKPOINT)), done)
+            return _task(world, crew, _span(notes.get(DURATION)), _span(notes.get(CHECKPOINT)), done, notes)
         case Pod() as pod:
             notes = {**pod.template.annotations, **pod.annotations}
             duration = _span(notes.get(DURATION))
             if duration is None and pod.template.restart_policy in ("", "Always"):
                 return Task()
-            return _task(world, crew, duration, _span(notes.get(CHECKPOINT)), 0)
+            return _task(world, crew, duration, _span(notes.get(CHECKPOINT)), 0, notes)
         case None:
             return Task()
 
 
-def _task(world: World, crew: Crew, said: Span | None, checkpoint: Span | None, done: Span) -> Task:
+def _task(
+    world: World, crew: Crew, said: Span | None, checkpoint: Span | None, done: Span, notes: Mapping[str, str]
+) -> Task:
+    on_notice = _span(notes.get(ON_NOTICE))
     if said is not None:
-        return Task(said, checkpoint, done)
+        return Task(said, checkpoint, done, on_notice)
     drawn = world.policy.durations.sample(draw(world.seed, "duration", crew.key))
-    return Task(drawn, checkpoint, done, drawn=True)
+    return Task(drawn, checkpoint, done, on_notice, drawn=True)
 
 
 def owner(world: World, crew: Crew) -> Job | Workload | Pod | None:
@@ -109,14 +117,19 @@ def ended(world: World, crew: Crew) -> bool:
             return False
 
 
-def interrupt(world: World, key: str) -> Loss:
-    """The work of a crew stops: what its checkpoints do not cover is lost. Nothing is lost that did not run."""
+def interrupt(world: World, key: str, notice: Span = 0) -> Loss:
+    """The work of a crew stops: what its checkpoints do not cover is lost. Nothing is lost that did not run.
+
+    Work that writes a checkpoint when it is told to stop loses nothing if the notice is long enough for that.
+    """
     crew = world.crews.get(key)
     if crew is None or crew.start is None:
         return NOTHING
     todo = task(world, crew)
     ran = world.now - crew.start
     safe = ran - ran % todo.checkpoint if todo.checkpoint else 0
+    if todo.on_notice is not None and todo.on_notice <= notice:
+        safe = ran
     world.crews[key] = replace(crew, start=None)
     if safe:
         _remember(world, crew, todo.done + safe)
@@ -138,7 +151,7 @@ def _price(world: World, crew: Crew, lost: Span) -> Loss:
             share = len(pod.gpus) * lost / SECOND
             node = world.node(pod.node)
             seconds += share
-            cost += prices.cost(share, node.labels if node is not None else {})
+            cost += share / 3600 * (gpu_hourly(node, prices) if node is not None else prices.hourly({}))
     return Loss(lost, seconds, cost)
 
 

@@ -1,0 +1,220 @@
+"""What Karpenter would take away: candidates, budgets, and whether a move saves money. Pure.
+
+Karpenter 1.x disruption/{consolidation,multinodeconsolidation,balanced}.go: nodes are looked at by price for disruption
+saved, several nodes may become one cheaper node or none, a single node may go or become a cheaper one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.autoscaling import SPOT, Budget, Instance, NodePool
+from gpuconsole.model.clock import Span, Time, parse_span
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cron import parse_cron
+from gpuconsole.sim.autoscaling.evictions import annotated
+from gpuconsole.sim.autoscaling.offers import Offer
+from gpuconsole.sim.autoscaling.provisioning import Planned, plan
+from gpuconsole.sim.autoscaling.view import View
+
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+SPOT_OPTIONS = 15
+"""So many cheaper types there have to be before a spot node is replaced by a spot node."""
+MOST_AT_ONCE = 100
+BALANCED_K = 2
+_UNBOUNDED = 2**31 - 1
+
+
+class Candidate(Struct, frozen=True):
+    """A node that could go, what it costs and what its going costs."""
+
+    node: str
+    pool: NodePool
+    instance: Instance
+    pods: tuple[Pod, ...]
+    price: float
+    disruption: float
+    """1, and about 1 for each pod: more where its deletion cost or priority is high."""
+
+    @property
+    def empty(self) -> bool:
+        return self.disruption <= 1.0
+
+    @property
+    def ratio(self) -> float:
+        return self.price / self.disruption
+
+
+class Move(Struct, frozen=True):
+    """Nodes that go, and the one that comes for them, if any."""
+
+    nodes: tuple[str, ...]
+    new: Planned | None = None
+    saving: float = 0.0
+    """USD an hour, by the cheapest offering of the new one."""
+
+
+def candidate(view: View, pool: NodePool, instance: Instance, pods: Iterable[Pod]) -> Candidate:
+    """A machine as a candidate."""
+    moving = tuple(pod for pod in pods if not pod.done and not pod.deleted)
+    price = view.catalogue.price(view.nodes[instance.name].labels)
+    disruption = 1.0 + sum(max(0.0, eviction_cost(pod)) for pod in moving)
+    return Candidate(instance.name, pool, instance, moving, instance.price if price is None else price, disruption)
+
+
+def eviction_cost(pod: Pod) -> float:
+    """What moving a pod counts, from -10 to 10 (utils/disruption EvictionCost)."""
+    text = annotated(pod, DELETION_COST)
+    deletion = int(text) if text.removeprefix("-").isdigit() and len(text) < 12 else 0
+    return max(-10.0, min(10.0, 1.0 + deletion / 2**27 + pod.priority / 2**25))
+
+
+def sorted_candidates(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Those that save most for what they disrupt come first."""
+    return sorted(candidates, key=lambda one: (-one.ratio, one.node))
+
+
+def waits_for(pool: NodePool) -> Span | None:
+    """How long after its last pod event a node is consolidated; None is never."""
+    return None if pool.consolidate_after == "Never" else parse_span(pool.consolidate_after or "0s")
+
+
+def allowed(pool: NodePool, reason: str, total: int, disrupting: int, now: Time) -> int:
+    """How many more nodes of the pool may be disrupted now for this reason: the strictest active budget decides."""
+    bounds = [
+        _scaled(budget, total)
+        for budget in pool.budgets
+        if (not budget.reasons or reason in budget.reasons) and is_active(budget, now)
+    ]
+    return max(0, min(bounds, default=_UNBOUNDED) - disrupting)
+
+
+def is_active(budget: Budget, now: Time) -> bool:
+    """True within its window: its schedule came true no longer ago than its duration."""
+    if not budget.schedule:
+        return True
+    hit = parse_cron(budget.schedule).next_after(now - budget.duration)
+    return hit is not None and hit <= now
+
+
+def multi_node(view: View, candidates: Sequence[Candidate], *, spot_to_spot: bool) -> Move | None:
+    """The most nodes, of those that save most, that go at once for one cheaper node or none: by binary search."""
+    best: Move | None = None
+    low, high = 1, min(len(candidates) - 1, MOST_AT_ONCE)
+    while low <= high:
+        middle = (low + high) // 2
+        chosen = candidates[: middle + 1]
+        move, _ = consolidate(view, chosen, spot_to_spot=spot_to_spot)
+        if move is not None and move.new is not None:
+            move = _other_type(move, chosen)
+        if move is not None and approved(view, move, candidates=chosen)[0]:
+            best, low = move, middle + 1
+        else:
+            high = middle - 1
+    return best
+
+
+def consolidate(view: View, candidates: Sequence[Candidate], *, spot_to_spot: bool) -> tuple[Move | None, str]:
+    """Let these nodes go for at most one cheaper node, or say why not."""
+    names = tuple(one.node for one in candidates)
+    moving = [pod for one in candidates for pod in one.pods]
+    homeless = [pod for name in view.leaving for pod in view.pods.get(name, ()) if not pod.deleted]
+    result = plan([*moving, *homeless, *view.waiting], view.rooms(names), view.pools(), view.shapes)
+    starting = {instance.name for instance in view.starting}
+    for pod in moving:
+        if pod.key in result.failed:
+            return None, f"Not all pods would schedule, {pod.key} => {result.failed[pod.key]}"
+        if result.placed.get(pod.key) in starting:
+            return None, f"Not all pods would schedule, {pod.key} => would schedule against uninitialized node"
+    new = [one for one in result.new if set(one.pods) & {pod.key for pod in moving}]
+    price = sum(one.price for one in candidates)
+    if not new:
+        return Move(names, None, price), ""
+    if len(result.new) != 1:
+        return None, f"Can't remove without creating {len(result.new)} candidates"
+    return _cheaper(candidates, new[0], price, spot_to_spot=spot_to_spot)
+
+
+def replacement_of(view: View, one: Candidate) -> tuple[Move | None, str]:
+    """Let a drifted node go, whatever its pods need instead costs; more than one new node is none."""
+    result = plan([*one.pods, *view.waiting], view.rooms((one.node,)), view.pools(), view.shapes)
+    for pod in one.pods:
+        if pod.key in result.failed:
+            return None, f"Not all pods would schedule, {pod.key} => {result.failed[pod.key]}"
+    new = [planned for planned in result.new if set(planned.pods) & {pod.key for pod in one.pods}]
+    return (Move((one.node,), new[0] if new else None), "") if len(new) < 2 else (None, "it takes several nodes")
+
+
+def approved(view: View, move: Move, candidates: Sequence[Candidate]) -> tuple[bool, str]:
+    """Whether the Balanced policy takes the move: its part of the saving against its part of the disruption."""
+    pools = {one.pool.name: one.pool for one in candidates}
+    verdict, text = True, ""
+    total = sum(one.price for one in candidates)
+    for name, pool in sorted(pools.items()):
+        if pool.consolidation_policy != "Balanced":
+            continue
+        own = [one for one in candidates if one.pool.name == name]
+        saving = move.saving * (sum(one.price for one in own) / total if total else 0.0)
+        ok, text = _score(view, pool, saving, sum(one.disruption for one in own))
+        verdict = verdict and ok
+    return verdict, text
+
+
+def _score(view: View, pool: NodePool, saving: float, disruption: float) -> tuple[bool, str]:
+    ready = [one for one in view.groups[pool.name].instances if one.ready is not None and one.name in view.nodes]
+    everyone = [candidate(view, pool, one, view.pods.get(one.name, ())) for one in ready]
+    cost, all_disruption = sum(one.price for one in everyone), sum(one.disruption for one in everyone)
+    saved = saving / cost if cost > 0 else 0.0
+    disrupted = disruption / all_disruption if all_disruption > 0 else 0.0
+    score = 0.0 if saved <= 0 else saved / disrupted if disrupted else float("inf")
+    sign = ">=" if score >= 1 / BALANCED_K else "<"
+    return score >= 1 / BALANCED_K, (
+        f"score {score:.2f} {sign} threshold {1 / BALANCED_K:.2f} (k: {BALANCED_K}, savings {saved * 100:.1f}%, "
+        f"disruption {disrupted * 100:.1f}%)"
+    )
+
+
+def _cheaper(
+    candidates: Sequence[Candidate], new: Planned, price: float, *, spot_to_spot: bool
+) -> tuple[Move | None, str]:
+    names = tuple(one.node for one in candidates)
+    spot = [offer for offer in new.offers if offer.spot]
+    offers: Sequence[Offer] = new.offers
+    from_spot = bool(spot) and all(one.instance.capacity_type == SPOT for one in candidates)
+    if from_spot:
+        if not spot_to_spot:
+            return None, "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
+        offers = spot
+    cheaper = [offer for offer in offers if offer.price < price]
+    if not cheaper:
+        return None, "Can't replace with a cheaper node"
+    if from_spot and len(candidates) == 1:
+        types = list(dict.fromkeys(offer.type for offer in sorted(cheaper, key=lambda offer: offer.price)))
+        if len(types) < SPOT_OPTIONS:
+            return None, (
+                f"SpotToSpotConsolidation requires {SPOT_OPTIONS} cheaper instance type options than the current "
+                f"candidate to consolidate, got {len(types)}"
+            )
+        cheaper = [offer for offer in cheaper if offer.type in types[:SPOT_OPTIONS]]
+    if any(offer.spot for offer in cheaper):
+        # It was priced as spot: where spot is not to be had, nothing is launched rather than something dearer.
+        cheaper = [offer for offer in cheaper if offer.spot]
+    saving = price - min(offer.price for offer in cheaper)
+    return Move(names, replace(new, offers=tuple(cheaper)), saving), ""
+
+
+def _other_type(move: Move, candidates: Sequence[Candidate]) -> Move | None:
+    """Without the types that go, and all that is as dear: keeping one of them would do (filterOutSameInstanceType)."""
+    assert move.new is not None
+    kept: Mapping[str, float] = {one.instance.type: one.price for one in sorted(candidates, key=lambda c: -c.price)}
+    bound = min((kept[offer.type] for offer in move.new.offers if offer.type in kept), default=float("inf"))
+    left = tuple(offer for offer in move.new.offers if offer.price < bound)
+    return replace(move, new=replace(move.new, offers=left)) if left else None
+
+
+def _scaled(budget: Budget, total: int) -> int:
+    """A number of nodes, or a percentage of them, rounded up."""
+    if budget.nodes.endswith("%"):
+        return -(-int(budget.nodes[:-1]) * total // 100)
+    return int(budget.nodes)

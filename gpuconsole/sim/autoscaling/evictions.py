@@ -1,0 +1,90 @@
+"""Which pods may be taken from a node now: disruption budgets of pods, and annotations that forbid it. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+from gpuconsole.model.cluster import NO_LABELS, Node, Pod, PodDisruptionBudget, PodPhase
+
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+
+
+class Allowances:
+    """How many more pods each budget lets go. Mutates by `spend`."""
+
+    def __init__(self, budgets: Iterable[PodDisruptionBudget], pods: Iterable[Pod]) -> None:
+        everything = list(pods)
+        self._budgets = [(budget, _allowed(budget, everything)) for budget in budgets]
+        self._spent: dict[str, int] = {}
+
+    def blocker(self, pod: Pod) -> str:
+        """The key of a budget that keeps this pod; empty if it may go. One that does not run may always go."""
+        if not _healthy(pod):
+            return ""
+        for budget, allowed in self._budgets:
+            if _covers(budget, pod) and allowed - self._spent.get(budget.key, 0) < 1:
+                return budget.key
+        return ""
+
+    def covers(self, pod: Pod) -> bool:
+        """True if some budget speaks about this pod."""
+        return any(_covers(budget, pod) for budget, _ in self._budgets)
+
+    def spend(self, pod: Pod) -> None:
+        """The pod goes."""
+        for budget, _ in self._budgets:
+            if _healthy(pod) and _covers(budget, pod):
+                self._spent[budget.key] = self._spent.get(budget.key, 0) + 1
+
+
+def annotated(pod: Pod, key: str) -> str:
+    """An annotation of a pod, as written on it or on its template; empty if there is none."""
+    return pod.annotations.get(key) or pod.template.annotations.get(key, "")
+
+
+def blocked(node: Node, pods: Iterable[Pod], allowances: Allowances) -> str:
+    """Why Karpenter does not disrupt a node of its own accord, in its words; empty if it may."""
+    if node.annotations.get(DO_NOT_DISRUPT) == "true":
+        return f'Disruption is blocked through the "{DO_NOT_DISRUPT}" annotation'
+    for pod in sorted(pods, key=lambda pod: pod.key):
+        if pod.done or pod.deleted:
+            continue
+        if annotated(pod, DO_NOT_DISRUPT) == "true":
+            return f'Pod has "{DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
+        budget = allowances.blocker(pod)
+        if budget:
+            return f"PDB prevents pod evictions (PodDisruptionBudget={budget})"
+    return ""
+
+
+def _labels(pod: Pod) -> Mapping[str, str]:
+    return {**pod.template.labels, **pod.labels} if pod.template.labels else pod.labels or NO_LABELS
+
+
+def _covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    return (
+        budget.namespace == pod.namespace
+        and budget.selector is not None
+        and not pod.done
+        and budget.selector.matches(_labels(pod))
+    )
+
+
+def _healthy(pod: Pod) -> bool:
+    return pod.phase is PodPhase.RUNNING and not pod.deleted
+
+
+def _allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
+    """Pods that may go now (Kubernetes' disruption controller: healthy ones less those that have to stay)."""
+    covered = [pod for pod in pods if _covers(budget, pod)]
+    expected, healthy = len(covered), sum(map(_healthy, covered))
+    if budget.max_unavailable:
+        stay = max(0, expected - _scaled(budget.max_unavailable, expected))
+    else:
+        stay = _scaled(budget.min_available, expected)
+    return max(0, healthy - stay)
+
+
+def _scaled(text: str, total: int) -> int:
+    """A number, or a percentage of the total, rounded up."""
+    if text.endswith("%"):
+        return -(-int(text[:-1]) * total // 100)
+    return int(text or 0)

@@ -1,0 +1,113 @@
+"""What autoscalers remember between two looks. Mutates; forked and saved with the simulation."""
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.cluster import Pod
+
+
+class Order(Struct, frozen=True):
+    """A disruption under way: nodes that go as soon as what replaces them is there."""
+
+    reason: str
+    nodes: tuple[str, ...]
+    replacements: tuple[str, ...] = ()
+
+
+class Proposal(Struct, frozen=True):
+    """A consolidation that is to be computed again before it is carried out."""
+
+    method: str
+    nodes: tuple[str, ...]
+    due: Time
+
+
+class Backoff(Struct, frozen=True):
+    """A group that failed is left alone for a while, for twice as long each time."""
+
+    until: Time
+    span: Span
+
+
+class Fleet(Struct, kw_only=True):
+    """The memory of whoever provides capacity."""
+
+    stirred: bool = False
+    """Something happened to pods or nodes since the last look."""
+    waiting: dict[str, Time] = field(default_factory=dict)
+    """Pods that a scheduler refused, and since when."""
+    moved: dict[str, Time] = field(default_factory=dict)
+    """When a pod last came to a node, ended or was deleted there."""
+    look: Time | None = None
+    """When pods that wait are looked at next, if a timer is set for it."""
+    poll: Time | None = None
+    """When nodes that could go are looked at next, if a timer is set for it."""
+    batch: Time | None = None
+    """Since when pods are gathered (Karpenter)."""
+    batched: tuple[str, ...] = ()
+    """The pods that the last batch has seen."""
+    newest: Time = 0
+    """When the newest of them came."""
+    draining: dict[str, None] = field(default_factory=dict)
+    """Nodes whose pods are evicted."""
+    orders: list[Order] = field(default_factory=list)
+    proposal: Proposal | None = None
+    shunned: dict[str, Time] = field(default_factory=dict)
+    """Offerings that are not tried before this moment."""
+    unneeded: dict[str, Time] = field(default_factory=dict)
+    """Nodes that could go, and since when (Cluster Autoscaler)."""
+    unremovable: dict[str, Time] = field(default_factory=dict)
+    """Nodes that cannot go, and when that is looked at again (Cluster Autoscaler)."""
+    backoffs: dict[str, Backoff] = field(default_factory=dict)
+    added: Time | None = None
+    failed: Time | None = None
+    """When nodes were last asked for, and when that last failed (Cluster Autoscaler)."""
+    interrupted: dict[str, Time] = field(default_factory=dict)
+    """Spot nodes that the cloud takes back, and when they are gone."""
+    fallen: dict[str, None] = field(default_factory=dict)
+    """Critical work that has lost a spot machine."""
+    said: dict[str, str] = field(default_factory=dict)
+    """The last thing that was said of a node or a pool: nothing is said twice."""
+
+    def see(self, pod: Pod, now: Time) -> None:
+        """A pod appeared or changed."""
+        waits = not (pod.node or pod.deleted or pod.done or pod.gates or pod.nominated_node)
+        if waits and pod.reason == "Unschedulable":
+            if pod.key not in self.waiting:
+                self.waiting[pod.key] = now
+                self.stirred = True
+        elif self.waiting.pop(pod.key, None) is not None:
+            self.stirred = True
+        if pod.node:
+            self.stirred = True
+            if now in (pod.bound, pod.finished, pod.deleted):
+                self.moved[pod.node] = now
+
+    def forget(self, pod: str) -> None:
+        """A pod is gone."""
+        self.waiting.pop(pod, None)
+        self.stirred = True
+
+    def forget_node(self, node: str) -> None:
+        """A node is gone."""
+        for table in (self.moved, self.unneeded, self.unremovable, self.draining, self.said):
+            table.pop(node, None)
+        self.stirred = True
+
+    def fork(self) -> "Fleet":
+        """Another one that starts equal."""
+        return replace(
+            self,
+            waiting=self.waiting.copy(),
+            moved=self.moved.copy(),
+            draining=self.draining.copy(),
+            orders=self.orders.copy(),
+            shunned=self.shunned.copy(),
+            unneeded=self.unneeded.copy(),
+            unremovable=self.unremovable.copy(),
+            backoffs=self.backoffs.copy(),
+            interrupted=self.interrupted.copy(),
+            fallen=self.fallen.copy(),
+            said=self.said.copy(),
+        )

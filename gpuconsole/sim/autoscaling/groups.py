@@ -1,0 +1,163 @@
+"""What the Cluster Autoscaler works out: how a group would help, which group is chosen, which nodes are unneeded. Pure.
+
+Cluster Autoscaler FAQ and core: pods are packed on template nodes first-fit by decreasing size; of the groups that would
+help one is chosen by the expander; a node is unneeded if less than half of it is requested and its pods fit elsewhere.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.resources import GPU_RESOURCES, gpus
+from gpuconsole.scheduling.kube.shapes import Shapes
+from gpuconsole.sim.autoscaling.evictions import Allowances, annotated
+from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, ScalingGroup
+from gpuconsole.sim.autoscaling.rooms import Room, first_fit
+
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+NO_SCALE_DOWN = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+
+
+class Option(Struct, frozen=True):
+    """A group that would help: so many nodes more, for these pods."""
+
+    group: ScalingGroup
+    nodes: int
+    pods: tuple[str, ...]
+    cost: float
+    """USD an hour."""
+    waste: float
+    """Part of cpu plus part of memory that the pods leave unused on the new nodes."""
+
+
+def estimate(group: ScalingGroup, template: Node, price: float, pods: Sequence[Pod], most: int) -> Option | None:
+    """How many nodes of a group the pods need, at most `most`; None if it helps none of them."""
+    shapes = Shapes()
+    rooms: list[Room] = []
+    helped = []
+    for pod in sorted(pods, key=lambda pod: _size(pod, template)):
+        shape = shapes.of(pod.template)
+        if first_fit(rooms, shape) is not None:
+            helped.append(pod)
+        elif len(rooms) < most and (room := Room(template)).take(shape):
+            rooms.append(room)
+            helped.append(pod)
+    if not helped:
+        return None
+    waste = sum(_unused(rooms, template, helped, name) for name in (CPU, MEMORY))
+    return Option(group, len(rooms), tuple(pod.key for pod in helped), price * len(rooms), waste)
+
+
+def choose(options: Sequence[Option], expander: Expander, random: Random) -> Option | None:
+    """The option that the expander takes; of equal ones the first by name."""
+    named = sorted(options, key=lambda option: option.group.name)
+    match expander:
+        case Expander.LEAST_WASTE:
+            return min(named, key=lambda option: round(option.waste, 9), default=None)
+        case Expander.MOST_PODS:
+            return min(named, key=lambda option: -len(option.pods), default=None)
+        case Expander.LEAST_NODES:
+            return min(named, key=lambda option: option.nodes, default=None)
+        case Expander.PRICE:
+            return min(named, key=lambda option: option.cost / len(option.pods), default=None)
+        case Expander.PRIORITY:
+            return min(named, key=lambda option: -option.group.priority, default=None)
+        case Expander.RANDOM:
+            return random.choice(named) if named else None
+
+
+def utilization(node: Node, pods: Iterable[Pod]) -> float:
+    """How much of a node is requested: of GPUs where it has some, else the greater of cpu and memory."""
+    requested: dict[str, int] = {}
+    for pod in pods:
+        for name, amount in pod.template.requests.items():
+            requested[name] = requested.get(name, 0) + amount
+    names = [name for name in GPU_RESOURCES if node.allocatable.get(name)] if gpus(node.allocatable) else [CPU, MEMORY]
+    return max((requested.get(n, 0) / node.allocatable[n] for n in names if node.allocatable.get(n)), default=0.0)
+
+
+def blocker(node: Node, pods: Iterable[Pod], allowances: Allowances) -> str:
+    """Why a node's pods cannot be moved; empty if they can (drainability rules of the Cluster Autoscaler)."""
+    if node.annotations.get(NO_SCALE_DOWN) == "true":
+        return "scale down is disabled by annotation"
+    for pod in sorted(pods, key=lambda pod: pod.key):
+        safe = annotated(pod, SAFE_TO_EVICT)
+        if safe == "false":
+            return f"pod {pod.key} has annotation {SAFE_TO_EVICT}: false (NotSafeToEvictAnnotation)"
+        if safe != "true" and not (pod.job or pod.workload):
+            return f"pod {pod.key} is not replicated (NotReplicated)"
+        if safe != "true" and pod.namespace == "kube-system" and not allowances.covers(pod):
+            return f"pod {pod.key} is of kube-system and has no PodDisruptionBudget (UnmovableKubeSystemPod)"
+        budget = allowances.blocker(pod)
+        if budget:
+            return f"not enough pod disruption budget to move {pod.key}: {budget} (NotEnoughPdb)"
+    return ""
+
+
+def unneeded(
+    nodes: Sequence[Node],
+    pods: Mapping[str, Sequence[Pod]],
+    rooms: Sequence[Room],
+    allowances: Allowances,
+    policy: AutoscalerPolicy,
+) -> tuple[list[str], dict[str, str]]:
+    """Nodes that could go, all at once, and what keeps others that are little used.
+
+    Each one's pods are moved in thought before the next is looked at; a node that took some stays.
+    """
+    by_name = {room.node.name: room for room in rooms}
+    found: list[str] = []
+    kept: dict[str, str] = {}
+    hosts: set[str] = set()
+    shapes = Shapes()
+    for node in sorted(nodes, key=lambda node: (bool(_moving(pods, node, policy)), node.name)):
+        own = _moving(pods, node, policy)
+        bound = policy.gpu_utilization if node.gpus else policy.utilization
+        if node.name in hosts or utilization(node, own) >= bound:
+            continue
+        why = blocker(node, own, allowances)
+        if not why:
+            others = [by_name[name] for name in sorted(by_name) if name != node.name and name not in found]
+            homes = _move(own, others, shapes)
+            why = "" if homes is not None else "its pods do not fit elsewhere (NoPlaceToMovePods)"
+        if why:
+            kept[node.name] = why
+        else:
+            hosts.update(homes or ())
+            found.append(node.name)
+    return found, kept
+
+
+def _moving(pods: Mapping[str, Sequence[Pod]], node: Node, policy: AutoscalerPolicy) -> list[Pod]:
+    """The pods that keep a node: not those that leave anyway, and none below the cutoff."""
+    return [pod for pod in pods.get(node.name, ()) if not pod.deleted and pod.priority >= policy.cutoff]
+
+
+def _move(pods: Sequence[Pod], rooms: Sequence[Room], shapes: Shapes) -> list[str] | None:
+    """Where pods would go; None, and nothing is taken, if one of them has no place."""
+    before = [(room, dict(room.left)) for room in rooms]
+    homes = []
+    for pod in pods:
+        room = first_fit(rooms, shapes.of(pod.template))
+        if room is None:
+            for old, left in before:
+                old.reset(left)
+            return None
+        homes.append(room.node.name)
+    return homes
+
+
+def _size(pod: Pod, template: Node) -> tuple[float, str]:
+    """The largest first: cpu and memory as parts of the node."""
+    requests = pod.template.requests
+    parts = (requests.get(name, 0) / (template.allocatable.get(name) or 1) for name in (CPU, MEMORY))
+    return (-sum(parts), pod.key)
+
+
+def _unused(rooms: Sequence[Room], template: Node, pods: Sequence[Pod], resource: str) -> float:
+    total = template.allocatable.get(resource, 0) * len(rooms)
+    asked = sum(pod.template.requests.get(resource, 0) for pod in pods)
+    return (total - asked) / total if total else 0.0

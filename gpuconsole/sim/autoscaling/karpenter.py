@@ -1,0 +1,357 @@
+"""Karpenter in the simulated cluster: batches of pods become nodes, and nodes that cost more than they need go.
+
+Provisioning waits until no pod has come for a second, ten seconds at most. Every ten seconds nodes are looked at in
+this order: Emptiness, Drift, multi-node, single-node consolidation; what consolidates is computed again after fifteen
+seconds. A node that goes is tainted first, its replacement started and ready before it is drained. Expiry and spot
+interruption are forceful: they ask no budget. (Karpenter 1.x; NodePools with replicas are left alone.)
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import MINUTE, Span, Time
+from gpuconsole.sim.autoscaling import disruption, machines
+from gpuconsole.sim.autoscaling.disruption import Candidate, Move
+from gpuconsole.sim.autoscaling.evictions import blocked
+from gpuconsole.sim.autoscaling.fleet import Order, Proposal
+from gpuconsole.sim.autoscaling.machines import DISRUPTED
+from gpuconsole.sim.autoscaling.offers import Offer, choose, drifted, is_unavailable
+from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
+from gpuconsole.sim.autoscaling.provisioning import Planned, plan
+from gpuconsole.sim.autoscaling.rooms import tainted, untainted
+from gpuconsole.sim.autoscaling.view import View
+from gpuconsole.sim.kernel import Act, Capacity
+from gpuconsole.sim.world import World
+
+EMPTY, DRIFTED, UNDERUTILIZED, EXPIRED = "Empty", "Drifted", "Underutilized", "Expired"
+MULTI, SINGLE = "multi", "single"
+NO_CAPACITY = "insufficient capacity, all requested instance types were unavailable during launch"
+
+
+def gather(world: World, policy: KarpenterPolicy) -> None:
+    """Go on with disruptions under way, and set the timers that what changed calls for."""
+    _continue_orders(world)
+    _batch(world, policy)
+    poll(world, _next_tick(world.now, policy.poll))
+
+
+def poll(world: World, at: Time) -> None:
+    """Look at the nodes that could go at that moment, or before it if that is planned."""
+    fleet = world.fleet
+    if fleet.poll is None or fleet.poll <= world.now or at < fleet.poll:
+        fleet.poll = at
+        world.kernel.at(at, Capacity(Act.DISRUPT))
+
+
+# Provisioning
+
+
+def _batch(world: World, policy: KarpenterPolicy) -> None:
+    """Gather pods that wait; each new one puts off the look by a second, to ten seconds at most."""
+    fleet, now = world.fleet, world.now
+    new = [key for key in fleet.waiting if key not in fleet.batched]
+    if not new:
+        return
+    if fleet.batch is None:
+        fleet.batch = now
+    fleet.batched = (*fleet.batched, *new)
+    fleet.look = min(fleet.batch + policy.batch_most, now + policy.batch_idle)
+    world.kernel.at(fleet.look, Capacity(Act.PROVISION))
+
+
+def provision(world: World, policy: KarpenterPolicy) -> None:
+    """The batch is over: make the nodes that its pods need."""
+    fleet = world.fleet
+    if fleet.look is None or world.now < fleet.look:
+        return
+    fleet.look = fleet.batch = None
+    view = View(world, policy.catalogue)
+    if not view.waiting:
+        return
+    firm = [pod.key for pod in view.waiting if (pod.workload or pod.job or pod.key) in fleet.fallen]
+    moving = [pod for name in fleet.draining for pod in view.pods.get(name, ()) if not pod.deleted]
+    result = plan([*view.waiting, *moving], view.rooms(), view.pools(), view.shapes, firm)
+    for key, reason in sorted(result.failed.items()):
+        machines.say(world, "FailedScheduling", f"Failed to schedule pod, {reason}", about=f"Pod/{key}", pod=key)
+    for planned in result.new:
+        _launch(world, policy, planned)
+    fleet.batched = tuple(pod.key for pod in view.waiting)
+    _retry(world)
+
+
+def _retry(world: World) -> None:
+    """Pods that are left are tried again when an offering may be tried again."""
+    fleet = world.fleet
+    later = min((until for until in fleet.shunned.values() if until > world.now), default=None)
+    if later is not None and fleet.waiting and fleet.look is None:
+        fleet.look = later
+        world.kernel.at(later, Capacity(Act.PROVISION))
+
+
+def _launch(world: World, policy: KarpenterPolicy, planned: Planned, why: str = "") -> str:
+    """Buy the planned node; its name, or nothing if none of its offerings is to be had."""
+    offer = _available(world, policy, planned)
+    if offer is None:
+        machines.say(world, "InsufficientCapacityError", NO_CAPACITY, about=f"NodePool/{planned.pool}")
+        return ""
+    instance = machines.launch(world, planned.pool, offer.offering)
+    machines.start(world, instance)
+    text = (
+        f"Launching NodeClaim: {why}" if why else f"Launched {offer.type} ({instance.capacity_type}, {instance.zone})"
+    )
+    machines.say(world, "DisruptionLaunching" if why else "Launched", text, node=instance.name)
+    return instance.name
+
+
+def _available(world: World, policy: KarpenterPolicy, planned: Planned) -> Offer | None:
+    """The offering to launch. One that turns out not to be had is left alone for a while."""
+    fleet, group = world.fleet, machines.group_of(world, planned.pool)
+
+    def untried(offer: Offer) -> bool:
+        return fleet.shunned.get(offer.offering.key, world.now) <= world.now
+
+    while (offer := choose(planned.offers, group.instances, untried, world.policy.spot)) is not None:
+        if not is_unavailable(offer.offering.key, policy.unavailable):
+            return offer
+        fleet.shunned[offer.offering.key] = world.now + world.policy.spot.shun
+    return None
+
+
+# Disruption
+
+
+def disrupt(world: World, policy: KarpenterPolicy) -> None:
+    """Look at the nodes that could go, and begin with what is to be done first."""
+    fleet, now = world.fleet, world.now
+    if fleet.poll is None or now < fleet.poll:
+        return
+    fleet.poll = None
+    if fleet.proposal is not None and now < fleet.proposal.due:
+        poll(world, fleet.proposal.due)
+        return
+    view = View(world, policy.catalogue)
+    round_ = _Round(world, view, policy)
+    if fleet.proposal is not None:
+        proposal, fleet.proposal = fleet.proposal, None
+        round_.validate(proposal)
+        poll(world, _next_tick(now, policy.poll))
+        return
+    fleet.proposal = round_.empty()
+    if fleet.proposal is None and round_.drift():
+        poll(world, _next_tick(now, policy.poll))
+        return
+    fleet.proposal = fleet.proposal or round_.several() or round_.single()
+    if fleet.proposal is not None:
+        poll(world, fleet.proposal.due)
+    elif (later := round_.later()) is not None:
+        poll(world, _next_tick(later - 1, policy.poll))
+
+
+def expire(world: World, name: str) -> None:
+    """A node has lived long enough: it is drained whatever budgets say."""
+    found = machines.find(world, name)
+    if found is not None and found[1].leaving is None:
+        machines.say(world, "DisruptionTerminating", f"Disrupting Node: {EXPIRED}", node=name)
+        machines.drain(world, name, EXPIRED, DISRUPTED)
+
+
+class _Round:
+    """One look at the nodes that could go."""
+
+    def __init__(self, world: World, view: View, policy: KarpenterPolicy) -> None:
+        self.world, self.view, self.policy = world, view, policy
+        self.candidates = list(self._candidates())
+        self.constrained = False
+
+    def _candidates(self) -> Iterable[Candidate]:
+        """Ready nodes of pools that nothing forbids to disrupt."""
+        view = self.view
+        for name, group in sorted(view.groups.items()):
+            pool = view.node_pools.get(name)
+            for instance in group.instances:
+                node = view.nodes.get(instance.name)
+                if pool is None or pool.replicas is not None or node is None or not node.ready:
+                    continue
+                if instance.ready is None or instance.leaving is not None:
+                    continue
+                pods = view.pods.get(node.name, ())
+                why = blocked(node, pods, view.allowances)
+                if why:
+                    machines.say(self.world, "DisruptionBlocked", why, node=node.name)
+                else:
+                    yield disruption.candidate(view, pool, instance, pods)
+
+    def _allowed(self, reason: str) -> dict[str, int]:
+        """How many nodes of each pool may be disrupted now for this reason."""
+        found = {}
+        for name, pool in self.view.node_pools.items():
+            group = self.view.groups.get(name)
+            machines_ = group.instances if group is not None else ()
+            there = [i for i in machines_ if i.ready is not None and i.name in self.view.nodes]
+            busy = sum(i.leaving is not None or not self.view.nodes[i.name].ready for i in there)
+            if there and not disruption.allowed(pool, reason, len(there), 0, self.view.now):
+                text = f"No allowed disruptions for disruption reason {reason} due to blocking budget"
+                machines.say(self.world, "DisruptionBlocked", text, about=f"NodePool/{name}/{reason}")
+            found[name] = disruption.allowed(pool, reason, len(there), busy, self.view.now)
+        return found
+
+    def _within(self, candidates: Iterable[Candidate], reason: str) -> list[Candidate]:
+        """Those that the budgets let go, in this order."""
+        left, taken = self._allowed(reason), []
+        for one in candidates:
+            if left[one.pool.name] < 1:
+                self.constrained = True
+                continue
+            left[one.pool.name] -= 1
+            taken.append(one)
+        return taken
+
+    def _ripe(self) -> list[Candidate]:
+        """Candidates that nothing happened on for as long as their pool says."""
+        return [one for one in self.candidates if (due := self._due(one)) is not None and due <= self.view.now]
+
+    def _due(self, one: Candidate) -> Time | None:
+        span = disruption.waits_for(one.pool)
+        if span is None:
+            self._unconsolidatable(one, f'NodePool "{one.pool.name}" has consolidation disabled')
+            return None
+        return self.world.fleet.moved.get(one.node, one.instance.launched) + span
+
+    def empty(self) -> Proposal | None:
+        """Nodes without pods go."""
+        empty = [one for one in self._ripe() if one.empty]
+        return self._propose(EMPTY, self._within(disruption.sorted_candidates(empty), EMPTY)) if empty else None
+
+    def drift(self) -> bool:
+        """One node goes that is not what its pool says any more, an empty one first; True if one does."""
+        found = [one for one in self.candidates if drifted(one.pool, self.view.nodes[one.node])]
+        ordered = sorted(found, key=lambda one: (not one.empty, one.instance.launched, one.node))
+        for one in self._within(ordered, DRIFTED) if ordered else ():
+            move, why = disruption.replacement_of(self.view, one)
+            if move is None:
+                machines.say(self.world, "DisruptionBlocked", why, node=one.node)
+            elif self._carry_out(DRIFTED, move):
+                return True
+        return False
+
+    def _underutilized(self) -> list[Candidate]:
+        found = []
+        for one in self._ripe():
+            if one.pool.consolidation_policy == "WhenEmpty" and not one.empty:
+                text = f'NodePool "{one.pool.name}" has consolidation policy WhenEmpty, but node is not empty'
+                self._unconsolidatable(one, text)
+            elif not one.empty:
+                found.append(one)
+        return self._within(disruption.sorted_candidates(found), UNDERUTILIZED) if found else []
+
+    def several(self) -> Proposal | None:
+        """Several nodes go at once."""
+        chosen = self._underutilized()
+        move = disruption.multi_node(self.view, chosen, spot_to_spot=self.policy.spot_to_spot)
+        return None if move is None else self._propose(MULTI, [one for one in chosen if one.node in move.nodes])
+
+    def single(self) -> Proposal | None:
+        """The first node goes that can."""
+        for one in self._underutilized():
+            move, why = disruption.consolidate(self.view, (one,), spot_to_spot=self.policy.spot_to_spot)
+            if move is None:
+                self._unconsolidatable(one, why)
+                continue
+            ok, score = disruption.approved(self.view, move, (one,))
+            if score:
+                machines.say(
+                    self.world, "ConsolidationApproved" if ok else "ConsolidationRejected", score, node=one.node
+                )
+            if ok:
+                return self._propose(SINGLE, [one])
+        return None
+
+    def _propose(self, method: str, chosen: Sequence[Candidate]) -> Proposal | None:
+        if not chosen:
+            return None
+        return Proposal(method, tuple(one.node for one in chosen), self.view.now + self.policy.validation)
+
+    def validate(self, proposal: Proposal) -> None:
+        """Compute what was proposed again; carry it out if it still holds."""
+        reason = EMPTY if proposal.method == EMPTY else UNDERUTILIZED
+        ripe = [one for one in self._ripe() if one.node in proposal.nodes and one.empty == (reason == EMPTY)]
+        order = {name: place for place, name in enumerate(proposal.nodes)}
+        chosen = self._within(sorted(ripe, key=lambda one: order[one.node]), reason)
+        move: Move | None = None
+        if len(chosen) == len(proposal.nodes):
+            if reason == EMPTY:
+                move = Move(proposal.nodes)
+            elif proposal.method == SINGLE:
+                move, _ = disruption.consolidate(self.view, chosen, spot_to_spot=self.policy.spot_to_spot)
+            else:
+                move = disruption.multi_node(self.view, chosen, spot_to_spot=self.policy.spot_to_spot)
+                move = move if move is not None and set(move.nodes) == set(proposal.nodes) else None
+        if move is not None:
+            self._carry_out(reason, move)
+        elif reason != EMPTY:
+            names = ", ".join(proposal.nodes)
+            text = f"Consolidation rejected: [{names}], reason: the cluster has changed (savings: $0.00)"
+            machines.say(self.world, "ConsolidationRejected", text, about=f"Proposal/{names}/{self.view.now}")
+
+    def _carry_out(self, reason: str, move: Move) -> bool:
+        """Start what replaces the nodes, and let them go when it is ready; False if it is not to be had."""
+        world = self.world
+        new: tuple[str, ...] = ()
+        if move.new is not None:
+            name = _launch(world, self.policy, move.new, reason)
+            if not name:
+                return False
+            new = (name,)
+        for node in move.nodes:
+            _mark(world, node, reason)
+        world.fleet.orders.append(Order(reason, move.nodes, new))
+        _continue_orders(world)
+        return True
+
+    def later(self) -> Time | None:
+        """When there may be more to do though nothing happens."""
+        dues = [due for one in self.candidates if (due := self._due(one)) is not None and due > self.view.now]
+        if self.constrained:
+            dues.append(_next_tick(self.view.now, MINUTE))
+        return min(dues, default=None)
+
+    def _unconsolidatable(self, one: Candidate, why: str) -> None:
+        machines.say(self.world, "Unconsolidatable", why, node=one.node)
+
+
+def _mark(world: World, name: str, reason: str) -> None:
+    """No pod comes to the node any more; it is drained when its replacement is there."""
+    node, found = world.node(name), machines.find(world, name)
+    if node is not None:
+        world.put(tainted(node, DISRUPTED))
+    if found is not None:
+        machines.change(world, replace(found[1], leaving=world.now, reason=reason))
+
+
+def _continue_orders(world: World) -> None:
+    """Drain nodes whose replacement is ready; spare them where it will not come any more."""
+    fleet = world.fleet
+    for order in list(fleet.orders):
+        found = [machines.find(world, name) for name in order.replacements]
+        if any(one is None or one[1].leaving is not None for one in found):
+            fleet.orders.remove(order)
+            for name in order.nodes:
+                _spare(world, name, order.reason)
+        elif all(one is not None and one[1].ready is not None for one in found):
+            fleet.orders.remove(order)
+            for name in order.nodes:
+                machines.say(world, "DisruptionTerminating", f"Disrupting Node: {order.reason}", node=name)
+                machines.drain(world, name, order.reason, DISRUPTED)
+
+
+def _spare(world: World, name: str, reason: str) -> None:
+    node, found = world.node(name), machines.find(world, name)
+    if node is not None and found is not None and found[1].reason == reason:
+        world.put(untainted(node, DISRUPTED))
+        machines.change(world, replace(found[1], leaving=None, reason=""))
+
+
+def _next_tick(now: Time, interval: Span) -> Time:
+    """The next moment after now that is a whole number of intervals."""
+    return (now // interval + 1) * interval

@@ -1,0 +1,97 @@
+"""When whoever provides capacity looks: after pods or nodes changed and all else is quiet, and when a timer is due."""
+
+from typing import assert_never
+
+from gpuconsole.model.autoscaling import GROUP, POOL
+from gpuconsole.sim.autoscaling import cluster_autoscaler, karpenter, machines, spot
+from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, FixedCapacity, KarpenterPolicy
+from gpuconsole.sim.kernel import Act, Capacity
+from gpuconsole.sim.world import World
+
+
+def begin(world: World) -> None:
+    """Take over the nodes that belong to pools or groups, and make those that groups begin with."""
+    policy = world.policy.capacity
+    match policy:
+        case FixedCapacity():
+            return
+        case KarpenterPolicy():
+            label = POOL
+        case AutoscalerPolicy():
+            label = GROUP
+        case _:
+            assert_never(policy)
+    for node in list(world.state.table("nodes").all()):
+        if label in node.labels:
+            machines.adopt(world, node, node.labels[label])
+    if isinstance(policy, AutoscalerPolicy):
+        cluster_autoscaler.fill(world, policy)
+    for group in list(world.state.table("node_groups").all()):
+        for instance in group.instances:
+            machines.watch(world, instance.name)
+
+
+def resume(world: World) -> None:
+    """Go on from a cluster whose groups are known: what starts goes on starting, what leaves goes on leaving."""
+    if isinstance(world.policy.capacity, FixedCapacity):
+        return
+    for group in list(world.state.table("node_groups").all()):
+        for instance in group.instances:
+            if instance.ready is None:
+                machines.start(world, instance)
+            elif instance.leaving is None:
+                machines.watch(world, instance.name)
+            else:
+                world.fleet.draining[instance.name] = None
+
+
+def gather(world: World) -> bool:
+    """Draw the consequences of what changed; True if something else happened by that."""
+    world.fleet.stirred = False
+    before = len(world.out)
+    policy = world.policy.capacity
+    _finish_drains(world)
+    match policy:
+        case FixedCapacity():
+            pass
+        case KarpenterPolicy():
+            karpenter.gather(world, policy)
+        case AutoscalerPolicy():
+            cluster_autoscaler.gather(world, policy)
+        case _:
+            assert_never(policy)
+    return len(world.out) > before
+
+
+def _finish_drains(world: World) -> None:
+    """Nodes that are empty go; on the others, what had to stay before may go now."""
+    for name in list(world.fleet.draining):
+        found = machines.find(world, name)
+        if machines.is_drained(world, name):
+            machines.leave(world, name)
+        elif found is not None:
+            machines.evict(world, name, found[1].reason, world.fleet.interrupted.get(name))
+
+
+def go_off(world: World, timer: Capacity) -> None:
+    """A timer is due."""
+    policy = world.policy.capacity
+    match timer.act:
+        case Act.JOIN:
+            machines.join(world, timer.node)
+        case Act.RECLAIM:
+            spot.reclaim(world, timer.node)
+        case Act.GONE:
+            spot.gone(world, timer)
+        case Act.EXPIRE:
+            karpenter.expire(world, timer.node)
+        case Act.PROVISION:
+            if isinstance(policy, KarpenterPolicy):
+                karpenter.provision(world, policy)
+            elif isinstance(policy, AutoscalerPolicy):
+                cluster_autoscaler.scan(world, policy)
+        case Act.DISRUPT:
+            if isinstance(policy, KarpenterPolicy):
+                karpenter.disrupt(world, policy)
+        case _:
+            assert_never(timer.act)

@@ -1,0 +1,215 @@
+"""The life of machines: launched, joined as nodes, drained, gone; and the money that they cost. Mutates the world."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.autoscaling import (
+    CAPACITY_TYPE,
+    GROUP,
+    INSTANCE_TYPE,
+    ON_DEMAND,
+    POOL,
+    SPOT,
+    ZONE,
+    Instance,
+    NodeGroup,
+    NodePool,
+)
+from gpuconsole.model.catalogue import Catalogue, Offering
+from gpuconsole.model.clock import HOUR, Time
+from gpuconsole.model.cluster import NO_LABELS, Node, Pod, Taint
+from gpuconsole.model.events import What
+from gpuconsole.sim.autoscaling.evictions import DO_NOT_DISRUPT, Allowances, annotated
+from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, FixedCapacity, KarpenterPolicy
+from gpuconsole.sim.autoscaling.rooms import node_of, tainted
+from gpuconsole.sim.chance import draw
+from gpuconsole.sim.controllers import nodes
+from gpuconsole.sim.kernel import Act, Capacity
+from gpuconsole.sim.world import World
+
+DISRUPTED = Taint("karpenter.sh/disrupted")
+TO_BE_DELETED = Taint("ToBeDeletedByClusterAutoscaler")
+MONTH = 730 * HOUR
+NO_CATALOGUE = Catalogue()
+
+
+def say(world: World, reason: str, message: str, *, node: str = "", about: str = "", pod: str = "") -> None:
+    """Tell history what an autoscaler or the cloud says, unless it was the last thing said of the same."""
+    subject = about or node
+    text = f"{reason}: {message}"
+    if subject:
+        if world.fleet.said.get(subject) == text:
+            return
+        world.fleet.said[subject] = text
+    world.tell(What.CAPACITY, reason=reason, message=message, node=node, pod=pod)
+
+
+def group_of(world: World, name: str) -> NodeGroup:
+    """The machines of a pool; an empty group if it has none yet."""
+    found: NodeGroup | None = world.state.table("node_groups").get(name)
+    return found or NodeGroup(name=name, autoscaler=str(world.policy.capacity.__struct_config__.tag))
+
+
+def find(world: World, node: str) -> tuple[NodeGroup, Instance] | None:
+    """The machine of a node, with its group."""
+    for group in world.state.table("node_groups").all():
+        for instance in group.instances:
+            if instance.name == node:
+                return group, instance
+    return None
+
+
+def change(world: World, instance: Instance) -> None:
+    """Put a changed machine back into its group."""
+    found = find(world, instance.name)
+    if found is not None:
+        group = found[0]
+        changed = tuple(instance if one.name == instance.name else one for one in group.instances)
+        world.put(replace(group, instances=changed))
+
+
+def launch(world: World, name: str, offering: Offering) -> Instance:
+    """Buy a machine for a group; its node joins when it has started. One that cannot be had never joins."""
+    group = group_of(world, name)
+    number = group.launched + 1
+    instance = Instance(
+        name=f"{name}-{number}",
+        type=offering.type.name,
+        zone=offering.zone,
+        capacity_type=offering.capacity_type,
+        price=offering.price,
+        gpus=offering.type.gpus,
+        launched=world.now,
+    )
+    world.put(replace(group, instances=(*group.instances, instance), launched=number))
+    return instance
+
+
+def start(world: World, instance: Instance) -> None:
+    """The machine starts; its node joins after a while."""
+    policy = world.policy.capacity
+    assert not isinstance(policy, FixedCapacity)
+    wait = policy.startup.sample(draw(world.seed, "startup", instance.name))
+    world.kernel.at(world.now + wait, Capacity(Act.JOIN, instance.name))
+
+
+def join(world: World, name: str) -> None:
+    """A machine has started: its node is there."""
+    found = find(world, name)
+    policy = world.policy.capacity
+    if found is None or isinstance(policy, FixedCapacity) or found[1].ready is not None:
+        return
+    group, instance = found
+    kind = policy.catalogue.types[instance.type]
+    labels, taints = _described(world, policy, group.name, instance)
+    node = node_of(instance, kind, world.now, labels, taints)
+    change(world, replace(instance, ready=world.now))
+    world.put(node)
+    world.tell(What.NODE_UP, node=name, gpus=node.gpus)
+    world.fleet.moved[name] = world.now
+    world.fleet.batched = ()
+    world.fleet.stirred = True
+    watch(world, name)
+
+
+def watch(world: World, name: str) -> None:
+    """Set the timers of a node's life: when it expires, and when the cloud wants it back."""
+    found, policy = find(world, name), world.policy.capacity
+    if found is None or isinstance(policy, FixedCapacity):
+        return
+    group, instance = found
+    pool: NodePool | None = world.state.table("node_pools").get(group.name)
+    if isinstance(policy, KarpenterPolicy) and pool is not None and pool.expire_after is not None:
+        world.kernel.at(max(world.now, instance.launched + pool.expire_after), Capacity(Act.EXPIRE, name))
+    kind = policy.catalogue.types.get(instance.type)
+    rate = 0.0 if kind is None else kind.interrupted / 100 * world.policy.spot.interruptions
+    if instance.capacity_type == SPOT and rate > 0:
+        life = draw(world.seed, "reclaim", name, instance.launched).expovariate(rate)
+        world.kernel.at(max(world.now, instance.launched + round(life * MONTH)), Capacity(Act.RECLAIM, name))
+
+
+def _described(
+    world: World, policy: KarpenterPolicy | AutoscalerPolicy, group: str, instance: Instance
+) -> tuple[dict[str, str], tuple[Taint, ...]]:
+    """The labels and taints that a group gives its nodes."""
+    if isinstance(policy, KarpenterPolicy):
+        pool: NodePool | None = world.state.table("node_pools").get(group)
+        labels = pool.labels if pool is not None else NO_LABELS
+        return {**labels, POOL: group}, pool.taints if pool is not None else ()
+    known = next(one for one in policy.groups if one.name == group)
+    kind = "SPOT" if instance.capacity_type == SPOT else "ON_DEMAND"
+    return {**known.labels, GROUP: group, "eks.amazonaws.com/capacityType": kind}, known.taints
+
+
+def adopt(world: World, node: Node, group: str) -> None:
+    """A node that was there before is one of a group's machines from now on, at the catalogue's price."""
+    policy = world.policy.capacity
+    catalogue = NO_CATALOGUE if isinstance(policy, FixedCapacity) else policy.catalogue
+    instance = Instance(
+        name=node.name,
+        type=node.labels.get(INSTANCE_TYPE, ""),
+        zone=node.labels.get(ZONE, ""),
+        capacity_type=node.labels.get(CAPACITY_TYPE, ON_DEMAND),
+        price=catalogue.price(node.labels) or 0.0,
+        gpus=node.gpus,
+        launched=world.now,
+        ready=world.now,
+    )
+    known = group_of(world, group)
+    world.put(replace(known, instances=(*known.instances, instance)))
+    world.fleet.moved[node.name] = world.now
+
+
+# Going
+
+
+def drain(world: World, name: str, reason: str, taint: Taint) -> None:
+    """Take no more pods, and let those that are there go as their budgets allow."""
+    node, found = world.node(name), find(world, name)
+    if found is not None and found[1].leaving is None:
+        change(world, replace(found[1], leaving=world.now, reason=reason))
+    if node is None:
+        if found is not None:
+            leave(world, name)
+        return
+    if taint not in node.taints:
+        world.put(tainted(node, taint))
+    world.fleet.draining[name] = None
+    evict(world, name, reason)
+
+
+def evict(world: World, name: str, reason: str, deadline: Time | None = None) -> None:
+    """Evict what may go from a node now; the rest is tried again when something changes."""
+    everyone = [pod for pod in world.state.table("pods").all() if not pod.done]
+    allowances = Allowances(world.state.table("pod_disruption_budgets").all(), everyone)
+    for pod in [pod for pod in everyone if pod.node == name]:
+        current = world.pod(pod.key)
+        if current is None or current.deleted or annotated(pod, DO_NOT_DISRUPT) == "true" or allowances.blocker(pod):
+            continue
+        allowances.spend(pod)
+        notice = pod.template.grace_period
+        if deadline is not None:
+            notice = min(notice, deadline - world.now)
+        nodes.evict_pod(world, current, reason=reason, message=f"node {name} is drained: {reason}", notice=notice)
+
+
+def is_drained(world: World, name: str) -> bool:
+    """True if no pod holds a place on the node any more."""
+    pods: list[Pod] = list(world.state.table("pods").all())
+    return not any(pod.node == name and not pod.done for pod in pods)
+
+
+def leave(world: World, name: str) -> None:
+    """The machine is gone, with whatever is still on it; what it cost is booked."""
+    found, node = find(world, name), world.node(name)
+    if found is not None:
+        group, instance = found
+        left = tuple(one for one in group.instances if one.name != name)
+        lost = int(instance.reason == "SpotInterruption")
+        spent = group.spent + instance.cost(world.now)
+        world.put(
+            replace(group, instances=left, gone=group.gone + 1, spent=spent, interrupted=group.interrupted + lost)
+        )
+    if node is not None:
+        nodes.remove(world, node)
+    world.fleet.forget_node(name)
+    world.fleet.batched = ()

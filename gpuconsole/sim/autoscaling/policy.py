@@ -1,0 +1,103 @@
+"""Who provides capacity, as a value: fixed nodes, the Cluster Autoscaler or Karpenter; and how spot machines behave."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Union
+
+from msgspec import Struct
+
+from gpuconsole.model.autoscaling import ON_DEMAND
+from gpuconsole.model.catalogue import Catalogue
+from gpuconsole.model.clock import MINUTE, SECOND, Span
+from gpuconsole.model.cluster import NO_LABELS, Taint
+from gpuconsole.sim.chance import Spread
+
+
+class SpotPolicy(Struct, frozen=True, kw_only=True):
+    """How the cloud takes spot machines back, and what is done about it."""
+
+    notice: Span = 2 * MINUTE
+    interruptions: float = 1.0
+    """How often chance does it, compared with the catalogue's rates; 0 is never."""
+    critical: int | None = None
+    """Work of this priority or more gets machines on demand once it has lost a spot machine; None is never."""
+    shun: Span = 3 * MINUTE
+    """For how long an offering that was taken back, or was not to be had, is not tried again."""
+    diversity: float = 0.1
+    """How much dearer one machine of ours makes its family in its zone look, so that not all are lost at once."""
+
+
+class FixedCapacity(Struct, frozen=True, kw_only=True, tag="fixed"):
+    """The nodes are those that there are."""
+
+
+class KarpenterPolicy(Struct, frozen=True, kw_only=True, tag="karpenter"):
+    """Karpenter, with the NodePools among the objects."""
+
+    catalogue: Catalogue = Catalogue()
+    startup: Spread = Spread(median=45 * SECOND)
+    """From the launch of a machine until its node takes pods."""
+    unavailable: tuple[str, ...] = ()
+    """Offerings that cannot be had, as `type/zone/capacity type`, each part maybe `*`."""
+    batch_idle: Span = SECOND
+    batch_most: Span = 10 * SECOND
+    poll: Span = 10 * SECOND
+    validation: Span = 15 * SECOND
+    """How long a consolidation waits before it is computed again and carried out."""
+    spot_to_spot: bool = False
+    """Feature gate SpotToSpotConsolidation."""
+
+
+class Expander(StrEnum):
+    """How the Cluster Autoscaler chooses among groups that would help."""
+
+    LEAST_WASTE = "least-waste"
+    MOST_PODS = "most-pods"
+    LEAST_NODES = "least-nodes"
+    PRICE = "price"
+    PRIORITY = "priority"
+    RANDOM = "random"
+
+
+class ScalingGroup(Struct, frozen=True, kw_only=True):
+    """A group of equal machines that grows and shrinks between two sizes."""
+
+    name: str
+    type: str
+    zone: str = ""
+    """Empty is the first zone that sells the type."""
+    capacity_type: str = ON_DEMAND
+    least: int = 0
+    most: int = 10
+    size: int = 0
+    """How many there are at the start."""
+    labels: Mapping[str, str] = NO_LABELS
+    taints: tuple[Taint, ...] = ()
+    priority: int = 0
+    """For the priority expander: the highest is tried first."""
+
+
+class AutoscalerPolicy(Struct, frozen=True, kw_only=True, tag="cluster-autoscaler"):
+    """The Cluster Autoscaler; the spans are its flags, with their defaults."""
+
+    catalogue: Catalogue = Catalogue()
+    groups: tuple[ScalingGroup, ...] = ()
+    startup: Spread = Spread(median=4 * MINUTE)
+    unavailable: tuple[str, ...] = ()
+    expander: Expander = Expander.LEAST_WASTE
+    scan_interval: Span = 10 * SECOND
+    new_pod_delay: Span = 0
+    provision_time: Span = 15 * MINUTE
+    unneeded_time: Span = 10 * MINUTE
+    delay_after_add: Span = 10 * MINUTE
+    delay_after_failure: Span = 3 * MINUTE
+    unremovable_recheck: Span = 5 * MINUTE
+    utilization: float = 0.5
+    gpu_utilization: float = 0.5
+    empty_bulk: int = 10
+    cutoff: int = -10
+    """Pods below this priority neither make nodes nor keep them."""
+
+
+Capacity = Union[FixedCapacity, KarpenterPolicy, AutoscalerPolicy]
+FIXED = FixedCapacity()

@@ -1,0 +1,165 @@
+"""Karpenter's scheduling simulation: which pods go on nodes that there are, and which nodes the others need. Pure.
+
+Pods with most cpu and memory come first; each goes on the first node with room, else on the emptiest planned one, else
+on a new one of the pool of highest weight. A planned node keeps every offering that still takes all its pods: it grows
+as long as some machine is large enough, and what is launched is the cheapest of them (Karpenter 1.x scheduler.go).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.model.autoscaling import NodePool
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.quantity import CPU, MEMORY, PODS, format_quantity
+from gpuconsole.model.resources import EMPTY, Resources, short
+from gpuconsole.scheduling.kube.filters import refusal
+from gpuconsole.scheduling.kube.shapes import Shape, Shapes
+from gpuconsole.sim.autoscaling.offers import Offer
+from gpuconsole.sim.autoscaling.rooms import Room, first_fit
+
+
+class Planned(Struct, frozen=True):
+    """A node to be launched: one of these offerings, for these pods."""
+
+    pool: str
+    offers: tuple[Offer, ...]
+    pods: tuple[str, ...]
+
+
+class Plan(Struct, frozen=True):
+    """Where every pod would go."""
+
+    placed: Mapping[str, str] = {}
+    """Pod → node that there is already."""
+    new: tuple[Planned, ...] = ()
+    failed: Mapping[str, str] = {}
+    """Pod → why there is nothing for it."""
+
+
+class Pools:
+    """The NodePools with what they may buy and what their limits leave, in the order in which they are tried."""
+
+    def __init__(
+        self, pools: Iterable[NodePool], offers: Mapping[str, Sequence[Offer]], used: Mapping[str, Resources]
+    ) -> None:
+        live = (pool for pool in pools if pool.replicas is None)
+        self.ordered = sorted(live, key=lambda pool: (-pool.weight, pool.name))
+        self.offers = offers
+        self.used = used
+        self._fitting: dict[tuple[str, int], frozenset[int]] = {}
+
+    def left(self, pool: NodePool) -> dict[str, int] | None:
+        """What the pool's limits leave; None without limits."""
+        if not pool.limits:
+            return None
+        used = self.used.get(pool.name, EMPTY)
+        return {name: limit - used.get(name, 0) for name, limit in pool.limits.items()}
+
+    def fitting(self, pool: str, shape: Shape) -> frozenset[int]:
+        """Ids of the pool's offers that a pod of this shape tolerates and selects."""
+        known = self._fitting.get((pool, id(shape)))
+        if known is None:
+            known = frozenset(id(offer) for offer in self.offers[pool] if not refusal(offer.node, shape))
+            self._fitting[pool, id(shape)] = known
+        return known
+
+
+class _Draft:
+    """A node that is being planned. Mutates."""
+
+    def __init__(self, pool: NodePool, offers: list[Offer]) -> None:
+        self.pool = pool
+        self.offers = offers
+        self.used: dict[str, int] = {}
+        self.pods: list[str] = []
+        self.refused: set[tuple[int, bool]] = set()
+
+    def add(self, pod: str, shape: Shape, pools: Pools, firm: bool) -> bool:
+        """Take a pod if some offering holds it with all the others."""
+        if (id(shape), firm) in self.refused:
+            return False
+        used = {name: self.used.get(name, 0) + amount for name, amount in shape.requests.items()}
+        used = {**self.used, **used, PODS: len(self.pods) + 1}
+        fitting = pools.fitting(self.pool.name, shape)
+        left = [o for o in self.offers if id(o) in fitting and not (firm and o.spot) and _holds(o.capacity, used)]
+        if not left:
+            self.refused.add((id(shape), firm))
+            return False
+        self.offers, self.used = left, used
+        self.pods.append(pod)
+        return True
+
+    @property
+    def largest(self) -> dict[str, int]:
+        """The most that it may come to have: limits count that until it is launched."""
+        top: dict[str, int] = {}
+        for offer in self.offers:
+            for name, amount in offer.capacity.items():
+                top[name] = max(top.get(name, 0), amount)
+        return top
+
+
+def plan(pods: Iterable[Pod], rooms: Sequence[Room], pools: Pools, shapes: Shapes, firm: Iterable[str] = ()) -> Plan:
+    """Place the pods; those of `firm` take no new spot machine."""
+    placed, failed = dict[str, str](), dict[str, str]()
+    drafts: list[_Draft] = []
+    on_demand = set(firm)
+    for pod in sorted(pods, key=_order):
+        shape = shapes.of(pod.template)
+        room = first_fit(rooms, shape)
+        if room is not None:
+            placed[pod.key] = room.node.name
+            continue
+        wants = pod.key in on_demand
+        emptiest = sorted(drafts, key=lambda draft: len(draft.pods))
+        if any(draft.add(pod.key, shape, pools, wants) for draft in emptiest):
+            continue
+        draft, reason = _open(pod.key, shape, pools, drafts, wants)
+        if draft is None:
+            failed[pod.key] = reason
+        else:
+            drafts.append(draft)
+    return Plan(placed, tuple(Planned(d.pool.name, tuple(d.offers), tuple(d.pods)) for d in drafts), failed)
+
+
+def _order(pod: Pod) -> tuple[int, int, int, str, str]:
+    """Most cpu, then most memory, then the oldest (byCPUAndMemoryDescending)."""
+    requests = pod.template.requests
+    return (-requests.get(CPU, 0), -requests.get(MEMORY, 0), pod.created, pod.uid, pod.key)
+
+
+def _open(pod: str, shape: Shape, pools: Pools, drafts: Sequence[_Draft], firm: bool) -> tuple[_Draft | None, str]:
+    """A new node of the first pool that has one for this pod, or why none has."""
+    reasons = []
+    for pool in pools.ordered:
+        offers = list(pools.offers[pool.name])
+        left = pools.left(pool)
+        if left is not None:
+            for draft in drafts:
+                if draft.pool is pool:
+                    left = {name: amount - draft.largest.get(name, 0) for name, amount in left.items()}
+            within = [offer for offer in offers if _holds_limits(left, offer.capacity)]
+            if offers and not within:
+                reasons.append(f'all available instance types exceed limits for nodepool: "{pool.name}"')
+                continue
+            offers = within
+        draft = _Draft(pool, offers)
+        if draft.add(pod, shape, pools, firm):
+            return draft, ""
+        reasons.append(_incompatible(pool, shape, bool(pools.fitting(pool.name, shape))))
+    return None, "; ".join(reasons) or "no nodepools found"
+
+
+def _incompatible(pool: NodePool, shape: Shape, selects: bool) -> str:
+    asked = ", ".join(f'"{name}":"{format_quantity(name, shape.requests[name])}"' for name in short(shape.requests))
+    why = f"no instance type has enough resources, requests={{{asked}}}" if selects else "incompatible requirements"
+    return f'incompatible with nodepool "{pool.name}", {why}'
+
+
+def _holds(capacity: Resources, used: Resources) -> bool:
+    return all(capacity.get(name, 0) >= amount for name, amount in used.items())
+
+
+def _holds_limits(left: Resources, capacity: Resources) -> bool:
+    return all(capacity.get(name, 0) <= amount for name, amount in left.items())

@@ -1,0 +1,102 @@
+"""Where pods would go: nodes with what is left on them, filled one pod after the other. The nodes themselves stay."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.model.autoscaling import PRICE, Instance
+from gpuconsole.model.catalogue import InstanceType
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import HOSTNAME, NO_LABELS, Node, Pod, Taint
+from gpuconsole.model.quantity import PODS
+from gpuconsole.scheduling.kube.filters import refusal
+from gpuconsole.scheduling.kube.shapes import Shape, Shapes
+
+
+class Room:
+    """A node, and what is left of it. Mutates by `take`."""
+
+    __slots__ = ("_refused", "left", "node")
+
+    def __init__(self, node: Node, pods: Iterable[Pod] = (), shapes: Shapes | None = None) -> None:
+        self.node = node
+        self.left = dict(node.allocatable)
+        self._refused: set[int] = set()
+        for pod in pods:
+            self._use((shapes or Shapes()).of(pod.template))
+
+    def fits(self, shape: Shape) -> bool:
+        """True if a pod of this shape may come here and there is room; what once did not fit never does again."""
+        if id(shape) in self._refused:
+            return False
+        left = self.left
+        fits = (
+            left.get(PODS, 1) >= 1
+            and all(left.get(name, 0) >= amount for name, amount in shape.requests.items())
+            and not refusal(self.node, shape)
+        )
+        if not fits:
+            self._refused.add(id(shape))
+        return fits
+
+    def take(self, shape: Shape) -> bool:
+        """Put a pod here if it fits."""
+        if not self.fits(shape):
+            return False
+        self._use(shape)
+        return True
+
+    def reset(self, left: Mapping[str, int]) -> None:
+        """Take back what was put here since it had this much left."""
+        self.left = dict(left)
+        self._refused.clear()
+
+    def _use(self, shape: Shape) -> None:
+        for name, amount in shape.requests.items():
+            self.left[name] = self.left.get(name, 0) - amount
+        if PODS in self.left:
+            self.left[PODS] -= 1
+
+
+def first_fit(rooms: Sequence[Room], shape: Shape) -> Room | None:
+    """The first room that takes the pod, which has it then."""
+    return next((room for room in rooms if room.take(shape)), None)
+
+
+def rooms_of(
+    nodes: Iterable[Node], pods: Mapping[str, Sequence[Pod]], shapes: Shapes, without: Iterable[str] = ()
+) -> list[Room]:
+    """The nodes that take pods, by name, with what their pods leave; not those of `without`."""
+    gone = set(without)
+    usable = (node for node in nodes if node.ready and not node.unschedulable and node.name not in gone)
+    return [Room(node, pods.get(node.name, ()), shapes) for node in sorted(usable, key=lambda node: node.name)]
+
+
+def node_of(
+    instance: Instance,
+    kind: InstanceType,
+    now: Time,
+    labels: Mapping[str, str] = NO_LABELS,
+    taints: tuple[Taint, ...] = (),
+) -> Node:
+    """The node that a machine becomes."""
+    return Node(
+        name=instance.name,
+        uid=f"node-{instance.name}-{instance.launched}",
+        created=now,
+        labels={**kind.labels(instance.zone, instance.capacity_type), **labels, HOSTNAME: instance.name},
+        annotations={PRICE: f"{instance.price:.10g}"},
+        taints=taints,
+        capacity=kind.capacity,
+        allocatable=kind.capacity,
+    )
+
+
+def tainted(node: Node, taint: Taint) -> Node:
+    """The node with a taint more."""
+    return node if taint in node.taints else replace(node, taints=(*node.taints, taint))
+
+
+def untainted(node: Node, taint: Taint) -> Node:
+    """The node without this taint."""
+    return replace(node, taints=tuple(other for other in node.taints if other != taint))

@@ -1,0 +1,81 @@
+"""Spot machines that the cloud wants back: two minutes' notice, then they are gone, whatever still runs there.
+
+On notice the node takes no more pods and is drained at once, so that work with a checkpoint to write can write it, and
+its pods wait for another node meanwhile; Karpenter's node is deleted as soon as it is empty, any other stays until the
+cloud takes it. Work that is critical gets machines on demand from then on.
+"""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.events import What
+from gpuconsole.model.prices import is_spot
+from gpuconsole.sim.autoscaling.machines import DISRUPTED, change, evict, find, leave
+from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
+from gpuconsole.sim.autoscaling.rooms import tainted
+from gpuconsole.sim.controllers import nodes
+from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.kernel import Act, Capacity
+from gpuconsole.sim.world import World
+
+INTERRUPTED = "SpotInterrupted"
+REASON = "SpotInterruption"
+WARNING = "Spot interruption warning was triggered"
+
+
+def order(world: World, name: str) -> Refusal:
+    """Let the cloud take a spot node back, or say why that cannot be."""
+    node = world.node(name)
+    if node is None:
+        return f"there is no node {name}"
+    if not is_spot(node.labels):
+        return f"node {name} is no spot capacity: it has no such label as karpenter.sh/capacity-type: spot"
+    if name in world.fleet.interrupted:
+        return f"node {name} is being taken back already"
+    notify(world, node)
+    return DONE
+
+
+def reclaim(world: World, name: str) -> None:
+    """The cloud wants a machine back, by chance."""
+    node, found = world.node(name), find(world, name)
+    if node is not None and name not in world.fleet.interrupted and (found is None or found[1].leaving is None):
+        notify(world, node)
+
+
+def notify(world: World, node: Node) -> None:
+    """The notice: the node is drained at once, and gone when the time is up."""
+    fleet, spot = world.fleet, world.policy.spot
+    deadline = world.now + spot.notice
+    fleet.interrupted[node.name] = deadline
+    world.tell(What.CAPACITY, reason=INTERRUPTED, message=WARNING, node=node.name, gpus=node.gpus)
+    found = find(world, node.name)
+    if found is not None:
+        instance = found[1]
+        fleet.shunned[f"{instance.type}/{instance.zone}/spot"] = world.now + spot.shun
+        change(world, replace(instance, leaving=world.now, reason=REASON))
+    _remember_critical(world, node.name)
+    if isinstance(world.policy.capacity, KarpenterPolicy):
+        world.put(tainted(node, DISRUPTED))
+        fleet.draining[node.name] = None
+    else:
+        nodes.cordon(world, node, True)
+    evict(world, node.name, REASON, deadline)
+    world.kernel.at(deadline, Capacity(Act.GONE, node.name, node.uid))
+
+
+def gone(world: World, timer: Capacity) -> None:
+    """The time is up: the machine is gone."""
+    node = world.node(timer.node)
+    if node is not None and node.uid == timer.uid:
+        leave(world, timer.node)
+    world.fleet.interrupted.pop(timer.node, None)
+
+
+def _remember_critical(world: World, name: str) -> None:
+    bound = world.policy.spot.critical
+    if bound is None:
+        return
+    for pod in nodes.pods_on(world, name):
+        if pod.priority >= bound:
+            world.fleet.fallen[pod.workload or pod.job or pod.key] = None

@@ -1,0 +1,84 @@
+"""The cluster as an autoscaler sees it at one look: nodes with their pods, machines on their way, pods that wait."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from gpuconsole.model.autoscaling import GROUP, POOL, Instance, NodeGroup, NodePool
+from gpuconsole.model.catalogue import Catalogue
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget
+from gpuconsole.model.resources import Resources, add
+from gpuconsole.scheduling.kube.shapes import Shapes
+from gpuconsole.sim.autoscaling.evictions import Allowances
+from gpuconsole.sim.autoscaling.offers import Offer, offers_of
+from gpuconsole.sim.autoscaling.provisioning import Pools
+from gpuconsole.sim.autoscaling.rooms import Room, node_of, rooms_of
+from gpuconsole.sim.world import World
+
+
+class View:
+    """One look. Nothing of it changes."""
+
+    def __init__(self, world: World, catalogue: Catalogue) -> None:
+        state = world.state
+        self.now: Time = world.now
+        self.catalogue = catalogue
+        self.shapes = Shapes()
+        self.nodes: dict[str, Node] = {node.name: node for node in state.table("nodes").all()}
+        self.groups: dict[str, NodeGroup] = {group.name: group for group in state.table("node_groups").all()}
+        self.node_pools: dict[str, NodePool] = {pool.name: pool for pool in state.table("node_pools").all()}
+        self.everyone: list[Pod] = [pod for pod in state.table("pods").all() if not pod.done]
+        self.pods: dict[str, list[Pod]] = {}
+        for pod in self.everyone:
+            if pod.node:
+                self.pods.setdefault(pod.node, []).append(pod)
+        waiting = (world.pod(key) for key in world.fleet.waiting)
+        self.waiting: list[Pod] = [pod for pod in waiting if pod is not None]
+        self._budgets: list[PodDisruptionBudget] = list(state.table("pod_disruption_budgets").all())
+
+    @cached_property
+    def allowances(self) -> Allowances:
+        return Allowances(self._budgets, self.everyone)
+
+    @cached_property
+    def offers(self) -> Mapping[str, list[Offer]]:
+        """What every NodePool may buy."""
+        return {name: offers_of(pool, self.catalogue) for name, pool in self.node_pools.items()}
+
+    def instances(self) -> Iterable[Instance]:
+        return (instance for group in self.groups.values() for instance in group.instances)
+
+    @cached_property
+    def leaving(self) -> set[str]:
+        """Nodes that are on their way out."""
+        return {instance.name for instance in self.instances() if instance.leaving is not None}
+
+    @cached_property
+    def starting(self) -> list[Instance]:
+        """Machines whose nodes are not there yet."""
+        return [i for i in self.instances() if i.ready is None and i.leaving is None]
+
+    def rooms(self, without: Iterable[str] = ()) -> list[Room]:
+        """What pods could be moved to: nodes that stay, without those named, then machines on their way."""
+        there = rooms_of(self.nodes.values(), self.pods, self.shapes, [*self.leaving, *without])
+        return [*there, *(Room(node) for node in map(self._future, self.starting) if node is not None)]
+
+    def _future(self, instance: Instance) -> Node | None:
+        kind = self.catalogue.types.get(instance.type)
+        group = instance.name.rpartition("-")[0]
+        if kind is None:
+            return None
+        pool = self.node_pools.get(group)
+        if pool is not None:
+            return node_of(instance, kind, self.now, {**pool.labels, POOL: pool.name}, pool.taints)
+        return node_of(instance, kind, self.now, {GROUP: group})
+
+    def pools(self) -> Pools:
+        """The NodePools, and what their limits leave."""
+        return Pools(self.node_pools.values(), self.offers, {name: self._used(name) for name in self.node_pools})
+
+    def _used(self, pool: str) -> Resources:
+        group = self.groups.get(pool)
+        machines: Sequence[Instance] = group.instances if group is not None else ()
+        kinds = (self.catalogue.types.get(machine.type) for machine in machines)
+        return add(*(kind.capacity for kind in kinds if kind is not None))
