@@ -548,6 +548,7 @@ def test_the_webhook_looks_at_conditions_and_slices_that_no_schema_has_seen() ->
         {**condition("A"), "status": "Maybe", "reason": "", "message": "x" * 40000, "observedGeneration": -1},
         {"type": "A", "status": "True", "reason": "R"},
         {**condition("a b"), "reason": "R" * 2000},
+        {**condition("B"), "reason": "no reason"},
     ]
     found = list(webhook({"spec": {"podSets": [pods]}, "status": {"conditions": conditions}}, None, {}))
     assert [refusal.field for refusal in found] == [
@@ -560,4 +561,21 @@ def test_the_webhook_looks_at_conditions_and_slices_that_no_schema_has_seen() ->
         "status.conditions[1].lastTransitionTime",
         "status.conditions[2].type",
         "status.conditions[2].reason",
+        "status.conditions[3].reason",
+    ]
+
+
+def test_the_webhook_of_queues_repeats_what_the_schema_asks_in_its_own_words() -> None:
+    webhook = KINDS["ClusterQueue"].validate
+    assert webhook is not None
+    spec = {
+        "preemption": {"reclaimWithinCohort": "Never", "borrowWithinCohort": {"policy": "LowerPriority"}},
+        "flavorFungibility": {"preference": "BorrowingOverPreemption"},
+    }
+    assert [(refusal.field, refusal.detail) for refusal in webhook({"spec": spec}, None, {})] == [
+        ("spec.preemption", "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never"),
+        (
+            "spec.flavorFungibility.preference",
+            'preference "BorrowingOverPreemption" requires both whenCanBorrow and whenCanPreempt to be TryNextFlavor',
+        ),
     ]

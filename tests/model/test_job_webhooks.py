@@ -225,6 +225,11 @@ CHANGED = {
         job(notes={"job-completions-equal-parallelism": "true"}, **WAITING),
         (f"{NOTES}[{K}job-completions-equal-parallelism]",),
     ),
+    "the time limit to nothing": (
+        job(**WAITING),
+        job({"max-exec-time-seconds": "0"}, **WAITING),
+        (f"metadata.labels[{K}max-exec-time-seconds]",),
+    ),
     "a wish that contradicts itself": (job(), job(pods={SIZE: "1"}), (f"{POD}[{K}{SIZE}]",)),
     "the least number of pods": (
         job(notes={"job-min-parallelism": "1"}, parallelism=4, **WAITING),
@@ -413,6 +418,8 @@ def test_pods_of_every_kind_are_looked_at_new_and_changed(
     assert tuple(error.field for error in check_job(*kind, document)) == fields
     assert tuple(error.field for error in check_job(*kind, document, queued)) == fields
     assert check_job(*kind, document, gates={"TopologyAwareScheduling": False}) == []
+    moved = {**queued, "metadata": {"labels": _full({"queue-name": "other"})}}
+    assert [error.field for error in check_job(*kind, moved, queued)] == [f"metadata.labels[{K}queue-name]"]
     renamed = {**document, "metadata": {"labels": _full({"queue-name": "Q"})}}
     queue = f"metadata.labels[{K}queue-name]"
     assert queue in [error.field for error in check_job(*kind, renamed)]
