@@ -1,0 +1,51 @@
+"""Fragmentation Gradient Descent: place the pod where it makes the least of the idle GPUs useless.
+
+⌊100 · sigmoid((F before − F after) / 1000)⌋; a pod that shares a GPU is tried on each of them (fgd_score.go).
+"""
+
+from math import exp
+
+from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
+from gpuconsole.scheduling.kube.packing.rooms import MILLI, Demand, Room, whole
+
+MAX_SCORE = 100
+
+
+def score(room: Room, demand: Demand, measure: Fragmentation) -> int:
+    """How much fragmentation the pod leaves here: 50 as much as before, more if less."""
+    before = measure.amount(room.model, room.cpu, room.ordered)
+    if demand.shared:
+        return max(_descent(measure, before, after) for _, after in _trials(room, demand, measure))
+    return _descent(measure, before, measure.amount(room.model, room.cpu - demand.cpu, _without(room, demand.gpus)))
+
+
+def choose(room: Room, demand: Demand, measure: Fragmentation) -> tuple[int, ...]:
+    """The GPU with the highest score, the lowest index among equals; whole GPUs by index."""
+    if not demand.shared:
+        return whole(room, demand.gpus)
+    before = measure.amount(room.model, room.cpu, room.ordered)
+    scores = {left: _descent(measure, before, after) for left, after in _trials(room, demand, measure)}
+    best = max(scores.values())
+    return (next(index for index, left in enumerate(room.gpus) if scores.get(left) == best),)
+
+
+def _trials(room: Room, demand: Demand, measure: Fragmentation) -> list[tuple[int, int]]:
+    """(milli left of a GPU, F × weight with the pod on it); GPUs with equal milli left need only one trial."""
+    cpu, milli, ordered = room.cpu - demand.cpu, demand.milli, room.ordered
+    trials = []
+    for place, left in enumerate(ordered):
+        if left >= milli and (not place or ordered[place - 1] != left):
+            after = list(ordered)
+            after[place] = left - milli
+            after.sort()
+            trials.append((left, measure.amount(room.model, cpu, tuple(after))))
+    return trials
+
+
+def _without(room: Room, count: int) -> tuple[int, ...]:
+    """Milli left of the GPUs, the least first, once so many whole ones are taken; the room has them."""
+    return (0,) * count + room.ordered[: len(room.ordered) - count] if count else room.ordered
+
+
+def _descent(measure: Fragmentation, before: int, after: int) -> int:
+    return int(MAX_SCORE / (1 + exp((after - before) / (measure.weight * MILLI))))

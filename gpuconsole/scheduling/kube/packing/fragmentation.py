@@ -1,0 +1,72 @@
+"""The FGD measure: how much of a node's idle GPUs is of no use to the typical pods.
+
+For one typical pod, all idle milli of a node is fragment if the pod has no GPU or the node does not take it (model,
+cpu, or fewer GPUs with enough left than it asks for); otherwise only what is left of GPUs with too little for it. F(n)
+is the mean over the typical pods, by frequency. Memory does not count.
+"""
+
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
+
+from gpuconsole.scheduling.kube.packing.rooms import Room, suits
+from gpuconsole.scheduling.kube.packing.typical import Typical
+
+_REMEMBERED = 200_000
+
+Steps = tuple[list[int], list[int]]
+"""cpu from which on one more typical pod fits, and what is of use up to there (milli × pods)."""
+
+
+class Fragmentation:
+    """Measures rooms against typical pods. Mutates, but only as a memo.
+
+    Amounts are exact: milli times the number of typical pods, `weight` of which make one milli.
+    """
+
+    def __init__(self, pods: Typical) -> None:
+        self.weight = max(1, sum(count for _, count in pods))
+        """So many typical pods the measure is a mean over."""
+        self._pods = sorted(((pod, count) for pod, count in pods if pod.gpus), key=lambda entry: entry[0].cpu)
+        self._alike: dict[str, int] = {}
+        self._classes: dict[tuple[int, ...], int] = {}
+        self._suited: list[list[tuple[int, int, int, int]]] = []
+        self._steps: dict[tuple[int, tuple[int, ...]], Steps] = {}
+
+    def of(self, room: Room) -> float:
+        """F(n): milli of the room's idle GPUs that are fragment."""
+        return self.amount(room.model, room.cpu, room.ordered) / self.weight
+
+    def amount(self, model: str, cpu: int, ordered: tuple[int, ...]) -> int:
+        """F(n) × `weight` of a node with so much cpu left and these milli left of its GPUs, the least first."""
+        alike = self._alike.get(model)
+        if alike is None:
+            alike = self._class(model)
+        steps = self._steps.get((alike, ordered))
+        if steps is None:
+            steps = self._find(alike, ordered)
+        return steps[1][bisect_right(steps[0], cpu)]
+
+    def _class(self, model: str) -> int:
+        """A number for the model; models that the same typical pods may use share theirs."""
+        suited = tuple(n for n, (pod, _) in enumerate(self._pods) if suits(model, pod.models))
+        number = self._classes.setdefault(suited, len(self._classes))
+        if number == len(self._suited):
+            chosen = [self._pods[n] for n in suited]
+            self._suited.append([(pod.cpu, pod.gpus, pod.milli, count) for pod, count in chosen])
+        self._alike[model] = number
+        return number
+
+    def _find(self, alike: int, ordered: tuple[int, ...]) -> Steps:
+        if len(self._steps) >= _REMEMBERED:
+            self._steps.clear()
+        below = [0, *accumulate(ordered)]
+        idle, number = below[-1], len(ordered)
+        cpus: list[int] = []
+        useless = [idle * self.weight]
+        for cpu, gpus, milli, count in self._suited[alike]:
+            first = bisect_left(ordered, milli)
+            if number - first >= gpus:
+                cpus.append(cpu)
+                useless.append(useless[-1] - count * (idle - below[first]))
+        steps = self._steps[alike, ordered] = (cpus, useless)
+        return steps

@@ -1,0 +1,48 @@
+"""The packing policies by name: how each scores a room, and which GPUs it takes inside the node."""
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Literal
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.kube.packing import fgd, scores
+from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
+from gpuconsole.scheduling.kube.packing.rooms import Demand, Room, tightest, whole
+
+Name = Literal["random", "dot-product", "gpu-clustering", "gpu-packing", "best-fit", "fgd"]
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """A packing policy. The room always takes the demand."""
+
+    score: Callable[[Room, Demand, Fragmentation], int]
+    """The higher the better."""
+    choose: Callable[[Room, Demand, Fragmentation, Random], tuple[int, ...]]
+    """Indices of the GPUs that the pod gets there."""
+    draws: bool = False
+    """The node is drawn from all that take the pod; scores are not asked for."""
+
+
+def _by_room(score: Callable[[Room, Demand], int]) -> Policy:
+    """A policy that looks at the room alone, and gives GPUs by best fit."""
+    return Policy(
+        score=lambda room, demand, measure: score(room, demand),
+        choose=lambda room, demand, measure, chance: tightest(room, demand),
+    )
+
+
+def _any_gpu(room: Room, demand: Demand, measure: Fragmentation, chance: Random) -> tuple[int, ...]:
+    if not demand.shared:
+        return whole(room, demand.gpus)
+    return (chance.choice([index for index, left in enumerate(room.gpus) if left >= demand.milli]),)
+
+
+POLICIES: Mapping[Name, Policy] = {
+    "random": Policy(score=lambda room, demand, measure: 0, choose=_any_gpu, draws=True),
+    "dot-product": _by_room(scores.dot_product),
+    "gpu-clustering": _by_room(scores.gpu_clustering),
+    "gpu-packing": _by_room(scores.gpu_packing),
+    "best-fit": _by_room(scores.best_fit),
+    "fgd": Policy(score=fgd.score, choose=lambda room, demand, measure, chance: fgd.choose(room, demand, measure)),
+}

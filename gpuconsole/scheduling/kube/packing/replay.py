@@ -1,0 +1,121 @@
+"""A stream of pods through one policy: who gets which node, and how much of the GPUs is allocated and fragment.
+
+Pods come one by one and never leave; one that fits nowhere is dropped. Equal scores go to the first node of one order,
+which is drawn once a run. A node's score for a kind of pod is kept until that node changes.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from random import Random
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
+from gpuconsole.scheduling.kube.packing.policies import POLICIES, Name
+from gpuconsole.scheduling.kube.packing.rooms import Demand, Room, fits, taken
+
+UNFIT = -(10**9)
+"""The score of a node that does not take the pod: below any other."""
+
+
+class Placed(Struct, frozen=True):
+    """Where a pod went."""
+
+    node: int
+    """Its number in the list that the replay was given."""
+    gpus: tuple[int, ...]
+
+
+class Amounts(Struct, frozen=True):
+    """The cluster's GPUs after a pod came, in milli."""
+
+    arrived: int
+    """What all pods so far asked for, dropped ones among them."""
+    allocated: int
+    idle: int
+    fragment: float
+
+
+class _Kind:
+    """What every node scores for one demand; `stale` are those to score again."""
+
+    __slots__ = ("demand", "scores", "stale")
+
+    def __init__(self, demand: Demand, nodes: int) -> None:
+        self.demand = demand
+        self.scores = [UNFIT] * nodes
+        self.stale = set(range(nodes))
+
+
+class Replay:
+    """A cluster that fills up. Mutates."""
+
+    def __init__(
+        self, rooms: Sequence[Room], policy: Name, measure: Fragmentation, order: Sequence[int], chance: Random
+    ) -> None:
+        """`order` has the numbers of all rooms, the one that wins ties first; only `random` draws from `chance`."""
+        self._policy = POLICIES[policy]
+        self._measure = measure
+        self._chance = chance
+        self._order = order
+        known: dict[Room, Room] = {}
+        self._rooms = [known.setdefault(rooms[number], rooms[number]) for number in order]
+        self._kinds: dict[Demand, _Kind] = {}
+        self._arrived = self._allocated = 0
+        self._idle = sum(room.idle for room in self._rooms)
+        self._fragment = sum(self._amount(room) for room in self._rooms)
+
+    @property
+    def amounts(self) -> Amounts:
+        """Where the cluster's GPUs are now."""
+        return Amounts(self._arrived, self._allocated, self._idle, self._fragment / self._measure.weight)
+
+    def run(self, demands: Iterable[Demand]) -> Iterator[Amounts]:
+        """Take in the pods; after each of them, where the cluster's GPUs are."""
+        for demand in demands:
+            self.place(demand)
+            yield self.amounts
+
+    def place(self, demand: Demand) -> Placed | None:
+        """Give the pod a node; None if none takes it."""
+        self._arrived += demand.total
+        found = self._best(demand)
+        if found is None:
+            return None
+        before = self._rooms[found]
+        gpus = self._policy.choose(before, demand, self._measure, self._chance) if demand.gpus else ()
+        after = self._rooms[found] = taken(before, demand, gpus)
+        self._allocated += demand.total
+        self._idle -= demand.total
+        self._fragment += self._amount(after) - self._amount(before)
+        for kind in self._kinds.values():
+            kind.stale.add(found)
+        return Placed(self._order[found], gpus)
+
+    def _best(self, demand: Demand) -> int | None:
+        kind = self._kinds.get(demand)
+        if kind is None:
+            kind = self._kinds[demand] = _Kind(demand, len(self._rooms))
+        if kind.stale:
+            self._renew(kind)
+        scores = kind.scores
+        top = max(scores, default=UNFIT)
+        if top == UNFIT:
+            return None
+        if self._policy.draws:
+            return self._chance.choice([place for place, score in enumerate(scores) if score != UNFIT])
+        return scores.index(top)
+
+    def _renew(self, kind: _Kind) -> None:
+        """Score again where a node changed; equal nodes are the same object at the start, and are scored once."""
+        demand, scores, score, measure = kind.demand, kind.scores, self._policy.score, self._measure
+        seen: dict[int, int] = {}
+        for place in kind.stale:
+            room = self._rooms[place]
+            known = seen.get(id(room))
+            if known is None:
+                known = seen[id(room)] = score(room, demand, measure) if fits(room, demand) else UNFIT
+            scores[place] = known
+        kind.stale.clear()
+
+    def _amount(self, room: Room) -> int:
+        return self._measure.amount(room.model, room.cpu, room.ordered)

@@ -1,0 +1,106 @@
+"""What a node has left, by GPU, and what a pod asks for: the two sides of every packing policy."""
+
+from functools import cached_property
+
+from msgspec import Struct
+
+MILLI = 1000
+"""A whole GPU."""
+NO_GPU = "no-gpu"
+SHARED_GPU = "share-gpu"
+
+
+class Demand(Struct, frozen=True, kw_only=True):
+    """What a pod asks for: cpu in milli, memory in the unit of its room, and `milli` of each of its GPUs.
+
+    Only a pod with a single GPU may ask for part of it.
+    """
+
+    cpu: int
+    memory: int = 0
+    gpus: int = 0
+    milli: int = 0
+    models: tuple[str, ...] = ()
+    """GPU models that will do, as they are written; none of them means any."""
+
+    @property
+    def shared(self) -> bool:
+        """It asks for part of one GPU."""
+        return self.gpus == 1 and self.milli < MILLI
+
+    @property
+    def total(self) -> int:
+        """Milli of all its GPUs together."""
+        return self.gpus * self.milli
+
+    @property
+    def kind(self) -> str:
+        """The kind that GPU clustering tells apart: by the number of GPUs, with shared ones apart."""
+        if not self.gpus:
+            return NO_GPU
+        return SHARED_GPU if self.shared else f"{self.gpus}-gpu"
+
+
+class Room(Struct, frozen=True, dict=True):
+    """What a node has left."""
+
+    cpu: int
+    memory: int
+    gpus: tuple[int, ...] = ()
+    """Milli left of each GPU, by index."""
+    model: str = ""
+    """The model of its GPUs; empty without any."""
+    kinds: frozenset[str] = frozenset()
+    """Kinds of the pods with GPUs that are there (`Demand.kind`)."""
+
+    @cached_property
+    def idle(self) -> int:
+        """Milli left of all GPUs together."""
+        return sum(self.gpus)
+
+    @cached_property
+    def ordered(self) -> tuple[int, ...]:
+        """Milli left of each GPU, the least first."""
+        return tuple(sorted(self.gpus))
+
+    @property
+    def free(self) -> int:
+        """How many GPUs are wholly free."""
+        return self.gpus.count(MILLI)
+
+
+def suits(model: str, models: tuple[str, ...]) -> bool:
+    """True if a GPU of this model is one of those that will do."""
+    return not models or model in models
+
+
+def fits(room: Room, demand: Demand) -> bool:
+    """True if the node takes the pod: model, cpu, memory, and enough GPUs with so much left of each."""
+    if room.cpu < demand.cpu or room.memory < demand.memory:
+        return False
+    count = demand.gpus
+    if not count:
+        return True
+    # The one that is `count`-th from the top has enough, so the ones above it have, too.
+    return len(room.gpus) >= count and room.ordered[-count] >= demand.milli and suits(room.model, demand.models)
+
+
+def whole(room: Room, count: int) -> tuple[int, ...]:
+    """So many wholly free GPUs, the lowest indices first."""
+    return tuple(index for index, left in enumerate(room.gpus) if left == MILLI)[:count]
+
+
+def tightest(room: Room, demand: Demand) -> tuple[int, ...]:
+    """GPUs by best fit: the one with the least left that is enough, the lowest index among equals; else whole ones."""
+    if not demand.shared:
+        return whole(room, demand.gpus)
+    return (room.gpus.index(min(left for left in room.gpus if left >= demand.milli)),)
+
+
+def taken(room: Room, demand: Demand, gpus: tuple[int, ...]) -> Room:
+    """The node with one more pod, on these GPUs."""
+    left = list(room.gpus)
+    for index in gpus:
+        left[index] -= demand.milli
+    kinds = room.kinds | {demand.kind} if gpus else room.kinds
+    return Room(room.cpu - demand.cpu, room.memory - demand.memory, tuple(left), room.model, kinds)

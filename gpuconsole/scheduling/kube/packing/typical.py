@@ -1,0 +1,37 @@
+"""Typical pods: the demands that most pods of a workload have, by how many have them.
+
+Read from GetTypicalPods with the paper's settings: demands are told apart by cpu, GPUs, milli and models (not by
+memory), the most frequent first until they make up 95 % of the pods; pods without GPUs count.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from gpuconsole.scheduling.kube.packing.rooms import Demand
+
+POPULAR = 95
+"""Percent of all pods that the typical ones make up at least."""
+
+Typical: TypeAlias = tuple[tuple[Demand, int], ...]
+"""(demand, how many pods have it), the most frequent first."""
+
+
+def typical(demands: Iterable[Demand] | Mapping[Demand, int]) -> Typical:
+    """The typical pods among these; a mapping says how many there are of each."""
+    counts: Counter[Demand] = Counter()
+    for demand, count in Counter(demands).items():
+        counts[replace(demand, memory=0)] += count
+    ranked = sorted(counts.items(), key=_rank, reverse=True)
+    total, reached, chosen = sum(counts.values()), 0, 0
+    while reached * 100 < POPULAR * total:
+        reached += ranked[chosen][1]
+        chosen += 1
+    return tuple(ranked[:chosen])
+
+
+def _rank(entry: tuple[Demand, int]) -> tuple[int, int, int, int, str]:
+    demand, count = entry
+    return (count, demand.cpu, demand.milli, demand.gpus, "|".join(demand.models))

@@ -1,0 +1,264 @@
+"""Replay the paper's traces through six packing policies and compare with what it published (`make fgd`).
+
+Every workload that the expectations name runs with each policy; allocated and fragment GPU % at 100 % and 130 % arrived
+stand beside the published means over ten seeds. Pods and node orders come from Go's random numbers, so a run of ours
+has the pods of the published run with that seed, in its order; only the policy `random` draws numbers of its own.
+`--quick` runs the default workload, `--seeds N` the first N of the ten seeds; names of workloads and of policies choose
+some. GPUCONSOLE_TRACES names another folder of the same form.
+"""
+
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import NamedTuple, get_args
+
+from gpuconsole.errors import SourceError
+from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
+from gpuconsole.scheduling.kube.packing.policies import Name
+from gpuconsole.scheduling.kube.packing.replay import Amounts, Replay
+from gpuconsole.scheduling.kube.packing.rooms import Demand, Room
+from gpuconsole.scheduling.kube.packing.typical import typical
+from gpuconsole.sim.traces import read_nodes, read_pods, rows, stream
+from tests.shared import TRACES
+from tests.tools.go_random import GoRandom
+
+SEEDS = range(42, 52)
+"""Those of the published runs."""
+WATCHES = 10
+"""Numbers that their scheduler draws, one for each watch that it opens, before the order of the nodes."""
+ARRIVED = (100, 130)
+RATIO = 1.3
+"""How much of the cluster's GPUs is asked for in the end."""
+BAR, GOAL = 1.0, 0.3
+"""Points from the published mean."""
+PREFIX = "openb_pod_list_"
+PROCESSES = 2
+POLICIES: tuple[Name, ...] = get_args(Name)
+PUBLISHED = {
+    "01-Random": "random",
+    "02-DotProd": "dot-product",
+    "03-GpuClustering": "gpu-clustering",
+    "04-GpuPacking": "gpu-packing",
+    "05-BestFit": "best-fit",
+    "06-FGD": "fgd",
+}
+METRICS = ("alloc_pct", "frag_pct_of_total_gpus", "frag_pct_of_idle_gpus")
+TITLES = ("allocated %", "fragment % of all", "fragment % of idle")
+
+Key = tuple[str, str, str, int]
+"""(metric, workload, policy, arrived %)."""
+
+
+class Run(NamedTuple):
+    """One workload through one policy with one seed."""
+
+    workload: str
+    policy: Name
+    seed: int
+
+
+class Measured(NamedTuple):
+    """What a run gave, and its CPU seconds."""
+
+    run: Run
+    values: dict[tuple[str, int], float]
+    """(metric, arrived %) → %."""
+    cpu: float
+
+
+class Published(NamedTuple):
+    """What ten seeds came to."""
+
+    mean: float
+    deviation: float
+
+
+class Cell(NamedTuple):
+    """One figure of the table."""
+
+    ours: float
+    published: float
+
+    @property
+    def difference(self) -> float:
+        return self.ours - self.published
+
+    @property
+    def mark(self) -> str:
+        away = abs(self.difference)
+        return "!" if away > BAR else "·" if away > GOAL else " "
+
+
+def expected(folder: Path) -> dict[Key, Published]:
+    """What was published, by metric, workload, policy and arrived %."""
+    path = folder / "fgd-expected" / "summary.csv.gz"
+    return {
+        (
+            row["metric"],
+            row["workload"].removeprefix(PREFIX),
+            PUBLISHED[row["policy"]],
+            int(row["arrived_pct"]),
+        ): Published(float(row["mean"]), float(row["std"]))
+        for _, row in rows(path, ("metric", "workload", "policy", "arrived_pct", "mean", "std"))
+        if row["policy"] in PUBLISHED
+    }
+
+
+@lru_cache(maxsize=4)
+def cluster(folder: Path) -> tuple[Room, ...]:
+    """The nodes with GPUs, by name."""
+    nodes = read_nodes(_file(folder, "openb_node_list_gpu_node"))
+    return tuple(node.room for node in sorted(nodes, key=lambda node: node.name))
+
+
+def replay(folder: Path, run: Run) -> Measured:
+    """Carry out one run as the paper does: set-up, order, tie rule, sampling."""
+    rooms = cluster(folder)
+    pods = sorted(read_pods(_file(folder, PREFIX + run.workload)), key=lambda pod: pod.name)
+    draws = GoRandom(run.seed)
+    draws.int63()  # Theirs writes one into its log.
+    demands = stream(pods, sum(room.idle for room in rooms), RATIO, draws)
+    for _ in range(WATCHES):
+        draws.int63()
+    prefixes = draws.permutation(len(rooms))
+    order = sorted(range(len(rooms)), key=prefixes.__getitem__)
+    begun = time.process_time()
+    measure = Fragmentation(typical(pod.demand for pod in pods))
+    values = sample(Replay(rooms, run.policy, measure, order, Random(run.seed)), demands)
+    return Measured(run, values, time.process_time() - begun)
+
+
+def sample(replayed: Replay, demands: list[Demand]) -> dict[tuple[str, int], float]:
+    """Means of the samples, one after each pod, whose arrived % rounds to the one asked for."""
+    capacity = replayed.amounts.idle
+    bins: dict[int, list[Amounts]] = {}
+    for amounts in replayed.run(demands):
+        bins.setdefault(round(100 * amounts.arrived / capacity), []).append(amounts)
+    values = {}
+    for arrived in ARRIVED:
+        # Large pods may step over a percent; then the percents beside it count (merge_alloc_discrete.py).
+        found = bins.get(arrived) or [*bins.get(arrived - 1, ()), *bins.get(arrived + 1, ())]
+        if found:
+            values["alloc_pct", arrived] = fmean(100 * one.allocated / capacity for one in found)
+            values["frag_pct_of_total_gpus", arrived] = fmean(100 * one.fragment / capacity for one in found)
+            values["frag_pct_of_idle_gpus", arrived] = fmean(100 * one.fragment / max(one.idle, 1) for one in found)
+    return values
+
+
+def replay_all(folder: Path, runs: list[Run], processes: int) -> Iterable[Measured]:
+    """All runs, in their order, over several processes."""
+    if processes == 1:
+        yield from (replay(folder, run) for run in runs)
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        yield from pool.map(replay, [folder] * len(runs), runs)
+
+
+def compare(measured: Iterable[Measured], published: Mapping[Key, Published]) -> dict[Key, Cell]:
+    """Means over the seeds beside what was published."""
+    ours: dict[Key, list[float]] = {}
+    for one in measured:
+        for (metric, arrived), value in one.values.items():
+            ours.setdefault((metric, one.run.workload, one.run.policy, arrived), []).append(value)
+    return {key: Cell(fmean(values), published[key].mean) for key, values in ours.items() if key in published}
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table; 0 if everything is within the bar."""
+    if TRACES is None:
+        print(
+            "make fgd: SKIPPED. ../shared/traces is not beside the project; GPUCONSOLE_TRACES may name another folder."
+        )
+        return 0
+    try:
+        published = expected(TRACES)
+        runs = _runs(_options(arguments), sorted({workload for _, workload, _, _ in published}))
+        return _report(TRACES, runs, published)
+    except (SourceError, OSError, ValueError, KeyError) as error:
+        print(f"make fgd: {error}", file=sys.stderr)
+        return 2
+
+
+def _options(arguments: list[str]) -> Namespace:
+    parser = ArgumentParser(prog="make fgd", description="Compare packing policies with what FGD's authors published.")
+    parser.add_argument("names", nargs="*", help="workloads and policies; all of them if none is named")
+    parser.add_argument("--quick", action="store_true", help="the default workload only")
+    parser.add_argument("--seeds", type=int, choices=range(1, len(SEEDS) + 1), default=len(SEEDS), metavar="N")
+    return parser.parse_args(arguments)
+
+
+def _runs(options: Namespace, known: list[str]) -> list[Run]:
+    wrong = [name for name in options.names if name not in known and name not in POLICIES]
+    if wrong:
+        raise ValueError(
+            f"{wrong[0]!r} is neither a workload ({', '.join(known)}) nor a policy ({', '.join(POLICIES)})"
+        )
+    workloads = [name for name in known if name in options.names] or (["default"] if options.quick else known)
+    policies = [name for name in POLICIES if name in options.names] or POLICIES
+    seeds = SEEDS[: options.seeds]
+    return [Run(workload, policy, seed) for workload in workloads for policy in policies for seed in seeds]
+
+
+def _report(folder: Path, runs: list[Run], published: Mapping[Key, Published]) -> int:
+    begun = time.perf_counter()
+    print(f"arrived {' and '.join(f'{arrived} %' for arrived in ARRIVED)}; ours, published, difference\n")
+    titles = [f"{title}, at {arrived} %" for arrived in ARRIVED for title in TITLES]
+    print(f"{'':29}{''.join(f'{title:^26}' for title in titles)}")
+    done: list[Measured] = []
+    cells: dict[Key, Cell] = {}
+    for (workload, policy), group in groupby(replay_all(folder, runs, PROCESSES), key=lambda one: one.run[:2]):
+        latest = list(group)
+        found = compare(latest, published)
+        done += latest
+        cells.update(found)
+        print(_line(workload, policy, found, fmean(one.cpu for one in latest)), flush=True)
+    print()
+    seeds = len({one.run.seed for one in done})
+    print(
+        f"{len(done)} runs ({seeds} seeds each), {time.perf_counter() - begun:.0f} s on {PROCESSES} processes,", end=" "
+    )
+    print(f"{sum(one.cpu for one in done):.0f} CPU s")
+    return _summary(cells)
+
+
+def _line(workload: str, policy: str, cells: Mapping[Key, Cell], cpu: float) -> str:
+    text = ""
+    for arrived in ARRIVED:
+        for metric in METRICS:
+            cell = cells.get((metric, workload, policy, arrived))
+            text += (
+                f"{cell.ours:8.2f}{cell.published:8.2f}{cell.difference:+7.2f} {cell.mark} " if cell else f"{'–':>26}"
+            )
+    return f"{workload:13}{policy:16}{text}{cpu:6.1f} CPU s"
+
+
+def _summary(cells: Mapping[Key, Cell]) -> int:
+    print(f"{len(cells)} figures; not within {GOAL} points ·, not within {BAR:g} point !")
+    for metric, title in zip(METRICS, TITLES, strict=True):
+        ranked = sorted((abs(cell.difference), key) for key, cell in cells.items() if key[0] == metric)
+        if not ranked:
+            continue
+        worst, (_, workload, policy, arrived) = ranked[-1]
+        within = sum(difference <= GOAL for difference, _ in ranked)
+        beyond = sum(difference > BAR for difference, _ in ranked)
+        where = f"{worst:.2f} ({workload}, {policy}, at {arrived} %)"
+        print(f"  {title:18} {len(ranked):4} figures, {within:4} within {GOAL}, {beyond} beyond {BAR:g}; worst {where}")
+    return 1 if any(cell.mark == "!" for cell in cells.values()) else 0
+
+
+def _file(folder: Path, name: str) -> Path:
+    """The list of this name, compressed or not."""
+    place = folder / "alibaba-gpu-v2023"
+    plain = place / f"{name}.csv"
+    return plain if plain.exists() else place / f"{name}.csv.gz"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
