@@ -33,3 +33,4 @@ class Plugin(Protocol):
 
     def on_session_close(self, session: "Session") -> None:
         """Tidy up, or write down what the session came to."""
+        return

@@ -24,7 +24,7 @@ from gpuconsole.scheduling.volcano.api.labels import (
 )
 from gpuconsole.scheduling.volcano.api.resource import Resource, exceeded_part
 from gpuconsole.scheduling.volcano.api.roles import Roles
-from gpuconsole.scheduling.volcano.api.spans import parse_span
+from gpuconsole.scheduling.volcano.api.spans import span_of
 from gpuconsole.scheduling.volcano.api.status import ALLOCATED_STATUS, TaskStatus
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo, group_id, hard_tier, match_values, sub_job_id
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, Transaction
@@ -124,7 +124,7 @@ class JobInfo(Gang):
         self.min_available, self.queue, self.created = group.min_member, group.queue, group.created
         self.phase = group.phase
         self.waiting_time = next(
-            (span for key in SLA_WAITING_TIMES if (span := parse_span(group.annotations.get(key, "")) or 0) > 0), None
+            (span for key in SLA_WAITING_TIMES if (span := span_of(group.annotations.get(key, "")) or 0) > 0), None
         )
         self.preemptable = preemptable(group.labels, group.annotations, otherwise=False)
         self.revocable_zone = revocable_zone(group.annotations)

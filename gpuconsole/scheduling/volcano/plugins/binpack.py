@@ -41,4 +41,4 @@ class BinpackPlugin(Plugin):
                 if used > capacity:
                     return 0.0
                 total += used * weight / capacity
-        return (total / weights if weights else total) * MAX_SCORE * self.weight
+        return (total / weights if weights else total) * (MAX_SCORE * self.weight)

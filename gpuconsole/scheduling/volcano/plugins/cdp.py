@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.scheduling.volcano.api.spans import parse_span
+from gpuconsole.scheduling.volcano.api.spans import span_of
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.functions import PERMIT, Victims
 from gpuconsole.scheduling.volcano.plugin import Plugin
@@ -30,7 +30,7 @@ class CdpPlugin(Plugin):
 def cooldown(pod: Pod) -> Span | None:
     """How long the pod is protected after it was bound, by its label or else its annotation; None if not at all."""
     text = pod.labels.get(COOLDOWN_TIME, pod.annotations.get(COOLDOWN_TIME))
-    return None if text is None else parse_span(text)
+    return None if text is None else span_of(text)
 
 
 def _protected(pod: Pod, now: int) -> bool:

@@ -136,7 +136,7 @@ def fit_score(task: TaskInfo, node: NodeInfo, listed: Mapping[str, Strategy], we
             return 0.0
         total += score
         weights += strategy.weight
-    return (total / weights if weights > 0 else total) * MAX_SCORE * weight
+    return (total / weights if weights > 0 else total) * (MAX_SCORE * weight)
 
 
 def _own_strategies(task: TaskInfo) -> Mapping[str, Strategy] | None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.labels import SLA_WAITING_TIME
-from gpuconsole.scheduling.volcano.api.spans import parse_span
+from gpuconsole.scheduling.volcano.api.spans import span_of
 from gpuconsole.scheduling.volcano.arguments import Arguments
 from gpuconsole.scheduling.volcano.functions import ABSTAIN, PERMIT
 from gpuconsole.scheduling.volcano.plugin import Plugin
@@ -20,7 +20,7 @@ class SlaPlugin(Plugin):
     name: ClassVar[str] = "sla"
 
     def __init__(self, arguments: Arguments) -> None:
-        span = parse_span(arguments.text(SLA_WAITING_TIME, "")) or 0
+        span = span_of(arguments.text(SLA_WAITING_TIME, "")) or 0
         self.waiting_time: Span | None = span if span > 0 else None
 
     def on_session_open(self, session: "Session") -> None:

@@ -8,7 +8,7 @@ from gpuconsole.model.clock import MINUTE, Time
 from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.api.spans import parse_span
+from gpuconsole.scheduling.volcano.api.spans import span_of
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
@@ -54,7 +54,7 @@ class TdmPlugin(Plugin):
             for key, value in sorted(arguments.items())
             if ZONE_PREFIX in key and isinstance(value, str)
         }
-        period = parse_span(arguments.text(EVICT_PERIOD, ""))
+        period = span_of(arguments.text(EVICT_PERIOD, ""))
         self.evict_period = MINUTE if period is None else period
 
     def on_session_open(self, session: "Session") -> None:

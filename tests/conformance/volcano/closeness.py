@@ -1,0 +1,167 @@
+"""volcano/scheduler_plugins_network-topology-aware: scores of nodes and domains, and which domains suit."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.labels import JOB_ALLOCATED_HYPER_NODE
+from gpuconsole.scheduling.volcano.api.resource import Resource
+from gpuconsole.scheduling.volcano.api.status import TaskStatus
+from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.functions import Purpose
+from gpuconsole.scheduling.volcano.plugins.network_topology_aware import NetworkTopologyAwarePlugin
+from gpuconsole.scheduling.volcano.session import Session
+from tests.conformance.tables import Case, Check, Table, compare
+from tests.conformance.volcano import common, objects
+from tests.conformance.volcano.scoring import session_of
+
+Document = Mapping[str, Any]
+NAME = NetworkTopologyAwarePlugin.name
+ABOUT = 0.1
+"""How far scores may be off, where the table rounds them."""
+
+
+def _waiting(session: Session) -> TaskInfo:
+    """The job's only task that waits; it knows the domain that the PodGroup's annotation names."""
+    (job,) = session.jobs.values()
+    (task,) = job.of_status(TaskStatus.PENDING).values()
+    assert job.pod_group is not None
+    task.hyper_node = job.pod_group.annotations.get(JOB_ALLOCATED_HYPER_NODE, "")
+    return task
+
+
+def _close(what: str, got: Mapping[str, float], wanted: Mapping[str, float], by: float) -> list[str]:
+    lines = []
+    for name, score in wanted.items():
+        if abs(got.get(name, 0.0) - score) > by:
+            lines.append(f"{what} of {name}: got {got.get(name)}, want {score}")
+    return lines
+
+
+def _node_scores(table: Table, case: Case) -> Sequence[str]:
+    session = session_of(case)
+    task = _waiting(session)
+    nodes = [session.nodes[listed["Name"]] for listed in case.input["scoreNodes"]]
+    got = session.functions.batch_node_order[NAME](task, nodes)
+    return _close("score", got, case.want["expected"], ABOUT)
+
+
+def _batch(table: Table, case: Case) -> Sequence[str]:
+    session = session_of(case)
+    got = session.functions.batch_node_order[NAME](_waiting(session), session.node_list)
+    wanted = case.want["expectedScores"]
+    return [*compare("number", len(got), len(wanted)), *_close("score", got, wanted, ABOUT)]
+
+
+def _domains(table: Table, case: Case) -> Sequence[str]:
+    session = session_of(case)
+    unit = next(sub_job for job in session.jobs.values() for sub_job in job.sub_jobs.values())
+    got = session.functions.hyper_node_order[NAME](unit, session.real_node_list)
+    return _close("score", got, case.want["expectedScores"], ABOUT)
+
+
+def _new(table: Table, case: Case) -> Sequence[str]:
+    plugin = NetworkTopologyAwarePlugin(Arguments(case.input["arguments"]))
+    wanted = case.want["expectedPlugin"]
+    weight, normal = wanted["weight"], wanted.get("normalPodConfig") or {}
+    weights = {
+        CPU: weight.get("HyperNodeBinPackingCPU", 0),
+        MEMORY: weight.get("HyperNodeBinPackingMemory", 0),
+        **(weight.get("HyperNodeBinPackingResources") or {}),
+    }
+    return [
+        *compare("weight", plugin.weight, weight.get("GlobalWeight", 0)),
+        *compare("weights", plugin.weights, weights),
+        *compare("packs", plugin.packs_normal, normal.get("hyperNodeBinPackingEnable", False)),
+        *compare("fading", plugin.fading, float(normal.get("hyperNodeBinPackingFading", 0))),
+    ]
+
+
+def _gradient(table: Table, case: Case) -> Sequence[str]:
+    """A tree of two tiers; whether its first domain is among those with room for the unit."""
+    session = _tree(table.fixtures)
+    plugin = next(plugin for plugin in session.plugins if isinstance(plugin, NetworkTopologyAwarePlugin))
+    first = "hn-1-0"
+    room = plugin.rooms[first]
+    room.idle = objects.resource(case.input.get("idleResource"))
+    room.future_idle = objects.resource(case.input.get("futureIdleResource"))
+    asked = objects.resource(case.input.get("minResource"))
+    unit = _Sub(asked) if case.input["isSubJob"] else _Job(asked)
+    unit.network_topology = objects.topology({"mode": "hard", "highestTierAllowed": case.input["highestAllowedTier"]})
+    unit.allocated_hyper_node = case.input.get("allocatedHyperNode") or ""
+    purpose = Purpose.EVICT if case.input["purpose"] else Purpose.ALLOCATE
+    top = session.hyper_nodes["hn-2-0"]
+    if isinstance(unit, SubJobInfo):
+        groups = session.functions.sub_job_gradients[NAME](unit, top, purpose)
+    else:
+        groups = session.functions.job_gradients[NAME](unit, top, purpose)
+    names = {info.name for group in groups for info in group}
+    return [*compare("selected", first in names, case.want["expectTier1Selected"])]
+
+
+class _Job(JobInfo):
+    """A job that asks for an amount."""
+
+    __slots__ = ("_asked",)
+
+    def __init__(self, asked: Resource) -> None:
+        super().__init__("ns/job")
+        self._asked = asked
+
+    def min_resources(self) -> Resource:
+        return self._asked
+
+
+class _Sub(SubJobInfo):
+    """A sub-job that asks for an amount."""
+
+    __slots__ = ("_asked",)
+
+    def __init__(self, asked: Resource) -> None:
+        super().__init__("g", "s", "ns/job")
+        self._asked = asked
+
+    def min_resources(self) -> Resource:
+        return self._asked
+
+
+def _tree(fixtures: Document) -> Session:
+    """Equal nodes in domains of equal size, all of them in one domain above."""
+    size = {
+        "cpu": f"{fixtures['nodeCPU']}m",
+        "memory": str(fixtures["nodeMemory"]),
+        "pods": "100",
+    }
+    names = [f"node-{number}" for number in range(fixtures["nodeCount"])]
+    nodes = [{"metadata": {"name": name}, "status": {"allocatable": size, "capacity": size}} for name in names]
+    made = common.cluster({"Nodes": nodes})
+    each = fixtures["nodesPerTier1HN"]
+    leaves = [f"hn-1-{number}" for number in range(fixtures["tier1HNCount"])]
+    infos = {leaf: HyperNodeInfo(leaf, 1, parent="hn-2-0") for leaf in leaves}
+    infos["hn-2-0"] = HyperNodeInfo("hn-2-0", 2, children=set(leaves))
+    inside = {
+        leaf: [f"node-{number}" for number in range(position * each, (position + 1) * each)]
+        for position, leaf in enumerate(leaves)
+    }
+    inside["hn-2-0"] = names
+    made.domains = type(made.domains)(infos, inside, by_tier={1: leaves, 2: ["hn-2-0"]})
+    # Domains are asked for before they are cut to those that are looked at for victims.
+    every = {"hypernode.gradient.evict.max-hypernodes": len(infos)}
+    said = {"tiers": [{"plugins": [{"name": NAME, "enabledHyperNodeGradient": True, "arguments": every}]}]}
+    return Session(common.configuration(said), made, plugins={NAME: NetworkTopologyAwarePlugin})
+
+
+_P = f"volcano/scheduler_plugins_{NAME}/"
+
+CHECKS: dict[str, Check] = {
+    _P + "TestNetworkTopologyAwareNodeScore_Hard": _node_scores,
+    _P + "TestNetworkTopologyAwareNodeScore_Soft": _node_scores,
+    _P + "TestBatchNodeOrderFn": _batch,
+    _P + "TestHyperNodeOrderFn": _domains,
+    _P + "TestNew": _new,
+    _P + "TestHyperNodeGradientPreFiltering": _gradient,
+}

@@ -1,0 +1,331 @@
+"""volcano/scheduler_plugins_*: what plugins say of nodes, jobs and victims, in a session without actions."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from gpuconsole.model.clock import DAY, SECOND, Time, parse_time
+from gpuconsole.model.manifests import decode_object
+from gpuconsole.scheduling.volcano.api.budgets import OpenBudget, ResourceQuota
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodeUsage
+from gpuconsole.scheduling.volcano.api.spans import span_of
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.plugins.cdp import cooldown
+from gpuconsole.scheduling.volcano.plugins.resource_strategy_fit import (
+    ResourceStrategyFitPlugin,
+    Share,
+    Strategy,
+    fit_score,
+    least_requested,
+    most_requested,
+    strategy_of,
+    unproportional,
+)
+from gpuconsole.scheduling.volcano.plugins.tdm import hours
+from gpuconsole.scheduling.volcano.session import Session
+from tests.conformance.tables import Case, Check, Table, compare
+from tests.conformance.volcano import common, objects
+from tests.conformance.world import amounts
+
+Document = Mapping[str, Any]
+NOON: Time = 12 * 60 * 60 * SECOND
+NEARLY = 1e-8
+"""By how much less than this scores may be off."""
+
+
+def session_of(case: Case, now: Time = NOON) -> Session:
+    """The session of a case; zones of the first minute of a day are closed at its time, those of the whole day open."""
+    said = case.document["session"]
+    said = said[-1] if isinstance(said, list) else said
+    made = common.cluster(case.input)
+    made.now = now
+    made.quotas = _quotas(case.input.get("ResourceQuotas") or ())
+    made.budgets = [_budget(document) for document in case.input.get("pdbs") or ()]
+    session = Session(common.configuration(_plain(said)), made, plugins=common.known_plugins(said))
+    for name, listed in (case.input.get("nodesUsageMap") or {}).items():
+        if name in session.nodes:
+            session.nodes[name].usage = NodeUsage(
+                parse_time(listed["MetricsTime"][:26]) if listed.get("MetricsTime") else 0,
+                listed.get("CPUUsageAvg") or {},
+                listed.get("MEMUsageAvg") or {},
+            )
+    return session
+
+
+def _plain(value: Any) -> Any:
+    """Maps whose keys are no texts in Go are written as lists of keys and values."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(one, Mapping) and set(one) == {"key", "value"} for one in value)
+    ):
+        return {one["key"]: one["value"] for one in value}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _quotas(documents: Iterable[Document]) -> dict[str, list[ResourceQuota]]:
+    quotas: dict[str, list[ResourceQuota]] = {}
+    for document in documents:
+        status = document.get("status") or {}
+        made = ResourceQuota(amounts(status.get("hard") or {}), amounts(status.get("used") or {}))
+        quotas.setdefault(document["metadata"]["namespace"], []).append(made)
+    return quotas
+
+
+def _budget(document: Document) -> OpenBudget:
+    budget = decode_object(document)
+    status = document.get("status") or {}
+    return OpenBudget(
+        namespace=document["metadata"]["namespace"],
+        selector=getattr(budget, "selector", None),
+        allowed=status.get("disruptionsAllowed", 0),
+        disrupted=frozenset(status.get("disruptedPods") or ()),
+    )
+
+
+def _tasks(session: Session) -> dict[str, TaskInfo]:
+    return {task.key: task for job in session.jobs.values() for task in job.tasks.values()}
+
+
+def _differing(what: str, got: Mapping[str, float], wanted: Mapping[str, float]) -> list[str]:
+    """Scores that are off by more than they may be."""
+    if got.keys() == wanted.keys() and all(abs(got[name] - score) < NEARLY for name, score in wanted.items()):
+        return []
+    return [*compare(what, dict(got), dict(wanted))]
+
+
+def _node_order(table: Table, case: Case) -> Sequence[str]:
+    """The sum of the scores of each task on each node."""
+    session = session_of(case, _now(table))
+    found = _tasks(session)
+    return [
+        difference
+        for key, wanted in _expected(case).items()
+        for difference in _differing(key, session.node_scores(found[key], session.node_list), wanted)
+    ]
+
+
+def _expected(case: Case) -> Mapping[str, Any]:
+    wanted = case.want.get("expected") or {}
+    inner = wanted.get("nodeOrder", wanted)
+    assert isinstance(inner, Mapping)
+    return inner
+
+
+def _now(table: Table) -> Time:
+    known = table.fixtures.get("timeNow")
+    return parse_time(known[:26]) if isinstance(known, str) else NOON
+
+
+def _usage(table: Table, case: Case) -> Sequence[str]:
+    session = session_of(case, _now(table))
+    wanted = case.want["expected"]
+    statuses = [status for status in wanted.get("predicateStatus") or () if status.get("Code")]
+    differences: list[str] = []
+    for task in _tasks(session).values():
+        for node in session.node_list:
+            error = session.predicate(task, node)
+            got = [(int(status.code), status.reason) for status in error.statuses] if error is not None else []
+            differences += compare("statuses", got, [(status["Code"], status.get("Reason", "")) for status in statuses])
+            text = f"plugin usage predicates failed, because of {', '.join(error.reasons)}" if error else None
+            differences += compare("error", text, (wanted.get("err") or {}).get("$error"))
+    return differences
+
+
+def _node_group(table: Table, case: Case) -> Sequence[str]:
+    session = session_of(case)
+    found = _tasks(session)
+    differences: list[str] = []
+    # A task whose job's queue does not exist is in no session, so nobody asks about it.
+    for key, wanted in ((key, wanted) for key, wanted in case.want["expected"].items() if key in found):
+        got = {node.name: session.functions.node_order["nodegroup"](found[key], node) for node in session.node_list}
+        differences += compare(f"scores of {key}", got, wanted)
+    for key, wanted in ((key, wanted) for key, wanted in case.want["expectedStatus"].items() if key in found):
+        fits = {node.name: _code(session.predicate(found[key], node)) for node in session.node_list}
+        differences += compare(f"codes of {key}", fits, wanted)
+    return differences
+
+
+def _code(error: FitError | None) -> int:
+    return int(error.statuses[0].code) if error is not None else 0
+
+
+def _tdm(table: Table, case: Case) -> Sequence[str]:
+    session = session_of(case)
+    differences: list[str] = []
+    for key, task in _tasks(session).items():
+        fitting = [node for node in session.node_list if session.predicate(task, node) is None]
+        wanted = case.want.get("predicatedExpected") or {}
+        differences += compare(f"nodes of {key}", {node.name: True for node in fitting}, wanted)
+        scores = (case.want.get("scoreExpected") or {}).get(key)
+        if scores is not None:
+            got = {name: score for name, score in session.node_scores(task, fitting).items() if name in scores}
+            differences += _differing(f"scores of {key}", got, scores)
+    return differences
+
+
+def _tdm_victims(table: Table, case: Case) -> Sequence[str]:
+    session = session_of(case)
+    candidates = [*_tasks(session).values()]
+    return [*compare("victims", len(session.victim_tasks(candidates)), case.want["want"])]
+
+
+def _zone(table: Table, case: Case) -> Sequence[str]:
+    found = hours(case.input["rz"])
+    delta = (found[1] - found[0]) // SECOND if found is not None else 0
+    return [*compare("span", (delta, found is None), (case.want["delta"], case.want["err"]))]
+
+
+def _sla(table: Table, case: Case) -> Sequence[str]:
+    session = session_of(case, _moment(table.fixtures["tm"]) + DAY)
+    first, second = _job(table.fixtures["job1"]), _job(table.fixtures["job2"])
+    got = (session.job_first(first, second), session.job_enqueueable(first))
+    return [*compare("order, enqueueable", got, (case.want["expectedOrder"], case.want["expectedEnqueueAble"]))]
+
+
+def _moment(text: Any) -> Time:
+    return parse_time(text) if isinstance(text, str) else NOON
+
+
+def _job(document: Document) -> JobInfo:
+    job = JobInfo(document.get("UID") or f"{document['Namespace']}/{document['Name']}")
+    job.created = _moment(document.get("CreationTimestamp"))
+    waits = document.get("WaitingTime")
+    job.waiting_time = span_of(waits) if waits else None
+    if document.get("PodGroup"):
+        job.set_pod_group(objects.pod_group(document["PodGroup"]))
+    return job
+
+
+def _cooldown(table: Table, case: Case) -> Sequence[str]:
+    got = cooldown(objects.pod(case.input["args"]["pod"]))
+    wanted = span_of(case.want["wantValue"]) if case.want["wantEnabled"] else None
+    return [*compare("cooldown", got, wanted)]
+
+
+def _enqueueable(table: Table, case: Case) -> Sequence[str]:
+    session = session_of(case)
+    got = [session.job_enqueueable(job) for job in session.jobs.values()]
+    return [*compare("enqueueable", set(got), {case.want["expectedEnqueueAble"]})]
+
+
+def _disruption(table: Table, case: Case) -> Sequence[str]:
+    session = session_of(case)
+    candidates = [objects.task(document) for document in case.input.get("preemptees") or ()]
+    preemptor = candidates[0]
+    wanted = [f"{one['Namespace']}/{one['Name']}" for one in case.want.get("expectVictims") or ()]
+    listed = case.want.get("expectVictimsMap") or ()
+    names = {f"{one['key']['Namespace']}/{one['key']['Name']}" for one in listed}
+    asked = (session.preemptable, session.reclaimable)
+    return [
+        *(
+            difference
+            for ask in asked
+            for difference in compare("victims", [task.key for task in ask(preemptor, candidates) or ()], wanted)
+        ),
+        *compare("victim tasks", {task.key for task in session.victim_tasks(candidates)}, names),
+    ]
+
+
+# resource-strategy-fit: its parts.
+
+
+def _strategies(listed: Document | None) -> dict[str, Strategy]:
+    return {name: Strategy(one["type"], one["weight"]) for name, one in (listed or {}).items()}
+
+
+def _weights(table: Table, case: Case) -> Sequence[str]:
+    plugin = ResourceStrategyFitPlugin(Arguments(_plain(case.input["args"].get("args") or {})))
+    wanted = case.want["want"]
+    got = (plugin.weight, plugin.strategies)
+    return [*compare("weights", got, (wanted["resourceStrategyFitWeight"], _strategies(wanted.get("resources"))))]
+
+
+def _prefix(table: Table, case: Case) -> Sequence[str]:
+    asked = case.input["args"]
+    got = strategy_of(asked["resourceName"], _strategies(asked.get("resources")))
+    listed = case.want["wantConfig"]
+    wanted = Strategy(listed["type"], listed["weight"]) if case.want["wantFound"] else None
+    return [*compare("strategy", got, wanted)]
+
+
+def _formula(measure: Callable[[float, float, float, int], float | None]) -> Check:
+    def check(table: Table, case: Case) -> Sequence[str]:
+        asked = case.input.get("args") or {}
+        got = measure(*(asked.get(name, 0) for name in ("requested", "used", "capacity", "weight")))
+        wanted = None if case.want["wantErr"] else float(case.want["want"])
+        return [*compare("score", got, wanted)]
+
+    return check
+
+
+def _fit_score(table: Table, case: Case) -> Sequence[str]:
+    asked = case.input["args"]
+    weight = asked.get("weight") or {}
+    listed = _strategies(weight.get("resources"))
+    task, node = objects.task(asked["task"]), _node(asked["node"])
+    got = fit_score(task, node, listed, weight.get("resourceStrategyFitWeight", 0))
+    return _differing("score", {"node": got}, {"node": case.want["want"]})
+
+
+def _node(document: Document) -> NodeInfo:
+    node = NodeInfo()
+    node.used, node.allocatable = objects.resource(document.get("Used")), objects.resource(document.get("Allocatable"))
+    node.idle = objects.resource(document.get("Idle"))
+    return node
+
+
+def _proportional(table: Table, case: Case) -> Sequence[str]:
+    asked = case.input["args"]
+    shares = {
+        name: Share(one.get("CPU", 0), one.get("Memory", 0)) for name, one in (asked.get("proportional") or {}).items()
+    }
+    got = unproportional(objects.task(asked["task"]), _node(asked["node"]), shares)
+    return [*compare("code", (_code(got), got is not None), (case.want["want"], case.want["wantErr"]))]
+
+
+def _opens(table: Table, case: Case) -> Sequence[str]:
+    """Without any argument the plugin scores by its defaults and filters nothing."""
+    session = Session(
+        common.configuration({"tiers": [{"plugins": [{"name": ResourceStrategyFitPlugin.name}]}]}),
+        common.cluster({}),
+        plugins={ResourceStrategyFitPlugin.name: ResourceStrategyFitPlugin},
+    )
+    got = (sorted(session.functions.node_order), sorted(session.functions.predicates))
+    return [*compare("registered", got, ([ResourceStrategyFitPlugin.name], []))]
+
+
+_P = "volcano/scheduler_plugins_"
+_F = _P + "resource-strategy-fit/"
+
+CHECKS: dict[str, Check] = {
+    _P + "binpack/TestNode": _node_order,
+    _P + "usage/TestUsage_nodeOrderFn": _node_order,
+    _P + "usage/TestUsage_predicateFn": _usage,
+    _P + "nodegroup/TestNodeGroup": _node_group,
+    _P + "tdm/Test_TDM": _tdm,
+    _P + "tdm/Test_TDM_victimsFn": _tdm_victims,
+    _P + "tdm/Test_parseRevocableZone": _zone,
+    _P + "sla/TestSlaPlugin": _sla,
+    _P + "cdp/Test_CooldownTimePlugin_podPreemptStableTime": _cooldown,
+    _P + "resourcequota/TestResourceQuotaPlugin": _enqueueable,
+    _P + "pdb/TestPreemptableAndReclaimableFn": _disruption,
+    _F + "TestNode": _node_order,
+    _F + "TestResourceStrategyFitPlugin": _node_order,
+    _F + "TestResourceStrategyFitPlugin_OnSessionOpen": _opens,
+    _F + "Test_calculateWeight": _weights,
+    _F + "Test_findResourceConfigWithPrefix": _prefix,
+    _F + "Test_leastRequestedScore": _formula(least_requested),
+    _F + "Test_mostRequestedScore": _formula(most_requested),
+    _F + "TestScore": _fit_score,
+    _F + "Test_checkNodeResourceIsProportional": _proportional,
+    _F + "TestAllocate": common.check,
+    _P + "nodeorder/TestNodeOrderPlugin": common.check,
+    _P + "predicates/TestEventHandler": common.check,
+    _P + "predicates/TestNodeNum": common.check,
+    _P + "predicates/TestPodAntiAffinity": common.check,
+}
