@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import LabelSelector, NodeTerm, Toleration
+from gpuconsole.scheduling.kai.api.claims import Device
 from gpuconsole.scheduling.kai.api.requests import Request
 from gpuconsole.scheduling.kai.api.statuses import Status
 
@@ -51,6 +52,8 @@ class Spec(Struct, frozen=True, kw_only=True):
     claims: tuple[ClaimRef, ...] = ()
     nominated: str = ""
     scheduler: str = "kai-scheduler"
+    priority_class: str = ""
+    priority: int | None = None
     created: Time = 0
 
 
@@ -89,7 +92,7 @@ class Task:
         self.legacy_mig = legacy_mig
         self.virtual = False
         """True while only a statement put it where it is."""
-        self.devices: Mapping[str, tuple[str, ...]] = {}
+        self.devices: Mapping[str, tuple[Device, ...]] = {}
         """Devices of its claims: reference name → devices."""
 
     def clone(self) -> "Task":

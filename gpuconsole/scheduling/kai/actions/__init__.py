@@ -1,0 +1,18 @@
+"""What a session does, one action after the other."""
+
+from collections.abc import Callable, Mapping
+
+from gpuconsole.scheduling.kai.actions.allocate import allocate
+from gpuconsole.scheduling.kai.actions.consolidation import consolidate
+from gpuconsole.scheduling.kai.actions.preempt import preempt
+from gpuconsole.scheduling.kai.actions.reclaim import reclaim
+from gpuconsole.scheduling.kai.actions.stale_gangs import evict_stale_gangs
+from gpuconsole.scheduling.kai.session import Session
+
+ACTIONS: Mapping[str, Callable[[Session], None]] = {
+    "allocate": allocate,
+    "consolidation": consolidate,
+    "reclaim": reclaim,
+    "preempt": preempt,
+    "stalegangeviction": evict_stale_gangs,
+}

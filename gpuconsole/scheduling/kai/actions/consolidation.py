@@ -1,0 +1,69 @@
+"""Move preemptible jobs together so that a pending one fits; nobody loses a place (KAI 0.13 actions/consolidation)."""
+
+from collections.abc import Iterator
+
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.statuses import Status
+from gpuconsole.scheduling.kai.choosing import gpus_of
+from gpuconsole.scheduling.kai.functions import Scenario
+from gpuconsole.scheduling.kai.matching import ready
+from gpuconsole.scheduling.kai.order import JobsByQueue, pending_jobs
+from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.solving.feasible import feasible_nodes
+from gpuconsole.scheduling.kai.solving.likeness import Failures
+from gpuconsole.scheduling.kai.solving.solver import Solver
+from gpuconsole.scheduling.kai.solving.victims import victim_queue
+
+
+def consolidate(session: Session) -> None:
+    """Try every preemptible pending job for which there are GPUs enough, were they not scattered."""
+    if session.parameters.max_consolidation_victims == 0:
+        return
+    jobs = pending_jobs(session, "consolidation", preemptible=True)
+    failures = Failures(session.parameters.signatures)
+    while jobs:
+        job = jobs.pop()
+        if failures.tells(job):
+            continue
+        if not _enough(session, job) or not _solve(session, job):
+            failures.add(job)
+
+
+def _solve(session: Session, job: Job) -> bool:
+    solver = Solver(
+        session,
+        action="consolidation",
+        nodes=feasible_nodes(list(session.nodes.values()), job),
+        allowed=all_placed_again,
+        victims=lambda: _victims(session, job),
+    )
+    return solver.carry_out(job)
+
+
+def all_placed_again(scenario: Scenario) -> bool:
+    return all(task.status is not Status.RELEASING for v in scenario.victims().values() for task in v.tasks)
+
+
+def _victims(session: Session, job: Job) -> JobsByQueue:
+    return victim_queue(session, _movable(session, job))
+
+
+def _movable(session: Session, job: Job) -> Iterator[Job]:
+    """Preemptible jobs that run, as many as the scheduler looks at, and one more."""
+    most, found = session.parameters.max_consolidation_victims, 0
+    for other in session.jobs.values():
+        if other.preemptible and other.uid != job.uid and other.active_allocated > 0:
+            if most != -1 and found > most:
+                return
+            found += 1
+            yield other
+
+
+def _enough(session: Session, job: Job) -> bool:
+    """True if all nodes together have the GPUs that the job asks for."""
+    gpus, memory = gpus_of(session.choose(job, False))
+    nodes = [node for node in session.nodes.values() if ready(node.node)]
+    return (
+        sum(node.idle_gpus() + node.releasing_gpus() for node in nodes) >= gpus
+        and sum(node.idle_gpu_memory() + node.releasing_gpu_memory() for node in nodes) >= memory
+    )

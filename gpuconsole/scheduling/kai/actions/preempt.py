@@ -1,0 +1,50 @@
+"""Make room inside a queue for a job of higher priority (KAI 0.13 actions/preempt)."""
+
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.order import JobsByQueue, pending_jobs
+from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.solving.feasible import feasible_nodes
+from gpuconsole.scheduling.kai.solving.likeness import Failures
+from gpuconsole.scheduling.kai.solving.solver import Solver
+from gpuconsole.scheduling.kai.solving.victims import victim_queue
+
+
+def preempt(session: Session) -> None:
+    """Try every pending job; one that nobody can preempt stays within its queue's quota."""
+    jobs = pending_jobs(session, "preempt")
+    failures: dict[str, Failures] = {}
+    while jobs:
+        job = jobs.pop()
+        known = failures.setdefault(job.queue, Failures(session.parameters.signatures))
+        if known.tells(job):
+            continue
+        if session.over_quota(job, session.choose(job, False)) is not None or not _solve(session, job):
+            known.add(job)
+
+
+def _solve(session: Session, job: Job) -> bool:
+    solver = Solver(
+        session,
+        action="preempt",
+        nodes=feasible_nodes(list(session.nodes.values()), job),
+        allowed=session.preempt_allowed,
+        victims=lambda: _victims(session, job),
+    )
+    return solver.carry_out(job)
+
+
+def _victims(session: Session, job: Job) -> JobsByQueue:
+    """Running preemptible jobs of the same queue and of lower priority."""
+    return victim_queue(
+        session,
+        (
+            other
+            for other in session.jobs.values()
+            if other.preemptible
+            and other.priority < job.priority
+            and other.queue == job.queue
+            and other.uid != job.uid
+            and other.active_allocated > 0
+            and session.preempt_victim(job, other)
+        ),
+    )

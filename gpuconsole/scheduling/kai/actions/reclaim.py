@@ -1,0 +1,39 @@
+"""Take back for a queue what others hold beyond their fair shares (KAI 0.13 actions/reclaim)."""
+
+from functools import partial
+
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.order import JobsByQueue, Wanted, pending_jobs
+from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.solving.feasible import feasible_nodes
+from gpuconsole.scheduling.kai.solving.likeness import Failures
+from gpuconsole.scheduling.kai.solving.solver import Solver
+
+
+def reclaim(session: Session) -> None:
+    """Try every pending job whose queue stays within its fair share with it."""
+    jobs = pending_jobs(session, "reclaim")
+    failures: dict[str, Failures] = {}
+    while jobs:
+        job = jobs.pop()
+        if not session.may_reclaim(job):
+            continue
+        known = failures.setdefault(job.queue, Failures(session.parameters.signatures))
+        if known.tells(job):
+            continue
+        session.solution_starts()
+        solver = Solver(
+            session,
+            action="reclaim",
+            nodes=feasible_nodes(list(session.nodes.values()), job),
+            allowed=session.reclaim_allowed,
+            victims=partial(_victims, session, job),
+        )
+        if not solver.carry_out(job):
+            known.add(job)
+
+
+def _victims(session: Session, job: Job) -> JobsByQueue:
+    """Running preemptible jobs of other queues."""
+    others = (o for o in session.jobs.values() if o.queue != job.queue and session.reclaim_victim(job, o))
+    return JobsByQueue(session, Wanted(preemptible=True, active=True, victims=True), others)

@@ -1,0 +1,80 @@
+"""Resource claims as a session sees them: whom they are reserved for, and which devices they hold. Mutates."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+
+class Device(Struct, frozen=True):
+    """A device that a node offers, by the pool and driver that it belongs to."""
+
+    node: str
+    driver: str
+    pool: str
+    name: str
+
+
+class DeviceRequest(Struct, frozen=True):
+    """So many devices of a class."""
+
+    device_class: str
+    count: int = 1
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """A claim: what it asks for, the pods that may use it, and the devices that it got."""
+
+    namespace: str = ""
+    name: str
+    labels: Mapping[str, str] = {}
+    requests: tuple[DeviceRequest, ...] = ()
+    reserved: tuple[str, ...] = ()
+    devices: tuple[Device, ...] | None = None
+    """None: nothing is allocated."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def gpu(self) -> bool:
+        """True if it asks for GPUs, by the name of the class."""
+        return any(gpu_class(request.device_class) for request in self.requests)
+
+
+def gpu_class(name: str) -> bool:
+    """True if a device class is of GPUs: KAI looks at the name."""
+    return "gpu" in name.lower()
+
+
+class ClaimBook:
+    """Claims by `namespace/name`, and the devices of the nodes."""
+
+    def __init__(
+        self, claims: Sequence[Claim] = (), devices: Sequence[Device] = (), classes: Sequence[str] = ()
+    ) -> None:
+        self.claims = {claim.key: claim for claim in claims}
+        self.devices = tuple(devices)
+        self.classes = frozenset(classes)
+
+    def find(self, claim: Claim, node: str) -> tuple[Device, ...] | None:
+        """Free devices of the node for all that the claim asks for; None if they do not do."""
+        if any(request.device_class not in self.classes for request in claim.requests):
+            return None
+        taken = {device for held in self.claims.values() for device in held.devices or ()}
+        free = [device for device in self.devices if device.node == node and device not in taken]
+        needed = sum(request.count for request in claim.requests)
+        return tuple(free[:needed]) if len(free) >= needed else None
+
+    def reserve(self, key: str, pod: str, devices: tuple[Device, ...]) -> None:
+        """Let a pod use the claim, which holds these devices from now on."""
+        claim = self.claims[key]
+        reserved = claim.reserved if pod in claim.reserved else (*claim.reserved, pod)
+        self.claims[key] = replace(claim, reserved=reserved, devices=devices)
+
+    def release(self, key: str, pod: str) -> None:
+        """Take a pod off the claim; the last one that goes frees its devices."""
+        claim = self.claims[key]
+        reserved = tuple(name for name in claim.reserved if name != pod)
+        self.claims[key] = replace(claim, reserved=reserved, devices=claim.devices if reserved else None)

@@ -1,0 +1,156 @@
+"""The scheduler's configuration as KAI writes it: actions, and tiers of plugins with their arguments (KAI 0.13)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, ValidationError, convert, yaml
+
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
+
+ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|w|d|h|m|s)")
+_UNITS: Mapping[str, float] = {
+    "ns": SECOND / 1e9,
+    "us": SECOND / 1e6,
+    "µs": SECOND / 1e6,
+    "ms": SECOND / 1e3,
+    "s": SECOND,
+    "m": MINUTE,
+    "h": HOUR,
+    "d": 24 * HOUR,
+    "w": 168 * HOUR,
+}
+
+
+class BadArgument(ValueError):
+    """A plugin's argument, or the configuration, cannot be read."""
+
+
+class Arguments(Struct, frozen=True):
+    """A plugin's arguments: texts by name."""
+
+    texts: Mapping[str, str] = {}
+
+    def text(self, name: str, base: str = "") -> str:
+        return self.texts.get(name, base)
+
+    def number(self, name: str, base: float) -> float:
+        """A number; `base` where there is none. Raises BadArgument."""
+        try:
+            return float(self.texts[name]) if name in self.texts else base
+        except ValueError:
+            raise BadArgument(f"{name}: {self.texts[name]!r} is not a number") from None
+
+    def integer(self, name: str, base: int) -> int:
+        try:
+            return int(self.texts[name]) if name in self.texts else base
+        except ValueError:
+            raise BadArgument(f"{name}: {self.texts[name]!r} is not an integer") from None
+
+    def flag(self, name: str, base: bool) -> bool:
+        if name not in self.texts:
+            return base
+        match self.texts[name]:
+            case "1" | "t" | "T" | "TRUE" | "true" | "True":
+                return True
+            case "0" | "f" | "F" | "FALSE" | "false" | "False":
+                return False
+        raise BadArgument(f"{name}: {self.texts[name]!r} is not true or false")
+
+    def span(self, name: str, base: Span = 0) -> Span:
+        """A duration such as 1h30m; a bad or negative one is none at all, as KAI has it for minimum runtimes."""
+        return duration(self.texts[name]) or 0 if name in self.texts else base
+
+
+def duration(text: str) -> Span | None:
+    """A duration with units from ns to w; None if it cannot be read or is negative."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text.removeprefix("+"):
+        return 0 if text == "0" else None
+    return round(sum(float(number) * _UNITS[unit] for number, unit in parts))
+
+
+class PluginOption(Struct, frozen=True, kw_only=True):
+    """A plugin that is to be used, and its arguments."""
+
+    name: str
+    arguments: Mapping[str, Any] = {}
+
+    @property
+    def read(self) -> Arguments:
+        return Arguments({name: str(value) for name, value in self.arguments.items()})
+
+
+class Tier(Struct, frozen=True):
+    """Plugins in the order in which they are asked. Tiers have no further meaning to KAI."""
+
+    plugins: tuple[PluginOption, ...] = ()
+
+
+def _plugins(*names: str) -> tuple[PluginOption, ...]:
+    return tuple(PluginOption(name=name) for name in names)
+
+
+DEFAULT_TIERS = (
+    Tier(
+        (
+            *_plugins("predicates", "proportion", "priority", "elastic", "kubeflow", "ray", "nodeavailability"),
+            *_plugins("gpusharingorder", "gpupack", "resourcetype", "subgrouporder", "taskorder", "nominatednode"),
+            *_plugins("dynamicresources"),
+            PluginOption(name="nodeplacement", arguments={"cpu": "binpack", "gpu": "binpack"}),
+            *_plugins("minruntime", "topology", "snapshot"),
+        )
+    ),
+)
+
+
+class Configuration(Struct, frozen=True, kw_only=True):
+    """What a session does and by whom; defaults as KAI's."""
+
+    actions: tuple[str, ...] = ACTIONS
+    tiers: Sequence[Tier] = DEFAULT_TIERS
+    queue_depth: Mapping[str, int] = {}
+    """At most so many jobs of each queue are tried, by action."""
+
+
+class Parameters(Struct, frozen=True, kw_only=True):
+    """The scheduler's flags; defaults as KAI's."""
+
+    scheduler_name: str = "kai-scheduler"
+    restrict_nodes: bool = False
+    node_pool: str = ""
+    max_consolidation_victims: int = 16
+    """Jobs that consolidation looks at as victims; -1 without bound, 0 turns it off."""
+    consolidating_reclaim: bool = True
+    """Victims that find another place do not count as reclaimed."""
+    signatures: bool = True
+    """Skip jobs that are at least as hard to place as a like one that failed."""
+    staleness_grace: Span = 60 * SECOND
+    """How long a gang may run below its minimum; negative: for ever."""
+    queue_label: str = "kai.scheduler/queue"
+
+
+class _File(Struct, rename="camel"):
+    actions: str = ""
+    tiers: tuple[Tier, ...] = ()
+    queue_depth_per_action: Mapping[str, int] = {}
+
+
+def read(text: str) -> Configuration:
+    """Read a scheduler configuration; what it leaves out is KAI's default. Raises BadArgument."""
+    try:
+        document = yaml.decode(text) or {}
+        file = convert(document, _File, strict=False)
+    except (ValidationError, ValueError) as problem:
+        raise BadArgument(str(problem)) from None
+    return configuration(file.actions, file.tiers, file.queue_depth_per_action)
+
+
+def configuration(actions: str, tiers: Sequence[Tier], queue_depth: Mapping[str, int]) -> Configuration:
+    """A configuration out of its parts; empty ones are KAI's default. Raises BadArgument."""
+    chosen = tuple(name.strip() for name in actions.split(",")) if actions else ACTIONS
+    for name in chosen:
+        if name not in ACTIONS:
+            raise BadArgument(f"failed to find Action {name} as given in the config, ignore it")
+    return Configuration(actions=chosen, tiers=tuple(tiers) or DEFAULT_TIERS, queue_depth=queue_depth)

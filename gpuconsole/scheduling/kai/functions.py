@@ -1,0 +1,74 @@
+"""What plugins add to a session: one list per extension point, in the order of the tiers (KAI 0.13 framework)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.kai.api.errors import NodeError
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
+from gpuconsole.scheduling.kai.api.queues import QueueState
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.fair_share.capacity import OverCapacity
+
+NodeSet = list[NodeState]
+
+
+class Victim(Struct, frozen=True):
+    """A job that loses tasks in a scenario."""
+
+    job: Job
+    tasks: Sequence[Task]
+
+
+class Scenario(Protocol):
+    """A job that needs room, and what would go for it."""
+
+    @property
+    def preemptor(self) -> Job: ...
+
+    def victims(self) -> Mapping[str, Victim]: ...
+
+
+class NoNodes(Exception):
+    """No set of nodes could be made up; the job's attempt ends."""
+
+
+class NoScore(Exception):
+    """A plugin cannot score the node; it is left out."""
+
+
+Contest = Callable[[QueueState, QueueState, Job | None, Job | None, Sequence[Job], Sequence[Job]], int]
+OverQueue = Callable[[Job, Sequence[Task]], OverCapacity | None]
+Subsets = Callable[[Job, SubGroup | PodSet, Mapping[str, PodSet], Sequence[Task], NodeSet], list[NodeSet]]
+
+
+class Functions:
+    """Comparisons give a negative number if the first comes first, 0 if they cannot tell. Mutates."""
+
+    def __init__(self) -> None:
+        self.gpu_order: list[Callable[[Task, NodeState, str], float]] = []
+        self.node_pre_order: list[Callable[[Task, NodeSet], None]] = []
+        self.node_order: list[Callable[[Task, NodeState], float]] = []
+        self.job_order: list[Callable[[Job, Job], int]] = []
+        self.pod_set_order: list[Callable[[PodSet, PodSet], int]] = []
+        self.task_order: list[Callable[[Task, Task], int]] = []
+        self.queue_order: list[Contest] = []
+        self.may_reclaim: list[Callable[[Job], bool]] = []
+        self.reclaim_victims: list[Callable[[Job, Job], bool]] = []
+        self.preempt_victims: list[Callable[[Job, Job], bool]] = []
+        self.reclaim_scenarios: list[Callable[[Scenario], bool]] = []
+        self.preempt_scenarios: list[Callable[[Scenario], bool]] = []
+        self.solution_starts: list[Callable[[], None]] = []
+        self.queue_use: list[Callable[[QueueState], str]] = []
+        self.over_quota: list[OverQueue] = []
+        self.over_capacity: list[OverQueue] = []
+        self.over_capacity_on_node: list[Callable[[Task, Job, NodeState], OverCapacity | None]] = []
+        self.subsets: list[Subsets] = []
+        self.pre_predicates: list[Callable[[Task, Job], str | None]] = []
+        self.predicates: list[Callable[[Task, Job, NodeState], NodeError | None]] = []
+        self.before_job: list[Callable[[Job], None]] = []
+        self.allocated: list[Callable[[Task], None]] = []
+        self.deallocated: list[Callable[[Task], None]] = []

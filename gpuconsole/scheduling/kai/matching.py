@@ -1,0 +1,44 @@
+"""Whether a node's labels, taints and conditions let a pod in, as kube-scheduler has them."""
+
+from gpuconsole.model.cluster import Node, NodeTerm, Taint
+from gpuconsole.scheduling.kai.api.tasks import Spec
+
+_PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+
+
+def node_matches(spec: Spec, node: Node) -> bool:
+    """True if the node has every label of the selector and, where there is an affinity, matches one of its terms."""
+    if any(node.labels.get(key) != value for key, value in spec.node_selector.items()):
+        return False
+    return spec.affinity is None or any(_term_matches(term, node) for term in spec.affinity)
+
+
+def _term_matches(term: NodeTerm, node: Node) -> bool:
+    if not term.expressions and not term.fields:
+        return False
+    return all(e.matches(node.labels) for e in term.expressions) and all(
+        e.matches({"metadata.name": node.name}) for e in term.fields
+    )
+
+
+def untolerated(spec: Spec, node: Node) -> Taint | None:
+    """The first taint that keeps the pod away."""
+    for taint in node.taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(t.tolerates(taint) for t in spec.tolerations):
+            return taint
+    return None
+
+
+def ready(node: Node) -> bool:
+    return not conditions(node)
+
+
+def conditions(node: Node) -> tuple[str, ...]:
+    """Why nothing can be placed on the node whatever it has; nothing if it is sound."""
+    reasons = []
+    if node.unschedulable:
+        reasons.append("node is unschedulable")
+    if not node.ready:
+        reasons.append("node has NotReady condition")
+    reasons += [f"node has {name} condition" for name in _PRESSURES if node.conditions.get(name)]
+    return tuple(reasons)

@@ -1,0 +1,23 @@
+"""Opens sessions and runs them: plugins by the tiers of the configuration, then its actions (KAI 0.13 framework)."""
+
+from collections.abc import Collection
+
+from gpuconsole.scheduling.kai.actions import ACTIONS
+from gpuconsole.scheduling.kai.plugins import PLUGINS
+from gpuconsole.scheduling.kai.session import Decided, Session
+
+
+def open_session(session: Session, skipped: Collection[str] = ()) -> None:
+    """Let every plugin of the configuration, but the skipped ones, add its functions."""
+    for tier in session.configuration.tiers:
+        for option in tier.plugins:
+            make = PLUGINS.get(option.name)
+            if make is not None and option.name not in skipped:
+                make(option.read).open(session)
+
+
+def run_actions(session: Session) -> list[Decided]:
+    """Run the configuration's actions in turn; what was decided, in order."""
+    for name in session.configuration.actions:
+        ACTIONS[name](session)
+    return session.decided

@@ -1,0 +1,173 @@
+"""Jobs in the order in which queues are served: down the tree of queues, then by the order of jobs (KAI 0.13).
+
+As victims they come in reverse: the last of the queue that is served last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar, cast
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.queues import QueueState
+from gpuconsole.scheduling.kai.api.statuses import Status
+from gpuconsole.scheduling.kai.heap import Heap
+from gpuconsole.scheduling.kai.session import Session
+
+T = TypeVar("T")
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """Which jobs are taken in, and how many of each queue (-1: all)."""
+
+    ready: bool = False
+    pending: bool = False
+    preemptible: bool = False
+    active: bool = False
+    victims: bool = False
+    depth: int = -1
+
+
+class _Place:
+    """A queue that has jobs, or queues with jobs, below it. Mutates."""
+
+    def __init__(self, queue: QueueState, jobs: Heap[Job] | None, places: Heap[_Place] | None) -> None:
+        self.queue, self.jobs, self.places = queue, jobs, places
+        self.unsettled = False
+        self.parent: _Place | None = None
+
+    @property
+    def empty(self) -> bool:
+        return not (self.jobs if self.jobs is not None else self.places)
+
+
+class JobsByQueue:
+    """A queue of jobs by the tree of the session's queues. Mutates."""
+
+    def __init__(self, session: Session, wanted: Wanted, jobs: Iterable[Job] = ()) -> None:
+        self._session, self._wanted = session, wanted
+        self._roots: Heap[_Place] = Heap(self._place_before)
+        self._places: dict[str, _Place] = {}
+        self._popped: dict[str, list[Job]] = {}
+        for job in jobs:
+            if self._wants(job):
+                self.push(job)
+
+    def __bool__(self) -> bool:
+        return bool(self._roots)
+
+    def __len__(self) -> int:
+        return sum(len(place.jobs) for place in self._places.values() if place.jobs is not None)
+
+    def _wants(self, job: Job) -> bool:
+        wanted, queues = self._wanted, self._session.queues
+        queue = queues.get(job.queue)
+        return (
+            queue is not None
+            and queue.leaf
+            and (not queue.parent or queue.parent in queues)
+            and (not wanted.ready or job.ready)
+            and (not wanted.pending or Status.PENDING in job.by_status)
+            and (not wanted.preemptible or job.preemptible)
+            and (not wanted.active or job.active_allocated > 0)
+        )
+
+    def push(self, job: Job) -> None:
+        """Put a job, back or new, in its queue."""
+        queue = self._session.queues[job.queue]
+        if not queue.leaf:
+            return
+        place = self._places.get(job.queue)
+        new = place is None
+        if place is None:
+            place = self._places[job.queue] = _Place(queue, self._heap(self._job_before, self._wanted.depth), None)
+        cast(Heap[Job], place.jobs).push(job)
+        if new:
+            self._link(place)
+        self._unsettle(place)
+
+    def _heap(self, before: Callable[[T, T], bool], depth: int = -1) -> Heap[T]:
+        return Heap(before, depth)
+
+    def _link(self, place: _Place) -> None:
+        """Hang a place below its parent, up to the root."""
+        if not place.queue.parent:
+            self._roots.push(place)
+            return
+        above = self._session.queues.get(place.queue.parent)
+        if above is None:
+            return
+        parent = self._places.get(above.uid)
+        new = parent is None
+        if parent is None:
+            parent = self._places[above.uid] = _Place(above, None, self._heap(self._place_before))
+        place.parent = parent
+        cast(Heap[_Place], parent.places).push(place)
+        if new:
+            self._link(parent)
+
+    def pop(self) -> Job:
+        """The next job."""
+        place = self._next(self._roots)
+        while place.places is not None:
+            place = self._next(place.places)
+        job = cast(Heap[Job], place.jobs).pop()
+        if self._wanted.victims:
+            self._popped.setdefault(place.queue.uid, []).append(job)
+        self._after_pop(place)
+        return job
+
+    def _next(self, places: Heap[_Place]) -> _Place:
+        """The place that is served first, those that changed being put in order as they come to the top."""
+        place = places.peek()
+        while place.unsettled:
+            places.settle()
+            place.unsettled = False
+            place = places.peek()
+        return place
+
+    def _after_pop(self, place: _Place) -> None:
+        current: _Place | None = place
+        while current is not None and current.empty:
+            (cast(Heap[_Place], current.parent.places) if current.parent else self._roots).pop()
+            del self._places[current.queue.uid]
+            current = current.parent
+        if current is not None:
+            self._unsettle(current)
+
+    def _unsettle(self, place: _Place) -> None:
+        current: _Place | None = place
+        while current is not None:
+            current.unsettled = True
+            current = current.parent
+
+    def _job_before(self, one: Job, other: Job) -> bool:
+        first = self._session.job_before(one, other)
+        return not first if self._wanted.victims else first
+
+    def _place_before(self, one: _Place, other: _Place) -> bool:
+        if one.empty:
+            return not self._wanted.victims
+        if other.empty:
+            return self._wanted.victims
+        mine, my_victims = self._best(one)
+        theirs, their_victims = self._best(other)
+        first = self._session.queue_before(one.queue, other.queue, (mine, theirs), (my_victims, their_victims))
+        return not first if self._wanted.victims else first
+
+    def _best(self, place: _Place) -> tuple[Job | None, Sequence[Job]]:
+        """The next job below a place, or as victims the jobs that would be gone with the next one."""
+        while place.places is not None:
+            place = place.places.peek()
+        jobs = cast(Heap[Job], place.jobs)
+        if not self._wanted.victims:
+            return (jobs.peek() if jobs else None), ()
+        return None, [*self._popped.get(place.queue.uid, ()), *([jobs.peek()] if jobs else ())]
+
+
+def pending_jobs(session: Session, action: str, *, preemptible: bool = False) -> JobsByQueue:
+    """The jobs that an action tries: those with pending tasks that are enough for their gangs."""
+    wanted = Wanted(ready=True, pending=True, preemptible=preemptible, depth=session.depth(action))
+    return JobsByQueue(session, wanted, session.jobs.values())

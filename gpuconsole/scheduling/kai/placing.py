@@ -1,0 +1,122 @@
+"""How the tasks of a job are placed, group by group, each on the best set of nodes (KAI 0.13 actions/common)."""
+
+from collections.abc import Mapping, Sequence
+
+from gpuconsole.scheduling.kai.api.errors import POD_ERRORS, JobError, TaskErrors
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
+from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Task
+from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes
+from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.sharing_gpus import place_on_shared
+from gpuconsole.scheduling.kai.statement import Statement
+
+
+class Attempt:
+    """One try to place a job; `waiting`: only to see it wait for what is released, as trials do."""
+
+    def __init__(self, session: Session, statement: Statement, job: Job, *, waiting: bool) -> None:
+        self._session, self._statement, self._job, self._waiting = session, statement, job, waiting
+
+    def run(self, nodes: NodeSet) -> bool:
+        """True if all tasks that must be placed together were placed; if not, some may be left in the statement."""
+        session, job = self._session, self._job
+        for prepare in session.functions.before_job:
+            prepare(job)
+        tasks = session.choose(job, not self._waiting)
+        over = session.over_capacity(job, tasks)
+        if over is not None:
+            if not self._waiting:
+                job.errors.append(JobError(reason=over.reason, messages=(over.message,), sub_group=DEFAULT_POD_SET))
+            return False
+        return self._group(nodes, job.root, tasks)
+
+    def _group(self, nodes: NodeSet, group: SubGroup, tasks: Sequence[Task]) -> bool:
+        return self._on_subsets(nodes, group, group.all_pod_sets(), tasks)
+
+    def _on_subsets(
+        self, nodes: NodeSet, group: SubGroup | PodSet, pod_sets: Mapping[str, PodSet], tasks: Sequence[Task]
+    ) -> bool:
+        try:
+            subsets = self._session.subsets(self._job, group, pod_sets, tasks, nodes)
+        except NoNodes:
+            return False
+        for subset in subsets:
+            checkpoint = self._statement.checkpoint()
+            placed = self._children(subset, group, tasks) if isinstance(group, SubGroup) else self._tasks(subset, tasks)
+            if placed:
+                return True
+            self._statement.rollback(checkpoint)
+        return False
+
+    def _children(self, nodes: NodeSet, group: SubGroup, tasks: Sequence[Task]) -> bool:
+        for child in sorted(group.groups, key=lambda child: child.name):
+            below = child.all_pod_sets()
+            if not self._group(nodes, child, [task for task in tasks if task.set_name in below]):
+                return False
+        for pod_set in self._by_order(group.pod_sets):
+            own = [task for task in tasks if task.set_name == pod_set.name]
+            if not self._on_subsets(nodes, pod_set, {pod_set.name: pod_set}, own):
+                return False
+        return True
+
+    def _by_order(self, pod_sets: Sequence[PodSet]) -> list[PodSet]:
+        ordered: list[PodSet] = []
+        for pod_set in pod_sets:
+            at = next((i for i, o in enumerate(ordered) if self._session.pod_set_before(pod_set, o)), len(ordered))
+            ordered.insert(at, pod_set)
+        return ordered
+
+    def _tasks(self, nodes: NodeSet, tasks: Sequence[Task]) -> bool:
+        for placed, task in enumerate(tasks):
+            if not self._task(nodes, task):
+                _note_failure(self._job, task, placed)
+                return False
+        return True
+
+    def _task(self, nodes: NodeSet, task: Task) -> bool:
+        session = self._session
+        job = session.jobs[task.job]
+        refusal = session.refusal(task, job)
+        if refusal is not None:
+            job.note(task, TaskErrors(refusal))
+            return False
+        return any(
+            session.fits(task, node, not self._waiting) and self._on(task, node)
+            for node in session.by_score(task, nodes)
+        )
+
+    def _on(self, task: Task, node: NodeState) -> bool:
+        if task.shares:
+            return place_on_shared(self._session, self._statement, task, node, waiting=self._waiting)
+        if not self._waiting and node.fits_idle(task):
+            self._statement.allocate(task, node.name)
+        else:
+            self._statement.pipeline(task, node.name, not self._waiting)
+        return True
+
+
+def _note_failure(job: Job, task: Task, placed: int) -> None:
+    """Say on the job why its gang, or one more task of it, found no place."""
+    errors = job.task_errors.get(task.uid) or TaskErrors("Unable to schedule pod")
+    job.errors.append(
+        JobError(reason=POD_ERRORS, messages=(_failure(job, task, placed, errors.message),), sub_group=DEFAULT_POD_SET)
+    )
+
+
+def _failure(job: Job, task: Task, placed: int, why: str) -> str:
+    pod_set = job.pod_sets[task.set_name]
+    gang = any(other.minimum > 1 for other in job.pod_sets.values())
+    if not gang or pod_set.active_used >= pod_set.minimum:
+        return f"Resources were not found for pod {task.namespace}/{task.name} due to: {why}"
+    if len(job.pod_sets) == 1 and pod_set.name == DEFAULT_POD_SET:
+        return (
+            f"Resources were found for {placed} pods while {pod_set.minimum} are required for gang scheduling."
+            f" Additional pods cannot be scheduled due to: {why}"
+        )
+    return (
+        f"Resources were found for {placed} pods from all sub-groups while sub-group {pod_set.name} requires"
+        f" {pod_set.minimum} pods for gang scheduling. Additional pods cannot be scheduled in this sub-group due to:"
+        f" {why}"
+    )

@@ -1,0 +1,13 @@
+"""What a plugin is: made with its arguments, it adds its functions when a session opens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.kai.session import Session
+
+
+class Plugin(Protocol):
+    def open(self, session: Session) -> None:
+        """Add functions to the session."""

@@ -1,0 +1,44 @@
+"""Plugins by the names that a scheduler configuration calls them by."""
+
+from collections.abc import Callable, Mapping
+
+from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.plugin import Plugin
+from gpuconsole.scheduling.kai.plugins.dynamicresources import DynamicResources
+from gpuconsole.scheduling.kai.plugins.elastic import Elastic
+from gpuconsole.scheduling.kai.plugins.gpu_placement import GpuPack, GpuSpread
+from gpuconsole.scheduling.kai.plugins.gpusharingorder import GpuSharingOrder
+from gpuconsole.scheduling.kai.plugins.minruntime import MinRuntime
+from gpuconsole.scheduling.kai.plugins.nodeavailability import NodeAvailability
+from gpuconsole.scheduling.kai.plugins.nodeplacement import NodePlacement
+from gpuconsole.scheduling.kai.plugins.nominatednode import NominatedNode
+from gpuconsole.scheduling.kai.plugins.predicates import Predicates
+from gpuconsole.scheduling.kai.plugins.priority import Priority
+from gpuconsole.scheduling.kai.plugins.proportion import Proportion
+from gpuconsole.scheduling.kai.plugins.resourcetype import ResourceType
+from gpuconsole.scheduling.kai.plugins.roles import Kubeflow, Ray
+from gpuconsole.scheduling.kai.plugins.subgrouporder import SubGroupOrder
+from gpuconsole.scheduling.kai.plugins.taskorder import TaskOrder
+from gpuconsole.scheduling.kai.plugins.topology import TopologyAware
+
+PLUGINS: Mapping[str, Callable[[Arguments], Plugin]] = {
+    "dynamicresources": DynamicResources,
+    "elastic": Elastic,
+    "gpupack": GpuPack,
+    "gpusharingorder": GpuSharingOrder,
+    "gpuspread": GpuSpread,
+    "kubeflow": Kubeflow,
+    "minruntime": MinRuntime,
+    "nodeavailability": NodeAvailability,
+    "nodeplacement": NodePlacement,
+    "nominatednode": NominatedNode,
+    "predicates": Predicates,
+    "priority": Priority,
+    "proportion": Proportion,
+    "ray": Ray,
+    "resourcetype": ResourceType,
+    "subgrouporder": SubGroupOrder,
+    "taskorder": TaskOrder,
+    "topology": TopologyAware,
+}
+"""Names that are not here, such as snapshot, decide nothing and are passed over."""

@@ -1,0 +1,35 @@
+"""What resource claims say about a task: reasons against it, nodes that have the devices (KAI 0.13, DRA)."""
+
+from gpuconsole.scheduling.kai.api.claims import Claim
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.tasks import ClaimRef, Task
+from gpuconsole.scheduling.kai.session import Session
+
+MOST_CONSUMERS = 256
+
+
+def claim_of(session: Session, task: Task, reference: ClaimRef) -> Claim | None:
+    return session.claims.claims.get(f"{task.namespace}/{reference.claim}")
+
+
+def trouble(session: Session, task: Task) -> str:
+    """Why the pod has to wait for its claims, whatever the node; empty if it has not."""
+    for reference in task.spec.claims:
+        if claim_of(session, task, reference) is None:
+            return f'waiting for resource claim "{reference.claim or reference.name}" to be created'
+    return ""
+
+
+def fit(session: Session, task: Task, node: NodeState) -> bool:
+    """True if the node has the devices of every claim, or those that a claim holds already are there."""
+    held = session.claims
+    for reference in task.spec.claims:
+        claim = claim_of(session, task, reference)
+        if claim is None:
+            return False
+        if claim.devices is not None:
+            if any(device.node and device.node != node.name for device in claim.devices):
+                return False
+        elif held.find(claim, node.name) is None:
+            return False
+    return True

@@ -1,0 +1,76 @@
+"""dynamicresources: claims get their devices as tasks are placed, and lose them as they go (KAI 0.13)."""
+
+from gpuconsole.scheduling.kai.api.claims import Claim
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.tasks import ClaimRef, Task
+from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.plugins.claims import MOST_CONSUMERS, claim_of
+from gpuconsole.scheduling.kai.session import Session
+
+
+class DynamicResources:
+    def __init__(self, arguments: Arguments) -> None:
+        pass
+
+    def open(self, session: Session) -> None:
+        session.functions.pre_predicates.append(lambda task, job: refuse(session, task, job))
+        session.functions.allocated.append(lambda task: _allocate(session, task))
+        session.functions.deallocated.append(lambda task: _deallocate(session, task))
+
+
+def refuse(session: Session, task: Task, job: Job) -> str | None:
+    """Why a claim of the task is out of the question."""
+    for reference in task.spec.claims:
+        if not reference.claim:
+            pod = f"{task.namespace}/{task.name}"
+            return f"no resource claim name found for pod {pod} and claim reference {reference.name}"
+        claim = claim_of(session, task, reference)
+        key = f"{task.namespace}/{reference.claim}"
+        if claim is None:
+            return f'failed to get resource claim {key}: resourceclaim.resource.k8s.io "{reference.claim}" not found'
+        if len(claim.reserved) >= MOST_CONSUMERS:
+            return f"resource claim {key} has reached its maximum number of consumers ({MOST_CONSUMERS})"
+        text = _wrong_queue(claim, reference, job, session.parameters.queue_label)
+        if text:
+            return f"pod {task.namespace}/{task.name} cannot be scheduled: {text}"
+    return None
+
+
+def _wrong_queue(claim: Claim, reference: ClaimRef, job: Job, label: str) -> str:
+    """A claim for GPUs that pods share must name the queue of the job."""
+    if reference.template or not claim.gpu:
+        return ""
+    queue = claim.labels.get(label, "")
+    if not queue:
+        return f"DRA claim {claim.name} is a shared GPU claim but does not have a queue label ({label})"
+    if queue != job.queue:
+        return (
+            f"DRA claim {claim.name} is a shared GPU claim with wrong queue label"
+            f" (expected queue: {job.queue}, claim queue label: {queue})"
+        )
+    return ""
+
+
+def _allocate(session: Session, task: Task) -> None:
+    """Give the task's claims devices of its node: those that it had before, else the first free ones."""
+    for reference in task.spec.claims:
+        claim = claim_of(session, task, reference)
+        if claim is None:
+            continue
+        devices = task.devices.get(reference.name) or claim.devices
+        if devices is None:
+            devices = session.claims.find(claim, task.node)
+        if devices is None:
+            continue
+        session.claims.reserve(claim.key, task.uid, devices)
+        task.devices = {**task.devices, reference.name: devices}
+
+
+def _deallocate(session: Session, task: Task) -> None:
+    for reference in task.spec.claims:
+        claim = claim_of(session, task, reference)
+        if claim is not None:
+            session.claims.release(claim.key, task.uid)
+            left = session.claims.claims[claim.key].devices
+            kept = {name: devices for name, devices in task.devices.items() if name != reference.name}
+            task.devices = {**kept, reference.name: left} if left is not None else kept

@@ -1,0 +1,33 @@
+"""elastic: jobs below their minimum come before those at it, and these before those above (KAI 0.13)."""
+
+from enum import IntEnum
+
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.session import Session
+
+
+class Size(IntEnum):
+    BELOW = 0
+    EXACT = 1
+    ABOVE = 2
+
+
+class Elastic:
+    def __init__(self, arguments: Arguments) -> None:
+        pass
+
+    def open(self, session: Session) -> None:
+        session.functions.job_order.append(compare)
+
+
+def compare(one: Job, other: Job) -> int:
+    return size(one) - size(other)
+
+
+def size(job: Job) -> Size:
+    """Where the job is against its minimum; below it if one of its pod sets is."""
+    placed = [(pod_set.active_allocated, pod_set.minimum) for pod_set in job.pod_sets.values()]
+    if any(count < minimum for count, minimum in placed):
+        return Size.BELOW
+    return Size.ABOVE if any(count > minimum for count, minimum in placed) else Size.EXACT

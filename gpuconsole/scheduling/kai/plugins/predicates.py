@@ -1,0 +1,171 @@
+"""predicates: whether a node takes a task at all (KAI 0.13 plugins/predicates)."""
+
+from collections.abc import Iterator
+
+from gpuconsole.scheduling.kai.api.amounts import PODS, Amounts
+from gpuconsole.scheduling.kai.api.errors import NodeError
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.nodes import NodeState, request_quota
+from gpuconsole.scheduling.kai.api.requests import Request
+from gpuconsole.scheduling.kai.api.tasks import Sort, Task
+from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.matching import conditions, node_matches, untolerated
+from gpuconsole.scheduling.kai.messages import digits, number
+from gpuconsole.scheduling.kai.plugins import claims
+from gpuconsole.scheduling.kai.plugins.pod_affinity import neighbour_trouble
+from gpuconsole.scheduling.kai.session import WHOLE_GPU, Session
+from gpuconsole.scheduling.kai.sharing_gpus import choose_gpus
+
+TOO_MANY_PODS = "node(s) pod number exceeded"
+NO_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+GPU_WORKER_LABEL = "node-role.kubernetes.io/gpu-worker"
+CPU_WORKER_LABEL = "node-role.kubernetes.io/cpu-worker"
+
+
+class Predicates:
+    """Capacity of queues on the node, sorts of GPUs, pods, conditions, affinities, taints and claims."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._largest = Amounts()
+
+    def open(self, session: Session) -> None:
+        self._largest = Amounts()
+        for node in session.nodes.values():
+            self._largest.raise_to(node.allocatable)
+        session.functions.pre_predicates.append(lambda task, job: self._refuse(session, task))
+        session.functions.predicates.append(lambda task, job, node: self._check(session, task, job, node))
+
+    def _refuse(self, session: Session, task: Task) -> str | None:
+        """Why no node whatever takes the task."""
+        lines = [
+            f"{name}: {reason}.\n"
+            for name, reason in (
+                ("DynamicResources", claims.trouble(session, task)),
+                ("MaxNodePoolResources", too_large(task, self._largest, session.parameters.node_pool)),
+            )
+            if reason
+        ]
+        if not lines:
+            return None
+        return f"Scheduling conditions were not met for pod {task.namespace}/{task.name}:\n{''.join(lines)}"
+
+    def _check(self, session: Session, task: Task, job: Job, node: NodeState) -> NodeError | None:
+        over = session.over_capacity_on(task, job, node)
+        if over is not None:
+            text = f"node does not have enough capacity. Reason: {over.reason}, Details: {over.message}"
+            return NodeError((text,))
+        for reason in self._troubles(session, task, node):
+            return reason
+        return None
+
+    def _troubles(self, session: Session, task: Task, node: NodeState) -> Iterator[NodeError]:
+        sort = wrong_sort(task, node)
+        if sort:
+            yield NodeError((sort,))
+        if task.request.gpu_memory > 0 and not node.gpu_memory_known:
+            yield NodeError((_memory_unknown(task, node),))
+        if not _pods_left(session, task, node):
+            yield NodeError((TOO_MANY_PODS,))
+        if reasons := conditions(node.node):
+            yield NodeError(reasons)
+        if taint := untolerated(task.spec, node.node):
+            yield NodeError((f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",))
+        if not node_matches(task.spec, node.node):
+            yield NodeError((NO_AFFINITY,))
+        if trouble := neighbour_trouble(session, task, node):
+            yield NodeError((trouble,))
+        if task.spec.claims and not claims.fit(session, task, node):
+            yield NodeError(("cannot allocate all claims",))
+        if session.parameters.restrict_nodes and (text := _wrong_worker(task, node)):
+            yield NodeError((text,))
+
+
+def wrong_sort(task: Task, node: NodeState) -> str:
+    """Why the node's sort of GPUs is wrong for the task; empty if it is not (PredicateByNodeResourcesType)."""
+    if task.legacy_mig:
+        return f"Legacy MIG jobs cannot be scheduled on node {node.name}"
+    if not task.needs_gpu:
+        return ""
+    if task.request.gpus > 0 and node.claimed_gpus:
+        return "device-plugin GPU requests cannot be scheduled on DRA-only nodes"
+    mig = task.sort is Sort.MIG
+    if not node.mig_enabled:
+        return "MIG job cannot be scheduled on non-MIG node" if mig else ""
+    if mig and node.legacy_mig:
+        return f"MIG job cannot be scheduled on node with legacy MIG jobs: <[{' '.join(node.legacy_mig.values())}]>"
+    if node.mig_strategy == "single" and task.sort is not Sort.REGULAR:
+        return "only whole gpu jobs can run on a node with MigStrategy='single'"
+    if node.mig_strategy == "mixed" and not mig:
+        return "non MIG jobs cant run on a node with MigStrategy='mixed'"
+    return ""
+
+
+def _memory_unknown(task: Task, node: NodeState) -> str:
+    return (
+        "node is not a gpu node or the gpu memory count on the node was not synced yet,"
+        f" task: <{task.namespace}/{task.name}>, node: <{node.name}>"
+    )
+
+
+def _pods_left(session: Session, task: Task, node: NodeState) -> bool:
+    """True if the node has a pod left; a GPU that begins to be shared needs one more, to reserve it."""
+    left = node.free_of(PODS)
+    if not task.shares:
+        return left > 0
+    return left >= 2 or not _begins_to_share(session, task, node)
+
+
+def _begins_to_share(session: Session, task: Task, node: NodeState) -> bool:
+    fitting = session.gpus_for(task, node)
+    now = choose_gpus(fitting, node, task, lambda: WHOLE_GPU, waiting=False)
+    chosen = now if now is not None and not now.releasing else None
+    if chosen is None:
+        chosen = choose_gpus(fitting, node, task, lambda: WHOLE_GPU, waiting=True)
+    return chosen is None or WHOLE_GPU in chosen.groups or not all(g.isdigit() for g in chosen.groups)
+
+
+def _wrong_worker(task: Task, node: NodeState) -> str:
+    where = f"task: <{task.namespace}/{task.name}> can't run on non"
+    if task.needs_gpu:
+        return "" if GPU_WORKER_LABEL in node.node.labels else f"gpu {where} gpu nodes, node: <{node.name}>"
+    return "" if CPU_WORKER_LABEL in node.node.labels else f"cpu {where} cpu nodes, node: <{node.name}>"
+
+
+def too_large(task: Task, largest: Amounts, pool: str) -> str:
+    """Why no node of the pool is large enough for the task; empty if one is (MaxNodePoolResources)."""
+    request = task.request
+    gpus = request.gpus + request.claimed
+    if gpus > largest.gpus:
+        return _too_large(task, "GPU", largest.gpus, "", pool)
+    if request.cpu > largest.cpu:
+        return _too_large(task, "CPU", largest.cpu / 1000, "cores", pool)
+    if request.memory > largest.memory:
+        return _too_large(task, "memory", largest.memory / 1e9, "GB", pool)
+    for name, count in request.scalars.items():
+        if name not in largest.scalars or count > largest.scalars[name]:
+            storage = name in ("ephemeral-storage", "storage")
+            most = largest.scalars.get(name, 0) / 1e9 if storage else 0
+            return _too_large(task, name, most, "GB" if storage else "", pool)
+    return ""
+
+
+def _too_large(task: Task, name: str, most: float, unit: str, pool: str) -> str:
+    needs = f"The pod {task.namespace}/{task.name} requires {describe(task.request)}. "
+    where = f"{pool or 'default'} node-pool"
+    if most == 0:
+        return f"{needs}No node in the {where} has {name} resources"
+    text = f"{needs}Max {name} resources available in a single node in the {where} is topped at {digits(most)}"
+    return f"{text} {unit}" if unit else text
+
+
+def describe(request: Request) -> str:
+    """A request as KAI prints it in full."""
+    parts = [
+        f"GPU: {number(request_quota(request))}, CPU: {number(request.cpu, 1000)} (cores),"
+        f" memory: {number(request.memory, 1e9)} (GB)"
+    ]
+    for name, count in request.scalars.items():
+        storage = name in ("ephemeral-storage", "storage")
+        parts.append(f"{name}: {count // 1_000_000_000} (GB)" if storage else f"{name}: {count}")
+    parts += [f"mig {name}: {count}" for name, count in request.mig.items()]
+    return ", ".join(parts)

@@ -1,0 +1,25 @@
+"""subgrouporder: pod sets below their minimum come first, then those with the lowest part of it (KAI 0.13)."""
+
+from gpuconsole.scheduling.kai.api.pod_sets import PodSet
+from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.session import Session
+
+
+class SubGroupOrder:
+    def __init__(self, arguments: Arguments) -> None:
+        pass
+
+    def open(self, session: Session) -> None:
+        session.functions.pod_set_order.append(compare)
+
+
+def compare(one: PodSet, other: PodSet) -> int:
+    mine, theirs = one.active_allocated >= one.minimum, other.active_allocated >= other.minimum
+    if not mine or not theirs:
+        return mine - theirs
+    ratio, other_ratio = _ratio(one), _ratio(other)
+    return (ratio > other_ratio) - (ratio < other_ratio)
+
+
+def _ratio(pod_set: PodSet) -> float:
+    return pod_set.active_allocated / pod_set.minimum if pod_set.minimum else float("inf")

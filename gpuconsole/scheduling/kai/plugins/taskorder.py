@@ -1,0 +1,35 @@
+"""taskorder: tasks by the number that a label gives them, highest first (KAI 0.13)."""
+
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.session import Session
+
+LABEL = "kai.scheduler/task-priority"
+
+
+class TaskOrder:
+    def __init__(self, arguments: Arguments) -> None:
+        pass
+
+    def open(self, session: Session) -> None:
+        session.functions.task_order.append(compare)
+
+
+def compare(one: Task, other: Task) -> int:
+    """Those with the label come first; a label that is no number comes last among them."""
+    mine, theirs = one.spec.labels.get(LABEL), other.spec.labels.get(LABEL)
+    if mine is None or theirs is None:
+        return (mine is None) - (theirs is None)
+    rank, other_rank = _number(mine), _number(theirs)
+    if rank is None:
+        return 1
+    if other_rank is None:
+        return -1
+    return (rank < other_rank) - (rank > other_rank)
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None

@@ -1,0 +1,182 @@
+"""topology: a sub-group's tasks stay in one domain of a level, or as close as they can (KAI 0.13)."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from gpuconsole.scheduling.kai.api.errors import POD_ERRORS, JobError
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup, TopologyConstraint
+from gpuconsole.scheduling.kai.api.requests import PortionsDiffer
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
+from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Task
+from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes, NoScore
+from gpuconsole.scheduling.kai.plugins import scores
+from gpuconsole.scheduling.kai.plugins.topology_fit import Counting, countable, misfit, total_of
+from gpuconsole.scheduling.kai.plugins.topology_tree import (
+    ROOT,
+    Domain,
+    Tree,
+    common_domain,
+    narrow_first,
+    of_level,
+    sort_tree,
+)
+from gpuconsole.scheduling.kai.session import Session
+
+
+class TopologyAware:
+    """Keeps the trees of a session, and the scores of nodes for sub-groups with a preferred level. Mutates."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.trees: dict[str, Tree] = {}
+        self._scores: dict[str, dict[str, float]] = {}
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        self.trees = {topology.name: Tree(topology, session.nodes.values()) for topology in session.topologies}
+        session.functions.subsets.append(self.subsets)
+        session.functions.node_order.append(self._score)
+        session.functions.before_job.append(lambda job: self._scores.clear())
+
+    def subsets(
+        self,
+        job: Job,
+        group: SubGroup | PodSet,
+        pod_sets: Mapping[str, PodSet],
+        tasks: Sequence[Task],
+        nodes: NodeSet,
+    ) -> list[NodeSet]:
+        """The nodes of every domain that takes the group, the narrowest and fullest first. Raises NoNodes."""
+        constraint = group.constraint
+        if constraint is None or not constraint.topology:
+            return [nodes]
+        tree = self.trees.get(constraint.topology)
+        if tree is None:
+            _note(job, f"Requested topology {constraint.topology} does not exist")
+            return []
+        if not tasks:
+            return [nodes]
+        key, level, valid = common_domain(nodes, tree.topology.levels, constraint)
+        domain = tree.levels.get(level, {}).get(key)
+        if domain is None:
+            raise NoNodes(f"domain not found for node set in topology {constraint.topology}")
+        return self._split(job, group, constraint, pod_sets, tasks, tree, domain, valid)
+
+    def _split(
+        self,
+        job: Job,
+        group: SubGroup | PodSet,
+        constraint: TopologyConstraint,
+        pod_sets: Mapping[str, PodSet],
+        tasks: Sequence[Task],
+        tree: Tree,
+        domain: Domain,
+        valid: Mapping[str, NodeState],
+    ) -> list[NodeSet]:
+        tree.forget()
+        domain.sum_up()
+        if countable(tasks):
+            try:
+                Counting(tasks).count(domain)
+            except PortionsDiffer as problem:
+                raise NoNodes(str(problem)) from None
+        needs = total_of(tasks)
+        if misfit(domain, needs, len(tasks), group.name) is not None:
+            where = "the cluster" if domain.key == ROOT else domain.key
+            _note(job, no_match(job, group, constraint, f": not enough resources in {where} to allocate the job"))
+            return []
+        sort_tree(needs, domain, constraint.preferred or constraint.required)
+        if constraint.preferred:
+            self._scores[group.name] = node_scores(domain, constraint.preferred)
+        found = self._domains(job, group, constraint, pod_sets, tasks, tree)
+        ordered = [d for d in narrow_first(tree.root) if any(d is candidate for candidate in found)]
+        return [[node for name, node in sorted(d.nodes.items()) if name in valid] for d in ordered]
+
+    def _domains(
+        self,
+        job: Job,
+        group: SubGroup | PodSet,
+        constraint: TopologyConstraint,
+        pod_sets: Mapping[str, PodSet],
+        tasks: Sequence[Task],
+        tree: Tree,
+    ) -> list[Domain]:
+        """The domains of the levels in question that take the tasks; why none does is noted on the job."""
+        levels = levels_in_question(constraint, tree)
+        candidates = tree.levels
+        if constraint.required and any(pod_set.active_allocated for pod_set in pod_sets.values()):
+            candidates = with_pods(tree, constraint.required, pod_sets)
+        needs = total_of(tasks)
+        found, misfits = [], []
+        for level in levels:
+            for _, domain in sorted(candidates.get(level, {}).items()):
+                error = misfit(domain, needs, len(tasks), group.name)
+                if error is None:
+                    found.append(domain)
+                elif level == levels[-1]:
+                    misfits.append(error)
+        if not found:
+            job.errors += misfits
+            _note(job, no_match(job, group, constraint))
+        return found
+
+    def _score(self, task: Task, node: NodeState) -> float:
+        pod_set = self._session.jobs[task.job].pod_sets.get(task.set_name)
+        group: PodSet | SubGroup | None = pod_set
+        while group is not None:
+            if group.name in self._scores:
+                known = self._scores[group.name]
+                if node.name not in known:
+                    raise NoScore(node.name)
+                return known[node.name]
+            group = group.parent
+        return 0
+
+
+def levels_in_question(constraint: TopologyConstraint, tree: Tree) -> list[str]:
+    """Levels from the preferred one up to the required one, or to the whole. Raises NoNodes for unknown ones."""
+    if not constraint.required and not constraint.preferred:
+        raise NoNodes("no topology constraints were found")
+    levels = [*reversed(tree.topology.levels), ROOT]
+    for kind, name in (("required", constraint.required), ("preferred", constraint.preferred)):
+        if name and name not in levels:
+            raise NoNodes(f"the topology tree '{tree.topology.name}' has no level '{name}', the {kind} one")
+    last = levels.index(constraint.required) if constraint.required else len(levels) - 1
+    first = levels.index(constraint.preferred) if constraint.preferred else last
+    if first > last:
+        raise NoNodes(f"the topology tree '{tree.topology.name}' has the preferred level above the required one")
+    return levels[first : last + 1]
+
+
+def with_pods(tree: Tree, required: str, pod_sets: Mapping[str, PodSet]) -> dict[str, dict[str, Domain]]:
+    """The domains of the required level, and those below, where tasks of the group are placed already."""
+    seats = {task.node for p in pod_sets.values() for task in p.tasks.values() if task.status in ACTIVE_ALLOCATED}
+    found: dict[str, dict[str, Domain]] = {}
+    for domain in tree.levels.get(required, {}).values():
+        if seats & domain.nodes.keys():
+            for below in narrow_first(domain):
+                found.setdefault(below.level, {})[below.key] = below
+    return found
+
+
+def node_scores(domain: Domain, level: str) -> dict[str, float]:
+    """Scores of the nodes by their domains of the level, which are in rising order."""
+    domains = list(of_level(domain, level))
+    return {
+        name: math.floor(rank / len(domains) * 10) * scores.TOPOLOGY
+        for rank, found in enumerate(domains, start=1)
+        for name in found.nodes
+    }
+
+
+def no_match(job: Job, group: SubGroup | PodSet, constraint: TopologyConstraint, why: str = "") -> str:
+    whose = f"job <{job.namespace}/{job.name}>"
+    if group.name not in ("", DEFAULT_POD_SET):
+        whose += f", subgroup {group.name}"
+    return f"topology {constraint.topology}, requirement {constraint.required} couldn't be satisfied for {whose}{why}"
+
+
+def _note(job: Job, text: str) -> None:
+    job.errors.append(JobError(reason=POD_ERRORS, messages=(text,), sub_group=DEFAULT_POD_SET))

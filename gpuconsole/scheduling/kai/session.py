@@ -1,0 +1,267 @@
+"""One round of the scheduler: what it sees, what plugins say of it, and what was decided (KAI 0.13 framework).
+
+Decisions change what the session sees at once; whoever opened it carries them out afterwards. Mutates.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from math import floor
+from typing import TypeVar, Union
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.scheduling.kai.api import node_sharing
+from gpuconsole.scheduling.kai.api.amounts import Amounts
+from gpuconsole.scheduling.kai.api.claims import ClaimBook
+from gpuconsole.scheduling.kai.api.errors import NodeError, TaskErrors
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, NodeState
+from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
+from gpuconsole.scheduling.kai.api.queues import QueueState
+from gpuconsole.scheduling.kai.api.statuses import Status
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.topologies import Topology
+from gpuconsole.scheduling.kai.choosing import sum_to_allocate, tasks_to_allocate
+from gpuconsole.scheduling.kai.conf import Configuration, Parameters
+from gpuconsole.scheduling.kai.fair_share.capacity import OverCapacity
+from gpuconsole.scheduling.kai.functions import Functions, NodeSet, NoScore, Scenario
+from gpuconsole.scheduling.kai.misfits import misfit
+
+WHOLE_GPU = "-2"
+"""Stands for a GPU that nobody uses where GPUs are chosen for sharing."""
+T = TypeVar("T")
+_CONFIGURATION = Configuration()
+_PARAMETERS = Parameters()
+
+
+class Bound(Struct, frozen=True):
+    """The task starts on its node."""
+
+    task: Task
+
+
+class Evicted(Struct, frozen=True, kw_only=True):
+    """The task is to go, for `by` (empty: for nobody), by which action."""
+
+    task: Task
+    message: str
+    action: str
+    by: str = ""
+    gang: int = 0
+
+
+class Pipelined(Struct, frozen=True):
+    """The task waits for resources of this node that are being released."""
+
+    task: Task
+
+
+Decided = Union[Bound, Evicted, Pipelined]
+
+
+class Session:
+    """Jobs, nodes and queues by name, functions of plugins, and what was decided so far."""
+
+    def __init__(
+        self,
+        *,
+        jobs: Iterable[Job] = (),
+        nodes: Iterable[NodeState] = (),
+        queues: Iterable[QueueState] = (),
+        topologies: Sequence[Topology] = (),
+        claims: ClaimBook | None = None,
+        now: Time = 0,
+        configuration: Configuration = _CONFIGURATION,
+        parameters: Parameters = _PARAMETERS,
+        least_gpu_memory: int = DEFAULT_GPU_MEMORY,
+    ) -> None:
+        self.jobs = {job.uid: job for job in sorted(jobs, key=lambda job: job.uid)}
+        self.nodes = {node.name: node for node in sorted(nodes, key=lambda node: node.name)}
+        self.queues = {queue.uid: queue for queue in sorted(queues, key=lambda queue: queue.uid)}
+        self.topologies, self.now = topologies, now
+        self.claims = claims or ClaimBook()
+        self.configuration, self.parameters = configuration, parameters
+        self.least_gpu_memory = least_gpu_memory
+        self.functions = Functions()
+        self.decided: list[Decided] = []
+        self._groups = 0
+
+    def new_group(self) -> str:
+        """A name for a GPU that begins to be shared."""
+        self._groups += 1
+        return f"new-gpu-{self._groups}"
+
+    # Decisions
+
+    def bind(self, task: Task) -> None:
+        self.jobs[task.job].update(task, Status.BINDING)
+        self.decided.append(Bound(task))
+
+    def evict(self, evicted: Evicted) -> None:
+        """Evict a task at once, without a statement."""
+        task = evicted.task
+        self.decided.append(evicted)
+        self.jobs[task.job].update(task, Status.RELEASING)
+        self.nodes[task.node].update(task)
+        self.tell(self.functions.deallocated, task)
+
+    def tell(self, handlers: Sequence[Callable[[Task], None]], task: Task) -> None:
+        for handler in handlers:
+            handler(task)
+
+    # Orders
+
+    def job_before(self, one: Job, other: Job) -> bool:
+        order = _first_word(self.functions.job_order, one, other)
+        return order < 0 if order else (one.created, one.uid) < (other.created, other.uid)
+
+    def task_before(self, one: Task, other: Task) -> bool:
+        order = _first_word(self.functions.task_order, one, other)
+        return order < 0 if order else (one.spec.created, one.uid) < (other.spec.created, other.uid)
+
+    def pod_set_before(self, one: PodSet, other: PodSet) -> bool:
+        order = _first_word(self.functions.pod_set_order, one, other)
+        return order < 0 if order else one.name < other.name
+
+    def queue_before(
+        self,
+        one: QueueState,
+        other: QueueState,
+        jobs: tuple[Job | None, Job | None],
+        victims: tuple[Sequence[Job], Sequence[Job]],
+    ) -> bool:
+        for compare in self.functions.queue_order:
+            order = compare(one, other, *jobs, *victims)
+            if order:
+                return order < 0
+        return (one.created, one.uid) < (other.created, other.uid)
+
+    # What a job asks for
+
+    def choose(self, job: Job, really: bool) -> list[Task]:
+        """The tasks that must be placed together next."""
+        return tasks_to_allocate(job, self.pod_set_before, self.task_before, really)
+
+    def needs(self, job: Job | None, really: bool = False) -> Amounts:
+        """What those tasks ask for."""
+        return sum_to_allocate(job, self.pod_set_before, self.task_before, really, self.least_gpu_memory)
+
+    # Votes: the first plugin that has a say decides over queues, all of them over victims
+
+    def may_reclaim(self, job: Job) -> bool:
+        return bool(self.functions.may_reclaim) and self.functions.may_reclaim[0](job)
+
+    def reclaim_victim(self, reclaimer: Job, victim: Job) -> bool:
+        return all(allows(reclaimer, victim) for allows in self.functions.reclaim_victims)
+
+    def preempt_victim(self, preemptor: Job, victim: Job) -> bool:
+        return all(allows(preemptor, victim) for allows in self.functions.preempt_victims)
+
+    def reclaim_allowed(self, scenario: Scenario) -> bool:
+        return all(allows(scenario) for allows in self.functions.reclaim_scenarios)
+
+    def preempt_allowed(self, scenario: Scenario) -> bool:
+        return all(allows(scenario) for allows in self.functions.preempt_scenarios)
+
+    def solution_starts(self) -> None:
+        for start in self.functions.solution_starts:
+            start()
+
+    def over_quota(self, job: Job, tasks: Sequence[Task]) -> OverCapacity | None:
+        return self.functions.over_quota[0](job, tasks) if self.functions.over_quota else None
+
+    def over_capacity(self, job: Job, tasks: Sequence[Task]) -> OverCapacity | None:
+        return self.functions.over_capacity[0](job, tasks) if self.functions.over_capacity else None
+
+    def over_capacity_on(self, task: Task, job: Job, node: NodeState) -> OverCapacity | None:
+        functions = self.functions.over_capacity_on_node
+        return functions[0](task, job, node) if functions else None
+
+    def queue_use(self, queue: QueueState) -> str:
+        return self.functions.queue_use[0](queue) if self.functions.queue_use else ""
+
+    def depth(self, action: str) -> int:
+        """How many jobs of each queue an action tries; -1: all."""
+        return self.configuration.queue_depth.get(action, -1)
+
+    # Nodes for a task
+
+    def subsets(
+        self,
+        job: Job,
+        group: SubGroup | PodSet,
+        pod_sets: Mapping[str, PodSet],
+        tasks: Sequence[Task],
+        nodes: NodeSet,
+    ) -> list[NodeSet]:
+        """The sets of nodes that a group may be placed on, best first. Raises NoNodes."""
+        sets = [nodes]
+        for split in self.functions.subsets:
+            sets = [part for whole in sets for part in split(job, group, pod_sets, tasks, whole)]
+        return sets
+
+    def refusal(self, task: Task, job: Job) -> str | None:
+        """Why the task cannot be placed on any node whatever."""
+        for ask in self.functions.pre_predicates:
+            reason = ask(task, job)
+            if reason is not None:
+                return reason
+        return None
+
+    def by_score(self, task: Task, nodes: NodeSet) -> NodeSet:
+        """The nodes, best first, equal ones by name; a node that a plugin cannot score is left out."""
+        for prepare in self.functions.node_pre_order:
+            prepare(task, nodes)
+        scored = []
+        for node in nodes:
+            try:
+                scored.append((-sum(score(task, node) for score in self.functions.node_order), node.name, node))
+            except NoScore:
+                continue
+        return [node for _, _, node in sorted(scored, key=lambda item: item[:2])]
+
+    def fits(self, task: Task, node: NodeState, note: bool) -> bool:
+        """True if the node takes the task now or once something is released; why not is noted on its job."""
+        job = self.jobs[task.job]
+        error = None
+        if not node.fits(task):
+            error = misfit(task, node, sum(1 for _ in job.tasks()) > 1) if note and not node.fits_idle(task) else None
+        else:
+            error = self._predicate_error(task, job, node)
+            if error is None:
+                return True
+        if note and error is not None:
+            errors = TaskErrors()
+            errors.nodes[node.name] = error
+            job.note(task, errors)
+        return False
+
+    def _predicate_error(self, task: Task, job: Job, node: NodeState) -> NodeError | None:
+        for ask in self.functions.predicates:
+            error = ask(task, job, node)
+            if error is not None:
+                return error
+        return None
+
+    def gpus_for(self, task: Task, node: NodeState) -> list[str]:
+        """GPUs of the node that the task could share, best first; WHOLE_GPU once for each that nobody uses."""
+        groups = [group for group in sorted(node.shared.used) if node_sharing.takes(node, task.request, group)]
+        free = floor(node.idle.gpus) + floor(node.releasing.gpus)
+        if node.idle.gpus > 0 or node.releasing.gpus > 0:
+            groups += [WHOLE_GPU] * free
+        scored = [(sum(score(task, node, group) for score in self.functions.gpu_order), group) for group in groups]
+        return [group for _, group in sorted(scored, key=lambda item: -item[0])]
+
+    @cached_property
+    def affine(self) -> bool:
+        """True if a task of the session minds which pods are near."""
+        return any(task.spec.near or task.spec.apart for job in self.jobs.values() for task in job.tasks())
+
+
+def _first_word(compares: Sequence[Callable[[T, T], int]], one: T, other: T) -> int:
+    for compare in compares:
+        order = compare(one, other)
+        if order:
+            return order
+    return 0

@@ -1,0 +1,50 @@
+"""Which GPUs of a node a task shares (KAI 0.13 gpu_sharing)."""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.kai.api import node_sharing
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.session import WHOLE_GPU, Session
+from gpuconsole.scheduling.kai.statement import Statement
+
+
+class Chosen(Struct, frozen=True):
+    """GPUs by the names of their groups; `releasing`: one of them has to be waited for."""
+
+    groups: tuple[str, ...]
+    releasing: bool
+
+
+def choose_gpus(
+    fitting: Sequence[str], node: NodeState, task: Task, new_group: Callable[[], str], *, waiting: bool
+) -> Chosen | None:
+    """The first GPUs of the list, as many as the task needs; None if there are not enough."""
+    groups: list[str] = []
+    releasing = False
+    for gpu in fitting:
+        if gpu == WHOLE_GPU:
+            releasing = releasing or waiting or not node.fits_idle(task)
+            groups.append(new_group())
+        else:
+            now = node_sharing.takes_now(node, task.request, gpu) and node.fits_idle(task)
+            releasing = releasing or not now
+            groups.append(gpu)
+        if len(groups) == task.request.count:
+            return Chosen(tuple(groups), releasing)
+    return None
+
+
+def place_on_shared(session: Session, statement: Statement, task: Task, node: NodeState, *, waiting: bool) -> bool:
+    """Place a task that asks for a part of a GPU; False if the node has no GPU for it."""
+    chosen = choose_gpus(session.gpus_for(task, node), node, task, session.new_group, waiting=waiting)
+    if chosen is None:
+        return False
+    task.groups = chosen.groups
+    if waiting or chosen.releasing:
+        statement.pipeline(task, node.name, False)
+    else:
+        statement.allocate(task, node.name)
+    return True

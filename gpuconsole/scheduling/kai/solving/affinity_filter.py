@@ -1,0 +1,43 @@
+"""Scenarios that cannot do as no node that comes into question matches a task's node affinity (KAI 0.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.matching import node_matches
+from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
+
+
+class AffinityFilter:
+    """The nodes that were feasible, and those that victims sit on. Mutates."""
+
+    def __init__(self, nodes: Mapping[str, Node], feasible: Mapping[str, NodeState]) -> None:
+        self._all = nodes
+        self._open = {name: node.node for name, node in feasible.items()}
+
+    @classmethod
+    def of(
+        cls, scenario: GrowingScenario, session: Session, feasible: Mapping[str, NodeState]
+    ) -> AffinityFilter | None:
+        """The filter for a job; None if it does not mind where it runs."""
+        if not any(_choosy(task) for task in scenario.pending):
+            return None
+        return cls({name: node.node for name, node in session.nodes.items()}, feasible)
+
+    def could_do(self, scenario: GrowingScenario) -> bool:
+        for task in (*scenario.potential, *scenario.recorded):
+            if task.node in self._all:
+                self._open.setdefault(task.node, self._all[task.node])
+        return all(
+            any(node_matches(task.spec, node) for node in self._open.values())
+            for task in scenario.pending
+            if _choosy(task)
+        )
+
+
+def _choosy(task: Task) -> bool:
+    return bool(task.spec.node_selector) or task.spec.affinity is not None

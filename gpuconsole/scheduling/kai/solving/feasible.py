@@ -1,0 +1,11 @@
+"""Nodes that are worth looking at (KAI 0.13 actions/common feasible_nodes)."""
+
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+
+
+def feasible_nodes(nodes: list[NodeState], job: Job) -> list[NodeState]:
+    """All nodes, or those with GPUs idle or being released if every task of the job needs some."""
+    if any(not task.needs_gpu for task in job.tasks()):
+        return nodes
+    return [node for node in nodes if node.idle_gpus() > 0 or node.releasing_gpus() > 0]

@@ -1,0 +1,96 @@
+"""Jobs that failed, by what constrains them: a like one that asks for no less need not be tried (KAI 0.13).
+
+The rule is actions/common minimal_job_comparison over scheduling constraints signatures.
+"""
+
+from collections.abc import Hashable, Sequence
+
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
+from gpuconsole.scheduling.kai.api.requests import Request
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
+from gpuconsole.scheduling.kai.api.tasks import Task
+
+
+class Failures:
+    """The smallest failed job of each kind. Mutates."""
+
+    def __init__(self, used: bool) -> None:
+        self._used = used
+        self._smallest: dict[Hashable, Job] = {}
+
+    def tells(self, job: Job) -> bool:
+        """True if the job would fail as a like one did."""
+        if not self._used or not self._smallest:
+            return False
+        failed = self._smallest.get(signature(job))
+        return failed is not None and not easier(job, failed)
+
+    def add(self, job: Job) -> None:
+        """Remember that the job failed."""
+        if not self._used:
+            return
+        key = signature(job)
+        failed = self._smallest.get(key)
+        if failed is None or smaller(job, failed):
+            self._smallest[key] = job
+
+
+def easier(job: Job, failed: Job) -> bool:
+    """True if the job has fewer tasks than the failed one, or one that asks for less."""
+    tasks, others = job.pending, failed.pending
+    if not tasks or not others:
+        return False
+    if len(others) > len(tasks):
+        return True
+    for mine, theirs in zip(_rising(tasks), _rising(others), strict=False):
+        if mine.within(theirs) and not theirs.within(mine):
+            return True
+    return False
+
+
+def smaller(job: Job, failed: Job) -> bool:
+    """True if the job has no more tasks than the failed one, and none asks for more."""
+    tasks, others = job.pending, failed.pending
+    if not tasks or not others or len(tasks) > len(others):
+        return False
+    return all(mine.within(theirs) for mine, theirs in zip(_rising(tasks), _rising(others), strict=False))
+
+
+def _rising(tasks: Sequence[Task]) -> list[Request]:
+    """Requests from small to large, as far as they can be compared."""
+    rising: list[Request] = []
+    for task in tasks:
+        at = next((i for i, other in enumerate(rising) if task.request.within(other)), len(rising))
+        rising.insert(at, task.request)
+    return rising
+
+
+def signature(job: Job) -> Hashable:
+    """What constrains the job's tasks that are not placed: equal for jobs that fit the same nodes."""
+    return tuple(sorted(filter(None, (_of_pod_set(pod_set) for pod_set in job.pod_sets.values())), key=repr))
+
+
+def _of_pod_set(pod_set: PodSet) -> tuple[object, ...]:
+    tasks = [task for task in pod_set.tasks.values() if task.status not in ACTIVE_ALLOCATED]
+    if not tasks:
+        return ()
+    constraints: list[object] = [pod_set.constraint]
+    parent: SubGroup | None = pod_set.parent
+    while parent is not None:
+        constraints.append(parent.constraint)
+        parent = parent.parent
+    return (*constraints, *sorted((_of_task(task) for task in tasks), key=repr))
+
+
+def _of_task(task: Task) -> Hashable:
+    spec = task.spec
+    return (
+        tuple(sorted(spec.node_selector.items())),
+        spec.affinity,
+        spec.near,
+        spec.apart,
+        tuple((t.key, t.operator, t.value, t.effect) for t in spec.tolerations),
+        spec.priority_class,
+        spec.priority,
+    )

@@ -1,0 +1,25 @@
+"""What a victim is told (KAI 0.13 actions/utils GetMessageOfEviction)."""
+
+from gpuconsole.scheduling.kai import messages
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.session import Session
+
+
+def eviction_message(session: Session, action: str, victim: Task, preemptor: Job) -> str:
+    """The text of the eviction; a reclaim names what both queues hold and may hold."""
+    pod, by = f"{victim.namespace}/{victim.name}", f"{preemptor.namespace}/{preemptor.name}"
+    match action:
+        case "preempt":
+            return messages.preempted(pod, by)
+        case "consolidation":
+            return messages.consolidated(pod)
+    return f"{messages.reclaimed(pod, by)}\n{_queues(session, victim, preemptor)}"
+
+
+def _queues(session: Session, victim: Task, preemptor: Job) -> str:
+    queues = session.queues
+    mine, theirs = queues[preemptor.queue], queues[session.jobs[victim.job].queue]
+    if mine.parent != theirs.parent:
+        mine, theirs = queues.get(mine.parent, mine), queues.get(theirs.parent, theirs)
+    return f"{session.queue_use(theirs)}\n{session.queue_use(mine)}"

@@ -1,0 +1,64 @@
+"""Victims that are tried together for a job, by job and by node (KAI 0.13 solvers/scenario)."""
+
+from collections.abc import Mapping, Sequence
+
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.functions import Victim
+from gpuconsole.scheduling.kai.session import Session
+
+
+class GrowingScenario:
+    """Recorded victims, which an earlier task of the job needed already, and potential ones. Mutates."""
+
+    def __init__(self, session: Session, preemptor: Job, recorded: Sequence[Job]) -> None:
+        self._session = session
+        self.preemptor = preemptor
+        self.pending: list[Task] = list(preemptor.tasks())
+        self.potential: list[Task] = []
+        self.recorded: list[Task] = [task for job in recorded for task in job.tasks()]
+        self._groups: dict[str, list[Job]] = {}
+        self._victims: dict[str, Victim] = {}
+        self._jobs_on: dict[str, list[str]] = {}
+        for job in recorded:
+            self._take(list(job.tasks()))
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Try these tasks, of one job, as victims too."""
+        if not tasks:
+            return
+        self.potential += tasks
+        self._take(tasks)
+        for task in tasks:
+            jobs = self._jobs_on.setdefault(task.node, [])
+            if task.job not in jobs:
+                jobs.append(task.job)
+
+    def _take(self, tasks: Sequence[Task]) -> None:
+        job = self._session.jobs[tasks[0].job]
+        self._groups.setdefault(job.uid, []).append(job.part(tasks))
+        known = self._victims.get(job.uid)
+        self._victims[job.uid] = Victim(job, [*(known.tasks if known else ()), *tasks])
+
+    def victims(self) -> Mapping[str, Victim]:
+        return self._victims
+
+    @property
+    def latest(self) -> Job | None:
+        """The job whose tasks were added last."""
+        return self._session.jobs[self.potential[-1].job] if self.potential else None
+
+    def victims_on(self, node: str) -> list[Task]:
+        """The victims of every job that has a potential victim on the node, but those recorded."""
+        recorded = {task.uid for task in self.recorded}
+        return [
+            task
+            for job in sorted(self._jobs_on.get(node, ()))
+            for group in self._groups[job]
+            for task in group.tasks()
+            if task.uid not in recorded
+        ]
+
+    def group_of(self, task: Task) -> Job | None:
+        """The tasks, as a job, that the victim was added with."""
+        return next((g for g in self._groups.get(task.job, ()) if any(t.uid == task.uid for t in g.tasks())), None)

@@ -1,0 +1,76 @@
+"""Scenarios with ever more victims, in the order of a queue of victims (KAI 0.13 pod_scenario_builder)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.statuses import ALIVE
+from gpuconsole.scheduling.kai.choosing import tasks_to_evict
+from gpuconsole.scheduling.kai.order import JobsByQueue, Wanted
+from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.solving.affinity_filter import AffinityFilter
+from gpuconsole.scheduling.kai.solving.gpu_filters import DomainGpus, IdleGpus
+from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
+
+
+def victim_queue(session: Session, jobs: Iterable[Job]) -> JobsByQueue:
+    """The jobs as victims, without those that have no live task on a known node."""
+    seated = (job for job in jobs if any(_seated(session, job)))
+    return JobsByQueue(session, Wanted(victims=True), seated)
+
+
+def _seated(session: Session, job: Job) -> Iterable[bool]:
+    return (task.status in ALIVE and (not task.node or task.node in session.nodes) for task in job.tasks())
+
+
+class Scenarios:
+    """Grows a scenario until it could do, as far as its filters can tell. Mutates."""
+
+    def __init__(
+        self,
+        session: Session,
+        job: Job,
+        recorded: Sequence[Job],
+        victims: JobsByQueue,
+        feasible: Mapping[str, NodeState],
+    ) -> None:
+        self._session, self._victims = session, victims
+        self._recorded = {task.uid for victim in recorded for task in victim.tasks()}
+        self._scenario = GrowingScenario(session, job, recorded)
+        self._filters = [
+            found
+            for found in (
+                AffinityFilter.of(self._scenario, session, feasible),
+                DomainGpus.of(self._scenario, session),
+                IdleGpus(self._scenario, session),
+            )
+            if found is not None
+        ]
+
+    def first(self) -> GrowingScenario | None:
+        """The scenario as it is, if it could do, else the next one."""
+        return self._scenario if self._could_do() else self.next()
+
+    def next(self) -> GrowingScenario | None:
+        """The next scenario that could do; None if there are no more victims."""
+        while self._victims:
+            if self._grow() and self._could_do():
+                return self._scenario
+        return None
+
+    def _could_do(self) -> bool:
+        return all(found.could_do(self._scenario) for found in self._filters)
+
+    def _grow(self) -> bool:
+        """Add the next victims; False if they were recorded already."""
+        session, job = self._session, self._victims.pop()
+        tasks, more = tasks_to_evict(job, session.pod_set_before, session.task_before)
+        if any(task.uid in self._recorded for task in tasks):
+            rest = [task for task in job.tasks() if task.uid not in self._recorded]
+            if rest:
+                self._victims.push(job.part(rest))
+            return False
+        if more:
+            self._victims.push(job.part([task for task in job.tasks() if task not in tasks]))
+        self._scenario.add(tasks)
+        return True

@@ -1,0 +1,202 @@
+"""A trial of placements and evictions that is carried out as a whole, or undone (KAI 0.13 framework/statement)."""
+
+from collections.abc import Callable
+from enum import Enum, auto
+
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.statuses import Status
+from gpuconsole.scheduling.kai.api.tasks import Sort, Task
+from gpuconsole.scheduling.kai.session import Evicted, Pipelined, Session
+
+
+class Kind(Enum):
+    EVICT = auto()
+    PIPELINE = auto()
+    ALLOCATE = auto()
+    UNDO = auto()
+
+
+class Operation:
+    """One change, how to take it back, and how to make it again."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        task: Task | None,
+        undo: Callable[[], None],
+        redo: Callable[[], None],
+        evicted: Evicted | None = None,
+    ) -> None:
+        self.kind, self.task, self.undo, self.redo, self.evicted = kind, task, undo, redo, evicted
+
+
+class Statement:
+    """Changes in order. Each is made in the session at once. Mutates."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._operations: list[Operation] = []
+        self._undone: dict[int, int] = {}
+        """Where an operation was first taken back."""
+
+    def _job(self, task: Task) -> Job:
+        return self._session.jobs[task.job]
+
+    def _node(self, name: str) -> NodeState:
+        return self._session.nodes[name]
+
+    # Changes
+
+    def evict(self, evicted: Evicted) -> None:
+        """Let a task go; its resources are released, not free."""
+        task = evicted.task
+        node = self._node(task.node)
+        status, groups, virtual, devices = task.status, task.groups, task.virtual, task.devices
+
+        def undo() -> None:
+            self._job(task).update(task, status)
+            task.groups, task.virtual, task.devices = groups, virtual, devices
+            if task.uid in node.tasks:
+                node.update(task)
+            else:
+                node.add(task)
+            self._session.tell(self._session.functions.allocated, task)
+
+        self._job(task).update(task, Status.RELEASING)
+        node.update(task)
+        self._session.tell(self._session.functions.deallocated, task)
+        self._append(Kind.EVICT, task, undo, lambda: self.evict(evicted), evicted)
+        task.virtual = True
+
+    def pipeline(self, task: Task, name: str, renew: bool) -> None:
+        """Let a task wait for resources of a node; one that was evicted from just there stays, unless `renew`."""
+        node = self._node(name)
+        seated = node.tasks.get(task.uid)
+        moves = seated is not None and _moves(task, seated)
+        if seated is not None and not renew and not moves:
+            task.groups = seated.groups
+            self._unevict(task)
+            return
+        status, where, virtual, devices = task.status, task.node, task.virtual, task.devices
+        groups = seated.groups if seated is not None and moves else task.groups
+
+        def undo() -> None:
+            self._job(task).update(task, status)
+            there = self._node(task.node)
+            task.node, task.groups, task.virtual, task.devices = where, groups, virtual, devices
+            there.remove(task.uid)
+            self._session.tell(self._session.functions.deallocated, task)
+
+        self._job(task).update(task, Status.PIPELINED)
+        task.node = name
+        if moves:
+            node.add(task, elsewhere=True)
+        elif seated is not None:
+            node.update(task)
+        else:
+            node.add(task)
+        self._session.tell(self._session.functions.allocated, task)
+        self._append(Kind.PIPELINE, task, undo, lambda: self.pipeline(task, name, True))
+        task.virtual = True
+
+    def allocate(self, task: Task, name: str) -> None:
+        """Seat a task on idle resources."""
+        virtual = task.virtual
+        self._job(task).update(task, Status.ALLOCATED)
+        task.node = name
+        self._node(name).add(task)
+        self._session.tell(self._session.functions.allocated, task)
+        self._append(Kind.ALLOCATE, task, lambda: self._unallocate(task, virtual), lambda: self.allocate(task, name))
+        task.virtual = True
+
+    def _unallocate(self, task: Task, virtual: bool) -> None:
+        self._job(task).update(task, Status.PENDING)
+        self._node(task.node).remove(task.uid)
+        task.node, task.virtual = "", virtual
+        self._session.tell(self._session.functions.deallocated, task)
+
+    def pipeline_all(self, job: str) -> None:
+        """Turn the job's allocations into waiting, as its gang is not complete without tasks that wait."""
+        placed = [op for op in self._operations if op.kind is Kind.ALLOCATE and op.task and op.task.job == job]
+        for operation in placed:
+            task = operation.task
+            if task is not None:
+                name = task.node
+                self._unallocate(task, True)
+                self.pipeline(task, name, True)
+        self._operations = [operation for operation in self._operations if operation not in placed]
+        self._undone = {}
+
+    # Undoing
+
+    def checkpoint(self) -> int:
+        return len(self._operations)
+
+    def rollback(self, checkpoint: int) -> None:
+        """Undo what was done since."""
+        for index in range(len(self._operations) - 1, checkpoint - 1, -1):
+            self._undo(index)
+        del self._operations[checkpoint:]
+        self._undone = {index: at for index, at in self._undone.items() if at < checkpoint}
+
+    def discard(self) -> None:
+        """Undo everything."""
+        self.rollback(0)
+
+    def _append(
+        self,
+        kind: Kind,
+        task: Task,
+        undo: Callable[[], None],
+        redo: Callable[[], None],
+        evicted: Evicted | None = None,
+    ) -> None:
+        self._operations.append(Operation(kind, task, undo, redo, evicted))
+
+    def _undo(self, index: int) -> None:
+        if not self._valid(index):
+            return
+        operation = self._operations[index]
+        operation.undo()
+        self._undone.setdefault(index, len(self._operations))
+        self._operations.append(Operation(Kind.UNDO, None, operation.redo, operation.undo))
+
+    def _valid(self, index: int) -> bool:
+        """True unless the operation was undone, and the undoing was not undone."""
+        at = self._undone.get(index)
+        return at is None or not self._valid(at)
+
+    def _unevict(self, task: Task) -> None:
+        for index, operation in enumerate(self._operations):
+            if operation.kind is Kind.EVICT and operation.task is task and self._valid(index):
+                self._undo(index)
+                return
+
+    # Carrying out
+
+    def commit(self) -> None:
+        """Decide what still stands."""
+        for index, operation in enumerate(self._operations):
+            if operation.kind is Kind.UNDO or not self._valid(index) or operation.task is None:
+                continue
+            self._commit(operation, operation.task)
+        self._operations, self._undone = [], {}
+
+    def _commit(self, operation: Operation, task: Task) -> None:
+        match operation.kind:
+            case Kind.EVICT:
+                task.virtual = False
+                if operation.evicted is not None:
+                    self._session.decided.append(operation.evicted)
+            case Kind.PIPELINE:
+                self._session.decided.append(Pipelined(task))
+            case Kind.ALLOCATE:
+                self._session.bind(task)
+            case Kind.UNDO:
+                pass
+
+
+def _moves(task: Task, seated: Task) -> bool:
+    """True if a task would share other GPUs of the node than it did."""
+    return bool(task.groups) and task.received is Sort.FRACTION and task.groups not in (("-1",), seated.groups)
