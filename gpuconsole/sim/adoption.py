@@ -13,6 +13,7 @@ from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.sim.controllers import creating, jobs, standing, watching, work, workloads
 from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
+from gpuconsole.sim.controllers.volcano import acting
 from gpuconsole.sim.crews import Crew, crew_key
 from gpuconsole.sim.kernel import PodsGone, Release
 from gpuconsole.sim.world import World
@@ -180,6 +181,9 @@ def _evicted_at(workload: Workload) -> Time:
 
 
 def _continue_job(world: World, job: Job, owned: set[str]) -> None:
+    if job.volcano is not None and not job.ended and job.key not in owned:
+        acting.start(world, job)
+        return
     if job.ended or job.key in owned or job.key in world.crews:
         return
     if jobs.managed(world, job):

@@ -8,6 +8,7 @@ from gpuconsole.model.documents.reader import Reader, kind_of, shown
 from gpuconsole.model.jobs.common import job, pod_set, pods
 from gpuconsole.model.jobs.kubeflow import with_priority_class
 from gpuconsole.model.jobs.volcano_spec import volcano_spec, volcano_status
+from gpuconsole.model.volcano_jobs import VolcanoPhase
 from gpuconsole.model.workloads import Job, JobPhase, PodSet
 
 PLUGINS = ("ssh", "svc", "env", "pytorch", "tensorflow", "mpi", "ray", "hcclrank")
@@ -28,10 +29,16 @@ _TASK_FIELDS = (
     "topologyPolicy",
 )
 _PHASES = {
-    **dict.fromkeys(("Completed",), JobPhase.SUCCEEDED),
-    **dict.fromkeys(("Failed", "Aborted", "Terminated"), JobPhase.FAILED),
-    **dict.fromkeys(("Running", "Restarting", "Completing"), JobPhase.RUNNING),
+    VolcanoPhase.COMPLETED: JobPhase.SUCCEEDED,
+    VolcanoPhase.ABORTED: JobPhase.SUSPENDED,
+    **dict.fromkeys((VolcanoPhase.FAILED, VolcanoPhase.TERMINATED), JobPhase.FAILED),
+    **dict.fromkeys((VolcanoPhase.RUNNING, VolcanoPhase.COMPLETING), JobPhase.RUNNING),
 }
+
+
+def job_phase(phase: VolcanoPhase) -> JobPhase:
+    """What a phase of a Volcano Job is in the words for all jobs; an aborted one can be resumed."""
+    return _PHASES.get(phase, JobPhase.PENDING)
 
 
 def volcano_job(reader: Reader, now: Time) -> Job:
@@ -61,7 +68,7 @@ def volcano_job(reader: Reader, now: Time) -> Job:
         gang=True,
         min_available=volcano.min_available,
         backoff_limit=volcano.max_retry,
-        phase=_PHASES.get(status.phase, JobPhase.PENDING),
+        phase=job_phase(status.phase),
         volcano=volcano,
         volcano_status=status,
     )

@@ -2,10 +2,13 @@
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
+from gpuconsole.model.volcano_jobs import JobAction
 from gpuconsole.model.workloads import Job, JobPhase, Workload
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
 from gpuconsole.scheduling.kueue.slices import not_finished
+from gpuconsole.scheduling.volcano.jobs.requests import request_of_command
 from gpuconsole.sim.controllers import jobphases, pods, retiring, work, workloads
+from gpuconsole.sim.controllers.volcano import acting, groups, phases
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import WorkEnds
 from gpuconsole.sim.world import World
@@ -22,6 +25,11 @@ def work_ends(world: World, timer: WorkEnds) -> None:
 
 def complete(world: World, crew: Crew) -> None:
     """All pods of a crew succeed, its job and its Workload finish, and its quota is free."""
+    job = world.job(crew.job) if crew.job else None
+    if job is not None and job.volcano is not None and not crew.workload:
+        if not phases.work_done(world, job):
+            acting.ask(world, request_of_command(job.key, JobAction.COMPLETE_JOB))
+        return
     members = pods.pods_of(world, crew)
     pods.succeed(world, crew)
     _finish(world, crew, JobPhase.SUCCEEDED, "Succeeded", workloads.SUCCEEDED, members)
@@ -53,6 +61,8 @@ def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> No
         world.dirty[key] = None
     if job is not None:
         world.drop(Job, job.key)
+        if job.volcano is not None:
+            groups.drop(world, job)
     if workload is not None:
         queue, gpus, priority = workload.cluster_queue, workload.gpus, workload.priority
         world.drop(Workload, key)

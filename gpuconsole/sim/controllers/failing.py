@@ -14,6 +14,9 @@ def fail_pod(world: World, pod: Pod) -> None:
     """A pod's container exits with an error."""
     nodes.fail_pod(world, pod, "Error", f"pod {pod.name} failed")
     job = world.job(pod.job) if pod.job else None
+    if job is not None and job.volcano is not None:
+        # What follows is up to the job's policies.
+        return
     failures = 1
     if job is not None:
         failures = job.failures + 1

@@ -12,6 +12,7 @@ from gpuconsole.sim.controllers import pods, workloads
 from gpuconsole.sim.controllers.limits import defaulted, defaulted_sets
 from gpuconsole.sim.controllers.priorities import pod_priority, workload_priority
 from gpuconsole.sim.controllers.specs import job_pods
+from gpuconsole.sim.controllers.volcano import acting
 from gpuconsole.sim.crews import Crew, crew_key
 from gpuconsole.sim.world import World
 
@@ -49,7 +50,10 @@ def workload_for(world: World, job: Job) -> Workload:
 
 
 def start_unmanaged(world: World, job: Job) -> None:
-    """Make the pods of a job that no Workload stands for."""
+    """Make the pods of a job that no Workload stands for; Volcano's are up to its own controller."""
+    if job.volcano is not None:
+        acting.start(world, job)
+        return
     made = job_pods(world, job)
     pods.form(world, Crew(key=job.key, job=job.key, need=job.min_available or len(made)), made)
 

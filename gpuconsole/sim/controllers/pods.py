@@ -125,6 +125,12 @@ def fail(world: World, pod: Pod, reason: str, message: str) -> None:
     world.put(replace(pod, phase=PodPhase.FAILED, finished=world.now, reason=reason, message=message))
 
 
+def end(world: World, pod: Pod) -> None:
+    """A pod ends well while others of its crew go on."""
+    _leave(world, pod)
+    world.put(replace(pod, phase=PodPhase.SUCCEEDED, finished=world.now, reason="", message=""))
+
+
 def succeed(world: World, crew: Crew) -> None:
     """All pods of a crew end well; the crew is no more."""
     for pod in pods_of(world, crew):

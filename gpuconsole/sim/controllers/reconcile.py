@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
+from gpuconsole.model.volcano_jobs import VolcanoPhase
 from gpuconsole.model.workloads import Job, JobPhase, Workload
 from gpuconsole.scheduling.kueue.announcements import queued_since
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
@@ -20,6 +21,7 @@ from gpuconsole.sim.controllers import (
     workloads,
 )
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
+from gpuconsole.sim.controllers.volcano import acting, members
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.world import World
 
@@ -29,7 +31,10 @@ _LONGEST_BACKOFF = 6 * MINUTE
 
 def settle(world: World) -> None:
     """Look at suspect nodes, checks that may be answered and every crew that changed, until none is left."""
-    while world.dirty or world.unchecked or world.suspects or world.families:
+    while world.dirty or world.unchecked or world.suspects or world.families or world.changes or world.requests:
+        if world.changes or world.requests:
+            acting.proceed(world)
+            continue
         if world.suspects:
             name = next(iter(world.suspects))
             del world.suspects[name]
@@ -63,6 +68,8 @@ def _reconcile(world: World, crew: Crew) -> None:
     if _orphaned(crew, workload, job):
         if not crew.present:
             pods.disband(world, crew)
+    elif job is not None and job.volcano is not None and workload is None:
+        _look_at_volcano(world, crew, job)
     elif workload is not None and workload.is_true("Evicted"):
         if not crew.present:
             pods.disband(world, crew)
@@ -75,6 +82,13 @@ def _reconcile(world: World, crew: Crew) -> None:
         _begin(world, crew, workload)
     elif workload is not None and crew.start is not None and crew.running >= crew.need:
         _all_ready(world, workload)
+
+
+def _look_at_volcano(world: World, crew: Crew, job: Job) -> None:
+    """Volcano's controller makes and deletes the pods; their work goes on while enough of them run."""
+    crew = members.recount(world, job, crew)
+    if crew.start is None and crew.running >= crew.need and job.volcano_status.phase is VolcanoPhase.RUNNING:
+        _begin(world, crew, None)
 
 
 def _all_ready(world: World, workload: Workload) -> None:

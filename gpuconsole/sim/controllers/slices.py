@@ -10,6 +10,7 @@ from gpuconsole.scheduling.kueue import slices
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC, reclaim
 from gpuconsole.sim.controllers import jobs, pods, retiring, work, workloads
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.volcano import orders
 from gpuconsole.sim.world import World
 
 MOST_PODS = 100_000
@@ -26,9 +27,11 @@ def scale(world: World, order: Scale) -> Refusal:
         return f"job {job.key} has no pod set {name or 'of its own'}; it has: {', '.join(names)}"
     if not 0 <= order.count <= MOST_PODS:
         return f"a job has 0 to {MOST_PODS} pods, not {order.count}"
+    sizes = tuple(replace(p, count=order.count) if p.name == name else p for p in job.pod_sets)
+    if job.volcano is not None:
+        return orders.scaled(world, job, replace(job, pod_sets=sizes))
     if not (jobs.managed(world, job) and _is_elastic(world, job)):
         return f'job {job.key} is not elastic: only a queued job with {ELASTIC}: "true" can be scaled'
-    sizes = tuple(replace(p, count=order.count) if p.name == name else p for p in job.pod_sets)
     job = replace(job, pod_sets=sizes)
     world.put(job)
     follow(world, job)
@@ -36,7 +39,7 @@ def scale(world: World, order: Scale) -> Refusal:
 
 
 def _job(world: World, key: str) -> Job | None:
-    return world.job(key) or world.job(f"Job/{key}")
+    return world.job(key) or world.job(f"Job/{key}") or orders.job_named(world, key)
 
 
 def _is_elastic(world: World, job: Job) -> bool:

@@ -10,6 +10,8 @@ from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Job, PodSet, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.podset import Additions, Conflict, additions_of, merge
+from gpuconsole.scheduling.volcano.jobs.pods import pod_of
+from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 from gpuconsole.sim.controllers.limits import defaulted_sets
 from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.controllers.ungating import gated, placed
@@ -77,6 +79,8 @@ def _additions(world: World, workload: Workload) -> Iterator[tuple[PodSet, PodSe
 
 def job_pods(world: World, job: Job) -> tuple[Pod, ...]:
     """The pods of a job that no Workload stands for: a gang, for its work needs all of them, or `min_available`."""
+    if job.volcano is not None:
+        return tuple(pod_of(job, task, index) for task in tasks_of(job) for index in range(task.replicas))
     wanted = [(part, [part.template] * part.count) for part in defaulted_sets(world, job.namespace, job.pod_sets)]
     pods = _pods(world, job, wanted, job.key, "")
     return tuple(replace(pod, gang_size=job.min_available or pod.gang_size) if pod.gang else pod for pod in pods)

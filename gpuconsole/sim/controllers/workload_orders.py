@@ -9,13 +9,19 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.slices import latest_active
 from gpuconsole.sim.controllers import endings, standing, workloads
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.volcano import orders
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.world import World
 
 
 def set_active(world: World, key: str, active: bool, cause: str = "", why: str = "") -> Refusal:
-    """Stop a workload (evicting it if it holds quota) or let it in again; `cause` and `why` say what is behind it."""
-    workload = world.workload(key)
+    """Stop a workload (evicting it if it holds quota) or let it in again; `cause` and `why` say what is behind it.
+
+    A Volcano Job, which no Workload stands for, is aborted or resumed.
+    """
+    workload, job = world.workload(key), orders.job_named(world, key)
+    if workload is None and job is not None:
+        return orders.set_active(world, job, active)
     if workload is None or workload.finished:
         return _no_workload(workload, key)
     if workload.active == active:

@@ -1,0 +1,147 @@
+"""Requests to Volcano's job controller: which action follows, at once or later, and what it does to pods and status."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.events import What
+from gpuconsole.model.volcano_jobs import JobAction, VolcanoStatus
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.delays import Delayed, added, outlived, settled, target_of
+from gpuconsole.scheduling.volcano.jobs.killing import kill
+from gpuconsole.scheduling.volcano.jobs.labels import OUT_OF_SYNC
+from gpuconsole.scheduling.volcano.jobs.messages import told_of_action
+from gpuconsole.scheduling.volcano.jobs.policies import react
+from gpuconsole.scheduling.volcano.jobs.requests import Request, request_of_job
+from gpuconsole.scheduling.volcano.jobs.states import Call, Course, course
+from gpuconsole.scheduling.volcano.jobs.syncing import initial, sync
+from gpuconsole.sim.controllers import pods, work
+from gpuconsole.sim.controllers.limits import defaulted_sets
+from gpuconsole.sim.controllers.volcano import groups, phases
+from gpuconsole.sim.controllers.volcano.members import enlist, pods_of_job
+from gpuconsole.sim.controllers.volcano.watching import request_about
+from gpuconsole.sim.kernel import ActLater
+from gpuconsole.sim.world import World
+
+_TOLD = (
+    *(JobAction.RESTART_JOB, JobAction.RESTART_TASK, JobAction.RESTART_POD, JobAction.RESTART_PARTITION),
+    *(JobAction.ABORT_JOB, JobAction.TERMINATE_JOB),
+)
+"""Actions that take pods their places before their time."""
+
+
+def ask(world: World, request: Request | None) -> None:
+    """Put a request in the controller's queue."""
+    if request is not None:
+        world.requests.append(request)
+
+
+def proceed(world: World) -> None:
+    """Take note of the next change, or else carry the next request out."""
+    if world.changes:
+        ask(world, request_about(world, world.changes.pop(0)))
+    else:
+        _handle(world, world.requests.pop(0))
+
+
+def start(world: World, job: Job) -> None:
+    """The controller sees a new job."""
+    ask(world, request_of_job(job))
+
+
+def _handle(world: World, request: Request) -> None:
+    job = world.job(request.job)
+    if job is None:
+        world.delays.pop(request.job, None)
+        return
+    delays = outlived(world.delays.get(job.key, {}), request)
+    reaction = react(job, request)
+    if reaction.delay:
+        delayed = Delayed(request=request, action=reaction.action, due=world.now + reaction.delay)
+        later = added(delays, delayed)
+        if later is not delays:
+            world.kernel.at(delayed.due, ActLater(job.key, request.pod))
+        world.delays[job.key] = dict(later)
+        return
+    if delays or job.key in world.delays:
+        world.delays[job.key] = dict(delays)
+    execute(world, job, reaction.action, request)
+
+
+def act(world: World, timer: ActLater) -> None:
+    """An action's timeout is over, unless the action was made pointless or another took its place."""
+    delayed = world.delays.get(timer.job, {}).get(timer.pod)
+    job = world.job(timer.job)
+    if job is not None and delayed is not None and delayed.due == world.now:
+        del world.delays[timer.job][timer.pod]
+        execute(world, job, delayed.action, delayed.request)
+
+
+def execute(world: World, job: Job, action: JobAction, request: Request) -> None:
+    """Do what an action means in the job's phase; other actions of its kind that wait are not needed any more."""
+    chosen = course(job, action, target_of(action, request))
+    if chosen.call is Call.SYNC:
+        _sync(world, job, chosen)
+    else:
+        _kill(world, job, chosen, action)
+    left = settled(world.delays.get(job.key, {}), action, request)
+    if left:
+        world.delays[job.key] = dict(left)
+    else:
+        world.delays.pop(job.key, None)
+
+
+def _sync(world: World, job: Job, chosen: Course) -> None:
+    begun = replace(job, volcano_status=initial(job, world.now))
+    group = groups.ensure(world, begun)
+    whole = replace(begun, pod_sets=defaulted_sets(world, job.namespace, job.pod_sets))
+    synced = sync(whole, pods_of_job(world, job), group.phase, world.now, chosen.update)
+    try:
+        enlist(world, whole, synced.create)
+    except ValueError as problem:
+        world.tell(What.PENDING, workload=job.key, reason="FailedCreate", message=str(problem))
+        return
+    if synced.delete:
+        work.interrupt(world, job.key)
+        pods.remove(world, synced.delete, "ScaledDown")
+    _write(world, world.job(job.key) or job, synced.status)
+
+
+def _kill(world: World, job: Job, chosen: Course, action: JobAction) -> None:
+    members = pods_of_job(world, job)
+    killing = kill(job, members, chosen, world.now)
+    if killing is None:
+        return
+    if killing.delete:
+        loss = work.interrupt(world, job.key)
+        marked = [_marked(world, pod) for pod in killing.delete]
+        if action in _TOLD and any(pod.node for pod in marked):
+            world.tell(
+                What.EVICTED,
+                workload=job.key,
+                reason=action.value,
+                message=told_of_action(action).strip(),
+                gpus=sum(len(pod.gpus) for pod in marked),
+                lost_gpu_seconds=loss.gpu_seconds,
+                cost=loss.cost,
+            )
+        pods.remove(world, marked, action.value)
+    groups.drop(world, job)
+    _write(world, world.job(job.key) or job, killing.status)
+
+
+def _marked(world: World, pod: Pod) -> Pod:
+    marked = replace(pod, annotations={**pod.annotations, OUT_OF_SYNC: "true"})
+    world.put(marked)
+    return marked
+
+
+def _write(world: World, job: Job, status: VolcanoStatus) -> None:
+    """Write the status down; a new phase is a reason to look at the job again."""
+    before = job.volcano_status
+    if status == before:
+        return
+    job = replace(job, volcano_status=status, failures=status.retry_count)
+    world.put(job)
+    if status.phase is not before.phase:
+        phases.reached(world, job)
+        ask(world, request_of_job(job))

@@ -1,0 +1,40 @@
+"""The PodGroup of a job in the simulation: made with the job, kept in line with it, gone when its pods are killed."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import PriorityClass
+from gpuconsole.model.volcano import PodGroup
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.group import group_name, group_of, updated
+from gpuconsole.sim.engines import first_group_phase
+from gpuconsole.sim.world import World
+
+
+def group_key(job: Job) -> str:
+    """The key of a job's PodGroup."""
+    return f"{job.namespace}/{group_name(job)}"
+
+
+def ensure(world: World, job: Job) -> PodGroup:
+    """The PodGroup that a job has from now on. A scheduler that knows no PodGroups lets every one in at once."""
+    classes: dict[str, int] = {known.name: known.value for known in _classes(world)}
+    found: PodGroup | None = world.state.get(PodGroup, group_key(job))
+    if found is not None:
+        wanted = updated(found, job, classes)
+    else:
+        fresh = group_of(job, classes)
+        uid, phase = world.uid("PodGroup", fresh.key), first_group_phase(world.policy.placement)
+        wanted = replace(fresh, uid=uid, created=world.now, phase=phase)
+    if wanted is not found:
+        world.put(wanted)
+    return wanted
+
+
+def drop(world: World, job: Job) -> None:
+    """The PodGroup goes; the scheduler has to let the next one in anew."""
+    if world.state.get(PodGroup, group_key(job)) is not None:
+        world.drop(PodGroup, group_key(job))
+
+
+def _classes(world: World) -> list[PriorityClass]:
+    return list(world.state.table("priority_classes").all())

@@ -1,0 +1,55 @@
+"""The pods of a Volcano Job and what their crew counts: a job's pods come and go while it lives."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.group import group_name
+from gpuconsole.scheduling.volcano.jobs.plugins import on_pod
+from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
+from gpuconsole.sim.controllers.priorities import pod_priority
+from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.world import World
+
+
+def pods_of_job(world: World, job: Job) -> list[Pod]:
+    """The pods that a job has, whether they run, leave or have ended."""
+    crew = world.crews.get(job.key)
+    return [pod for key in (crew.pods if crew else ()) if (pod := world.pod(key)) is not None]
+
+
+def enlist(world: World, job: Job, made: Sequence[Pod]) -> None:
+    """Make these pods of a job, with what its plugins add to them."""
+    crew = world.crews.get(job.key) or Crew(key=job.key, job=job.key)
+    fresh = [_finished(world, job, pod) for pod in made]
+    world.crew(replace(crew, pods=(*crew.pods, *(pod.key for pod in fresh)), told=False))
+    for pod in fresh:
+        world.put(pod)
+
+
+def _finished(world: World, job: Job, pod: Pod) -> Pod:
+    whole = on_pod(job, pod)
+    return replace(
+        whole,
+        uid=world.uid("Pod", pod.key),
+        created=world.now,
+        priority=pod_priority(world, pod.template),
+        gang=group_name(job),
+    )
+
+
+def recount(world: World, job: Job, crew: Crew) -> Crew:
+    """Count a job's pods anew; those that have ended are the ones that its work misses."""
+    pods = pods_of_job(world, job)
+    counted = replace(
+        crew,
+        pods=tuple(pod.key for pod in pods),
+        need=max(spec_of(job).min_available, 1),
+        running=sum(bool(pod.node) and not pod.deleted and not pod.done for pod in pods),
+        leaving=sum(bool(pod.node) and pod.deleted > 0 and not pod.done for pod in pods),
+        missing=sum(pod.done for pod in pods),
+    )
+    world.crews[crew.key] = counted
+    return counted

@@ -1,0 +1,44 @@
+"""Orders about a Volcano Job: another number of pods for a task, stopped and resumed by a Command."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.volcano_jobs import JobAction, VolcanoPhase
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.requests import request_of_command, request_of_job
+from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of, total_replicas
+from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.volcano import acting
+from gpuconsole.sim.world import World
+
+_STOPPED = (VolcanoPhase.ABORTING, VolcanoPhase.ABORTED)
+
+
+def job_named(world: World, key: str) -> Job | None:
+    """The Volcano Job that a `namespace/name` or a whole key means, unless it has ended."""
+    job = world.job(key) or world.job(f"VolcanoJob/{key}")
+    return job if job is not None and job.volcano is not None and not job.ended else None
+
+
+def scaled(world: World, before: Job, job: Job) -> Refusal:
+    """Give a job other numbers of pods, as far as Volcano's webhook lets that pass."""
+    for task in tasks_of(job):
+        if task.least > task.replicas:
+            return f"'minAvailable' must be <= 'replicas' in task: {task.name}"
+    if spec_of(job).min_available > total_replicas(job):
+        return "job 'minAvailable' must not be greater than total replicas"
+    world.put(job)
+    acting.ask(world, request_of_job(job, before))
+    return DONE
+
+
+def set_active(world: World, job: Job, active: bool) -> Refusal:
+    """Abort a job, or resume an aborted one (a Command of bus.volcano.sh)."""
+    stopped = job.volcano_status.phase in _STOPPED
+    if active is not stopped:
+        return f"job {job.key} is {'active' if active else 'stopped'} already"
+    if active:
+        job = replace(job, suspended=False)
+        world.put(job)
+    action = JobAction.RESUME_JOB if active else JobAction.ABORT_JOB
+    acting.ask(world, request_of_command(job.key, action))
+    return DONE

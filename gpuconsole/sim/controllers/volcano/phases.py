@@ -1,0 +1,86 @@
+"""What a new phase of a Volcano Job means to everybody else: history, the job's own state, when it is cleaned up."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.events import What
+from gpuconsole.model.jobs.volcano import job_phase
+from gpuconsole.model.objects import TABLES
+from gpuconsole.model.volcano_jobs import JobAction, JobEvent, VolcanoPhase
+from gpuconsole.model.workloads import Job, JobPhase
+from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, task_of_pod, tasks_of
+from gpuconsole.sim.controllers import jobphases, pods, retiring, work
+from gpuconsole.sim.controllers.volcano.members import pods_of_job
+from gpuconsole.sim.kernel import Retire
+from gpuconsole.sim.world import World
+
+_ENDINGS = {
+    VolcanoPhase.COMPLETED: (What.FINISHED, "Completed"),
+    VolcanoPhase.FAILED: (What.FAILED, "Failed"),
+    VolcanoPhase.TERMINATED: (What.FAILED, "Terminated"),
+}
+
+
+def reached(world: World, job: Job) -> None:
+    """A job is in another phase than before."""
+    phase = job.volcano_status.phase
+    ending = _ENDINGS.get(phase)
+    if ending is not None:
+        _end(world, job, *ending)
+    elif phase is VolcanoPhase.ABORTED:
+        world.tell(What.EVICTED, workload=job.key, reason="Aborted", message="the job is aborted until it is resumed")
+        jobphases.mark(world, job.key, JobPhase.SUSPENDED, suspended=True)
+    elif phase is VolcanoPhase.RUNNING:
+        # It counts as running only when its work begins.
+        world.dirty[job.key] = None
+    else:
+        jobphases.mark(world, job.key, job_phase(phase))
+
+
+def _end(world: World, job: Job, what: What, reason: str) -> None:
+    members = pods_of_job(world, job)
+    retries = job.volcano_status.retry_count
+    loss = work.interrupt(world, job.key) if what is What.FAILED else work.NOTHING
+    world.tell(
+        what,
+        workload=job.key,
+        reason=reason,
+        message=f"phase {reason} after {retries} retries" if retries else f"phase {reason}",
+        gpus=sum(len(pod.gpus) for pod in members),
+        lost_gpu_seconds=loss.gpu_seconds,
+        cost=loss.cost,
+    )
+    jobphases.mark(world, job.key, job_phase(job.volcano_status.phase))
+    _clean_up_later(world, job, members)
+
+
+def _clean_up_later(world: World, job: Job, members: list[Pod]) -> None:
+    """A job that says how long it is to be kept is gone after that, with its pods (garbage collector)."""
+    ended = world.job(job.key)
+    ttl = spec_of(job).ttl
+    if ttl is None:
+        retiring.later(world, (ended, *members))
+        return
+    pods_too = tuple((TABLES[Pod], pod.key, pod.uid) for pod in members)
+    world.kernel.at(world.now + ttl, Retire((*pods_too, (TABLES[Job], job.key, job.uid))))
+
+
+def work_done(world: World, job: Job) -> bool:
+    """The work is done: pods of tasks whose completion ends the job succeed, or else all that run; False if none."""
+    crew = world.crews.get(job.key)
+    if crew is not None:
+        world.crews[job.key] = replace(crew, start=None)
+    running = [pod for pod in pods_of_job(world, job) if pod.node and not pod.done and not pod.deleted]
+    deciding = _deciding(job)
+    for pod in [pod for pod in running if task_of_pod(pod) in deciding] or running:
+        pods.end(world, pod)
+    return bool(running)
+
+
+def _deciding(job: Job) -> set[str]:
+    return {
+        task.name
+        for task in tasks_of(job)
+        for policy in task.policies
+        if policy.action is JobAction.COMPLETE_JOB and JobEvent.TASK_COMPLETED in policy.events
+    }

@@ -1,0 +1,55 @@
+"""What Volcano's job controller watches: pods and PodGroups of its jobs, whose changes become requests."""
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.volcano import PodGroup
+from gpuconsole.model.volcano_jobs import JobEvent
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.group import group_name
+from gpuconsole.scheduling.volcano.jobs.requests import (
+    Request,
+    event_of_change,
+    is_outdated,
+    request_of,
+    request_of_group,
+)
+from gpuconsole.sim.controllers.volcano.members import pods_of_job
+from gpuconsole.sim.world import Change, World
+
+EXIT_CODE = 1
+"""What containers end with when a simulated pod fails by itself; a lost node tells no exit code."""
+_BY_ITSELF = "Error"
+
+
+def request_about(world: World, change: Change) -> Request | None:
+    """What a change asks of the controller; nothing if it changes nothing for a job."""
+    thing = change.new or change.old
+    if isinstance(thing, PodGroup):
+        return _about_group(world, change.old, change.new)
+    assert isinstance(thing, Pod)
+    job = world.job(thing.job)
+    if job is None:
+        return None
+    old, new = change.old, change.new
+    assert not isinstance(old, PodGroup)
+    assert not isinstance(new, PodGroup)
+    if new is None:
+        return request_of(thing, job, JobEvent.POD_EVICTED)
+    if old is None:
+        return request_of(new, job, JobEvent.POD_PENDING)
+    if (old.phase, old.deleted > 0, is_outdated(old)) == (new.phase, new.deleted > 0, is_outdated(new)):
+        return None
+    exit_code = EXIT_CODE if new.reason == _BY_ITSELF else 0
+    event = event_of_change(old, new, job, pods_of_job(world, job))
+    return request_of(new, job, event, exit_code if event is JobEvent.POD_FAILED else 0)
+
+
+def _about_group(world: World, old: object, new: object) -> Request | None:
+    """A PodGroup that the scheduler lets in, or does not know any more."""
+    if not isinstance(old, PodGroup) or not isinstance(new, PodGroup):
+        return None
+    owner = next((job for job in _jobs(world) if job.namespace == new.namespace and group_name(job) == new.name), None)
+    return request_of_group(owner.key, new, old) if owner is not None else None
+
+
+def _jobs(world: World) -> list[Job]:
+    return [job for job in world.state.table("jobs").all() if job.volcano is not None]
