@@ -138,6 +138,29 @@ class SpreadConstraint(Struct, frozen=True, omit_defaults=True):
     when_unsatisfiable: str = "DoNotSchedule"
     selector: LabelSelector | None = None
     min_domains: int | None = None
+    honors_affinity: bool = True
+    """False counts nodes too that the pod's node affinity forbids (nodeAffinityPolicy: Ignore)."""
+    honors_taints: bool = False
+    """True leaves out nodes whose taints the pod does not tolerate (nodeTaintsPolicy: Honor)."""
+
+
+class PodTerm(Struct, frozen=True, omit_defaults=True):
+    """Other pods, and how near: those that it selects, in the same domain of a node's label."""
+
+    topology_key: str
+    selector: LabelSelector | None = None
+    """Which pods; None is none of them, an empty one all."""
+    namespaces: tuple[str, ...] = ()
+    """Where they are; together with `namespace_selector`. Where neither is given, the pod's own namespace."""
+    namespace_selector: LabelSelector | None = None
+
+
+class PodAffinity(Struct, frozen=True, omit_defaults=True):
+    """Which pods a pod wants near it, or (anti-affinity) far from it."""
+
+    required: tuple[PodTerm, ...] = ()
+    preferred: tuple[tuple[int, PodTerm], ...] = ()
+    """(weight of 1 to 100, term)."""
 
 
 class PodClaim(Struct, frozen=True, omit_defaults=True):
@@ -176,6 +199,8 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     subdomain: str = ""
     resource_claims: tuple[PodClaim, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
 
     @property
     def requests(self) -> dict[str, int]:

@@ -5,7 +5,7 @@ from gpuconsole.model.cluster import Container, PodClaim, PodResources, PodTempl
 from gpuconsole.model.documents.amounts import fractions, is_extended, resources
 from gpuconsole.model.documents.names import annotations, labels, unique
 from gpuconsole.model.documents.reader import INT32, Reader
-from gpuconsole.model.documents.selectors import node_affinity, selector, tolerations
+from gpuconsole.model.documents.selectors import node_affinity, pod_affinity, selector, tolerations
 from gpuconsole.model.quantity import format_quantity
 
 GRACE = 30
@@ -43,6 +43,8 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
         subdomain=spec.text("subdomain"),
         resource_claims=tuple(_claim(place) for place in spec.items("resourceClaims")),
         spread=tuple(_spread(place) for place in spec.items("topologySpreadConstraints")),
+        pod_affinity=pod_affinity(spec, "podAffinity"),
+        pod_anti_affinity=pod_affinity(spec, "podAntiAffinity"),
     )
 
 
@@ -115,4 +117,6 @@ def _spread(place: Reader) -> SpreadConstraint:
         when_unsatisfiable=place.one_of("whenUnsatisfiable", "DoNotSchedule", ("DoNotSchedule", "ScheduleAnyway")),
         selector=selector(place, "labelSelector"),
         min_domains=place.optional("minDomains", low=1),
+        honors_affinity=place.one_of("nodeAffinityPolicy", "Honor", ("Honor", "Ignore")) == "Honor",
+        honors_taints=place.one_of("nodeTaintsPolicy", "Ignore", ("Honor", "Ignore")) == "Honor",
     )

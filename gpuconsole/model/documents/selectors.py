@@ -1,6 +1,15 @@
 """Selectors, taints, tolerations and affinity: the parts of a document that compare labels."""
 
-from gpuconsole.model.cluster import LabelSelector, NodeTerm, PreferredTerm, Requirement, Taint, Toleration
+from gpuconsole.model.cluster import (
+    LabelSelector,
+    NodeTerm,
+    PodAffinity,
+    PodTerm,
+    PreferredTerm,
+    Requirement,
+    Taint,
+    Toleration,
+)
 from gpuconsole.model.documents.names import LONGEST_KEY, is_label_value, key_name, labels, unique
 from gpuconsole.model.documents.reader import Reader, shown
 
@@ -121,3 +130,23 @@ def node_affinity(spec: Reader) -> tuple[tuple[NodeTerm, ...] | None, tuple[Pref
         for item in place.items("preferredDuringSchedulingIgnoredDuringExecution")
     )
     return required, preferred
+
+
+def pod_affinity(spec: Reader, key: str) -> PodAffinity | None:
+    """podAffinity or podAntiAffinity of a pod spec; None where the pod names none."""
+    place = spec.down("affinity", key)
+    required = tuple(_pod_term(term) for term in place.items("requiredDuringSchedulingIgnoredDuringExecution"))
+    preferred = tuple(
+        (item.number("weight", 1, low=1, high=100), _pod_term(item.mapping("podAffinityTerm")))
+        for item in place.items("preferredDuringSchedulingIgnoredDuringExecution")
+    )
+    return PodAffinity(required, preferred) if required or preferred else None
+
+
+def _pod_term(place: Reader) -> PodTerm:
+    return PodTerm(
+        place.required("topologyKey"),
+        selector(place, "labelSelector"),
+        place.texts("namespaces"),
+        selector(place, "namespaceSelector"),
+    )

@@ -3,9 +3,10 @@
 A pod that waits for resources that are being released counts, one that is to be evicted does not any more.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from gpuconsole.model.cluster import Pod
+from gpuconsole.scheduling.kube.neighbours import Surroundings, is_picky
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 
@@ -16,8 +17,19 @@ class Placed:
     """Pods by node and key."""
 
     def __init__(self, nodes: Iterable[NodeInfo]) -> None:
-        self._pods = {node.name: {key: task.pod for key, task in node.tasks.items()} for node in nodes}
+        described = list(nodes)
+        self.nodes = {node.name: node.node for node in described if node.node is not None}
+        """The nodes themselves, those that somebody has described."""
+        self._pods = {node.name: {key: task.pod for key, task in node.tasks.items()} for node in described}
         self._versions: dict[str, int] = {}
+        self.changes = 0
+        """A number that grows whenever the pods of any node change."""
+        self.picky = sum(is_picky(pod) for pods in self._pods.values() for pod in pods.values())
+        """How many of the pods say anything about others."""
+
+    def without(self, gone: Container[str] = ()) -> Surroundings:
+        """Nodes and pods as kube-scheduler's plugins look at them, some pods left out by key."""
+        return Surroundings(self.nodes, lambda node: [pod for key, pod in self.on(node).items() if key not in gone])
 
     def on(self, node: str) -> Mapping[str, Pod]:
         """The pods of a node by key."""
@@ -29,10 +41,17 @@ class Placed:
 
     def add(self, task: TaskInfo) -> None:
         """The task got its node."""
-        self._pods.setdefault(task.node_name, {})[task.key] = task.pod
-        self._versions[task.node_name] = self.version(task.node_name) + 1
+        pods = self._pods.setdefault(task.node_name, {})
+        self.picky += is_picky(task.pod) and task.key not in pods
+        pods[task.key] = task.pod
+        self._changed(task.node_name)
 
     def remove(self, task: TaskInfo) -> None:
         """The task lost its node, or is about to."""
-        self._pods.get(task.node_name, {}).pop(task.key, None)
-        self._versions[task.node_name] = self.version(task.node_name) + 1
+        pod = self._pods.get(task.node_name, {}).pop(task.key, None)
+        self.picky -= pod is not None and is_picky(pod)
+        self._changed(task.node_name)
+
+    def _changed(self, node: str) -> None:
+        self._versions[node] = self.version(node) + 1
+        self.changes += 1

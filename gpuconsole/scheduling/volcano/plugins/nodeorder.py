@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.model.resources import add
+from gpuconsole.scheduling.kube import neighbours, spreading
+from gpuconsole.scheduling.kube.neighbours import is_picky
 from gpuconsole.scheduling.kube.scores import MAX_SCORE, dislikes, least_allocated, most_allocated, preference
 from gpuconsole.scheduling.kube.shapes import Shape, Shapes
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
@@ -41,6 +43,7 @@ class NodeorderPlugin(Plugin):
         self._shapes = Shapes()
 
     def on_session_open(self, session: "Session") -> None:
+        self._placed, self._around = session.placed, session.placed.without()
         self._books = Books(session.placed, self._shapes)
         session.functions.batch_node_order[self.name] = self.scores
 
@@ -59,6 +62,10 @@ class NodeorderPlugin(Plugin):
         if self.weights["tainttoleration"]:
             disliked = _scaled({n.name: dislikes(n, shape) for n in described})
             self._add(totals, "tainttoleration", {name: MAX_SCORE - value for name, value in disliked.items()})
+        if self.weights["podaffinity"] and (self._placed.picky or is_picky(task.pod)):
+            self._add(totals, "podaffinity", neighbours.scores(task.pod, described, self._around, hard_weight=0))
+        if self.weights["podtopologyspread"] and task.pod.template.spread:
+            self._add(totals, "podtopologyspread", spreading.scores(task.pod, shape, described, self._around))
         return {name: float(total) for name, total in totals.items()}
 
     def _add(self, totals: dict[str, int], name: str, scores: Mapping[str, int]) -> None:

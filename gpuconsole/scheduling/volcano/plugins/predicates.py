@@ -1,12 +1,16 @@
 """predicates: kube-scheduler's filters, each of which an argument can switch off."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kube import messages
+from msgspec import Struct, field
+
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.scheduling.kube import messages, neighbours, spreading
 from gpuconsole.scheduling.kube.filters import CORDONED, NOT_READY, affine, tolerated
+from gpuconsole.scheduling.kube.neighbours import Nearness, is_picky, nearness
 from gpuconsole.scheduling.kube.shapes import Shape, Shapes
+from gpuconsole.scheduling.kube.spreading import Spread
 from gpuconsole.scheduling.volcano.api.fit_errors import POD_NUMBER_EXCEEDED, Code, FitError, Status
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
@@ -33,13 +37,16 @@ class PredicatesPlugin(Plugin):
         self._arguments = arguments
         self._shapes = Shapes()
         self._stable: list[tuple[str, Filter]] = [("NodeUnschedulable", _cordoned)]
+        self._near = arguments.flag("predicate.PodAffinityEnable", True)
+        self._spread = arguments.flag("predicate.PodTopologySpreadEnable", True)
+        self._outlook: tuple[str, int, Outlook] | None = None
         if arguments.flag("predicate.NodeAffinityEnable", True):
             self._stable.append(("NodeAffinity", _astray))
         if arguments.flag("predicate.TaintTolerationEnable", True):
             self._stable.append(("TaintToleration", _tainted))
 
     def on_session_open(self, session: "Session") -> None:
-        placed = session.placed
+        self._placed = placed = session.placed
 
         def predicate(task: TaskInfo, node: NodeInfo) -> FitError | None:
             if node.node is None:
@@ -47,13 +54,57 @@ class PredicatesPlugin(Plugin):
             statuses = []
             if node.allocatable.max_tasks <= len(placed.on(node.name)):
                 statuses.append(Status(Code.UNSCHEDULABLE, POD_NUMBER_EXCEEDED, self.name))
-            refused = self._refusal(node.node, self._shapes.of(task.pod.template))
+            shape = self._shapes.of(task.pod.template)
+            refused = self._refusal(node.node, shape)
             if refused is not None:
                 statuses.append(refused)
+            else:
+                statuses += self._crowded(task, shape, node.node)
             return FitError(tuple(statuses), task.key, node.name) if statuses else None
 
+        def removed(preemptor: TaskInfo, task: TaskInfo, node: NodeInfo) -> None:
+            _trial(session, preemptor).gone.add(task.key)
+
+        def added(preemptor: TaskInfo, task: TaskInfo, node: NodeInfo) -> None:
+            _trial(session, preemptor).gone.discard(task.key)
+
+        def simulated(task: TaskInfo, node: NodeInfo) -> FitError | None:
+            gone = _trial(session, task).gone
+            if not self._near or node.node is None or not (placed.picky or is_picky(task.pod)):
+                return None
+            reason = neighbours.refusal(task.pod, node.node, nearness(task.pod, placed.without(gone)))
+            return FitError((_neighbour(reason),), task.key, node.name) if reason else None
+
         session.functions.predicates[self.name] = predicate
+        session.functions.simulate_remove[self.name] = removed
+        session.functions.simulate_add[self.name] = added
+        session.functions.simulate_predicate[self.name] = simulated
         session.functions.handlers.append(EventHandler(placed.add, placed.remove))
+
+    def _crowded(self, task: TaskInfo, shape: Shape, node: Node) -> Iterator[Status]:
+        """What pods that are there already forbid; the first that no eviction changes ends it."""
+        outlook = self._look(task.pod, task.key, shape)
+        if outlook.near is not None:
+            reason = neighbours.refusal(task.pod, node, outlook.near)
+            if reason:
+                yield _neighbour(reason)
+                if reason == neighbours.AFFINITY:
+                    return
+        reason = spreading.refusal(node, outlook.spreads)
+        if reason:
+            code = Code.UNRESOLVABLE if reason == spreading.MISSING_LABEL else Code.UNSCHEDULABLE
+            yield Status(code, reason, "PodTopologySpread")
+
+    def _look(self, pod: Pod, key: str, shape: Shape) -> "Outlook":
+        """What the pod meets, looked at again only when pods came or went."""
+        known, placed = self._outlook, self._placed
+        if known is None or known[:2] != (key, placed.changes):
+            near = None
+            if self._near and (placed.picky or is_picky(pod)):
+                near = nearness(pod, placed.without())
+            spreads = spreading.hard_spreads(pod, shape, placed.without()) if self._spread else ()
+            known = self._outlook = key, placed.changes, Outlook(near, spreads)
+        return known[2]
 
     def _refusal(self, node: Node, shape: Shape) -> Status | None:
         for name, refuse in self._stable:
@@ -61,6 +112,33 @@ class PredicatesPlugin(Plugin):
             if reason:
                 return Status(Code.UNRESOLVABLE, reason, name)
         return None
+
+
+class Outlook(Struct, frozen=True):
+    """What a pod meets on the nodes, as far as anybody minds."""
+
+    near: Nearness | None
+    spreads: tuple[Spread, ...]
+
+
+class Trial(Struct):
+    """Pods that a trial has taken off their nodes, by key. Mutates."""
+
+    gone: set[str] = field(default_factory=set)
+
+    def clone(self) -> "Trial":
+        return Trial(set(self.gone))
+
+
+def _trial(session: "Session", task: TaskInfo) -> Trial:
+    kept = session.cycle_state(task).setdefault(PredicatesPlugin.name, Trial())
+    assert isinstance(kept, Trial)
+    return kept
+
+
+def _neighbour(reason: str) -> Status:
+    code = Code.UNRESOLVABLE if reason == neighbours.AFFINITY else Code.UNSCHEDULABLE
+    return Status(code, reason, "InterPodAffinity")
 
 
 def _cordoned(node: Node, shape: Shape) -> str:
