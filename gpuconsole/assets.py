@@ -12,6 +12,11 @@ def price_table() -> Path:
     return folder("fixtures") / "prices.yaml"
 
 
+def catalogue() -> Path:
+    """The catalogue of machines that comes along."""
+    return folder("fixtures") / "instances.yaml"
+
+
 def folder(name: str) -> Path:
     """The folder `themes` or `fixtures`. Raises ConsoleError where the installation lacks it."""
     for place in (_PACKAGE / "_assets" / name, _PACKAGE.parent / name):

@@ -31,6 +31,7 @@ class Request(Struct, frozen=True, kw_only=True):
     """The price table was chosen, it is not the one that comes along."""
     kueue_config: Path | None = None
     feature_gates: str = ""
+    catalogue: Path | None = None
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -69,6 +70,7 @@ def clustered(function: Function) -> Function:
         click.option("--nodes", type=_FILE, help="Manifests of nodes, instead of nodes made from the flavors."),
         click.option("--gpus-per-node", type=click.IntRange(1, 64), help="Of nodes that are made from flavors."),
         click.option("--admit-all-namespaces", is_flag=True, help="As if every namespaceSelector were {}."),
+        click.option("--catalogue", type=_FILE, help="Machines for sale, for scenarios that bring none."),
         click.option("--prices", type=_FILE, help="A price table, for scenarios that bring none."),
     )
 

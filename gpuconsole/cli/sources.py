@@ -1,19 +1,23 @@
 """From files to a simulation: manifests, a scenario, a saved Snapshot, or a bundled fixture by name."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole import assets
 from gpuconsole.cli.bundled import DEFAULT, resolve
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.tables import counted
 from gpuconsole.cli.validate import as_line
 from gpuconsole.errors import ConsoleError, NotSupportedError, SourceError, UsageError
+from gpuconsole.model.catalogue import Catalogue, CatalogueError
+from gpuconsole.model.catalogue import load as load_catalogue
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.manifests import Loaded, Severity, load
@@ -86,12 +90,32 @@ def _prices(request: Request) -> Prices:
         raise FindingsError(str(error)) from error
 
 
+def _catalogue(request: Request, scenarios: Sequence[Mapping[str, Any]]) -> Catalogue:
+    """The machines for sale, where a scenario may need them. Raises SourceError."""
+    if not any("engine" in scenario for scenario in scenarios):
+        return Catalogue()
+    file = request.catalogue or assets.catalogue()
+    try:
+        return load_catalogue(file.read_text(), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(str(file), str(error)) from error
+    except CatalogueError as error:
+        raise FindingsError(str(error)) from error
+
+
 def _read(files: Sequence[str], request: Request, prices: Prices) -> tuple[Scenario, Loaded]:
     loaded = _loaded(files, admit_all_namespaces=request.admit_all_namespaces)
     origin = next(iter(loaded.origins), ", ".join(files))
     folder = Path(origin).parent if Path(origin).is_file() else None
     try:
-        scenario = load_scenario(loaded.scenario, origin, objects=loaded.objects, folder=folder, prices=prices)
+        scenario = load_scenario(
+            loaded.scenario,
+            origin,
+            objects=loaded.objects,
+            folder=folder,
+            prices=prices,
+            catalogue=_catalogue(request, loaded.scenario),
+        )
     except ScenarioError as error:
         raise FindingsError(str(error)) from error
     if request.admit_all_namespaces:

@@ -1,8 +1,8 @@
 """What a scenario expects after a step: the keys of `expect`, how they are read, and whether they came true.
 
 The form is fixed beside the project (conformance, "modes and expect"). Lists are exact unless the key ends in
-`Includes`; so is `pending`, which is a list of workloads with their codes. `usage`, `borrowed`, `lent`, `share` and
-`nodes` say something about the queues and nodes that they name, and nothing about others. What happens (`evicted`,
+`Includes`; so is `pending`, which is a list of workloads with their codes. `usage`, `borrowed`, `lent`, `share`,
+`nodes` and `pools` say something about what they name, and nothing about others. What happens (`evicted`,
 `noEvictions`, `lostGpuHours`, `cost`) counts from the check of the step before.
 """
 
@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.look import Look
 from gpuconsole.insight.names import Names, UnknownName
+from gpuconsole.insight.pools import pools
 from gpuconsole.insight.quota_node import QuotaNode
 from gpuconsole.insight.reasons import Code
 from gpuconsole.model.clock import Span, parse_span
@@ -122,6 +123,27 @@ def check_cost(look: Look, wanted: Any, includes: bool) -> Finding:
     return _number(wanted, look.cost)
 
 
+_POOL = ("nodes", "starting", "leaving", "spot", "launched", "gone", "interrupted", "hourly", "spent")
+
+
+def check_pools(look: Look, wanted: Any, includes: bool) -> Finding:
+    """What is said of a pool has to hold; money is compared to as many decimals as are written."""
+    found, want, got, ok = {pool.name: pool for pool in pools(look.snapshot)}, [], [], True
+    for name, facts in _mapping(wanted).items():
+        if name not in found:
+            raise UnknownName(f"no pool {clean(repr(name), 80)} exists; there are {', '.join(found) or 'none'}")
+        for key, value in _mapping(facts).items():
+            if key not in _POOL:
+                raise ExpectError(f"{clean(repr(key), 60)} is nothing that a pool has; {', '.join(_POOL)} are")
+            one = _number(value, getattr(found[name], key))
+            ok = ok and one.ok
+            want.append(f"{name} {key} {one.wanted}")
+            got.append(f"{name} {key} {one.got}")
+    if not want:
+        raise ExpectError("it names nothing of a pool; write pool: {nodes: 1}")
+    return Finding(ok, _join(want), _join(got))
+
+
 CHECKS: dict[str, Check] = {
     "admitted": check_admitted,
     "pending": check_pending,
@@ -134,11 +156,12 @@ CHECKS: dict[str, Check] = {
     "freeNodes": check_free_nodes,
     "lostGpuHours": check_lost_gpu_hours,
     "cost": check_cost,
+    "pools": check_pools,
     "noEvictions": check_no_evictions,
 }
 LISTS = ("admitted", "pending", "evicted", "nodes")
 """Keys that may end in `Includes`."""
-NAMED = ("usage", "borrowed", "lent", "share", "nodes")
+NAMED = ("usage", "borrowed", "lent", "share", "nodes", "pools")
 """Keys that say something only about what they name."""
 
 

@@ -6,14 +6,17 @@ from typing import Any
 
 from msgspec import Struct
 
+from gpuconsole.model.catalogue import Catalogue
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.text import clean
+from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.closed import convert
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.scenario_capacity import NO_CATALOGUE
 from gpuconsole.sim.scenario_form import ClusterForm, ScenarioForm
 from gpuconsole.sim.scenario_policy import policy_of
 from gpuconsole.sim.scenario_steps import Step, decode_all, read_steps
@@ -49,17 +52,18 @@ def load_scenario(
     objects: Sequence[Object] = (),
     folder: Path | None = None,
     prices: Prices = USUAL_PRICES,
+    catalogue: Catalogue = NO_CATALOGUE,
 ) -> Scenario:
     """Read a scenario from its document, with the objects of the manifests that stand beside it.
 
     No document at all gives a cluster of those objects in which nothing is planned. `folder` is where its `files` are,
-    `prices` are those of a scenario that names none.
+    `prices` and `catalogue` (machines for sale) are those of a scenario that names none.
     Raises ScenarioError that names every wrong key of `source`.
     """
     if len(documents) > 1:
         raise ScenarioError(f"{source}: there are {len(documents)} scenarios; give one at a time")
     problems: list[str] = []
-    scenario = _read(documents[0] if documents else {}, objects, folder, prices, problems)
+    scenario = _read(documents[0] if documents else {}, objects, folder, prices, catalogue, problems)
     if problems or scenario is None:
         raise ScenarioError("\n".join(f"{source}: {problem}" for problem in problems))
     return scenario
@@ -68,10 +72,13 @@ def load_scenario(
 def build(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | None = None) -> Simulation:
     """Make the simulation of a scenario: it stands at the scenario's start, its steps are scheduled.
 
-    Nodes are made from the flavors where the objects have none.
+    Nodes are made from the flavors where the objects have none, and no autoscaler makes them.
     """
+    objects = scenario.objects
+    if isinstance(scenario.policy.capacity, FixedCapacity):
+        objects = complete(objects, gpus_per_node=gpus_per_node or scenario.gpus_per_node)
     simulation = Simulation.from_objects(
-        complete(scenario.objects, gpus_per_node=gpus_per_node or scenario.gpus_per_node),
+        objects,
         policy=scenario.policy,
         seed=scenario.seed if seed is None else seed,
         start=scenario.start,
@@ -83,7 +90,12 @@ def build(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | N
 
 
 def _read(
-    document: Mapping[str, Any], beside: Sequence[Object], folder: Path | None, prices: Prices, problems: list[str]
+    document: Mapping[str, Any],
+    beside: Sequence[Object],
+    folder: Path | None,
+    prices: Prices,
+    catalogue: Catalogue,
+    problems: list[str],
 ) -> Scenario | None:
     form = convert(document, ScenarioForm, "", problems)
     if form is None:
@@ -93,7 +105,7 @@ def _read(
     except ValueError:
         problems.append(f"start: {clean(form.start, 60)!r} is no moment; write it as {START}")
         return None
-    policy = policy_of(form, prices, folder, problems)
+    policy = policy_of(form, prices, folder, problems, catalogue)
     steps = read_steps(form.steps, start, problems)
     objects = [*beside, *_objects(form, "", folder, start, problems)]
     clusters = {

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.model import prices as price_table
+from gpuconsole.model.catalogue import Catalogue
 from gpuconsole.model.clock import Span, parse_span
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.quantity import amount
@@ -17,6 +18,7 @@ from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.sim.arrivals import ALWAYS, Shape, Stream
 from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
+from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, capacity_of, spot_of
 from gpuconsole.sim.scenario_form import (
     AdmissionFairSharingForm,
     AutoscalerForm,
@@ -38,10 +40,12 @@ _SPELLED_OUT: Mapping[str, Callable[[ScenarioForm], object]] = {
 """Keys that say what a Configuration says, too."""
 
 
-def policy_of(form: ScenarioForm, prices: Prices, folder: Path | None, problems: list[str]) -> SimPolicy:
+def policy_of(
+    form: ScenarioForm, prices: Prices, folder: Path | None, problems: list[str], catalogue: Catalogue = NO_CATALOGUE
+) -> SimPolicy:
     """Read everything but the objects and the steps; what is wrong is added to `problems`.
 
-    `prices` are those of a scenario that names none; `folder` is where the files are that it names.
+    `prices` and `catalogue` are those of a scenario that names none; `folder` is where the files are that it names.
     """
     read = _Reading(problems)
     placement = form.engine.placement
@@ -55,6 +59,8 @@ def policy_of(form: ScenarioForm, prices: Prices, folder: Path | None, problems:
         checks=Checks(form.checks),
         autoscaler=read.autoscaler(form.autoscaler),
         durations=read.spread(form.durations, "durations"),
+        capacity=capacity_of(form.engine.capacity, read, folder, catalogue),
+        spot=spot_of(form.engine.capacity.spot, read),
         keep_finished=read.span(form.keep_finished, "keepFinished") if form.keep_finished else None,
         arrivals=tuple(read.stream(stream, f"arrivals[{n}]") for n, stream in enumerate(form.arrivals)),
     )

@@ -25,6 +25,8 @@ DRILLS = (
     "afs-without",
     "best-effort-fifo",
     "bin-pack",
+    "burst-cluster-autoscaler",
+    "burst-karpenter",
     "clique",
     "final-share",
     "gang",
@@ -32,11 +34,14 @@ DRILLS = (
     "gpu-only",
     "guaranteed-quota",
     "initial-share",
+    "karpenter-consolidation",
     "multikueue",
     "org-cohort",
     "scavenger",
     "six-of-eight",
     "six-of-eight-without",
+    "spot-reclaim",
+    "spot-reclaim-without",
     "spread",
     "strict-fifo",
     "three-nodes",
@@ -339,7 +344,7 @@ def test_an_expectation(name: str) -> None:
 
 
 KEYS = (
-    "admitted, pending, evicted, usage, borrowed, lent, share, nodes, freeNodes, lostGpuHours, cost, noEvictions, "
+    "admitted, pending, evicted, usage, borrowed, lent, share, nodes, freeNodes, lostGpuHours, cost, pools, noEvictions, "
     "admittedIncludes, pendingIncludes, evictedIncludes, nodesIncludes"
 )
 PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {

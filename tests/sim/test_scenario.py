@@ -163,7 +163,7 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
     ),
     "a key of no form": (
         {"engine": {"capacity": {"colour": 1}}},
-        "s.yaml: engine.capacity: unknown key 'colour'; the keys here are gpusPerNode",
+        "s.yaml: engine.capacity: unknown key 'colour'; the keys here are kind, gpusPerNode",
     ),
     "a key in a step": (
         {"steps": [{}, {"creat": []}]},

@@ -1,7 +1,8 @@
 """What the Cluster Autoscaler works out: how a group would help, which group is chosen, which nodes are unneeded. Pure.
 
-Cluster Autoscaler FAQ and core: pods are packed on template nodes first-fit by decreasing size; of the groups that would
-help one is chosen by the expander; a node is unneeded if less than half of it is requested and its pods fit elsewhere.
+Cluster Autoscaler FAQ and core: pods are packed on template nodes first-fit by decreasing size; of the groups that
+would help one is chosen by the expander; a node is unneeded if less than half of it is requested and its pods fit
+elsewhere.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, Span, Time
+from gpuconsole.model.cluster import Pod
 from gpuconsole.sim.autoscaling import disruption, machines
 from gpuconsole.sim.autoscaling.disruption import Candidate, Move
 from gpuconsole.sim.autoscaling.evictions import blocked
@@ -48,9 +49,11 @@ def poll(world: World, at: Time) -> None:
 
 
 def _batch(world: World, policy: KarpenterPolicy) -> None:
-    """Gather pods that wait; each new one puts off the look by a second, to ten seconds at most."""
+    """Gather pods that wait, and those of nodes that are drained; each new one puts off the look by a second, to ten."""
     fleet, now = world.fleet, world.now
-    new = [key for key in fleet.waiting if key not in fleet.batched]
+    known = set(fleet.batched)
+    wanting = [*fleet.waiting, *(_homeless(world) if fleet.draining else ())]
+    new = [key for key in wanting if key not in known]
     if not new:
         return
     if fleet.batch is None:
@@ -60,6 +63,12 @@ def _batch(world: World, policy: KarpenterPolicy) -> None:
     world.kernel.at(fleet.look, Capacity(Act.PROVISION))
 
 
+def _homeless(world: World) -> list[str]:
+    """Pods on nodes that are drained, whose owners make them again."""
+    pods: Iterable[Pod] = world.state.table("pods").all()
+    return [pod.key for pod in pods if pod.node in world.fleet.draining and not pod.done and (pod.job or pod.workload)]
+
+
 def provision(world: World, policy: KarpenterPolicy) -> None:
     """The batch is over: make the nodes that its pods need."""
     fleet = world.fleet
@@ -67,16 +76,16 @@ def provision(world: World, policy: KarpenterPolicy) -> None:
         return
     fleet.look = fleet.batch = None
     view = View(world, policy.catalogue)
-    if not view.waiting:
+    wanting = [*view.waiting, *view.homeless]
+    if not wanting:
         return
-    firm = [pod.key for pod in view.waiting if (pod.workload or pod.job or pod.key) in fleet.fallen]
-    moving = [pod for name in fleet.draining for pod in view.pods.get(name, ()) if not pod.deleted]
-    result = plan([*view.waiting, *moving], view.rooms(), view.pools(), view.shapes, firm)
+    firm = [pod.key for pod in wanting if (pod.workload or pod.job or pod.key) in fleet.fallen]
+    result = plan(wanting, view.rooms(), view.pools(), view.shapes, firm)
     for key, reason in sorted(result.failed.items()):
         machines.say(world, "FailedScheduling", f"Failed to schedule pod, {reason}", about=f"Pod/{key}", pod=key)
     for planned in result.new:
         _launch(world, policy, planned)
-    fleet.batched = tuple(pod.key for pod in view.waiting)
+    fleet.batched = tuple(pod.key for pod in wanting)
     _retry(world)
 
 

@@ -32,6 +32,7 @@ class View:
         for pod in self.everyone:
             if pod.node:
                 self.pods.setdefault(pod.node, []).append(pod)
+        self.drained: frozenset[str] = frozenset(world.fleet.draining)
         waiting = (world.pod(key) for key in world.fleet.waiting)
         self.waiting: list[Pod] = [pod for pod in waiting if pod is not None]
         self._budgets: list[PodDisruptionBudget] = list(state.table("pod_disruption_budgets").all())
@@ -52,6 +53,12 @@ class View:
     def leaving(self) -> set[str]:
         """Nodes that are on their way out."""
         return {instance.name for instance in self.instances() if instance.leaving is not None}
+
+    @cached_property
+    def homeless(self) -> list[Pod]:
+        """Pods of nodes that are drained: their owners make them again elsewhere, if they have not yet."""
+        names = sorted(self.drained)
+        return [pod for name in names for pod in self.pods.get(name, ()) if pod.job or pod.workload]
 
     @cached_property
     def starting(self) -> list[Instance]:

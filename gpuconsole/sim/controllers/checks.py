@@ -1,7 +1,7 @@
 """Admission checks in the simulation: who answers them, and what the answers come to.
 
-A workload with quota waits for its checks. Kueue's ProvisioningRequest check asks for capacity, and the simulated
-autoscaler answers; checks of controllers that are not simulated pass at once, or wait for a command (`policy.Checks`).
+A workload with quota waits for its checks. Kueue's ProvisioningRequest check asks for capacity: of fixed capacity what
+is free decides, else the Cluster Autoscaler answers when it scans, and Karpenter never does; checks of controllers that are not simulated pass at once, or wait for a command (`policy.Checks`).
 All ready lets the workload run, Retry sends it back to its queue, Rejected stops it (Kueue 0.19 workload controller).
 """
 
@@ -20,6 +20,7 @@ from gpuconsole.scheduling.kueue.provisioning.answers import FAILED, PROVISIONED
 from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of
 from gpuconsole.scheduling.kueue.provisioning.controller import Surroundings, reconcile
 from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER
+from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.controllers import federation, lifecycle
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.kernel import AnswerRequest
@@ -94,7 +95,8 @@ def _ask_for_capacity(world: World, workload: Workload) -> Workload:
         world.put(template)
     for request in outcome.made:
         world.put(request)
-        world.kernel.at(world.now + world.policy.autoscaler.delay, AnswerRequest(request.key))
+        if isinstance(world.policy.capacity, FixedCapacity):
+            world.kernel.at(world.now + world.policy.autoscaler.delay, AnswerRequest(request.key))
     return outcome.workload
 
 

@@ -1,0 +1,90 @@
+"""Node pools: what each autoscaled group of machines is, does and costs, now and so far."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.autoscaling import SPOT, Instance, NodeGroup
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.snapshot import Snapshot
+
+
+class Pool(Struct, frozen=True, kw_only=True):
+    """A NodePool or a scaling group."""
+
+    name: str
+    autoscaler: str
+    nodes: int
+    """Machines whose nodes take part."""
+    starting: int
+    leaving: int
+    spot: int
+    gpus: int
+    used: int
+    """GPUs that pods hold."""
+    hourly: float
+    """USD an hour for all machines, those that start or leave included."""
+    idle_hourly: float
+    """USD an hour of that for GPUs that nobody holds; of a machine without GPUs, if no pod is on it."""
+    spent: float
+    """USD so far."""
+    launched: int
+    gone: int
+    interrupted: int
+
+
+class Losses(Struct, frozen=True):
+    """What interruptions have cost: work that has to be done again."""
+
+    gpu_hours: float
+    cost: float
+    """USD."""
+
+
+def pools(snapshot: Snapshot) -> tuple[Pool, ...]:
+    """Every pool, by name."""
+    held: dict[str, int] = {}
+    busy: set[str] = set()
+    for pod in snapshot.pods.all():
+        if pod.node and not pod.done:
+            held[pod.node] = held.get(pod.node, 0) + len(pod.gpus)
+            busy.add(pod.node)
+    groups = sorted(snapshot.node_groups.all(), key=lambda group: group.name)
+    return tuple(_pool(snapshot, group, held, busy) for group in groups)
+
+
+def total_hourly(rows: Iterable[Pool]) -> float:
+    """USD an hour for all pools."""
+    return sum(pool.hourly for pool in rows)
+
+
+def losses(lines: Iterable[Happened], reason: str = "") -> Losses:
+    """Work that was lost by evictions for this reason (or all), by history; a PREEMPTED line only repeats another."""
+    chosen = [line for line in lines if line.what is not What.PREEMPTED and reason in ("", line.reason)]
+    return Losses(sum(line.lost_gpu_seconds for line in chosen) / 3600, sum(line.cost for line in chosen))
+
+
+def _pool(snapshot: Snapshot, group: NodeGroup, held: Mapping[str, int], busy: set[str]) -> Pool:
+    ready = [one for one in group.instances if one.ready is not None and one.leaving is None]
+    return Pool(
+        name=group.name,
+        autoscaler=group.autoscaler,
+        nodes=len(ready),
+        starting=sum(one.ready is None for one in group.instances),
+        leaving=sum(one.leaving is not None for one in group.instances),
+        spot=sum(one.capacity_type == SPOT for one in group.instances),
+        gpus=sum(one.gpus for one in group.instances),
+        used=sum(held.get(one.name, 0) for one in group.instances),
+        hourly=group.hourly,
+        idle_hourly=sum(_idle(one, held, busy) for one in group.instances),
+        spent=group.cost(snapshot.time),
+        launched=group.launched,
+        gone=group.gone,
+        interrupted=group.interrupted,
+    )
+
+
+def _idle(one: Instance, held: Mapping[str, int], busy: set[str]) -> float:
+    if not one.gpus:
+        return 0.0 if one.name in busy else one.price
+    return one.price * max(0, one.gpus - held.get(one.name, 0)) / one.gpus

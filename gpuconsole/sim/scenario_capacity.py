@@ -1,0 +1,149 @@
+"""Who provides nodes in a scenario: `engine.capacity`, with the catalogue of machines that it holds or names."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from gpuconsole.model import catalogue as machines_for_sale
+from gpuconsole.model.catalogue import Catalogue, CatalogueError
+from gpuconsole.model.clock import MINUTE, SECOND, Span
+from gpuconsole.model.cluster import Taint
+from gpuconsole.model.documents.findings import Report
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.documents.selectors import taints
+from gpuconsole.sim.autoscaling.cluster_autoscaler import offering_of
+from gpuconsole.sim.autoscaling.policy import (
+    FIXED,
+    AutoscalerPolicy,
+    Capacity,
+    Expander,
+    KarpenterPolicy,
+    ScalingGroup,
+    SpotPolicy,
+)
+from gpuconsole.sim.chance import Spread
+from gpuconsole.sim.scenario_form import CapacityForm, Document, GroupForm, SpotForm, SpreadForm
+
+PATH = "engine.capacity"
+NO_CATALOGUE = Catalogue()
+
+
+class Reading(Protocol):
+    """Reads texts into values, and collects what is wrong with them."""
+
+    problems: list[str]
+
+    def span(self, text: str, path: str) -> Span: ...
+
+    def spread(self, form: SpreadForm | str, path: str) -> Spread: ...
+
+
+def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: Catalogue) -> Capacity:
+    """Read who provides nodes; `usual` is the catalogue of a scenario that names none."""
+    if form.kind == "fixed":
+        return FIXED
+    catalogue = usual if form.catalogue is None else _catalogue(form.catalogue, folder, read.problems)
+    if not catalogue.types and not read.problems:
+        read.problems.append(f"{PATH}.catalogue: there are no machines for sale; name a file that lists them")
+    if form.kind == "karpenter":
+        return KarpenterPolicy(
+            catalogue=catalogue,
+            startup=_startup(form, read, 45 * SECOND),
+            unavailable=form.unavailable,
+            spot_to_spot=form.spot_to_spot_consolidation,
+        )
+    policy = AutoscalerPolicy(
+        catalogue=catalogue,
+        groups=tuple(_group(group, f"{PATH}.groups[{n}]", read.problems) for n, group in enumerate(form.groups)),
+        startup=_startup(form, read, 4 * MINUTE),
+        unavailable=form.unavailable,
+        expander=Expander(form.expander),
+        scan_interval=max(SECOND, read.span(form.scan_interval, f"{PATH}.scanInterval")),
+        new_pod_delay=read.span(form.new_pod_scale_up_delay, f"{PATH}.newPodScaleUpDelay"),
+        provision_time=read.span(form.max_node_provision_time, f"{PATH}.maxNodeProvisionTime"),
+        unneeded_time=read.span(form.scale_down_unneeded_time, f"{PATH}.scaleDownUnneededTime"),
+        delay_after_add=read.span(form.scale_down_delay_after_add, f"{PATH}.scaleDownDelayAfterAdd"),
+        delay_after_failure=read.span(form.scale_down_delay_after_failure, f"{PATH}.scaleDownDelayAfterFailure"),
+        utilization=form.scale_down_utilization_threshold,
+        gpu_utilization=form.scale_down_gpu_utilization_threshold,
+    )
+    _check_groups(policy, read.problems)
+    return policy
+
+
+def spot_of(form: SpotForm, read: Reading) -> SpotPolicy:
+    """Read how spot machines are taken back."""
+    if form.interruptions < 0 or form.diversity < 0:
+        read.problems.append(f"{PATH}.spot: interruptions and diversity are 0 or more")
+    return SpotPolicy(
+        notice=read.span(form.notice, f"{PATH}.spot.notice"),
+        interruptions=max(0.0, form.interruptions),
+        critical=form.critical_priority,
+        diversity=max(0.0, form.diversity),
+    )
+
+
+def _startup(form: CapacityForm, read: Reading, usual: Span) -> Spread:
+    return Spread(median=usual) if form.startup is None else read.spread(form.startup, f"{PATH}.startup")
+
+
+def _group(form: GroupForm, path: str, problems: list[str]) -> ScalingGroup:
+    if not 0 <= form.min <= form.max or form.size > form.max:
+        problems.append(f"{path}: min {form.min}, size {form.size} and max {form.max} are not in this order")
+    return ScalingGroup(
+        name=form.name,
+        type=form.instance_type,
+        zone=form.zone,
+        capacity_type=form.capacity_type,
+        least=form.min,
+        most=form.max,
+        size=form.size,
+        labels=form.labels,
+        taints=_taints(form.taints, path, problems),
+        priority=form.priority,
+    )
+
+
+def _taints(documents: tuple[Document, ...], path: str, problems: list[str]) -> tuple[Taint, ...]:
+    report = Report(strict=True)
+    found = taints(Reader({"taints": list(documents)}, report), "taints")
+    problems.extend(f"{path}.{finding.path}: {finding.problem}; {finding.remedy}" for finding in report.findings)
+    return found
+
+
+def _check_groups(policy: AutoscalerPolicy, problems: list[str]) -> None:
+    """Groups have names of their own, and machines that are for sale."""
+    names = [group.name for group in policy.groups]
+    for number, group in enumerate(policy.groups):
+        path = f"{PATH}.groups[{number}]"
+        if group.name in names[:number]:
+            problems.append(f"{path}.name: there is another group {group.name}")
+        if policy.catalogue.types and offering_of(policy, group) is None:
+            where = f" in {group.zone}" if group.zone else ""
+            problems.append(f"{path}: the catalogue does not sell {group.type} {group.capacity_type}{where}")
+
+
+def _catalogue(said: Document | str, folder: Path | None, problems: list[str]) -> Catalogue:
+    if isinstance(said, str):
+        return _from_file(said, folder, problems)
+    report = Report()
+    found = machines_for_sale.read(said, report)
+    problems.extend(f"{PATH}.catalogue.{one.path}: {one.problem}; {one.remedy}" for one in report.findings)
+    return found
+
+
+def _from_file(name: str, folder: Path | None, problems: list[str]) -> Catalogue:
+    if folder is None:
+        problems.append(f"{PATH}.catalogue: a file is relative to the scenario's own, and this one has none")
+        return NO_CATALOGUE
+    return _tried(lambda: machines_for_sale.load((folder / name).read_text(), name), problems)
+
+
+def _tried(load: Callable[[], Catalogue], problems: list[str]) -> Catalogue:
+    try:
+        return load()
+    except CatalogueError as error:
+        problems.extend(f"{PATH}.catalogue: {line}" for line in str(error).splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(f"{PATH}.catalogue: {getattr(error, 'strerror', None) or error}")
+    return NO_CATALOGUE
