@@ -3,14 +3,17 @@
 Each node's state is frozen and replaced as a whole, so a fork copies one list, and a trial remembers what it replaced.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube import nodes as books
 from gpuconsole.scheduling.kube.nodes import NodeState, Reservation, Seat
 from gpuconsole.scheduling.kube.outlook import Outlook
+from gpuconsole.scheduling.kube.packed import Packing, typical_pods
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.scores import scorer
 from gpuconsole.scheduling.kube.shapes import Shape
 
 _OUTLOOKS = 128
@@ -28,6 +31,7 @@ class Board:
         self._numbers: dict[str, int] = {}
         self._outlooks: dict[tuple[Shape, int], Outlook] = {}
         self._undo: list[tuple[int, NodeState]] | None = None
+        self._packing: Packing | None = None
 
     def fork(self) -> "Board":
         """A board that starts equal and never touches this one; outlooks are made anew when asked for."""
@@ -81,9 +85,20 @@ class Board:
         if outlook is None:
             if len(self._outlooks) >= _OUTLOOKS:
                 del self._outlooks[next(iter(self._outlooks))]
-            outlook = Outlook(shape, priority, self.policy, self.nodes)
+            score = scorer(self.policy, shape, self._packing)
+            outlook = Outlook(shape, priority, self.policy, self.nodes, score)
         self._outlooks[key] = outlook
         return outlook.renew()
+
+    def measure(self, waiting: Iterable[Shape]) -> None:
+        """Look at which pods are typical now, those that wait among them; FGD's scores depend on it."""
+        if self.policy.score != "fgd":
+            return
+        seated = (seat.shape for state in self.nodes for seat in state.seats.values())
+        pods = typical_pods(chain(seated, waiting))
+        if self._packing is None or self._packing.pods != pods:
+            self._packing = Packing("fgd", pods)
+            self._outlooks.clear()
 
     @contextmanager
     def trial(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ why the others refuse, where evicting would help. Mutates: it is a cache over th
 """
 
 from collections import Counter
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from msgspec import Struct
@@ -12,9 +13,10 @@ from msgspec import Struct
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube.filters import refusal, room, shortages, slots
 from gpuconsole.scheduling.kube.nodes import NodeState
+from gpuconsole.scheduling.kube.packed import drawn
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.preemption import Victims, reach, victims
-from gpuconsole.scheduling.kube.scores import dislikes, fit_score, highest, preference, scored, total
+from gpuconsole.scheduling.kube.scores import dislikes, highest, preference, total
 from gpuconsole.scheduling.kube.shapes import Shape
 
 Liking = tuple[int, int]
@@ -40,7 +42,14 @@ ABSENT = Verdict(hopeless=True)
 class Outlook:
     """The nodes as one kind of pod sees them; `stale` names those to look at again."""
 
-    def __init__(self, shape: Shape, priority: int, policy: PlacementPolicy, nodes: list[NodeState]) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        priority: int,
+        policy: PlacementPolicy,
+        nodes: list[NodeState],
+        score: Callable[[NodeState], int],
+    ) -> None:
         self.shape = shape
         self.priority = priority
         self.slots = 0
@@ -52,7 +61,7 @@ class Outlook:
         self.stale = set(range(len(nodes)))
         self._policy = policy
         self._nodes = nodes
-        self._scored = scored(policy, shape)
+        self._score = score
         self._verdicts: list[Verdict] = []
         self._standing: list[tuple[Node | None, str, Liking]] = []
         self._best: dict[Liking, list[Entry]] = {}
@@ -89,6 +98,11 @@ class Outlook:
         most = highest(tops)
         ranked = ((-total(self._policy, -top[0], liking, most), top[1], top[2]) for liking, top in tops.items())
         return min(ranked)[2]
+
+    def drawn(self, pod: str) -> int | None:
+        """A node drawn from all that fit; None if none does."""
+        names = {self._nodes[number].name: number for number, verdict in enumerate(self._verdicts) if verdict.slots}
+        return names[drawn(pod, tuple(names))] if names else None
 
     def fits(self, number: int) -> bool:
         """True if the node takes such a pod now."""
@@ -158,7 +172,7 @@ class Outlook:
         count = slots(left, self.shape)
         if not count:
             return Verdict(reasons=shortages(left, self.shape))
-        return Verdict(slots=count, fit=fit_score(state, self._scored, self._policy.score), liking=liking)
+        return Verdict(slots=count, fit=self._score(state), liking=liking)
 
     def _settled(self, liking: Liking, heap: list[Entry]) -> bool:
         """Drop entries that no longer hold from the top; False if none is left."""

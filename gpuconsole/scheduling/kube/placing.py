@@ -35,7 +35,7 @@ def place(board: Board, waiter: Waiter) -> Place | None:
         number = board.number(waiter.nominated)
         if outlook.renew().fits(number):
             return Place(waiter, number)
-    found = outlook.best()
+    found = outlook.drawn(waiter.pod) if board.policy.score == "random" else outlook.best()
     return None if found is None else Place(waiter, found)
 
 

@@ -6,8 +6,10 @@ from msgspec import Struct
 
 from gpuconsole.model.quantity import CPU, MEMORY, MIG_PREFIX
 from gpuconsole.model.resources import GPU_RESOURCES
+from gpuconsole.scheduling.kube.packing.policies import Name
 
-Score = Literal["binpack", "spread"]
+Formula = Literal["binpack", "spread"]
+Score = Literal[Formula, Name]
 
 ANY_MIG = MIG_PREFIX + "*"
 """Stands for every MIG profile in `PlacementPolicy.resources`."""
@@ -22,11 +24,14 @@ GPU_WEIGHTS: tuple[tuple[str, int], ...] = (
 memory alone, which packs and spreads nothing that costs money."""
 
 
-class PlacementPolicy(Struct, frozen=True, kw_only=True):
+class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", tag_field="engine"):
     """How pods are placed. Weights are kube-scheduler 1.36's default plugin weights unless said otherwise."""
 
     score: Score = "binpack"
-    """`binpack` is NodeResourcesFit's MostAllocated, `spread` its LeastAllocated."""
+    """`binpack` is NodeResourcesFit's MostAllocated, `spread` its LeastAllocated; the others are packing policies.
+
+    They stand in its place, with `fit_weight`; `random` alone looks at no other score either.
+    """
     resources: tuple[tuple[str, int], ...] = GPU_WEIGHTS
     """(resource, weight) of the score; `nvidia.com/mig-*` stands for every MIG profile."""
     fit_weight: int = 1

@@ -4,14 +4,15 @@ NodeResourcesFit (MostAllocated for binpack, LeastAllocated for spread), NodeAff
 TaintToleration (PreferNoSchedule), each 0 to 100, summed with the policy's weights.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.resources import is_mig
 from gpuconsole.scheduling.kube.filters import term_matches, tolerated
 from gpuconsole.scheduling.kube.nodes import NodeState
-from gpuconsole.scheduling.kube.policy import ANY_MIG, PlacementPolicy, Score
+from gpuconsole.scheduling.kube.packed import Packing, demand
+from gpuconsole.scheduling.kube.policy import ANY_MIG, Formula, PlacementPolicy
 from gpuconsole.scheduling.kube.shapes import Shape
 
 MAX_SCORE = 100
@@ -44,7 +45,7 @@ def scored(policy: PlacementPolicy, shape: Shape) -> Scored:
     return tuple(line for line in lines if line[1])
 
 
-def fit_score(state: NodeState, lines: Scored, score: Score) -> int:
+def fit_score(state: NodeState, lines: Scored, score: Formula) -> int:
     """⌊Σ weight · score / Σ weight⌋ over the resources that the node has at all (resource_allocation.go)."""
     assert state.node is not None
     allocatable, used, formula = state.node.allocatable, state.used, FORMULAS[score]
@@ -56,6 +57,15 @@ def fit_score(state: NodeState, lines: Scored, score: Score) -> int:
             total += weight * formula(before + value, capacity)
             weights += weight
     return total // weights if weights else 0
+
+
+def scorer(policy: PlacementPolicy, shape: Shape, packing: Packing | None) -> Callable[[NodeState], int]:
+    """The score that stands for NodeResourcesFit: of its own, or of the packing policy that was chosen."""
+    if policy.score == "binpack" or policy.score == "spread":
+        formula, lines = policy.score, scored(policy, shape)
+        return lambda state: fit_score(state, lines, formula)
+    chosen, wanted = packing or Packing(policy.score), demand(shape)
+    return lambda state: chosen.score(state, wanted)
 
 
 def preference(node: Node, shape: Shape) -> int:

@@ -109,6 +109,7 @@ class Placement:
         """
         self._ledger.stirred = False
         self._said = []
+        self._board.measure(waiter.shape for waiter in self._queue.waiters.values())
         heap = [(unit.order, unit) for unit in self._queue.untried(self._ledger.freed)]
         heapify(heap)
         while heap:

@@ -6,7 +6,7 @@ from gpuconsole.model.cluster import NodeTerm, PreferredTerm, Requirement, Taint
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube.nodes import NodeState, Seat, seated
 from gpuconsole.scheduling.kube.policy import PlacementPolicy, Score
-from gpuconsole.scheduling.kube.scores import fit_score, least_allocated, most_allocated, scored
+from gpuconsole.scheduling.kube.scores import least_allocated, most_allocated, scored, scorer
 from gpuconsole.scheduling.kube.shapes import Shapes
 from tests.scheduling.kube.cluster import GIB, Cluster, node, pod, pods, template
 
@@ -39,7 +39,7 @@ def test_the_score_of_a_node(name: str) -> None:
     before = shapes.of(template(requests={CPU: 1000, MEMORY: 10 * GIB, GPU: 1}))
     state = seated(NodeState("n", machine, owners=("",) * 3), Seat("default/there", before, 0, 0))
     shape = shapes.of(template(requests=wanted))
-    assert fit_score(state, scored(policy, shape), policy.score) == score
+    assert scorer(policy, shape, None)(state) == score
 
 
 def test_a_weight_for_mig_counts_every_profile() -> None:

@@ -1,0 +1,83 @@
+"""The packing policies as scores of kube-scheduler's nodes: NodeState and Shape in their words.
+
+GPUs are whole here. FGD's typical pods are those that the cluster itself has, running and waiting.
+"""
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.prices import gpu_type
+from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.scheduling.kube.nodes import NOBODY, NodeState
+from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
+from gpuconsole.scheduling.kube.packing.policies import POLICIES, Name
+from gpuconsole.scheduling.kube.packing.rooms import MILLI, Demand, Room
+from gpuconsole.scheduling.kube.packing.typical import Typical, typical
+from gpuconsole.scheduling.kube.shapes import Shape
+
+
+class Packing:
+    """Scores nodes by one packing policy. Mutates, but only as a memo."""
+
+    def __init__(self, policy: Name, pods: Typical = ()) -> None:
+        self.pods = pods
+        self._policy = POLICIES[policy]
+        self._measure = Fragmentation(pods)
+        self._models: dict[str, tuple[Node, str]] = {}
+
+    def score(self, state: NodeState, demand: Demand) -> int:
+        """What the policy says of a node that takes the pod; the higher the better."""
+        return self._policy.score(self._room(state), demand, self._measure)
+
+    def _room(self, state: NodeState) -> Room:
+        node = state.node
+        assert node is not None
+        known = self._models.get(node.name)
+        if known is None or known[0] is not node:
+            # Labels change rarely, and reading a model out of them takes long.
+            known = self._models[node.name] = (node, gpu_type(node.labels))
+        return room(state, known[1])
+
+
+def room(state: NodeState, model: str) -> Room:
+    """What a node has left."""
+    allocatable = state.node.allocatable if state.node is not None else {}
+    return Room(
+        allocatable.get(CPU, 0) - state.used.get(CPU, 0),
+        allocatable.get(MEMORY, 0) - state.used.get(MEMORY, 0),
+        tuple(MILLI if owner == NOBODY else 0 for owner in state.owners),
+        model,
+        frozenset(f"{seat.shape.gpus}-gpu" for seat in state.seats.values() if seat.shape.gpus),
+    )
+
+
+def demand(shape: Shape) -> Demand:
+    """What a pod asks for; the model is the one that its nodeSelector names."""
+    model = gpu_type(shape.node_selector) if shape.gpus else ""
+    return Demand(
+        cpu=shape.requests.get(CPU, 0),
+        memory=shape.requests.get(MEMORY, 0),
+        gpus=shape.gpus,
+        milli=MILLI if shape.gpus else 0,
+        models=(model,) if model else (),
+    )
+
+
+def typical_pods(shapes: Iterable[Shape]) -> Typical:
+    """The typical pods among those of a cluster, counted in whole percents.
+
+    So they stay the same while pods come and go, and with them every score that is known.
+    """
+    counts: Counter[Demand] = Counter()
+    for shape, count in Counter(shapes).items():
+        counts[demand(shape)] += count
+    found = typical(counts)
+    total = sum(count for _, count in found)
+    return tuple((pod, max(1, (100 * count + total // 2) // total)) for pod, count in found)
+
+
+def drawn(pod: str, names: Sequence[str]) -> str:
+    """One of the nodes, as if drawn at random: by the pod's key, so that the same case always ends the same."""
+    return sorted(names)[zlib.crc32(pod.encode()) % len(names)]
