@@ -63,10 +63,53 @@ class PlacementForm(Struct, frozen=True, rename="camel"):
     preemption: bool = True
 
 
-class CapacityForm(Struct, frozen=True, rename="camel"):
-    """How nodes are made where the objects have none."""
+class GroupForm(Struct, frozen=True, rename="camel"):
+    """A group of equal machines of the Cluster Autoscaler."""
 
+    name: str
+    instance_type: str
+    zone: str = ""
+    capacity_type: Literal["on-demand", "spot"] = "on-demand"
+    min: int = 0
+    max: int = 10
+    size: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Document, ...] = ()
+    priority: int = 0
+
+
+class SpotForm(Struct, frozen=True, rename="camel"):
+    """How the cloud takes spot machines back; see `autoscaling.policy.SpotPolicy`."""
+
+    notice: str = "2m"
+    interruptions: float = 1.0
+    critical_priority: int | None = None
+    diversity: float = 0.1
+
+
+class CapacityForm(Struct, frozen=True, rename="camel"):
+    """Who provides nodes: nobody (they are made where the objects have none), the Cluster Autoscaler or Karpenter."""
+
+    kind: Literal["fixed", "cluster-autoscaler", "karpenter"] = "fixed"
     gpus_per_node: int = 8
+    catalogue: Document | str | None = None
+    """The machines for sale, or a file that lists them, relative to the scenario's own."""
+    startup: SpreadForm | str | None = None
+    """From the launch of a machine until its node takes pods."""
+    unavailable: tuple[str, ...] = ()
+    """Offerings that cannot be had, as `type/zone/capacity type`, each part maybe `*`."""
+    spot: SpotForm = SpotForm()
+    spot_to_spot_consolidation: bool = False
+    groups: tuple[GroupForm, ...] = ()
+    expander: Literal["least-waste", "most-pods", "least-nodes", "price", "priority", "random"] = "least-waste"
+    scan_interval: str = "10s"
+    new_pod_scale_up_delay: str = "0s"
+    max_node_provision_time: str = "15m"
+    scale_down_unneeded_time: str = "10m"
+    scale_down_delay_after_add: str = "10m"
+    scale_down_delay_after_failure: str = "3m"
+    scale_down_utilization_threshold: float = 0.5
+    scale_down_gpu_utilization_threshold: float = 0.5
 
 
 class AutoscalerForm(Struct, frozen=True, rename="camel"):
