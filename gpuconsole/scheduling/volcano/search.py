@@ -81,6 +81,11 @@ def by_score(scores: Mapping[str, float], nodes: Iterable[NodeInfo]) -> list[Nod
     return sorted(nodes, key=lambda node: -scores[node.name])
 
 
+def best_of(scores: Mapping[str, float]) -> str:
+    """What has the highest score, the first by name among equals; empty if nothing has any."""
+    return min(scores, key=lambda name: (-scores[name], name), default="")
+
+
 def best_node(session: "Session", task: TaskInfo, nodes: Sequence[NodeInfo]) -> NodeInfo | None:
     """The node that a plugin picks, or else the one of the highest score, the first by name among equals."""
     if not nodes:
@@ -89,7 +94,11 @@ def best_node(session: "Session", task: TaskInfo, nodes: Sequence[NodeInfo]) -> 
     groups: dict[float, list[NodeInfo]] = {}
     for node in nodes:
         groups.setdefault(scores[node.name], []).append(node)
-    return session.best_node(task, groups) or min(groups[max(groups)], key=lambda node: node.name)
+    picked = session.best_node(task, groups)
+    if picked is not None:
+        return picked
+    best = best_of(scores)
+    return next(node for node in nodes if node.name == best)
 
 
 def choose_node(session: "Session", task: TaskInfo, nodes: Sequence[NodeInfo]) -> NodeInfo | None:

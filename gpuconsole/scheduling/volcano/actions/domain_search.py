@@ -16,6 +16,7 @@ from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.functions import Purpose
 from gpuconsole.scheduling.volcano.heap import Heap
+from gpuconsole.scheduling.volcano.search import best_of
 from gpuconsole.scheduling.volcano.session import Session
 from gpuconsole.scheduling.volcano.statement import CannotPlace, Operation, Statement, saved
 
@@ -81,7 +82,7 @@ class DomainSearch:
             if not tries:
                 continue
             scores = session.hyper_node_scores(sub_job, {name: session.real_node_list[name] for name in tries})
-            best = min(scores, key=lambda name: (-scores[name], name))
+            best = best_of(scores)
             steps, rest = tries[best]
             statement = self._again(steps)
             if statement is None:
