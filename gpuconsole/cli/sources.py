@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +27,8 @@ from gpuconsole.model.prices import load as load_prices
 from gpuconsole.model.snapshot import decode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.files import policy_in
@@ -165,9 +167,19 @@ def _from_snapshot(file: Path, request: Request) -> Opened:
     return Opened(simulation=simulation, about=_about(simulation, file.name))
 
 
+def _about_placement(placement: PlacementPolicy | VolcanoPolicy) -> list[str]:
+    match placement:
+        case PlacementPolicy():
+            return [f"gangs {'on' if placement.gangs else 'off'}", placement.score]
+        case VolcanoPolicy():
+            return ["Volcano"]
+        case _:
+            assert_never(placement)
+
+
 def _about(simulation: Simulation, source: str) -> Status:
     policy = simulation.policy
-    texts = [f"gangs {'on' if policy.placement.gangs else 'off'}", policy.placement.score]
+    texts = _about_placement(policy.placement)
     if policy.kueue is not None:
         texts.append(f"fair sharing {'on' if policy.kueue.fair_sharing else 'off'}")
     return Status(

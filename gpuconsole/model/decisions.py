@@ -111,7 +111,14 @@ class Unschedulable(Struct, frozen=True):
     gang: str = ""
 
 
-PlacementDecision = Union[Bind, EvictPod, Nominate, Unschedulable]
+class SetPhase(Struct, frozen=True):
+    """A PodGroup (`namespace/name`) is let in, or starts, or falls back: its phase is this from now on."""
+
+    group: str
+    phase: str
+
+
+PlacementDecision = Union[Bind, EvictPod, Nominate, Unschedulable, SetPhase]
 
 
 class Pending(Struct, frozen=True):

@@ -1,15 +1,25 @@
 """Which engine places pods: the policy's type says it."""
 
+from typing import assert_never
+
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.session import Placement
 from gpuconsole.scheduling.placement import PlacementEngine
+from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
+from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 
 
-def first_group_phase(policy: PlacementPolicy) -> str:
+def first_group_phase(policy: PlacementPolicy | VolcanoPolicy) -> str:
     """The phase that a new PodGroup has: an engine that knows no queue of PodGroups lets each in at once."""
-    return "Inqueue"
+    return "Pending" if isinstance(policy, VolcanoPolicy) else "Inqueue"
 
 
-def placement_engine(policy: PlacementPolicy) -> PlacementEngine:
+def placement_engine(policy: PlacementPolicy | VolcanoPolicy) -> PlacementEngine:
     """A new engine for this policy."""
-    return Placement(policy)
+    match policy:
+        case PlacementPolicy():
+            return Placement(policy)
+        case VolcanoPolicy():
+            return VolcanoPlacement(policy)
+        case _:
+            assert_never(policy)

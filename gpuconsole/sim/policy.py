@@ -8,6 +8,7 @@ from gpuconsole.model.clock import SECOND, Span
 from gpuconsole.model.prices import Prices
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.arrivals import Stream
 from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, SpotPolicy
 from gpuconsole.sim.chance import Spread
@@ -34,7 +35,7 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
 
     kueue: KueueConfig | None = KueueConfig()
     """None = no queueing at all: every job's pods are made at once."""
-    placement: PlacementPolicy = PlacementPolicy()
+    placement: PlacementPolicy | VolcanoPolicy = PlacementPolicy()
     wake_up_batch: Span | None = None
     """Events that may free parked workloads are gathered for this long; 0 wakes them at once, None is as Kueue does."""
     prices: Prices = field(default_factory=Prices)

@@ -56,8 +56,11 @@ class StreamForm(Struct, frozen=True, rename="camel"):
 
 
 class PlacementForm(Struct, frozen=True, rename="camel"):
-    """How pods are placed."""
+    """Who places pods, and how."""
 
+    engine: Literal["kube-scheduler", "Volcano"] = "kube-scheduler"
+    conf: str = ""
+    """volcano-scheduler.conf: its text, or a file relative to the scenario's own; nothing is what Helm installs."""
     score: Score = "binpack"
     gangs: bool = True
     preemption: bool = True

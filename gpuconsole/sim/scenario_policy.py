@@ -12,7 +12,6 @@ from gpuconsole.model.catalogue import Catalogue
 from gpuconsole.model.clock import Span, parse_span
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.quantity import amount
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, from_scenario
 from gpuconsole.sim.arrivals import ALWAYS, Shape, Stream
@@ -28,6 +27,7 @@ from gpuconsole.sim.scenario_form import (
     StreamForm,
 )
 from gpuconsole.sim.scenario_kueue import kueue_config
+from gpuconsole.sim.scenario_placement import placement_of
 
 T = TypeVar("T")
 
@@ -48,12 +48,11 @@ def policy_of(
     `prices` and `catalogue` are those of a scenario that names none; `folder` is where the files are that it names.
     """
     read = _Reading(problems)
-    placement = form.engine.placement
     if form.engine.capacity.gpus_per_node < 1:
         problems.append(f"engine.capacity.gpusPerNode: {form.engine.capacity.gpus_per_node} is not 1 or more")
     return SimPolicy(
         kueue=read.kueue(form, folder) if form.engine.admission == "Kueue" else None,
-        placement=PlacementPolicy(score=placement.score, gangs=placement.gangs, preemption=placement.preemption),
+        placement=placement_of(form.engine.placement, folder, problems),
         wake_up_batch=read.span(form.wake_up_batch, "wakeUpBatch") if form.wake_up_batch else None,
         prices=read.prices(form.prices) if form.prices else prices,
         checks=Checks(form.checks),

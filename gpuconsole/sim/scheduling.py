@@ -14,10 +14,12 @@ from gpuconsole.model.decisions import (
     Nominate,
     Preempt,
     Refuse,
+    SetPhase,
     Unschedulable,
 )
 from gpuconsole.model.events import What
 from gpuconsole.model.resources import gpus
+from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.sim.controllers import nodes, places, pods, sampling, slices, workloads
 from gpuconsole.sim.crews import crew_key
@@ -130,6 +132,8 @@ def place_pods(world: World) -> None:
                 _nominate(world, decision)
             case Unschedulable():
                 _explain(world, decision)
+            case SetPhase():
+                _set_phase(world, decision)
             case _:
                 assert_never(decision)
     if decisions:
@@ -148,6 +152,12 @@ def _nominate(world: World, decision: Nominate) -> None:
     pod = world.pod(decision.pod)
     if pod is not None and pod.nominated_node != decision.node:
         world.put(replace(pod, nominated_node=decision.node))
+
+
+def _set_phase(world: World, decision: SetPhase) -> None:
+    group = world.state.get(PodGroup, decision.group)
+    if group is not None and group.phase != decision.phase:
+        world.put(replace(group, phase=decision.phase))
 
 
 def _explain(world: World, decision: Unschedulable) -> None:

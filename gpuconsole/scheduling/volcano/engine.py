@@ -1,0 +1,194 @@
+"""Volcano as the engine that places pods: each pass opens one session, takes its actions and closes it. Mutates.
+
+Where Volcano breaks ties at random, the first by name wins here. A pod gets the lowest GPUs that are free on its node,
+as kube-scheduler's rules here do it; Volcano leaves that to the device plugin.
+"""
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodTemplate, PriorityClass
+from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, SetPhase, Unschedulable
+from gpuconsole.model.devices import ResourceClaim
+from gpuconsole.model.objects import Object
+from gpuconsole.model.volcano import HyperNode, PodGroup, VolcanoQueue
+from gpuconsole.scheduling.placement import Deadlock
+from gpuconsole.scheduling.volcano.actions import ACTIONS
+from gpuconsole.scheduling.volcano.api.labels import group_of
+from gpuconsole.scheduling.volcano.api.status import TaskStatus
+from gpuconsole.scheduling.volcano.closing import close
+from gpuconsole.scheduling.volcano.gpu_books import GpuBooks
+from gpuconsole.scheduling.volcano.groups import grouped
+from gpuconsole.scheduling.volcano.plugins import PLUGINS
+from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.reading import read_configuration
+from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.store import Store
+
+EVICTED = "Pod is evicted, because of {}"
+WAITING = (TaskStatus.PENDING, TaskStatus.PIPELINED, TaskStatus.ALLOCATED)
+
+
+class Memory(Struct, frozen=True):
+    """What objects do not tell about earlier sessions."""
+
+    phases: dict[str, str]
+    nominations: dict[str, str]
+    kept: dict[str, Time]
+    search_start: int
+    stirred: bool
+
+
+class VolcanoPlacement:
+    """The objects that Volcano looks at, who owns which GPU, and what earlier sessions left behind."""
+
+    def __init__(self, policy: VolcanoPolicy) -> None:
+        self.policy = policy
+        self._configuration = read_configuration(policy.conf).configuration
+        self._store = Store(policy.default_queue)
+        self._gpus = GpuBooks()
+        self._nominations: dict[str, str] = {}
+        """Sub-job → hyper node where victims made room for it."""
+        self._kept: dict[str, Time] = {}
+        self._search_start = 0
+        self._stirred = False
+
+    @property
+    def has_pending(self) -> bool:
+        """True if a pod or a PodGroup waits, and anything changed since the last session."""
+        return self._stirred and self._store.any_waiting
+
+    def apply(self, thing: Object, now: Time) -> None:
+        """An object appeared or changed. Kinds that Volcano does not look at are ignored."""
+        match thing:
+            case Pod():
+                self._gpus.take_in(thing)
+            case Node():
+                self._gpus.describe(thing.name, thing)
+            case PriorityClass() | PodGroup() | VolcanoQueue() | HyperNode() | ResourceClaim() | PodDisruptionBudget():
+                pass
+            case _:
+                return
+        self._stirred = self._store.apply(grouped(thing) if isinstance(thing, Pod) else thing) or self._stirred
+
+    def delete(self, table: str, key: str, now: Time) -> None:
+        """An object is gone; `table` as in `objects.TABLES`."""
+        if table == "pods":
+            self._gpus.forget(key)
+        elif table == "nodes":
+            self._gpus.describe(key, None)
+        self._stirred = self._store.delete(table, key) or self._stirred
+
+    def schedule(self, now: Time) -> list[PlacementDecision]:
+        """Open a session, take the actions, close it; binds, evictions, nominations and phases are assumed."""
+        self._stirred = False
+        cluster = self._store.cluster(now)
+        cluster.kept = self._kept
+        session = Session(self._configuration, cluster, plugins=PLUGINS, search_start=self._search_start)
+        for job in session.jobs.values():
+            for uid, sub_job in job.sub_jobs.items():
+                sub_job.nominated_hyper_node = self._nominations.get(uid, "")
+        for name in self._configuration.actions:
+            ACTIONS[name](session)
+        close(session)
+        self._search_start = session.search_start
+        self._nominations = {
+            uid: sub_job.nominated_hyper_node
+            for job in session.jobs.values()
+            for uid, sub_job in job.sub_jobs.items()
+            if sub_job.nominated_hyper_node
+        }
+        return [
+            *self._phases(session),
+            *self._binds(session, now),
+            *self._evictions(session, now),
+            *self._words(session),
+        ]
+
+    def deadlock(self) -> Deadlock | None:
+        """None: a session starts a gang whole or not at all."""
+        return None
+
+    def free_gpus(self) -> dict[str, tuple[int, ...]]:
+        """Indices of the GPUs that nobody owns, by node."""
+        return self._gpus.free()
+
+    def gpus_of(self, pod: str) -> tuple[int, ...]:
+        """Indices of the GPUs that a pod owns; none if it sits on no node."""
+        return self._gpus.of(pod)
+
+    def largest_gang(self, template: PodTemplate) -> int:
+        """How many pods of this template would fit now, all at once, whatever queues allow."""
+        return self._gpus.fitting(template)
+
+    def fork(self) -> "VolcanoPlacement":
+        """An engine that starts equal and never touches this one."""
+        twin = VolcanoPlacement.__new__(VolcanoPlacement)
+        twin.policy, twin._configuration = self.policy, self._configuration
+        twin._store, twin._gpus = self._store.fork(), self._gpus.fork()
+        twin._nominations, twin._kept = dict(self._nominations), dict(self._kept)
+        twin._search_start, twin._stirred = self._search_start, self._stirred
+        return twin
+
+    def memory(self) -> tuple[str, ...]:
+        """What applying all objects to a new engine would not bring back."""
+        memory = Memory(self._store.phases, self._nominations, self._kept, self._search_start, self._stirred)
+        return (msgspec.json.encode(memory).decode(),)
+
+    def recall(self, memory: tuple[str, ...]) -> None:
+        """Take back what `memory` gave, after all objects were applied."""
+        for text in memory:
+            known = msgspec.json.decode(text, type=Memory)
+            self._store.phases = dict(known.phases)
+            self._nominations, self._kept = dict(known.nominations), dict(known.kept)
+            self._search_start, self._stirred = known.search_start, known.stirred
+
+    def _phases(self, session: Session) -> list[PlacementDecision]:
+        """PodGroups whose phase changed; of those that have no object only the store knows."""
+        return [
+            SetPhase(job.uid, job.phase) for job in session.jobs.values() if self._store.set_phase(job.uid, job.phase)
+        ]
+
+    def _binds(self, session: Session, now: Time) -> list[PlacementDecision]:
+        said: list[PlacementDecision] = []
+        for task in session.binds:
+            pod = replace(self._store.pods[task.key], node=task.node_name, nominated_node="")
+            gpus = self._gpus.seat(pod, now)
+            self._store.assume(replace(pod, gpus=gpus))
+            said.append(Bind(task.key, task.node_name, gpus))
+        return said
+
+    def _evictions(self, session: Session, now: Time) -> list[PlacementDecision]:
+        """Victims leave; for whom, is the first task that waits for their node."""
+        waiting: dict[str, str] = {}
+        for job in session.jobs.values():
+            for _, task in sorted(job.of_status(TaskStatus.PIPELINED).items()):
+                waiting.setdefault(task.node_name, task.key)
+        said: list[PlacementDecision] = []
+        for task, action in session.evictions:
+            self._store.assume(replace(self._store.pods[task.key], deleted=now))
+            said.append(EvictPod(task.key, waiting.get(task.node_name, ""), task.node_name, EVICTED.format(action)))
+        return said
+
+    def _words(self, session: Session) -> list[PlacementDecision]:
+        """What pods that still wait are told, and which node they are nominated to, where that is news."""
+        said: list[PlacementDecision] = []
+        for job in session.jobs.values():
+            waiting = [task for status in WAITING for _, task in sorted(job.of_status(status).items())]
+            whole = job.fit_message if waiting else ""
+            for task in waiting:
+                pod = self._store.pods[task.key]
+                if task.gated:
+                    continue
+                _, message, nominated = job.task_reason(task.uid)
+                message = message or whole
+                if nominated and nominated != pod.nominated_node:
+                    said.append(Nominate(task.key, nominated))
+                    pod = replace(pod, nominated_node=nominated)
+                if message != pod.message:
+                    said.append(Unschedulable(task.key, message, group_of(pod) if pod.gang else ""))
+                    pod = replace(pod, message=message)
+                self._store.assume(pod)
+        return said

@@ -1,0 +1,64 @@
+"""Who owns which GPU of a node, kept by the books of kube-scheduler's rules. Mutates."""
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node, Pod, PodTemplate
+from gpuconsole.scheduling.kube.board import Board
+from gpuconsole.scheduling.kube.nodes import Seat
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.shapes import Shapes
+
+POLICY = PlacementPolicy()
+
+
+class GpuBooks:
+    """Nodes with the owner of each GPU."""
+
+    def __init__(self) -> None:
+        self._board = Board(POLICY)
+        self._shapes = Shapes()
+        self._homes: dict[str, int] = {}
+        """Pod → number of its node."""
+
+    def describe(self, name: str, node: Node | None) -> None:
+        """A node appeared, changed or went."""
+        self._board.describe(name, node)
+
+    def take_in(self, pod: Pod) -> None:
+        """A pod appeared or changed: it owns what it names, if it is on a node."""
+        if not pod.node or pod.done:
+            self.forget(pod.key)
+        elif self.of(pod.key) != pod.gpus or self._homes.get(pod.key) != self._board.number(pod.node):
+            self.forget(pod.key)
+            self.seat(pod, pod.bound or pod.created)
+
+    def seat(self, pod: Pod, now: Time) -> tuple[int, ...]:
+        """Give a pod its GPUs: those that it names if they are free, else the lowest that are."""
+        number = self._board.number(pod.node)
+        seat = Seat(pod.key, self._shapes.of(pod.template), pod.priority, now, pod.gpus)
+        self._homes[pod.key] = number
+        return self._board.seat(number, seat).gpus
+
+    def forget(self, pod: str) -> None:
+        """A pod owns nothing any more."""
+        number = self._homes.pop(pod, None)
+        if number is not None:
+            self._board.unseat(number, pod)
+
+    def of(self, pod: str) -> tuple[int, ...]:
+        """The GPUs that a pod owns."""
+        number = self._homes.get(pod)
+        return () if number is None else self._board.nodes[number].seats[pod].gpus
+
+    def free(self) -> dict[str, tuple[int, ...]]:
+        """The GPUs that nobody owns, by node."""
+        return {state.name: state.free_gpus for state in self._board.nodes if state.node is not None}
+
+    def fitting(self, template: PodTemplate) -> int:
+        """How many pods of a template fit now."""
+        return self._board.outlook(self._shapes.of(template), template.priority or 0).slots
+
+    def fork(self) -> "GpuBooks":
+        """Books that start equal and never touch these."""
+        twin = GpuBooks()
+        twin._board, twin._shapes, twin._homes = self._board.fork(), self._shapes, self._homes.copy()
+        return twin

@@ -1,0 +1,45 @@
+"""Which PodGroup a pod belongs to: the one that it names, or one that stands for its gang or its owner.
+
+Volcano 1.15 controllers/podgroup: pods of one owner that name no PodGroup share one that asks for a single member. A
+gang of the simulation that has no PodGroup gets one of its size.
+"""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.volcano import PodGroup
+from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME, group_of
+
+QUEUE_NAME = "scheduling.volcano.sh/queue-name"
+MADE = "podgroup-"
+
+
+def grouped(pod: Pod) -> Pod:
+    """The pod with the PodGroup that it belongs to in its annotations."""
+    if group_of(pod):
+        return pod
+    owner = pod.gang or MADE + (pod.job or pod.name).rpartition("/")[2]
+    return replace(pod, annotations={**pod.annotations, GROUP_NAME: owner})
+
+
+def group_for(pod: Pod, phases: Mapping[str, str]) -> PodGroup:
+    """The PodGroup of a grouped pod where no object says how it is."""
+    key = group_of(pod)
+    return PodGroup(
+        namespace=pod.namespace,
+        name=key.rpartition("/")[2],
+        created=pod.created,
+        min_member=pod.gang_size if pod.gang else 1,
+        queue=_queue(pod),
+        priority_class=pod.template.priority_class,
+        phase=phases.get(key, "Pending"),
+    )
+
+
+def _queue(pod: Pod) -> str:
+    for place in (pod.annotations, pod.labels, pod.template.annotations, pod.template.labels):
+        if QUEUE_NAME in place:
+            return place[QUEUE_NAME]
+    return ""

@@ -1,0 +1,31 @@
+"""What an operator chooses about Volcano: its scheduler's configuration."""
+
+from msgspec import Struct
+
+HELM_CONF = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: false
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+    enablePreemptable: false
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+"""What Volcano's Helm chart installs."""
+
+
+class VolcanoPolicy(Struct, frozen=True, kw_only=True, tag="Volcano", tag_field="engine"):
+    """Pods are placed by Volcano."""
+
+    conf: str = HELM_CONF
+    """Text of volcano-scheduler.conf."""
+    default_queue: str = "default"
+    """The queue of PodGroups that name none; it is made if there is none of that name."""

@@ -1,0 +1,159 @@
+"""A volcano-scheduler.conf: read as Volcano reads it, with a finding for what it would refuse, ignore or not do.
+
+The text may be the file itself, or the ConfigMap that Volcano is installed with.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.documents.findings import Finding, Path, Report, Severity
+from gpuconsole.model.documents.yamlsafe import FormError, Tree, read_yaml, sections
+from gpuconsole.scheduling.volcano.arguments import Arguments, parse_flag
+from gpuconsole.scheduling.volcano.conf import ACTIONS, DEFAULTS, Configuration, Flag, PluginOption, Tier
+from gpuconsole.scheduling.volcano.plugins import PLUGINS
+
+MAP_KEYS = ("volcano-scheduler.conf", "volcano-scheduler-ci.conf")
+FLAGS: Mapping[str, Flag] = {flag.value: flag for flag in Flag}
+EVICTING = ("preempt", "reclaim", "gangpreempt", "gangreclaim")
+NOT_HERE = ("extender",)
+"""Plugins that Volcano has and that do nothing here."""
+
+
+class Read(Struct, frozen=True):
+    """What a file says, and what is wrong with it."""
+
+    configuration: Configuration
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity is Severity.ERROR]
+
+
+def read_configuration(text: str, name: str = "volcano-scheduler.conf") -> Read:
+    """Read a configuration; what cannot be read takes its default, and there is a finding."""
+    report = Report(name)
+    try:
+        trees = [read_yaml(part, line) for part, line in sections(text)]
+    except FormError as error:
+        trouble = error.trouble
+        report = Report(name, line_of=lambda _: trouble.line)
+        report.error((), trouble.problem, trouble.remedy, trouble.code)
+        return Read(Configuration(), tuple(report.findings))
+    for tree in trees:
+        inner = _inner(tree)
+        if isinstance(inner.value, dict) and ("tiers" in inner.value or "actions" in inner.value):
+            report = Report(name, line_of=inner.place.find)
+            return Read(_configuration(inner.value, report), tuple(report.findings))
+    problem = "it names neither actions nor tiers"
+    report.error((), problem, "write what volcano-scheduler.conf holds", "no-configuration")
+    return Read(Configuration(), tuple(report.findings))
+
+
+def _inner(tree: Tree) -> Tree:
+    """The document, or the one that a ConfigMap holds."""
+    held = tree.value.get("data") if isinstance(tree.value, dict) and tree.value.get("kind") == "ConfigMap" else None
+    if isinstance(held, dict):
+        for key in MAP_KEYS:
+            if isinstance(held.get(key), str):
+                return read_yaml(held[key], tree.place.find(("data", key)) + 1)
+    return tree
+
+
+def _configuration(document: Mapping[str, Any], report: Report) -> Configuration:
+    for key in document.keys() - {"actions", "tiers", "configurations", "metrics"}:
+        report.warning((key,), "Volcano does not know it", "leave it out", "unknown-field")
+    configuration = Configuration(
+        actions=tuple(_actions(document.get("actions"), report)),
+        tiers=tuple(_tiers(document.get("tiers"), report)),
+        arguments=dict(_arguments(document.get("configurations"), report)),
+    )
+    _advise(configuration, report)
+    return configuration
+
+
+def _actions(said: object, report: Report) -> Iterator[str]:
+    if not isinstance(said, str):
+        report.error(("actions",), "it is no text", 'write actions: "enqueue, allocate, backfill"', "wrong-type")
+        return
+    for name in (part.strip() for part in said.split(",")):
+        if name in ACTIONS:
+            yield name
+        else:
+            report.error(("actions",), f"there is no action {name!r}", f"one of {', '.join(ACTIONS)}", "unknown-action")
+
+
+def _tiers(said: object, report: Report) -> Iterator[Tier]:
+    if said is not None and not isinstance(said, list):
+        report.error(("tiers",), "it is no list", "write a list of plugins for each tier", "wrong-type")
+        return
+    for number, one in enumerate(said or ()):
+        plugins = one.get("plugins") if isinstance(one, dict) else None
+        path: Path = ("tiers", number)
+        if not isinstance(plugins, list):
+            report.error(path, "it has no plugins", "write plugins: [{name: gang}]", "wrong-type")
+            continue
+        options = [_option(plugin, (*path, "plugins", place), report) for place, plugin in enumerate(plugins)]
+        found = tuple(option for option in options if option is not None)
+        names = {option.name for option in found}
+        if "proportion" in names and any(o.name == "drf" and Flag.HIERARCHY in o.enabled for o in found):
+            problem = "proportion and drf with hierarchy are in conflict"
+            report.error(path, problem, "choose one of them", "conflict")
+        yield found
+
+
+def _option(said: object, path: Path, report: Report) -> PluginOption | None:
+    name = said.get("name") if isinstance(said, dict) else None
+    if not isinstance(said, dict) or not isinstance(name, str):
+        report.error(path, "it names no plugin", "write name: gang", "wrong-type")
+        return None
+    if name not in PLUGINS and name not in NOT_HERE:
+        report.warning(path, f"there is no plugin {name!r}; Volcano goes on without it", "correct its name", "unknown")
+    enabled = set(DEFAULTS)
+    for key, value in said.items():
+        flag = FLAGS.get(key)
+        on = value if isinstance(value, bool) else parse_flag(str(value))
+        if flag is not None and on is not None:
+            (enabled.add if on else enabled.discard)(flag)
+        elif flag is not None:
+            report.error((*path, key), f"{value!r} is neither true nor false", "write true or false", "wrong-type")
+        elif key not in ("name", "arguments"):
+            report.warning((*path, key), "Volcano does not know it", "correct its name", "unknown-field")
+    return PluginOption(name=name, enabled=frozenset(enabled), arguments=_given(said.get("arguments")))
+
+
+def _arguments(said: object, report: Report) -> Iterator[tuple[str, Arguments]]:
+    if said is not None and not isinstance(said, list):
+        report.error(("configurations",), "it is no list", "write a name and arguments for each action", "wrong-type")
+        return
+    for number, one in enumerate(said or ()):
+        name = one.get("name") if isinstance(one, dict) else None
+        if name in ACTIONS:
+            yield name, _given(one.get("arguments"))
+        else:
+            problem = f"{name!r} is no action"
+            report.warning(("configurations", number), problem, f"one of {', '.join(ACTIONS)}", "unknown-action")
+
+
+def _given(said: object) -> Arguments:
+    return Arguments(said) if isinstance(said, dict) else Arguments()
+
+
+def _advise(configuration: Configuration, report: Report) -> None:
+    """What is allowed, and hardly does what its author thinks."""
+    actions = set(configuration.actions)
+    if not actions.intersection(EVICTING):
+        problem = "nothing is ever preempted: priorities only order what waits"
+        report.note(("actions",), problem, "add preempt, or reclaim between queues", "never-preempts")
+    if actions & {"preempt", "reclaim"} and actions & {"gangpreempt", "gangreclaim"}:
+        problem = "actions that evict for tasks and for gangs get in each other's way"
+        report.warning(("actions",), problem, "keep one pair of them", "conflict")
+    for number, options in enumerate(configuration.tiers):
+        for place, option in enumerate(options):
+            resources = option.arguments.text("binpack.resources", "")
+            if option.name == "binpack" and "gpu" not in resources:
+                path: Path = ("tiers", number, "plugins", place)
+                problem = "bin-packing scores cpu and memory only: GPUs are not packed"
+                report.note(path, problem, "set binpack.resources: nvidia.com/gpu", "binpack-without-gpus")

@@ -1,0 +1,166 @@
+"""The objects that Volcano looks at, as it last saw or assumed them, made into a cluster for a session. Mutates."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PriorityClass
+from gpuconsole.model.devices import ResourceClaim
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.volcano import HyperNode, PodGroup, VolcanoQueue
+from gpuconsole.scheduling.volcano.api.budgets import open_budget
+from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodes
+from gpuconsole.scheduling.volcano.api.labels import group_of
+from gpuconsole.scheduling.volcano.domains import Domains
+from gpuconsole.scheduling.volcano.groups import group_for
+from gpuconsole.scheduling.volcano.session import Cluster
+from gpuconsole.scheduling.volcano.snapshot import gather
+
+ROOT = "root"
+
+
+class Store:
+    """Objects by table and key."""
+
+    def __init__(self, default_queue: str) -> None:
+        self._default_queue = default_queue
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        self.groups: dict[str, PodGroup] = {}
+        self.queues: dict[str, VolcanoQueue] = {}
+        self.classes: dict[str, PriorityClass] = {}
+        self.claims: dict[str, ResourceClaim] = {}
+        self.budgets: dict[str, PodDisruptionBudget] = {}
+        self.hyper_nodes = HyperNodes()
+        self.phases: dict[str, str] = {}
+        """Phases of PodGroups that have no object, by key."""
+        self._waiting: set[str] = set()
+        """Pods that want a node."""
+
+    @property
+    def any_waiting(self) -> bool:
+        """True if a pod wants a node, or a PodGroup wants in."""
+        return bool(self._waiting) or any(group.phase in ("", "Pending") for group in self.groups.values())
+
+    def apply(self, thing: Object) -> bool:
+        """An object appeared or changed; True if that may change what a session decides."""
+        match thing:
+            case Pod():
+                old = self.pods.get(thing.key)
+                self.assume(thing)
+                return old is None or _matters(old) != _matters(thing)
+            case Node():
+                if self.nodes.get(thing.name) == thing:
+                    return False
+                self.nodes[thing.name] = thing
+                self.hyper_nodes.set_node(thing)
+                return True
+            case HyperNode():
+                self.hyper_nodes.apply(thing)
+                return True
+            case _:
+                table = self._tables().get(TABLES[type(thing)])
+                if table is None or table.get(thing.key) == thing:
+                    return False
+                table[thing.key] = thing
+                return True
+
+    def delete(self, table: str, key: str) -> bool:
+        """An object is gone; True if that may change what a session decides."""
+        match table:
+            case "pods":
+                self._waiting.discard(key)
+                return self.pods.pop(key, None) is not None
+            case "nodes":
+                self.hyper_nodes.delete_node(key)
+                return self.nodes.pop(key, None) is not None
+            case "hyper_nodes":
+                self.hyper_nodes.delete(key)
+                return True
+            case _:
+                return self._tables().get(table, {}).pop(key, None) is not None
+
+    def assume(self, pod: Pod) -> None:
+        """Take for granted how a pod is."""
+        self.pods[pod.key] = pod
+        if pod.node or pod.done or pod.deleted or pod.gates:
+            self._waiting.discard(pod.key)
+        else:
+            self._waiting.add(pod.key)
+
+    def set_phase(self, key: str, phase: str) -> bool:
+        """Note the phase of a PodGroup; True if it is news about one that has an object."""
+        group = self.groups.get(key)
+        if group is None:
+            self.phases[key] = phase
+            return False
+        if (group.phase or "Pending") == phase:
+            return False
+        self.groups[key] = replace(group, phase=phase)
+        return True
+
+    def cluster(self, now: Time) -> Cluster:
+        """The cluster as it is now, for one session."""
+        groups = {key: self._with_queue(group) for key, group in self.groups.items()}
+        made: dict[str, Pod] = {}
+        for _, pod in sorted(self.pods.items()):
+            key = group_of(pod)
+            if key not in groups:
+                groups[key] = self._with_queue(group_for(pod, self.phases))
+                made[key] = pod
+        self.phases = {key: phase for key, phase in self.phases.items() if key in made}
+        cluster = gather(
+            nodes=self.nodes.values(),
+            pods=self.pods.values(),
+            groups=groups.values(),
+            queues=self._all_queues(),
+            priorities={name: known.value for name, known in self.classes.items()},
+            default_priority=next((known.value for known in self.classes.values() if known.global_default), 0),
+            claims=self.claims,
+            now=now,
+        )
+        for key, pod in made.items():
+            if key in cluster.jobs and not pod.template.priority_class:
+                cluster.jobs[key].priority = pod.priority
+        tree = self.hyper_nodes
+        names = {info.tier_name: info.tier for info in tree.tree.values() if info.tier_name}
+        cluster.domains = Domains(tree.tree, tree.real_nodes, names, by_tier=tree.by_tier, ready=not tree.problem)
+        cluster.budgets = [self._open(budget) for _, budget in sorted(self.budgets.items())]
+        return cluster
+
+    def fork(self) -> "Store":
+        """A store that starts equal and never touches this one."""
+        twin = Store(self._default_queue)
+        twin.nodes, twin.pods, twin.groups = self.nodes.copy(), self.pods.copy(), self.groups.copy()
+        twin.queues, twin.classes, twin.claims = self.queues.copy(), self.classes.copy(), self.claims.copy()
+        twin._waiting = self._waiting.copy()
+        twin.budgets, twin.hyper_nodes, twin.phases = self.budgets.copy(), self.hyper_nodes.fork(), self.phases.copy()
+        return twin
+
+    def _tables(self) -> dict[str, dict[str, Any]]:
+        return {
+            "pod_groups": self.groups,
+            "volcano_queues": self.queues,
+            "priority_classes": self.classes,
+            "resource_claims": self.claims,
+            "pod_disruption_budgets": self.budgets,
+        }
+
+    def _open(self, budget: PodDisruptionBudget) -> Any:
+        pods = self.pods.values()
+        return open_budget(budget, pods, (pod.key for pod in pods if pod.node and not pod.done and not pod.deleted))
+
+    def _with_queue(self, group: PodGroup) -> PodGroup:
+        return group if group.queue else replace(group, queue=self._default_queue)
+
+    def _all_queues(self) -> list[VolcanoQueue]:
+        """The queues, with those that Volcano makes when it starts."""
+        made = (VolcanoQueue(name=self._default_queue), VolcanoQueue(name=ROOT, reclaimable=False))
+        missing = [queue for queue in made if queue.name not in self.queues]
+        return [*self.queues.values(), *missing]
+
+
+def _matters(pod: Pod) -> Pod:
+    """The pod without what Volcano itself says about it."""
+    return replace(pod, message="", reason="", nominated_node="")
