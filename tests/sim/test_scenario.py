@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.commands import Delete, FailNode, Finish, Submit
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.policy import PlacementPolicy, Score
 from gpuconsole.scheduling.kueue.config import Strategy
 from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.scenario import Scenario, ScenarioError, build, load_scenario
@@ -120,6 +120,11 @@ def test_the_engine_prices_and_spans_become_the_policy() -> None:
     assert (policy.prices.gpu_hour, policy.prices.other) == ({"l4": 0.5}, 1.0)
     assert (policy.wake_up_batch, policy.keep_finished) == (5 * SECOND, 2 * HOUR)
     assert policy.durations == Spread(median=20 * MINUTE, sigma=0.5, least=MINUTE, most=2 * HOUR)
+
+
+@pytest.mark.parametrize("score", get_args(Score))
+def test_every_score_can_be_chosen(score: Score) -> None:
+    assert read(engine={"placement": {"score": score}}).policy.placement.score == score
 
 
 def test_fair_sharing_and_gates_are_kueues() -> None:

@@ -114,14 +114,14 @@ def expected(folder: Path) -> dict[Key, Published]:
 @lru_cache(maxsize=4)
 def cluster(folder: Path) -> tuple[Room, ...]:
     """The nodes with GPUs, by name."""
-    nodes = read_nodes(_file(folder, "openb_node_list_gpu_node"))
+    nodes = read_nodes(trace(folder, "openb_node_list_gpu_node"))
     return tuple(node.room for node in sorted(nodes, key=lambda node: node.name))
 
 
 def replay(folder: Path, run: Run) -> Measured:
     """Carry out one run as the paper does: set-up, order, tie rule, sampling."""
     rooms = cluster(folder)
-    pods = sorted(read_pods(_file(folder, PREFIX + run.workload)), key=lambda pod: pod.name)
+    pods = sorted(read_pods(trace(folder, PREFIX + run.workload)), key=lambda pod: pod.name)
     draws = GoRandom(run.seed)
     draws.int63()  # Theirs writes one into its log.
     demands = stream(pods, sum(room.idle for room in rooms), RATIO, draws)
@@ -253,7 +253,7 @@ def _summary(cells: Mapping[Key, Cell]) -> int:
     return 1 if any(cell.mark == "!" for cell in cells.values()) else 0
 
 
-def _file(folder: Path, name: str) -> Path:
+def trace(folder: Path, name: str) -> Path:
     """The list of this name, compressed or not."""
     place = folder / "alibaba-gpu-v2023"
     plain = place / f"{name}.csv"

@@ -11,10 +11,11 @@ from tests.tools.bench.completion import completion
 from tests.tools.bench.cycles import cycles
 from tests.tools.bench.forks import forks
 from tests.tools.bench.keys import keys
+from tests.tools.bench.packing import packing
 from tests.tools.bench.places import places
 from tests.tools.bench.report import Report
 
-PARTS = {"cycles": cycles, "places": places, "forks": forks, "loads": completion, "keys": keys}
+PARTS = {"cycles": cycles, "places": places, "forks": forks, "loads": completion, "packing": packing, "keys": keys}
 
 
 def main() -> int:
