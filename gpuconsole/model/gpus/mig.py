@@ -1,0 +1,193 @@
+"""MIG: profiles, where their instances may lie on a GPU, and which layouts are legal, maximal and still reachable.
+
+An instance covers a span of the GPU's memory slices. A layout is legal if no two spans overlap, its instances have no
+more compute slices than the GPU, and at most one of them has the media engines.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property, lru_cache
+
+from msgspec import Struct
+
+from gpuconsole.model.quantity import MIG_PREFIX
+
+_MEDIA = "+me"
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """A size of GPU instance."""
+
+    name: str
+    """`1g.10gb`, `1g.10gb+me`."""
+    compute: int
+    """Compute slices."""
+    span: int
+    """Memory slices."""
+    starts: tuple[int, ...]
+    """The memory slices at which it may begin."""
+    memory: int = 0
+    """MiB."""
+    sms: int = 0
+    """Streaming multiprocessors; 0 where they are not known."""
+    doubled: bool = False
+    """One compute slice with twice its share of memory."""
+
+    @property
+    def media(self) -> bool:
+        """True if it has the media engines, of which a GPU has one set to give."""
+        return self.name.endswith(_MEDIA)
+
+    @property
+    def resource(self) -> str:
+        """What the device plugin calls it under the strategy mixed: `nvidia.com/mig-1g.10gb.me`."""
+        return MIG_PREFIX + self.name.replace("+", ".")
+
+
+class Placement(Struct, frozen=True, order=True):
+    """An instance of a profile at a place on a GPU."""
+
+    profile: str
+    start: int
+
+    def __str__(self) -> str:
+        return f"{self.profile}@{self.start}"
+
+
+Layout = tuple[Placement, ...]
+"""The instances of one GPU, in order of their starts."""
+Mix = tuple[str, ...]
+"""The profiles of a layout, wherever they lie, in alphabetical order."""
+
+
+class Geometry(Struct, frozen=True, eq=False, dict=True):
+    """How one model of GPU may be divided. Compared by identity: there is one for each model."""
+
+    compute: int
+    """Compute slices that its instances may have together."""
+    slices: int
+    """Memory slices."""
+    profiles: tuple[Profile, ...]
+    """The smallest first."""
+
+    @cached_property
+    def by_name(self) -> dict[str, Profile]:
+        return {profile.name: profile for profile in self.profiles}
+
+    @cached_property
+    def plain(self) -> tuple[Profile, ...]:
+        """Those that NVIDIA's own count of layouts is about: without double memory and media engines."""
+        return tuple(profile for profile in self.profiles if not profile.doubled and not profile.media)
+
+    @cached_property
+    def sized(self) -> tuple[Profile, ...]:
+        """All but those with media engines, which cover the same spans as those without."""
+        return tuple(profile for profile in self.profiles if not profile.media)
+
+    def profile_of(self, resource: str) -> Profile | None:
+        """The profile that a resource's name stands for."""
+        return next((profile for profile in self.profiles if profile.resource == resource), None)
+
+    def objection(self, layout: Iterable[Placement]) -> str:
+        """Why a layout is not legal; empty if it is."""
+        taken = compute = media = 0
+        for placement in layout:
+            profile = self.by_name.get(placement.profile)
+            if profile is None:
+                return f"the GPU has no profile {placement.profile}"
+            if placement.start not in profile.starts:
+                return f"{profile.name} cannot begin at slice {placement.start}"
+            span = _span(profile, placement.start)
+            if taken & span:
+                return f"{placement} overlaps another instance"
+            taken |= span
+            compute += profile.compute
+            media += profile.media
+        if compute > self.compute:
+            return f"it has {compute} compute slices; the GPU has {self.compute}"
+        return "only one instance can have the media engines" if media > 1 else ""
+
+    def places(self, layout: Iterable[Placement], profile: Profile) -> tuple[int, ...]:
+        """Where one more instance of a profile may begin."""
+        beside = tuple(layout)
+        return tuple(s for s in profile.starts if not self.objection((*beside, Placement(profile.name, s))))
+
+    def pack(self, names: Iterable[str]) -> Layout | None:
+        """A legal layout of these profiles, None if there is none; big ones are laid first, at their best place.
+
+        Of several layouts the one that leaves most of the GPU's maximal mixes reachable, step by step.
+        """
+        known = [self.by_name.get(name) for name in names]
+        if None in known:
+            return None
+        wanted = sorted((profile for profile in known if profile), key=lambda p: (-p.span, -p.compute, p.name))
+        found = self._pack((), wanted)
+        return None if found is None else ordered(found)
+
+    def _pack(self, layout: Layout, wanted: list[Profile]) -> Layout | None:
+        if not wanted:
+            return layout
+        first, *rest = wanted
+        starts = sorted(self.places(layout, first), key=lambda s: (-self.open_to(layout, first, s), s))
+        for start in starts:
+            found = self._pack((*layout, Placement(first.name, start)), rest)
+            if found is not None:
+                return found
+        return None
+
+    def open_to(self, layout: Layout, profile: Profile, start: int) -> int:
+        """How many maximal mixes stay reachable if an instance is put there."""
+        return reachable(self, ordered((*layout, Placement(profile.name, start))))
+
+
+def ordered(layout: Iterable[Placement]) -> Layout:
+    """The layout in order of its starts."""
+    return tuple(sorted(layout, key=lambda placement: (placement.start, placement.profile)))
+
+
+def mix(layout: Iterable[Placement]) -> Mix:
+    """The profiles of a layout, in alphabetical order."""
+    return tuple(sorted(placement.profile for placement in layout))
+
+
+@lru_cache(maxsize=64)
+def layouts(geometry: Geometry, profiles: tuple[Profile, ...]) -> tuple[Layout, ...]:
+    """Every legal layout of at least one instance of these profiles."""
+    options = [(start, profile) for profile in profiles for start in profile.starts]
+    return tuple(ordered(layout) for layout in _grown(geometry, options, (), 0) if layout)
+
+
+@lru_cache(maxsize=64)
+def maximal(geometry: Geometry, profiles: tuple[Profile, ...]) -> tuple[Layout, ...]:
+    """The legal layouts to which no instance of these profiles can be added."""
+    return tuple(
+        layout
+        for layout in layouts(geometry, profiles)
+        if not any(geometry.places(layout, profile) for profile in profiles)
+    )
+
+
+@lru_cache(maxsize=65536)
+def reachable(geometry: Geometry, layout: Layout) -> int:
+    """How many distinct mixes among the maximal ones can still be made without removing an instance.
+
+    Media engines do not matter for it, and double memory only where the layout has it.
+    """
+    names = {placement.profile.removesuffix(_MEDIA) for placement in layout}
+    doubled = any(geometry.by_name[name].doubled for name in names)
+    wanted = {(placement.profile.removesuffix(_MEDIA), placement.start) for placement in layout}
+    among = maximal(geometry, geometry.sized if doubled else geometry.plain)
+    return len({mix(full) for full in among if wanted <= {(p.profile, p.start) for p in full}})
+
+
+def _grown(geometry: Geometry, options: list[tuple[int, Profile]], layout: Layout, at: int) -> Iterator[Layout]:
+    yield layout
+    for n in range(at, len(options)):
+        start, profile = options[n]
+        bigger = (*layout, Placement(profile.name, start))
+        if not geometry.objection(bigger):
+            yield from _grown(geometry, options, bigger, n + 1)
+
+
+def _span(profile: Profile, start: int) -> int:
+    """The memory slices that an instance covers, as bits."""
+    return ((1 << profile.span) - 1) << start

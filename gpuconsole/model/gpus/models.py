@@ -1,0 +1,157 @@
+"""Models of GPU: memory, multiprocessors, MIG profiles and NVLink, by the labels that describe a node.
+
+Memory of MIG instances is what `nvidia-smi mig -lgip` shows for A100 and H100 (80 GB); elsewhere it is the share of the
+model's memory that the slices make. Multiprocessors of instances are 0 where NVIDIA's tables are not at hand.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.model.gpus.mig import Geometry, Profile
+from gpuconsole.model.prices import gpu_type
+
+_EIGHTHS: tuple[tuple[int, int, tuple[int, ...]], ...] = (
+    (1, 1, (0, 1, 2, 3, 4, 5, 6)),
+    (1, 2, (0, 2, 4, 6)),
+    (2, 2, (0, 2, 4)),
+    (3, 4, (0, 4)),
+    (4, 4, (0,)),
+    (7, 8, (0,)),
+)
+"""(compute slices, memory slices, starts) of the models with eight memory slices; they all place alike."""
+_QUARTERS: tuple[tuple[int, int, tuple[int, ...]], ...] = ((1, 1, (0, 1, 2, 3)), (2, 2, (0, 2)), (4, 4, (0,)))
+
+
+class Links(StrEnum):
+    """Which GPUs of a node NVLink joins."""
+
+    ALL = "all"
+    PAIRS = "pairs"
+    NONE = "none"
+
+
+class GpuModel(Struct, frozen=True, kw_only=True):
+    """One model of GPU."""
+
+    name: str
+    """As `prices.gpu_type` names it: `a100-80gb`."""
+    memory: int
+    """MiB, nominally."""
+    sms: int
+    """Streaming multiprocessors of a whole GPU."""
+    links: Links = Links.NONE
+    """As most machines with this model are built."""
+    mig: Geometry | None = None
+    pci: tuple[int, ...] = ()
+    """Device and vendor id, as the device filters of mig-parted write them."""
+
+
+def model_of(labels: Mapping[str, str]) -> GpuModel | None:
+    """The model of GPU that a node's labels name; None if it is not known here."""
+    product = labels.get("nvidia.com/gpu.product", "").lower().replace("-", " ")
+    if "rtx pro 6000" in product:
+        return MODELS["rtx-pro-6000"]
+    name = gpu_type(labels)
+    if name == "h100-80gb" and "96gb" in product:
+        name = "h100-96gb"
+    return MODELS.get(_ALSO.get(name, name))
+
+
+def _eighths(gigabytes: str, memory: tuple[int, ...] = (), sms: tuple[int, ...] = ()) -> Iterator[Profile]:
+    """The profiles of a model with eight memory slices; `gigabytes` are the six sizes in their names."""
+    sizes = [int(size) for size in gigabytes.split()]
+    for n, (compute, span, starts) in enumerate(_EIGHTHS):
+        plain = Profile(
+            name=f"{compute}g.{sizes[n]}gb",
+            compute=compute,
+            span=span,
+            starts=starts,
+            memory=memory[n] if memory else sizes[-1] * 1024 * span // 8,
+            sms=sms[n] if sms else 0,
+            doubled=(compute, span) == (1, 2),
+        )
+        yield plain
+        if n == 0:
+            yield Profile(name=plain.name + "+me", compute=1, span=1, starts=starts, memory=plain.memory, sms=plain.sms)
+
+
+def _quarters(gigabytes: str, sms: tuple[int, ...] = (), media: tuple[int, ...] = ()) -> Iterator[Profile]:
+    """The profiles of a model with four memory slices; those of `media` compute slices come with media engines, too."""
+    sizes = [int(size) for size in gigabytes.split()]
+    for n, (compute, span, starts) in enumerate(_QUARTERS):
+        name, size, units = f"{compute}g.{sizes[n]}gb", sizes[n] * 1024, sms[n] if sms else 0
+        for suffix in ("", "+me") if compute in media else ("",):
+            yield Profile(name=name + suffix, compute=compute, span=span, starts=starts, memory=size, sms=units)
+
+
+def _by_eight(
+    name: str,
+    gigabytes: str,
+    whole: int,
+    *,
+    links: Links = Links.ALL,
+    memory: tuple[int, ...] = (),
+    sms: tuple[int, ...] = (),
+    pci: tuple[int, ...] = (),
+) -> GpuModel:
+    profiles = tuple(_eighths(gigabytes, memory, sms))
+    total = int(gigabytes.split()[-1]) * 1024
+    return GpuModel(name=name, memory=total, sms=whole, links=links, mig=Geometry(7, 8, profiles), pci=pci)
+
+
+def _by_four(
+    name: str, gigabytes: str, whole: int, links: Links, sms: tuple[int, ...], media: tuple[int, ...]
+) -> GpuModel:
+    total = int(gigabytes.split()[-1]) * 1024
+    mig = Geometry(4, 4, tuple(_quarters(gigabytes, sms, media)))
+    return GpuModel(name=name, memory=total, sms=whole, links=links, mig=mig)
+
+
+_A100_SMS = (14, 14, 28, 42, 56, 98)
+_HOPPER_SMS = (16, 26, 32, 60, 64, 132)
+_HOPPER_MEMORY = (9984, 20096, 20096, 40448, 40448, 81152)
+
+_MODELS = (
+    _by_eight(
+        "a100-40gb",
+        "5 10 10 20 20 40",
+        108,
+        memory=(4864, 9856, 9856, 19968, 19968, 40192),
+        sms=_A100_SMS,
+        pci=(0x20B010DE, 0x20B110DE, 0x20F110DE, 0x20F610DE),
+    ),
+    _by_eight(
+        "a100-80gb",
+        "10 20 20 40 40 80",
+        108,
+        memory=(9856, 19968, 19968, 40192, 40192, 80384),
+        sms=_A100_SMS,
+        pci=(0x20B210DE, 0x20B510DE),
+    ),
+    _by_eight(
+        "h100-80gb",
+        "10 20 20 40 40 80",
+        132,
+        memory=_HOPPER_MEMORY,
+        sms=_HOPPER_SMS,
+        pci=(0x233010DE, 0x233110DE),
+    ),
+    _by_eight("h100-96gb", "12 24 24 48 48 96", 132, sms=_HOPPER_SMS),
+    _by_eight("h100-94gb", "12 24 24 47 47 94", 132, sms=_HOPPER_SMS, links=Links.PAIRS),
+    _by_eight("h200", "18 35 35 71 71 141", 132, sms=_HOPPER_SMS, pci=(0x233510DE, 0x233B10DE)),
+    _by_eight("b200", "23 45 45 90 90 180", 148, pci=(0x290110DE,)),
+    _by_eight("gb200", "23 47 47 93 93 186", 152),
+    _by_eight("b300", "34 67 67 135 135 269", 148),
+    _by_four("a30", "6 12 24", 56, Links.PAIRS, (14, 28, 56), (1, 2)),
+    _by_four("rtx-pro-6000", "24 48 96", 188, Links.NONE, (), ()),
+    GpuModel(name="v100", memory=16 * 1024, sms=80, links=Links.ALL),
+    GpuModel(name="t4", memory=16 * 1024, sms=40),
+    GpuModel(name="a10g", memory=24 * 1024, sms=80),
+    GpuModel(name="l4", memory=24 * 1024, sms=58),
+    GpuModel(name="l40s", memory=48 * 1024, sms=142),
+)
+MODELS: Mapping[str, GpuModel] = {model.name: model for model in _MODELS}
+_ALSO = {"gh200": "h100-96gb", "gb300": "b300", "h800": "h100-80gb", "a800": "a100-80gb"}
+"""Models that are divided as another one is."""
