@@ -124,7 +124,7 @@ def test_the_engine_prices_and_spans_become_the_policy() -> None:
 
 @pytest.mark.parametrize("score", get_args(Score))
 def test_every_score_can_be_chosen(score: Score) -> None:
-    assert read(engine={"placement": {"score": score}}).policy.placement.score == score
+    assert read(engine={"placement": {"score": score}}).policy.placement == PlacementPolicy(score=score)
 
 
 def test_fair_sharing_and_gates_are_kueues() -> None:

@@ -3,6 +3,7 @@
 from random import Random
 
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
+from gpuconsole.scheduling.kube.packing.policies import Name
 from gpuconsole.scheduling.kube.packing.replay import Replay
 from gpuconsole.scheduling.kube.packing.rooms import MILLI, Demand, Room
 from gpuconsole.scheduling.kube.packing.typical import typical
@@ -27,7 +28,7 @@ def packing(report: Report) -> None:
     for policy in fgd.POLICIES:
         placed: set[int] = set()
 
-        def run(policy: fgd.Name = policy, placed: set[int] = placed) -> None:
+        def run(policy: Name = policy, placed: set[int] = placed) -> None:
             replay = Replay(rooms, policy, Fragmentation(typical(demands)), order, Random(42))
             placed.add(sum(replay.place(demand) is not None for demand in demands))
 
