@@ -244,6 +244,8 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """None also where nothing says whether it is ready."""
     conditions: Mapping[str, bool] = {}
     """Its other conditions: MemoryPressure, DiskPressure …"""
+    images: Mapping[str, int] = {}
+    """Size in bytes of each image that it holds, by each of its names."""
     synthesised: bool = False
     """Made from a flavor because the input had no nodes."""
 

@@ -23,6 +23,7 @@ from gpuconsole.model.documents.selectors import taints
 from gpuconsole.model.jobs.common import check_spans
 from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
 from gpuconsole.model.manifests.resizing import resized
+from gpuconsole.model.quantity import MAX
 from gpuconsole.model.resources import Resources, is_gpu, is_mig
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -61,8 +62,17 @@ def node(reader: Reader, now: Time) -> Node:
         allocatable=allocatable or capacity,
         unschedulable=spec.flag("unschedulable"),
         **_ready(status, now),
+        images=_images(status),
         conditions={type: on for type, on in _conditions(status) if type != "Ready"},
     )
+
+
+def _images(status: Reader) -> dict[str, int]:
+    return {
+        name: place.number("sizeBytes", 0, low=0, high=MAX)
+        for place in status.items("images")
+        for name in place.texts("names")
+    }
 
 
 def _offer(status: Reader, key: str) -> Resources:

@@ -12,6 +12,7 @@ from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.domains import Domains
 from gpuconsole.scheduling.volcano.functions import Purpose
 from gpuconsole.scheduling.volcano.plugins.network_topology_aware import NetworkTopologyAwarePlugin
 from gpuconsole.scheduling.volcano.session import Session
@@ -148,12 +149,83 @@ def _tree(fixtures: Document) -> Session:
         for position, leaf in enumerate(leaves)
     }
     inside["hn-2-0"] = names
-    made.domains = type(made.domains)(infos, inside, by_tier={1: leaves, 2: ["hn-2-0"]})
+    made.domains = Domains(infos, inside, by_tier={1: leaves, 2: ["hn-2-0"]})
     # Domains are asked for before they are cut to those that are looked at for victims.
     every = {"hypernode.gradient.evict.max-hypernodes": len(infos)}
     said = {"tiers": [{"plugins": [{"name": NAME, "enabledHyperNodeGradient": True, "arguments": every}]}]}
     return Session(common.configuration(said), made, plugins={NAME: NetworkTopologyAwarePlugin})
 
+
+AMOUNTS = {"cpu": "100", "memory": "8000", "example.com/foo": "10", "pods": "100"}
+HALF = {"cpu": "50", "memory": "4000", "example.com/foo": "5"}
+
+
+def _large(case: Case) -> Session:
+    """Nodes that are half full, spread in turn over the domains of each tier; nothing lies above all of them.
+
+    The scarce resource has whole units here, a thousand times what the test has: only shares count.
+    """
+    names = [f"node-{number}" for number in range(case.input["nodeNumber"])]
+    made = common.cluster(
+        {
+            "Nodes": [{"metadata": {"name": name}, "status": {"allocatable": AMOUNTS}} for name in names],
+            "Pods": [
+                {
+                    "metadata": {"name": f"on-{name}", "namespace": "ns"},
+                    "spec": {"nodeName": name, "containers": [{"name": "main", "resources": {"requests": HALF}}]},
+                    "status": {"phase": "Running"},
+                }
+                for name in names
+            ],
+        }
+    )
+    tiers = {
+        tier: [f"hypernode-tier-{tier}-index-{number}" for number in range(count)]
+        for tier, count in enumerate(case.input["hyperNodeNumbers"], start=1)
+    }
+    inside = {
+        domain: names[number :: len(domains)] for domains in tiers.values() for number, domain in enumerate(domains)
+    }
+    infos = {domain: HyperNodeInfo(domain, tier) for tier, domains in tiers.items() for domain in domains}
+    made.domains = Domains(infos, inside, by_tier=tiers)
+    said = {"tiers": [{"plugins": [{"name": NAME, "enableNodeOrder": True, "arguments": case.input["arguments"]}]}]}
+    session = Session(common.configuration(said), made, plugins={NAME: NetworkTopologyAwarePlugin})
+    session.hyper_node_tiers = sorted(tiers)
+    return session
+
+
+def _sums(table: Table, case: Case) -> Sequence[str]:
+    """A domain has as many times a node's amounts as it has nodes."""
+    session = _large(case)
+    (plugin,) = (one for one in session.plugins if isinstance(one, NetworkTopologyAwarePlugin))
+    differences: list[str] = []
+    for tier, count in enumerate(case.input["hyperNodeNumbers"], start=1):
+        each = case.input["nodeNumber"] // count
+        for number in range(count):
+            room = plugin.rooms[f"hypernode-tier-{tier}-index-{number}"]
+            got = [(room.allocatable.get(name), room.used.get(name)) for name in HALF]
+            differences += compare("room", got, [(each * most, each * most / 2) for most in (100_000, 8000, 10_000)])
+    return differences
+
+
+def _normal(table: Table, case: Case) -> Sequence[str]:
+    session = _large(case)
+    task = objects.task(
+        {
+            "UID": "t",
+            "Name": "t",
+            "Resreq": {"MilliCPU": 50000, "Memory": 4000, "ScalarResources": {"example.com/foo": 5000}},
+        }
+    )
+    task.job = "ns/job"
+    session.jobs[task.job] = JobInfo(task.job)
+    got = session.functions.batch_node_order[NAME](task, session.node_list)
+    wanted = dict.fromkeys((node.name for node in session.node_list), EVERYWHERE)
+    return [*compare("number", len(got), len(wanted)), *_close("score", got, wanted, 1e-9)]
+
+
+EVERYWHERE = 0.515375
+"""What the test has in code for each node."""
 
 _P = f"volcano/scheduler_plugins_{NAME}/"
 
@@ -163,5 +235,7 @@ CHECKS: dict[str, Check] = {
     _P + "TestBatchNodeOrderFn": _batch,
     _P + "TestHyperNodeOrderFn": _domains,
     _P + "TestNew": _new,
+    _P + "Test_initHyperNodeResourceCache": _sums,
+    _P + "Test_batchNodeOrderFnForNormalPods": _normal,
     _P + "TestHyperNodeGradientPreFiltering": _gradient,
 }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuconsole.model.clock import DAY, SECOND, Time, parse_time
+from gpuconsole.model.clock import SECOND, Time, parse_time
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.scheduling.volcano.api.budgets import OpenBudget, ResourceQuota
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError
@@ -13,6 +13,7 @@ from gpuconsole.scheduling.volcano.api.spans import span_of
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
 from gpuconsole.scheduling.volcano.plugins.cdp import cooldown
+from gpuconsole.scheduling.volcano.plugins.nodeorder import WEIGHTS, NodeorderPlugin
 from gpuconsole.scheduling.volcano.plugins.resource_strategy_fit import (
     ResourceStrategyFitPlugin,
     Share,
@@ -181,23 +182,19 @@ def _zone(table: Table, case: Case) -> Sequence[str]:
 
 
 def _sla(table: Table, case: Case) -> Sequence[str]:
-    session = session_of(case, _moment(table.fixtures["tm"]) + DAY)
+    session = session_of(case, NOON)
     first, second = _job(table.fixtures["job1"]), _job(table.fixtures["job2"])
     got = (session.job_first(first, second), session.job_enqueueable(first))
     return [*compare("order, enqueueable", got, (case.want["expectedOrder"], case.want["expectedEnqueueAble"]))]
 
 
-def _moment(text: Any) -> Time:
-    return parse_time(text) if isinstance(text, str) else NOON
-
-
 def _job(document: Document) -> JobInfo:
     job = JobInfo(document.get("UID") or f"{document['Namespace']}/{document['Name']}")
-    job.created = _moment(document.get("CreationTimestamp"))
-    waits = document.get("WaitingTime")
-    job.waiting_time = span_of(waits) if waits else None
     if document.get("PodGroup"):
         job.set_pod_group(objects.pod_group(document["PodGroup"]))
+    waits = document.get("WaitingTime")
+    job.waiting_time = span_of(waits) if waits else None
+    job.created = objects.LONG_AGO
     return job
 
 
@@ -299,6 +296,20 @@ def _opens(table: Table, case: Case) -> Sequence[str]:
     return [*compare("registered", got, ([ResourceStrategyFitPlugin.name], []))]
 
 
+def _scores_in_force(table: Table, case: Case) -> Sequence[str]:
+    """Which scores count, by their weights; Go keeps the one that needs no look at other nodes apart."""
+    given = case.input.get("weight") or {}
+    keys = {"leastReq": "leastrequested", "mostReq": "mostrequested"}
+    names = (name for name, _ in WEIGHTS.values())
+    weights = {name: 0 for name in names}
+    for key, weight in given.items():
+        short = key.removesuffix("Weight")
+        weights[keys.get(short, short.lower())] = weight
+    plugin = NodeorderPlugin(Arguments({f"{name}.weight": weight for name, weight in weights.items()}))
+    wanted = {*case.want["expectNodeOrderKeys"], *case.want["expectScorePlugins"]}
+    return [*compare("scores", set(plugin.weights), wanted)]
+
+
 _P = "volcano/scheduler_plugins_"
 _F = _P + "resource-strategy-fit/"
 
@@ -325,6 +336,7 @@ CHECKS: dict[str, Check] = {
     _F + "Test_checkNodeResourceIsProportional": _proportional,
     _F + "TestAllocate": common.check,
     _P + "nodeorder/TestNodeOrderPlugin": common.check,
+    _P + "nodeorder/TestInitPlugin": _scores_in_force,
     _P + "predicates/TestEventHandler": common.check,
     _P + "predicates/TestNodeNum": common.check,
     _P + "predicates/TestPodAntiAffinity": common.check,

@@ -1,13 +1,14 @@
 """nodeorder: kube-scheduler's scores with Volcano's weights. Of GPUs only the balance counts."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from gpuconsole.model.cluster import Node
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.model.resources import add
 from gpuconsole.scheduling.kube import neighbours, spreading
+from gpuconsole.scheduling.kube.images import Images
 from gpuconsole.scheduling.kube.neighbours import is_picky
 from gpuconsole.scheduling.kube.scores import MAX_SCORE, dislikes, least_allocated, most_allocated, preference
 from gpuconsole.scheduling.kube.shapes import Shape, Shapes
@@ -21,15 +22,16 @@ if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import Session
 
 WEIGHTS = {
-    "leastrequested": 1,
-    "mostrequested": 0,
-    "nodeaffinity": 2,
-    "podaffinity": 2,
-    "balancedresource": 1,
-    "tainttoleration": 3,
-    "imagelocality": 1,
-    "podtopologyspread": 2,
+    "NodeResourcesFit_LeastAllocated": ("leastrequested", 1),
+    "NodeResourcesFit_MostAllocated": ("mostrequested", 0),
+    "NodeResourcesBalancedAllocation": ("balancedresource", 1),
+    "NodeAffinity": ("nodeaffinity", 2),
+    "ImageLocality": ("imagelocality", 1),
+    "InterPodAffinity": ("podaffinity", 2),
+    "TaintToleration": ("tainttoleration", 3),
+    "PodTopologySpread": ("podtopologyspread", 2),
 }
+"""Score of kube-scheduler → the argument `NAME.weight` that weighs it, and its weight where that says nothing."""
 BALANCED = (CPU, MEMORY, GPU)
 
 
@@ -39,38 +41,48 @@ class NodeorderPlugin(Plugin):
     name: ClassVar[str] = "nodeorder"
 
     def __init__(self, arguments: Arguments) -> None:
-        self.weights = {name: arguments.integer(f"{name}.weight", weight) for name, weight in WEIGHTS.items()}
+        given = {score: arguments.integer(f"{name}.weight", weight) for score, (name, weight) in WEIGHTS.items()}
+        self.weights = {score: weight for score, weight in given.items() if weight}
+        """The scores that count, with their weights."""
         self._shapes = Shapes()
 
     def on_session_open(self, session: "Session") -> None:
         self._placed, self._around = session.placed, session.placed.without()
         self._books = Books(session.placed, self._shapes)
+        self._images = Images(session.placed.nodes.values())
         session.functions.batch_node_order[self.name] = self.scores
 
     def scores(self, task: TaskInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
         """The weighted sum of the scores, each 0 to 100, of each node."""
-        shape = self._shapes.of(task.pod.template)
         described = [node.node for node in nodes if node.node is not None]
         totals = dict.fromkeys((node.name for node in described), 0)
-        for name, measure in (("leastrequested", least_allocated), ("mostrequested", most_allocated)):
-            if self.weights[name]:
-                self._add(totals, name, {n.name: self._books.allocation(n, shape, measure) for n in described})
-        if self.weights["balancedresource"] and any(shape.requests.get(name) for name in BALANCED):
-            self._add(totals, "balancedresource", {n.name: self._books.balance(n, shape) for n in described})
-        if self.weights["nodeaffinity"] and shape.preferred:
-            self._add(totals, "nodeaffinity", _scaled({n.name: preference(n, shape) for n in described}))
-        if self.weights["tainttoleration"]:
-            disliked = _scaled({n.name: dislikes(n, shape) for n in described})
-            self._add(totals, "tainttoleration", {name: MAX_SCORE - value for name, value in disliked.items()})
-        if self.weights["podaffinity"] and (self._placed.picky or is_picky(task.pod)):
-            self._add(totals, "podaffinity", neighbours.scores(task.pod, described, self._around, hard_weight=0))
-        if self.weights["podtopologyspread"] and task.pod.template.spread:
-            self._add(totals, "podtopologyspread", spreading.scores(task.pod, shape, described, self._around))
+        shape = self._shapes.of(task.pod.template)
+        for score, weight in self.weights.items():
+            for name, value in self._score(score, task.pod, shape, described).items():
+                totals[name] += weight * value
         return {name: float(total) for name, total in totals.items()}
 
-    def _add(self, totals: dict[str, int], name: str, scores: Mapping[str, int]) -> None:
-        for node, score in scores.items():
-            totals[node] += self.weights[name] * score
+    def _score(self, score: str, pod: Pod, shape: Shape, nodes: Sequence[Node]) -> Mapping[str, int]:
+        """One score of each node; empty where it tells none from another."""
+        match score:
+            case "NodeResourcesFit_LeastAllocated":
+                return {node.name: self._books.allocation(node, shape, least_allocated) for node in nodes}
+            case "NodeResourcesFit_MostAllocated":
+                return {node.name: self._books.allocation(node, shape, most_allocated) for node in nodes}
+            case "NodeResourcesBalancedAllocation" if any(shape.requests.get(name) for name in BALANCED):
+                return {node.name: self._books.balance(node, shape) for node in nodes}
+            case "NodeAffinity" if shape.preferred:
+                return _scaled({node.name: preference(node, shape) for node in nodes})
+            case "ImageLocality":
+                return {node.name: self._images.score(pod, node) for node in nodes} if self._images.known else {}
+            case "InterPodAffinity" if self._placed.picky or is_picky(pod):
+                return neighbours.scores(pod, nodes, self._around, hard_weight=0)
+            case "TaintToleration":
+                disliked = _scaled({node.name: dislikes(node, shape) for node in nodes})
+                return {name: MAX_SCORE - value for name, value in disliked.items()}
+            case "PodTopologySpread" if pod.template.spread:
+                return spreading.scores(pod, shape, nodes, self._around)
+        return {}
 
 
 def _scaled(scores: Mapping[str, int]) -> dict[str, int]:

@@ -1,0 +1,43 @@
+"""ImageLocality: nodes that hold a pod's images already, the larger the better, but not what only one node holds."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from gpuconsole.model.cluster import Node, Pod
+
+MEGABYTE = 1024 * 1024
+LEAST = 23 * MEGABYTE
+"""Less than this of images is nothing."""
+MOST = 1000 * MEGABYTE
+"""More than this for each container is no better."""
+MAX_SCORE = 100
+
+
+class Images:
+    """Which images are where, over all nodes."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        listed = list(nodes)
+        self._total = len(listed)
+        self._holders = Counter(image for node in listed for image in node.images)
+
+    @property
+    def known(self) -> bool:
+        """True if any node says what images it holds."""
+        return bool(self._holders)
+
+    def score(self, pod: Pod, node: Node) -> int:
+        """0 to 100 by the sum of the sizes of the pod's images, each by the part of the nodes that hold it."""
+        containers = (*pod.template.containers, *pod.template.init_containers)
+        held = (_normal(container.image) for container in containers)
+        total = sum(
+            int(node.images[image] * (self._holders[image] / self._total)) for image in held if image in node.images
+        )
+        most = MOST * len(containers)
+        bounded = min(max(total, LEAST), most)
+        return MAX_SCORE * (bounded - LEAST) // (most - LEAST) if most > LEAST else 0
+
+
+def _normal(image: str) -> str:
+    """An image's name with a tag, as nodes list it."""
+    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
