@@ -8,6 +8,7 @@ from typing import Union
 from gpuconsole.model.autoscaling import NodeGroup, NodePool
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, RuntimeClass
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.queues import (
@@ -46,6 +47,7 @@ Object = Union[
     HyperNode,
     VolcanoQueue,
     PodGroup,
+    KaiQueue,
     NodePool,
     NodeGroup,
     Job,
@@ -80,6 +82,7 @@ TABLES: dict[type, str] = {
     HyperNode: "hyper_nodes",
     VolcanoQueue: "volcano_queues",
     PodGroup: "pod_groups",
+    KaiQueue: "kai_queues",
     NodePool: "node_pools",
     NodeGroup: "node_groups",
     Job: "jobs",

@@ -16,6 +16,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, RuntimeClass
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
+from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
@@ -99,6 +100,7 @@ class Snapshot:
     cluster_queues: View[ClusterQueue]
     local_queues: View[LocalQueue]
     volcano_queues: View[VolcanoQueue]
+    kai_queues: View[KaiQueue]
     pod_groups: View[PodGroup]
     node_pools: View[NodePool]
     node_groups: View[NodeGroup]

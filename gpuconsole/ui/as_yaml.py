@@ -44,6 +44,7 @@ API_VERSIONS: Mapping[str, str] = {
     "TFJob": "kubeflow.org/v1",
     "MPIJob": "kubeflow.org/v2beta1",
     "VolcanoQueue": "scheduling.volcano.sh/v1beta1",
+    "KaiQueue": "scheduling.run.ai/v2",
     "HyperNode": "topology.volcano.sh/v1alpha1",
     "PodGroup": "scheduling.volcano.sh/v1beta1",
     "NodePool": "karpenter.sh/v1",

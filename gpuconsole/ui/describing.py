@@ -17,6 +17,7 @@ from gpuconsole.model.cluster import (
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
+from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
@@ -69,7 +70,7 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
         case (
             WorkloadPriorityClass() | PriorityClass() | Topology() | AdmissionCheck() | Namespace()
             | LimitRange() | RuntimeClass() | VolcanoQueue() | PodGroup() | NodePool() | HyperNode() | DeviceClass()
-            | NodeGroup() | PodDisruptionBudget()
+            | NodeGroup() | PodDisruptionBudget() | KaiQueue()
             | ResourceSlice() | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig()
             | ProvisioningRequest() | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()
         ):  # fmt: skip
@@ -292,6 +293,7 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
     (LimitRange, ()),
     (RuntimeClass, ("handler",)),
     (VolcanoQueue, ("weight", "parent", "reclaimable")),
+    (KaiQueue, ("parent", "priority", "gpu", "cpu", "memory")),
     (PodGroup, ("min_member", "queue")),
     (HyperNode, ("tier", "tier_name")),
     (NodePool, ("consolidation_policy", "consolidate_after", "weight")),

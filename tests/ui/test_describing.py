@@ -23,6 +23,7 @@ from gpuconsole.model.devices import (
     ResourceSlice,
 )
 from gpuconsole.model.events import Announcement, Happened, What
+from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.quantity import GPU
@@ -53,6 +54,7 @@ OTHERS: list[Object] = [
     Topology(name="racks", levels=("block", "rack")),
     AdmissionCheck(name="check", controller="c"),
     VolcanoQueue(name="v"),
+    KaiQueue(name="k"),
     PodGroup(name="g"),
     NodePool(name="pool"),
     LimitRange(namespace="research", name="limits", items=(LimitRangeItem(max={"cpu": 1500}),)),

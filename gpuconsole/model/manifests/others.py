@@ -18,8 +18,7 @@ _UNSIMULATED: Mapping[str, tuple[str, ...]] = {
     "flow.volcano.sh": ("JobFlow", "JobTemplate"),
     "config.kueue.x-k8s.io": ("Configuration",),
     "karpenter.sh": ("NodeClaim",),
-    "scheduling.run.ai": ("PodGroup", "Queue"),
-    "kai.scheduler": ("Topology",),
+    "scheduling.run.ai": ("PodGroup",),
 }
 _NO_EFFECT: Mapping[str, tuple[str, ...]] = {
     "": (
