@@ -161,15 +161,17 @@ class VolcanoPlacement:
         return said
 
     def _evictions(self, session: Session, now: Time) -> list[PlacementDecision]:
-        """Victims leave; for whom, is the first task that waits for their node."""
+        """Victims leave; those of a gang go for the first task that waits for their node."""
         waiting: dict[str, str] = {}
         for job in session.jobs.values():
-            for _, task in sorted(job.of_status(TaskStatus.PIPELINED).items()):
+            for task in sorted(job.of_status(TaskStatus.PIPELINED).values(), key=lambda task: task.key):
                 waiting.setdefault(task.node_name, task.key)
         said: list[PlacementDecision] = []
-        for task, action in session.evictions:
+        for evicted in session.evictions:
+            task = evicted.task
+            by = evicted.by or waiting.get(task.node_name, "")
             self._store.assume(replace(self._store.pods[task.key], deleted=now))
-            said.append(EvictPod(task.key, waiting.get(task.node_name, ""), task.node_name, EVICTED.format(action)))
+            said.append(EvictPod(task.key, by, task.node_name, EVICTED.format(evicted.action)))
         return said
 
     def _words(self, session: Session) -> list[PlacementDecision]:

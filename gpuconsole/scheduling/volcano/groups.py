@@ -17,11 +17,18 @@ MADE = "podgroup-"
 
 
 def grouped(pod: Pod) -> Pod:
-    """The pod with the PodGroup that it belongs to in its annotations."""
+    """The pod with the PodGroup that it belongs to in its annotations, and a uid by which equals sort by name."""
     if group_of(pod):
-        return pod
-    owner = pod.gang or MADE + (pod.job or pod.name).rpartition("/")[2]
-    return replace(pod, annotations={**pod.annotations, GROUP_NAME: owner})
+        return replace(pod, uid=pod.key)
+    return replace(pod, uid=pod.key, annotations={**pod.annotations, GROUP_NAME: _made_name(pod)})
+
+
+def _made_name(pod: Pod) -> str:
+    """A gang that has a PodGroup bears its name; any other is `Kind/name`, as an owner is `Kind/namespace/name`."""
+    if pod.gang and "/" not in pod.gang:
+        return pod.gang
+    kind, _, rest = (pod.gang or pod.job).partition("/")
+    return f"{MADE}{kind.lower()}-{rest.rpartition('/')[2]}" if kind else MADE + pod.name
 
 
 def group_for(pod: Pod, phases: Mapping[str, str]) -> PodGroup:

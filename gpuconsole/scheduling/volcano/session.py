@@ -26,6 +26,7 @@ from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.placed import Placed
 from gpuconsole.scheduling.volcano.plugin import Condition, Plugin
 from gpuconsole.scheduling.volcano.search import Sampling
+from gpuconsole.scheduling.volcano.statement import Evicted
 from gpuconsole.scheduling.volcano.voting import Voting
 
 SAMPLING = Sampling()
@@ -104,8 +105,8 @@ class Session(Voting):
         self.sharding = Sharding.NONE
         self.nodes_in_shard: frozenset[str] = frozenset()
         self.cycle_states: dict[str, dict[str, CycleData]] = {}
-        self.evictions: list[tuple[TaskInfo, str]] = []
-        """Tasks that were evicted for good, each with the action that did it, in order."""
+        self.evictions: list[Evicted] = []
+        """In order."""
         self.binds: list[TaskInfo] = []
         """Tasks that were bound, in order."""
         self.ungated: list[TaskInfo] = []
@@ -172,7 +173,7 @@ class Session(Voting):
 
     def evict(self, task: TaskInfo, reason: str) -> None:
         """Let a task go for good, outside of any statement."""
-        self.evictions.append((task, reason))
+        self.evictions.append(Evicted(task, reason))
         self.move(task, TaskStatus.RELEASING)
         self.deallocated(task)
 

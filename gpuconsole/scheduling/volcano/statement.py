@@ -29,6 +29,16 @@ class Operation(Struct, frozen=True):
     task: TaskInfo
     reason: str = ""
     """The action that evicts."""
+    by: str = ""
+    """The task that others go for; empty where it is a whole gang."""
+
+
+class Evicted(Struct, frozen=True):
+    """A task that was evicted for good."""
+
+    task: TaskInfo
+    action: str
+    by: str = ""
 
 
 class CannotPlace(Exception):
@@ -45,11 +55,11 @@ class Statement:
         self._session = session
         self.operations: list[Operation] = []
 
-    def evict(self, task: TaskInfo, reason: str) -> None:
-        """Let the task go; what it holds is being released from now on."""
+    def evict(self, task: TaskInfo, reason: str, by: str = "") -> None:
+        """Let the task go, for another one; what it holds is being released from now on."""
         self._session.move(task, TaskStatus.RELEASING)
         self._session.deallocated(task)
-        self.operations.append(Operation(Doing.EVICT, task, reason))
+        self.operations.append(Operation(Doing.EVICT, task, reason, by))
 
     def pipeline(self, task: TaskInfo, node: str, *, eviction_occurred: bool) -> None:
         """Reserve for the task what is being released on a node.
@@ -103,7 +113,7 @@ class Statement:
         for operation in self.operations:
             operation.task.last_transaction = None
             if operation.doing is Doing.EVICT:
-                self._session.evictions.append((operation.task, operation.reason))
+                self._session.evictions.append(Evicted(operation.task, operation.reason, operation.by))
             elif operation.doing is Doing.ALLOCATE:
                 self._session.bind(operation.task)
         self.operations = []
@@ -123,7 +133,7 @@ class Statement:
             task = operation.task
             match operation.doing:
                 case Doing.EVICT:
-                    self.evict(task, operation.reason)
+                    self.evict(task, operation.reason, operation.by)
                 case Doing.PIPELINE:
                     self.pipeline(task, task.node_name, eviction_occurred=task.eviction_occurred)
                 case Doing.ALLOCATE:
@@ -136,5 +146,5 @@ def saved(statements: Iterable[Statement]) -> list[Operation]:
     for operation in (operation for statement in statements for operation in statement.operations):
         task = operation.task.clone()
         task.eviction_occurred = operation.task.eviction_occurred
-        result.append(Operation(operation.doing, task, operation.reason))
+        result.append(Operation(operation.doing, task, operation.reason, operation.by))
     return result

@@ -138,7 +138,7 @@ def _check_bind(session: Session, case: Case) -> Iterator[str]:
 
 
 def _check_evict(session: Session, case: Case) -> Iterator[str]:
-    gone = Counter(task.key for task, _ in session.evictions)
+    gone = Counter(evicted.task.key for evicted in session.evictions)
     yield from compare("evictions", len(session.evictions), case.want.get("ExpectEvictNum", 0))
     yield from compare("evicted", gone, Counter(case.want.get("ExpectEvicted") or ()))
 

@@ -141,7 +141,7 @@ class _Preemption:
             order = session.victims_heap(victims, task)
             # A queue that is full needs room of its own, whatever the node has.
             while order and not (session.allocatable(queue, task) and _has_room(task, node)):
-                trial.evict(order.pop(), NAME)
+                trial.evict(order.pop(), NAME, task.key)
                 evicted = True
             if session.allocatable(queue, task) and _has_room(task, node) and _reserve(trial, task, node, evicted):
                 statement.merge(trial)
@@ -157,7 +157,7 @@ class _Preemption:
             return False
         trial = Statement(session)
         for victim in chosen.victims:
-            trial.evict(victim, NAME)
+            trial.evict(victim, NAME, task.key)
         if not _reserve(trial, task, session.nodes[chosen.node], True):
             trial.discard()
             return False

@@ -77,7 +77,7 @@ def _reclaim_for_task(session: Session, statement: Statement, task: TaskInfo, jo
         room, evicted = node.future_idle(), False
         while order and not task.init_request.less_equal(room, ZERO):
             victim = order.pop()
-            trial.evict(victim, NAME)
+            trial.evict(victim, NAME, task.key)
             room.add(victim.request)
             evicted = True
         if task.init_request.less_equal(room, ZERO):
