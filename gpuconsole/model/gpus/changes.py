@@ -1,0 +1,55 @@
+"""Changes of a GPU's geometry, and who has to leave for them.
+
+Turning MIG mode on or off resets the GPU, so all of it has to be idle; otherwise only instances that go have to be.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.gpus.mig import Geometry, Layout, Placement, layouts, mix, ordered
+
+
+class GeometryChange(Struct, frozen=True, kw_only=True):
+    """How a GPU comes from one layout to another."""
+
+    layout: Layout | None
+    """What it has then; None with MIG mode off."""
+    removed: Layout = ()
+    created: Layout = ()
+    reset: bool = False
+    """MIG mode is switched."""
+
+    def leavers(self, owners: Mapping[Placement, str], whole: str = "") -> tuple[str, ...]:
+        """Who has to leave first, by name: owners of instances that go, or of the GPU (`whole`) that is reset."""
+        gone = (whole, *owners.values()) if self.reset else (owners.get(placement, "") for placement in self.removed)
+        return tuple(sorted({owner for owner in gone if owner}))
+
+
+def change(
+    geometry: Geometry, old: Layout | None, profiles: Iterable[str] | None, busy: Iterable[Placement] = ()
+) -> GeometryChange | None:
+    """The cheapest way from a layout to instances of these profiles (None: MIG mode off); None if there is no such way.
+
+    Of the layouts with these profiles the one that removes fewest busy instances, then fewest at all.
+    """
+    if profiles is None:
+        return GeometryChange(layout=None, removed=old or (), reset=old is not None)
+    wanted = tuple(sorted(profiles))
+    if old is None:
+        packed = geometry.pack(wanted)
+        return None if packed is None else GeometryChange(layout=packed, created=packed, reset=True)
+    if not wanted:
+        return GeometryChange(layout=(), removed=old)
+    occupied, before = frozenset(busy), frozenset(old)
+
+    def cost(layout: Layout) -> tuple[int, int, Layout]:
+        gone = before.difference(layout)
+        return len(gone & occupied), len(gone), layout
+
+    candidates = [layout for layout in layouts(geometry, geometry.profiles) if mix(layout) == wanted]
+    best = min(candidates, key=cost, default=None)
+    if best is None:
+        return None
+    removed, created = ordered(before.difference(best)), ordered(frozenset(best) - before)
+    return GeometryChange(layout=best, removed=removed, created=created)

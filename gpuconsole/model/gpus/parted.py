@@ -1,0 +1,172 @@
+"""Configurations of NVIDIA's mig-parted: which GPUs of a node are divided into what.
+
+Read from YAML as the MIG manager reads it, or known by name: all-disabled, all-enabled, all-balanced, all-<profile>.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.documents.findings import Finding, Report
+from gpuconsole.model.documents.reader import Reader, shown
+from gpuconsole.model.documents.yamlsafe import FormError, read_yaml
+from gpuconsole.model.gpus.mig import Geometry, Layout
+from gpuconsole.model.gpus.models import MODELS, GpuModel
+from gpuconsole.model.text import clean
+
+_PROFILE = re.compile(r"[1-9]g\.[1-9][0-9]{0,2}gb(\+me)?")
+_FILTER = re.compile(r"0x[0-9A-Fa-f]{8}")
+_MOST_CONFIGS, _MOST_GPUS, _MOST_INSTANCES = 1000, 64, 8
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """What becomes of some of the GPUs of a node."""
+
+    enabled: bool
+    instances: Mapping[str, int] = {}
+    """Instances of each profile."""
+    devices: tuple[int, ...] | None = None
+    """Indices of GPUs; None is all."""
+    filters: tuple[int, ...] = ()
+    """PCI device and vendor ids; none is any."""
+
+    def concerns(self, model: GpuModel, index: int) -> bool:
+        """True if it is about this GPU."""
+        fits = not self.filters or any(pci in self.filters for pci in model.pci)
+        return fits and (self.devices is None or index in self.devices)
+
+
+Config = tuple[Part, ...]
+
+
+class ConfigError(ValueError):
+    """A configuration does not fit a GPU; the text says which and why."""
+
+
+def divided(config: Config, model: GpuModel, count: int) -> tuple[Layout | None, ...]:
+    """The layouts of a node's GPUs under a configuration; MIG is off (None) where it says nothing of one.
+
+    Raises ConfigError if a GPU cannot be divided so. Of several parts that concern a GPU the last counts.
+    """
+    return tuple(_divided(config, model, index) for index in range(count))
+
+
+def _divided(config: Config, model: GpuModel, index: int) -> Layout | None:
+    part = next((part for part in reversed(config) if part.concerns(model, index)), None)
+    if part is None or not part.enabled:
+        return None
+    if model.mig is None:
+        raise ConfigError(f"GPU {index} ({model.name}) has no MIG")
+    layout = model.mig.pack(Counter(part.instances).elements())
+    if layout is None:
+        wanted = " + ".join(f"{n} × {name}" for name, n in part.instances.items())
+        raise ConfigError(f"GPU {index} ({model.name}) cannot be divided into {wanted}")
+    return layout
+
+
+def known(model: GpuModel, name: str) -> Config | None:
+    """A configuration that mig-parted ships for a model of GPU; None if there is none of that name."""
+    if name == "all-disabled":
+        return (Part(enabled=False),)
+    if name == "all-enabled":
+        return (Part(enabled=True),)
+    if model.mig is None:
+        return None
+    if name == "all-balanced":
+        return (Part(enabled=True, instances=_balanced(model.mig)),)
+    profile = next((p for p in model.mig.profiles if name == "all-" + p.name.replace("+", ".")), None)
+    if profile is None:
+        return None
+    count = 1 if profile.media else min(len(profile.starts), model.mig.compute // profile.compute)
+    return (Part(enabled=True, instances={profile.name: count}),)
+
+
+def _balanced(mig: Geometry) -> Mapping[str, int]:
+    """Two of the smallest, one of the next and, where there is a 3g, one of that."""
+    one, two, *more = mig.plain
+    three = [profile.name for profile in more if profile.compute == 3]
+    return {one.name: 2, two.name: 1, **dict.fromkeys(three, 1)}
+
+
+def read(text: str, source: str = "mig-parted") -> tuple[dict[str, Config], list[Finding]]:
+    """Read configurations by name from YAML, and what is wrong with them."""
+    try:
+        tree = read_yaml(text)
+    except FormError as error:
+        trouble = error.trouble
+        report = Report(source, line_of=lambda _: trouble.line)
+        report.error((), trouble.problem, trouble.remedy, trouble.code)
+        return {}, report.findings
+    report = Report(source, strict=True, line_of=tree.place.find)
+    if not isinstance(tree.value, dict):
+        report.error((), "a configuration is a mapping", "write version: v1 and mig-configs: {…}", "wrong-type")
+        return {}, report.findings
+    place = Reader(tree.value, report)
+    place.only("version", "mig-configs")
+    if place.required("version") not in ("", "v1"):
+        report.error(("version",), f"{shown(place.raw('version'))} is not known", "write version: v1", "bad-value")
+    configs = place.mapping("mig-configs")
+    names = [str(name) for name in configs.value][:_MOST_CONFIGS]
+    return {clean(name): tuple(map(_part, configs.items(name))) for name in names}, report.findings
+
+
+def _part(place: Reader) -> Part:
+    place.only("device-filter", "devices", "mig-enabled", "mig-devices")
+    enabled = place.flag("mig-enabled")
+    instances = _instances(place.mapping("mig-devices"))
+    if "mig-enabled" not in place:
+        place.report.error(place.at("mig-enabled"), "mig-enabled is missing", "write true or false", "required")
+    if instances and not enabled:
+        place.report.error(
+            place.at("mig-devices"), "there are instances where MIG is off", "write mig-enabled: true", "contradiction"
+        )
+    part = Part(enabled=enabled, instances=instances, devices=_devices(place), filters=_filters(place))
+    _check(part, place)
+    return part
+
+
+def _instances(place: Reader) -> dict[str, int]:
+    found = {}
+    for name in list(place.value)[:_MOST_INSTANCES]:
+        if _PROFILE.fullmatch(str(name)):
+            found[str(name)] = place.number(name, 0, low=0, high=_MOST_INSTANCES)
+        else:
+            place.report.error(place.at(str(name)), f"{shown(name)} is no profile", "write it as 1g.10gb", "bad-name")
+    return {name: count for name, count in found.items() if count}
+
+
+def _devices(place: Reader) -> tuple[int, ...] | None:
+    said = place.raw("devices")
+    if said == "all":
+        return None
+    if isinstance(said, list) and all(type(index) is int and 0 <= index < _MOST_GPUS for index in said):
+        return tuple(said)
+    place.report.error(
+        place.at("devices"), f"{shown(said)} names no GPUs", "write all, or indices such as [0, 1]", "bad-value"
+    )
+    return ()
+
+
+def _filters(place: Reader) -> tuple[int, ...]:
+    """One id or several, each as `0x20B210DE`."""
+    said = place.raw("device-filter")
+    texts = (said,) if isinstance(said, str) else place.texts("device-filter")
+    wrong = [text for text in texts if text and not _FILTER.fullmatch(text)]
+    for text in wrong:
+        place.report.error(
+            place.at("device-filter"), f"{shown(text)} is no PCI id", "write it as 0x20B210DE", "bad-value"
+        )
+    return tuple(int(text, 16) for text in texts if text and text not in wrong)
+
+
+def _check(part: Part, place: Reader) -> None:
+    """Some GPU that the part concerns must be divisible so."""
+    models = [m for m in MODELS.values() if m.mig is not None and (not part.filters or set(part.filters) & set(m.pci))]
+    wanted = tuple(Counter(part.instances).elements())
+    if models and wanted and not any(m.mig is not None and m.mig.pack(wanted) is not None for m in models):
+        text = " + ".join(f"{n} × {name}" for name, n in part.instances.items())
+        place.report.error(
+            place.at("mig-devices"), f"no GPU can be divided into {text}", "leave some instances out", "illegal-layout"
+        )

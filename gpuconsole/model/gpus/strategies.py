@@ -1,0 +1,101 @@
+"""What a node with divided GPUs offers under MIG_STRATEGY none, single and mixed: resources and labels.
+
+As NVIDIA's device plugin counts and GPU feature discovery labels. A GPU's layout is None where MIG mode is off.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.model.gpus.mig import Layout, Profile
+from gpuconsole.model.gpus.models import GpuModel
+from gpuconsole.model.quantity import GPU
+
+Gpus = Sequence[Layout | None]
+
+
+class MigStrategy(StrEnum):
+    NONE = "none"
+    """GPUs are offered whole, whatever instances they have."""
+    SINGLE = "single"
+    """All GPUs of a node are divided alike; an instance is offered as a GPU."""
+    MIXED = "mixed"
+    """Instances are offered by the names of their profiles, GPUs without MIG as GPUs."""
+
+
+class Offer(Struct, frozen=True):
+    """What a node offers, and how it is labelled; `problem` says why single offers nothing."""
+
+    resources: dict[str, int]
+    labels: dict[str, str]
+    problem: str = ""
+
+
+def offer(model: GpuModel, product: str, gpus: Gpus, strategy: MigStrategy) -> Offer:
+    """What a node with these GPUs offers. `product` is its GPUs' own name (`NVIDIA-A100-SXM4-80GB`)."""
+    labels = {
+        "nvidia.com/gpu.product": product,
+        "nvidia.com/gpu.count": str(len(gpus)),
+        "nvidia.com/gpu.memory": str(model.memory),
+        "nvidia.com/mig.capable": "true" if model.mig is not None else "false",
+    }
+    if strategy is MigStrategy.NONE or model.mig is None:
+        return Offer({GPU: len(gpus)}, labels)
+    labels["nvidia.com/mig.strategy"] = strategy.value
+    return (
+        _single(model, product, gpus, labels)
+        if strategy is MigStrategy.SINGLE
+        else _mixed(model, product, gpus, labels)
+    )
+
+
+def _single(model: GpuModel, product: str, gpus: Gpus, labels: dict[str, str]) -> Offer:
+    if all(layout is None for layout in gpus):
+        return Offer({GPU: len(gpus)}, labels)
+    problem = _objection(gpus)
+    if problem:
+        nothing = {"product": f"{product}-MIG-INVALID", "count": "0", "memory": "0"}
+        return Offer({GPU: 0}, labels | {f"nvidia.com/gpu.{key}": value for key, value in nothing.items()}, problem)
+    counts = _instances(model, gpus)
+    (profile, count), *_ = counts.items()
+    return Offer({GPU: count}, labels | _described("nvidia.com/gpu", product, profile, count))
+
+
+def _objection(gpus: Gpus) -> str:
+    """Why the strategy single does not take these GPUs (the device plugin's reasons)."""
+    if any(layout is None for layout in gpus):
+        return "all devices on the node must be configured with the same migEnabled value"
+    if not all(gpus):
+        return "at least one device with migEnabled=true was not configured correctly"
+    kinds = {placement.profile for layout in gpus if layout for placement in layout}
+    return "more than one MIG device type present on node" if len(kinds) > 1 else ""
+
+
+def _mixed(model: GpuModel, product: str, gpus: Gpus, labels: dict[str, str]) -> Offer:
+    whole = sum(layout is None for layout in gpus)
+    resources = {GPU: whole} if whole else {}
+    for profile, count in _instances(model, gpus).items():
+        resources[profile.resource] = count
+        labels |= _described(profile.resource, product, profile, count)
+    return Offer(resources, labels)
+
+
+def _instances(model: GpuModel, gpus: Gpus) -> dict[Profile, int]:
+    """How many instances of each profile there are, the smallest profiles first."""
+    assert model.mig is not None
+    counts = Counter(placement.profile for layout in gpus if layout for placement in layout)
+    return {profile: counts[profile.name] for profile in model.mig.profiles if counts[profile.name]}
+
+
+def _described(prefix: str, product: str, profile: Profile, count: int) -> dict[str, str]:
+    """The labels that tell of instances of one profile."""
+    labels = {
+        f"{prefix}.product": f"{product}-MIG-{profile.name.replace('+', '.')}",
+        f"{prefix}.count": str(count),
+        f"{prefix}.memory": str(profile.memory),
+        f"{prefix}.slices.gi": str(profile.compute),
+        f"{prefix}.slices.ci": str(profile.compute),
+    }
+    return labels | ({f"{prefix}.multiprocessors": str(profile.sms)} if profile.sms else {})
