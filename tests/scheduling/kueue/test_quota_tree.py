@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.model.queues import ClusterQueue, Cohort, Quota
+from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.fairness import share
+from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.scheduling.kueue.tree import QuotaTree
 from gpuconsole.scheduling.kueue.usage import UsageTree
 from tests.scheduling.kueue.cluster import GPU, cohort, queue, quota
@@ -142,6 +144,46 @@ def test_cohorts_in_a_circle_are_named_and_left_out() -> None:
     usage = tree(cohort("x", parent="y"), cohort("y", parent="x"), queue("a", 1, cohort="x"), queue("b", 1))
     assert usage.tree.broken == {"x", "y"}
     assert set(usage.tree.queues) == {"b"}
+
+
+def test_a_cohort_is_there_as_long_as_anything_names_it() -> None:
+    session = Session(KueueConfig())
+    seen = []
+
+    def look() -> None:
+        session.wake(0)
+        seen.append((sorted(session.tree.tree.cohorts), sorted(session.tree.tree.queues)))
+
+    session.apply(queue("q", 1, cohort="only-named"), 0)
+    look()
+    session.apply(cohort("only-named", parent="above"), 0)
+    look()
+    session.delete("cohorts", "only-named", 0)
+    look()
+    session.apply(queue("q", 1, cohort="other"), 0)
+    look()
+    session.delete("cluster_queues", "q", 0)
+    look()
+    assert seen == [
+        (["only-named"], ["q"]),
+        (["above", "only-named"], ["q"]),
+        (["only-named"], ["q"]),
+        (["other"], ["q"]),
+        ([], []),
+    ]
+
+
+def test_a_circle_of_cohorts_opens_when_one_of_them_changes_or_goes() -> None:
+    session = Session(KueueConfig())
+    for thing in (cohort("a", parent="b"), cohort("b", parent="a"), queue("q", 1, cohort="a"), queue("free", 1)):
+        session.apply(thing, 0)
+    assert (sorted(session.tree.tree.broken), sorted(session.tree.tree.queues)) == (["a", "b"], ["free"])
+    session.delete("cohorts", "b", 0)
+    assert (sorted(session.tree.tree.broken), sorted(session.tree.tree.queues)) == ([], ["free", "q"])
+    session.apply(cohort("a", parent="a"), 0)
+    assert (sorted(session.tree.tree.broken), sorted(session.tree.tree.queues)) == (["a"], ["free"])
+    session.apply(cohort("a"), 0)
+    assert (sorted(session.tree.tree.broken), sorted(session.tree.tree.queues)) == ([], ["free", "q"])
 
 
 def test_columns_keep_their_numbers_when_flavors_are_added() -> None:
