@@ -12,6 +12,7 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodeUsage
 from gpuconsole.scheduling.volcano.api.spans import span_of
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.plugins.buckets import TaskTopology, topology_of
 from gpuconsole.scheduling.volcano.plugins.cdp import cooldown
 from gpuconsole.scheduling.volcano.plugins.nodeorder import WEIGHTS, NodeorderPlugin
 from gpuconsole.scheduling.volcano.plugins.resource_strategy_fit import (
@@ -310,6 +311,23 @@ def _scores_in_force(table: Table, case: Case) -> Sequence[str]:
     return [*compare("scores", set(plugin.weights), wanted)]
 
 
+def _task_topology(table: Table, case: Case) -> Sequence[str]:
+    listed = case.input["job"]
+    job = JobInfo(f"{listed['Namespace']}/{listed['Name']}")
+    for uid, document in listed["Tasks"].items():
+        job.add_task(objects.task({**document, "UID": uid}))
+    group = listed["PodGroup"]
+    job.set_pod_group(objects.pod_group({**group, "metadata": {**group["metadata"], "name": "job1"}}))
+    job.namespace, job.name = listed["Namespace"], listed["Name"]
+    got = topology_of(job)
+    wanted: object = (case.want.get("err") or {}).get("$error")
+    if wanted is None and case.want.get("topology"):
+        said = case.want["topology"]
+        groups = (tuple(tuple(group) for group in said.get(key) or ()) for key in ("affinity", "antiAffinity"))
+        wanted = TaskTopology(*groups, tuple(said.get("taskOrder") or ()))
+    return [*compare("topology", got, wanted)]
+
+
 _P = "volcano/scheduler_plugins_"
 _F = _P + "resource-strategy-fit/"
 
@@ -322,6 +340,7 @@ CHECKS: dict[str, Check] = {
     _P + "tdm/Test_TDM_victimsFn": _tdm_victims,
     _P + "tdm/Test_parseRevocableZone": _zone,
     _P + "sla/TestSlaPlugin": _sla,
+    _P + "task-topology/Test_readTopologyFromPgAnnotations": _task_topology,
     _P + "cdp/Test_CooldownTimePlugin_podPreemptStableTime": _cooldown,
     _P + "resourcequota/TestResourceQuotaPlugin": _enqueueable,
     _P + "pdb/TestPreemptableAndReclaimableFn": _disruption,

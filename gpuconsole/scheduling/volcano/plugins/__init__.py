@@ -20,6 +20,7 @@ from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
 from gpuconsole.scheduling.volcano.plugins.resource_strategy_fit import ResourceStrategyFitPlugin
 from gpuconsole.scheduling.volcano.plugins.resourcequota import ResourcequotaPlugin
 from gpuconsole.scheduling.volcano.plugins.sla import SlaPlugin
+from gpuconsole.scheduling.volcano.plugins.task_topology import TaskTopologyPlugin
 from gpuconsole.scheduling.volcano.plugins.tdm import TdmPlugin
 from gpuconsole.scheduling.volcano.plugins.usage import UsagePlugin
 
@@ -43,6 +44,7 @@ PLUGINS: Mapping[str, type[Plugin]] = {
         ResourceStrategyFitPlugin,
         ResourcequotaPlugin,
         SlaPlugin,
+        TaskTopologyPlugin,
         TdmPlugin,
         UsagePlugin,
     )

@@ -1,0 +1,194 @@
+"""Buckets of tasks that want to be on one node, as a job's annotations say which roles like each other."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.resource import Resource
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+
+AFFINITY = "volcano.sh/task-topology-affinity"
+ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
+TASK_ORDER = "volcano.sh/task-topology-task-order"
+
+Groups = tuple[tuple[str, ...], ...]
+
+
+class TaskTopology(Struct, frozen=True):
+    """Which roles belong together, which apart, and in what order they are placed."""
+
+    affinity: Groups = ()
+    """A role alone likes its own kind."""
+    anti_affinity: Groups = ()
+    order: tuple[str, ...] = ()
+
+
+def topology_of(job: JobInfo) -> TaskTopology | str | None:
+    """What the PodGroup's annotations say; None if nothing, a text says what is wrong with them."""
+    annotations = job.pod_group.annotations if job.pod_group is not None else {}
+    if not any(key in annotations for key in (AFFINITY, ANTI_AFFINITY, TASK_ORDER)):
+        return None
+    read = [_groups(annotations[key]) if key in annotations else () for key in (AFFINITY, ANTI_AFFINITY)]
+    order = tuple(annotations[TASK_ORDER].split(",")) if TASK_ORDER in annotations else ()
+    for groups in (*read, (order,)):
+        problem = _problem(job, groups)
+        if problem:
+            return problem
+    return TaskTopology(read[0], read[1], order)
+
+
+def _groups(text: str) -> Groups:
+    return tuple(tuple(group.split(",")) for group in text.split(";"))
+
+
+def _problem(job: JobInfo, groups: Groups) -> str:
+    roles = {task.role for task in job.tasks.values()}
+    where = f"job <{job.namespace}/{job.name}>"
+    for group in groups:
+        seen: set[str] = set()
+        for role in filter(None, group):
+            if role not in roles:
+                return f"task {role} do not exist in {where}"
+            if role in seen:
+                return f"task {role} is duplicate in {where}"
+            seen.add(role)
+    return ""
+
+
+class Bucket:
+    """Tasks that go together. Mutates: a task that is bound leaves it, but its node is remembered."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.tasks: dict[str, TaskInfo] = {}
+        """Those that wait, by uid."""
+        self.roles: Counter[str] = Counter()
+        self.nodes: Counter[str] = Counter()
+        """How many of its tasks each node has."""
+        self.request = Resource()
+        """What the waiting ones ask for."""
+
+    @property
+    def size(self) -> int:
+        return len(self.tasks) + self.nodes.total()
+
+    @property
+    def weight(self) -> float:
+        """How much its waiting tasks ask for: a core, a GPU and 1000 Mi of memory weigh the same."""
+        return self.request.cpu + self.request.memory / 1024 / 1024 + sum((self.request.scalars or {}).values())
+
+    def add(self, role: str, task: TaskInfo) -> None:
+        self.roles[role] += 1
+        if task.node_name:
+            self.nodes[task.node_name] += 1
+            return
+        self.tasks[task.uid] = task
+        self.request.add(task.request)
+
+    def bind(self, task: TaskInfo) -> None:
+        self.nodes[task.node_name] += 1
+        if self.tasks.pop(task.uid, None) is not None:
+            self.request.sub(task.request)
+
+
+class Buckets:
+    """The buckets of one job. Mutates as its tasks are bound."""
+
+    def __init__(self, topology: TaskTopology, tasks: Iterable[TaskInfo]) -> None:
+        self._likes = _pairs(topology.affinity)
+        self._shuns = _pairs(topology.anti_affinity)
+        self._rank = _ranks(topology)
+        length = len(topology.order)
+        self._order = {role: length - index for index, role in enumerate(topology.order)}
+        self.buckets: list[Bucket] = []
+        self.largest = 0
+        """The size of the largest bucket there ever was."""
+        self.on_nodes: dict[str, Counter[str]] = {}
+        """Roles that this session put on each node."""
+        self._bucket_of: dict[str, Bucket] = {}
+        self._fill(task for task in tasks if role_of(task) in self._rank)
+
+    def of(self, task: TaskInfo) -> Bucket | None:
+        """The bucket of a task; None if its role has no topology."""
+        return self._bucket_of.get(task.uid)
+
+    def precedence(self, task: TaskInfo) -> tuple[int, int]:
+        """Sorts the role that is placed first: by the given order, then by how hard its topology is."""
+        role = role_of(task)
+        return -self._order.get(role, 0), -self._rank.get(role, 0)
+
+    def liking(self, role: str, roles: Mapping[str, int], *, only_shuns: bool = False) -> int:
+        """How many of these tasks a role likes, less those that it shuns."""
+        if not role:
+            return 0
+        total = 0
+        for other, count in roles.items():
+            total += count * ((role, other) in self._likes and not only_shuns)
+            total -= count * ((role, other) in self._shuns)
+        return total
+
+    def bind(self, task: TaskInfo) -> None:
+        """A task got a node."""
+        role = role_of(task)
+        if role:
+            self.on_nodes.setdefault(task.node_name, Counter())[role] += 1
+        bucket = self.of(task)
+        if bucket is not None:
+            bucket.bind(task)
+
+    def _fill(self, tasks: Iterable[TaskInfo]) -> None:
+        by_node: dict[str, Bucket] = {}
+        for task in sorted(tasks, key=self._turn):
+            role = role_of(task)
+            bucket = by_node.get(task.node_name) if task.node_name else self._best(role)
+            if bucket is None:
+                bucket = Bucket(len(self.buckets))
+                self.buckets.append(bucket)
+                if task.node_name:
+                    by_node[task.node_name] = bucket
+            bucket.add(role, task)
+            self._bucket_of[task.uid] = bucket
+            self.largest = max(self.largest, bucket.size)
+
+    def _turn(self, task: TaskInfo) -> tuple[bool, str, tuple[int, int], str]:
+        """Those that have a node first, by node; then by precedence and name."""
+        return not task.node_name, task.node_name, self.precedence(task), task.name
+
+    def _best(self, role: str) -> Bucket | None:
+        """The bucket that the role likes best, of equals the lighter one; None if it likes none."""
+        best, most = None, 0
+        for bucket in self.buckets:
+            liking = self.liking(role, bucket.roles)
+            if best is None:
+                better = liking >= most
+            else:
+                better = liking > most or (liking == most and bucket.weight < best.weight)
+            if better:
+                best, most = bucket, liking
+        return best
+
+
+def role_of(task: TaskInfo) -> str:
+    """The task's role as its annotation names it; a label does not count here."""
+    return task.pod.annotations.get("volcano.sh/task-spec", "")
+
+
+def _pairs(groups: Groups) -> set[tuple[str, str]]:
+    pairs = set()
+    for group in groups:
+        if len(group) == 1:
+            pairs.add((group[0], group[0]))
+        pairs |= {(one, other) for one in group for other in group if one != other}
+    return pairs
+
+
+def _ranks(topology: TaskTopology) -> dict[str, int]:
+    """How hard the topology of each role is to keep: apart from its own kind 4, near others 3, near its own 2."""
+    ranks: dict[str, int] = {}
+    for groups, alone, together in ((topology.affinity, 2, 3), (topology.anti_affinity, 4, 1)):
+        for group in groups:
+            for role in filter(None, group):
+                ranks[role] = max(ranks.get(role, 0), alone if len(group) == 1 else together)
+    return ranks
