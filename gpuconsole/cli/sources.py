@@ -27,6 +27,7 @@ from gpuconsole.model.prices import load as load_prices
 from gpuconsole.model.snapshot import decode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
+from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.services.status import Mode, Status
@@ -167,12 +168,14 @@ def _from_snapshot(file: Path, request: Request) -> Opened:
     return Opened(simulation=simulation, about=_about(simulation, file.name))
 
 
-def _about_placement(placement: PlacementPolicy | VolcanoPolicy) -> list[str]:
+def _about_placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> list[str]:
     match placement:
         case PlacementPolicy():
             return [f"gangs {'on' if placement.gangs else 'off'}", placement.score]
         case VolcanoPolicy():
             return ["Volcano"]
+        case KaiPolicy():
+            return ["KAI"]
         case _:
             assert_never(placement)
 

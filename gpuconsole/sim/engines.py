@@ -2,6 +2,8 @@
 
 from typing import assert_never
 
+from gpuconsole.scheduling.kai.engine import KaiPlacement
+from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.session import Placement
 from gpuconsole.scheduling.placement import PlacementEngine
@@ -9,17 +11,19 @@ from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 
 
-def first_group_phase(policy: PlacementPolicy | VolcanoPolicy) -> str:
+def first_group_phase(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> str:
     """The phase that a new PodGroup has: an engine that knows no queue of PodGroups lets each in at once."""
     return "Pending" if isinstance(policy, VolcanoPolicy) else "Inqueue"
 
 
-def placement_engine(policy: PlacementPolicy | VolcanoPolicy) -> PlacementEngine:
+def placement_engine(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> PlacementEngine:
     """A new engine for this policy."""
     match policy:
         case PlacementPolicy():
             return Placement(policy)
         case VolcanoPolicy():
             return VolcanoPlacement(policy)
+        case KaiPolicy():
+            return KaiPlacement(policy)
         case _:
             assert_never(policy)

@@ -6,6 +6,7 @@ from msgspec import Struct, field
 
 from gpuconsole.model.clock import SECOND, Span
 from gpuconsole.model.prices import Prices
+from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
@@ -35,7 +36,7 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
 
     kueue: KueueConfig | None = KueueConfig()
     """None = no queueing at all: every job's pods are made at once."""
-    placement: PlacementPolicy | VolcanoPolicy = PlacementPolicy()
+    placement: PlacementPolicy | VolcanoPolicy | KaiPolicy = PlacementPolicy()
     wake_up_batch: Span | None = None
     """Events that may free parked workloads are gathered for this long; 0 wakes them at once, None is as Kueue does."""
     prices: Prices = field(default_factory=Prices)

@@ -55,12 +55,24 @@ class StreamForm(Struct, frozen=True, rename="camel"):
     image: str | None = None
 
 
+class UsageForm(Struct, frozen=True, rename="camel"):
+    """Past use of KAI's queues: over a sliding window, what lies a half-life back counting half (0s: all in full)."""
+
+    window: str = "168h"
+    half_life: str = "0s"
+
+
 class PlacementForm(Struct, frozen=True, rename="camel"):
     """Who places pods, and how."""
 
-    engine: Literal["kube-scheduler", "Volcano"] = "kube-scheduler"
+    engine: Literal["kube-scheduler", "Volcano", "KAI"] = "kube-scheduler"
     conf: str = ""
-    """volcano-scheduler.conf: its text, or a file relative to the scenario's own; nothing is what Helm installs."""
+    """The configuration of Volcano's or KAI's scheduler: its text, or a file relative to the scenario's own.
+
+    Nothing is what Volcano's Helm chart installs, or KAI's default.
+    """
+    usage: UsageForm | None = None
+    """Only KAI: past use counts in the fair shares."""
     score: Score = "binpack"
     gangs: bool = True
     preemption: bool = True

@@ -1,39 +1,74 @@
-"""A scenario's engine of placement: kube-scheduler by a few choices, or Volcano by its own configuration."""
+"""A scenario's engine of placement: kube-scheduler by a few choices, Volcano and KAI by their own configurations."""
 
 from pathlib import Path
 
+from gpuconsole.model.clock import parse_span
 from gpuconsole.model.documents.sources import read_file
+from gpuconsole.scheduling.kai.conf import BadArgument, read
+from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import read_configuration
-from gpuconsole.sim.scenario_form import PlacementForm
+from gpuconsole.sim.scenario_form import PlacementForm, UsageForm
 
 PATH = "engine.placement"
 
 
-def placement_of(form: PlacementForm, folder: Path | None, problems: list[str]) -> PlacementPolicy | VolcanoPolicy:
+def placement_of(
+    form: PlacementForm, folder: Path | None, problems: list[str]
+) -> PlacementPolicy | VolcanoPolicy | KaiPolicy:
     """Read who places pods; what is wrong is added to `problems`."""
+    if form.usage is not None and form.engine != "KAI":
+        problems.append(f"{PATH}.usage: only KAI looks at past use; write engine: KAI, or leave it out")
     if form.engine == "Volcano":
-        return VolcanoPolicy(conf=_conf(form.conf, folder, problems))
+        return VolcanoPolicy(conf=_volcano_conf(form.conf, folder, problems))
+    if form.engine == "KAI":
+        return KaiPolicy(conf=_kai_conf(form.conf, folder, problems), usage=_usage(form.usage, problems))
     if form.conf:
-        problems.append(f"{PATH}.conf: only Volcano reads one; write engine: Volcano, or leave it out")
+        problems.append(f"{PATH}.conf: only Volcano and KAI read one; name one as the engine, or leave it out")
     return PlacementPolicy(score=form.score, gangs=form.gangs, preemption=form.preemption)
 
 
-def _conf(said: str, folder: Path | None, problems: list[str]) -> str:
+def _text(said: str, folder: Path | None, problems: list[str]) -> tuple[str, str]:
+    """A configuration that is written out, or that a file holds, and its name; an empty text if it cannot be had."""
+    if not said or "\n" in said.strip():
+        return said, f"{PATH}.conf"
+    if folder is None:
+        problems.append(f"{PATH}.conf: a file is relative to the scenario's own, and this one has none; write it out")
+        return "", said
+    source = read_file(folder / said)
+    problems.extend(f"{PATH}.conf: {said}: {trouble.problem}; {trouble.remedy}" for trouble in source.troubles)
+    return source.text, said
+
+
+def _kai_conf(said: str, folder: Path | None, problems: list[str]) -> str:
+    """The text of KAI's scheduler configuration; nothing said is KAI's default."""
+    text, _ = _text(said, folder, problems)
+    try:
+        read(text)
+    except BadArgument as problem:
+        problems.append(f"{PATH}.conf: {problem}; write it as KAI's scheduler reads it: actions, tiers of plugins")
+        return ""
+    return text
+
+
+def _usage(form: UsageForm | None, problems: list[str]) -> UsagePolicy | None:
+    if form is None:
+        return None
+    spans = {}
+    for name, text in (("window", form.window), ("halfLife", form.half_life)):
+        try:
+            spans[name] = parse_span(text)
+        except ValueError as problem:
+            problems.append(f"{PATH}.usage.{name}: {problem}")
+    return UsagePolicy(window=spans.get("window", 0), half_life=spans.get("halfLife", 0))
+
+
+def _volcano_conf(said: str, folder: Path | None, problems: list[str]) -> str:
     """The text of volcano-scheduler.conf; nothing said is what Volcano's Helm chart installs."""
-    if not said:
+    text, name = _text(said, folder, problems)
+    if not text:
         return HELM_CONF
-    text, name = said, f"{PATH}.conf"
-    if "\n" not in said.strip():
-        if folder is None:
-            problems.append(
-                f"{PATH}.conf: a file is relative to the scenario's own, and this one has none; write it out"
-            )
-            return HELM_CONF
-        source = read_file(folder / said)
-        problems.extend(f"{PATH}.conf: {said}: {trouble.problem}; {trouble.remedy}" for trouble in source.troubles)
-        text, name = source.text, said
     for error in read_configuration(text, name).errors:
         where = f"{error.file}:{error.line}: {error.path}".rstrip(": ")
         problems.append(f"{PATH}.conf: {where}: {error.problem}; {error.remedy}")

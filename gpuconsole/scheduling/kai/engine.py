@@ -1,0 +1,266 @@
+"""KAI as the engine that places pods: each pass opens one session and takes its actions. Mutates.
+
+Where KAI goes by the order of a Go map, the first by name wins. KAI leaves the choice of a whole GPU to the device
+plugin: a pod gets the lowest that are free on its node, one that shares gets the GPU of its group.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node, Pod, PodTemplate
+from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision, Unschedulable
+from gpuconsole.model.kai import KaiQueue
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import Topology
+from gpuconsole.scheduling.kai import reading
+from gpuconsole.scheduling.kai.api.errors import summary
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, ALLOCATED, Status
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.topologies import Topology as Levels
+from gpuconsole.scheduling.kai.conf import Configuration, read
+from gpuconsole.scheduling.kai.fair_share.quantities import Quantities, of_request, plus, quantities
+from gpuconsole.scheduling.kai.fair_share.tree import total_of
+from gpuconsole.scheduling.kai.gpu_books import GpuBooks
+from gpuconsole.scheduling.kai.opening import open_session, run_actions
+from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
+from gpuconsole.scheduling.kai.room import room
+from gpuconsole.scheduling.kai.session import Bound, Evicted, Session
+from gpuconsole.scheduling.kai.usage import Stretch, UsageBook
+from gpuconsole.scheduling.placement import Deadlock
+
+
+class Memory(Struct, frozen=True):
+    """What objects do not tell about earlier sessions."""
+
+    stale: dict[str, Time]
+    stirred: bool
+    usage: list[Stretch]
+
+
+class KaiPlacement:
+    """The objects that KAI looks at, who owns which GPU, and since when gangs are stale."""
+
+    def __init__(self, policy: KaiPolicy) -> None:
+        self.policy = policy
+        self._configuration = read(policy.conf) if policy.conf else Configuration()
+        self._pods: dict[str, Pod] = {}
+        self._nodes: dict[str, Node] = {}
+        self._queues: dict[str, KaiQueue] = {}
+        self._topologies: dict[str, Topology] = {}
+        self._books = GpuBooks()
+        self._stale: dict[str, Time] = {}
+        self._usage = _usage_book(policy.usage)
+        self._stirred = False
+
+    @property
+    def has_pending(self) -> bool:
+        """True if a pod waits, and anything changed since the last session."""
+        return self._stirred and (bool(self._stale) or any(map(_waits, self._pods.values())))
+
+    def apply(self, thing: Object, now: Time) -> None:
+        """An object appeared or changed. Kinds that KAI does not look at are ignored."""
+        match thing:
+            case Pod():
+                self._take_in(thing)
+            case Node():
+                self._stirred = self._stirred or self._nodes.get(thing.name) != thing
+                self._nodes[thing.name] = thing
+                self._books.describe(thing.name, thing.gpus)
+            case KaiQueue():
+                self._queues[thing.name] = thing
+                self._stirred = True
+            case Topology():
+                self._topologies[thing.name] = thing
+                self._stirred = True
+            case _:
+                pass
+
+    def _take_in(self, pod: Pod) -> None:
+        """A pod appeared or changed; what this engine decided itself is no news."""
+        known = self._pods.get(pod.key)
+        if pod.done:
+            self._books.leave(pod.key)
+        elif pod.node and (self._books.home(pod.key), self._books.of(pod.key)) != (pod.node, pod.gpus):
+            self._books.leave(pod.key)
+            self._books.seat(pod.key, pod.node, pod.gpus or self._lowest(pod))
+        elif not pod.node:
+            self._books.leave(pod.key)
+        pod = replace(pod, gpus=self._books.of(pod.key)) if pod.node and not pod.done else pod
+        self._pods[pod.key] = pod
+        if known is None or _state(known) != _state(pod):
+            self._stirred = True
+
+    def _lowest(self, pod: Pod) -> tuple[int, ...]:
+        request, _ = reading.request_of(pod)
+        return tuple(self._books.free_on(pod.node)[: request.count])
+
+    def delete(self, table: str, key: str, now: Time) -> None:
+        """An object is gone; `table` as in `objects.TABLES`."""
+        known: Mapping[str, dict[str, Pod] | dict[str, Node] | dict[str, KaiQueue] | dict[str, Topology]] = {
+            "pods": self._pods,
+            "nodes": self._nodes,
+            "kai_queues": self._queues,
+            "topologies": self._topologies,
+        }
+        if table in known and known[table].pop(key, None) is not None:
+            self._stirred = True
+        if table == "pods":
+            self._books.leave(key)
+        elif table == "nodes":
+            self._books.describe(key, None)
+
+    def schedule(self, now: Time) -> list[PlacementDecision]:
+        """Open a session and take the actions; binds and evictions are assumed."""
+        self._stirred = False
+        session = self._session(now)
+        decided = run_actions(session)
+        said: list[PlacementDecision] = []
+        groups: dict[tuple[str, str], int] = {}
+        for decision in decided:
+            match decision:
+                case Bound(task):
+                    said.append(self._bind(task, now, groups))
+                case Evicted(task=task, message=message, by=by):
+                    said.append(self._evict(task, by, message, now, session))
+                case _:
+                    pass
+        self._stale = {uid: job.stale_since for uid, job in session.jobs.items() if job.stale_since is not None}
+        self._note_usage(now, session)
+        return [*said, *self._words(session)]
+
+    def _session(self, now: Time) -> Session:
+        tasks: dict[str, list[Task]] = {}
+        nodes = {name: reading.node_of(node) for name, node in self._nodes.items()}
+        for _, pod in sorted(self._pods.items()):
+            task = reading.task_of(pod, self.policy.parameters.scheduler_name)
+            if task.status in (Status.DELETED, Status.FAILED) or (task.node and task.node not in nodes):
+                continue
+            tasks.setdefault(task.job, []).append(task)
+            if task.status in ACTIVE_USED:
+                nodes[task.node].add(task)
+        default = self.policy.default_queue
+        known = [node.gpu_memory for node in nodes.values() if node.gpu_memory_known]
+        session = Session(
+            jobs=[reading.job_of(key, self._pods, of, default, self._stale.get(key)) for key, of in tasks.items()],
+            nodes=nodes.values(),
+            queues=reading.queues_of(self._queues, default, self._usage.usage(now) if self._usage else {}),
+            topologies=[Levels(topology.name, topology.levels) for topology in self._topologies.values()],
+            now=now,
+            configuration=self._configuration,
+            parameters=self.policy.parameters,
+            least_gpu_memory=min(known, default=DEFAULT_GPU_MEMORY),
+        )
+        open_session(session)
+        return session
+
+    def _bind(self, task: Task, now: Time, groups: dict[tuple[str, str], int]) -> Bind:
+        """Settle which GPUs the task owns: those of its groups, else the lowest that are free."""
+        free = self._books.free_on(task.node)
+        if task.groups:
+            for group in task.groups:
+                if (task.node, group) not in groups:
+                    groups[(task.node, group)] = int(group) if group.isdigit() else free.pop(0)
+            gpus = tuple(sorted(groups[(task.node, group)] for group in task.groups))
+        else:
+            gpus = tuple(free[: int(task.accepted.gpus)])
+        self._books.seat(task.uid, task.node, gpus)
+        pod = self._pods[task.uid]
+        self._pods[task.uid] = replace(pod, node=task.node, gpus=gpus, bound=now, message="", nominated_node="")
+        return Bind(task.uid, task.node, gpus)
+
+    def _evict(self, task: Task, by: str, message: str, now: Time, session: Session) -> EvictPod:
+        pod = self._pods[task.uid]
+        self._pods[task.uid] = replace(pod, deleted=now)
+        job = session.jobs.get(by)
+        waiting = min((other.uid for other in job.tasks() if other.uid != task.uid), default="") if job else ""
+        return EvictPod(task.uid, waiting, pod.node, message)
+
+    def _words(self, session: Session) -> list[PlacementDecision]:
+        """Why pods still wait, where that is news."""
+        said: list[PlacementDecision] = []
+        for job in session.jobs.values():
+            text = summary(job.errors[-1:]) if job.errors else ""
+            for task in job.tasks():
+                pod = self._pods[task.uid]
+                if task.status is Status.PENDING and text and pod.message != text:
+                    self._pods[task.uid] = replace(pod, message=text)
+                    said.append(Unschedulable(task.uid, text, pod.gang))
+        return said
+
+    def _note_usage(self, now: Time, session: Session) -> None:
+        if self._usage is not None:
+            held = {uid: quantities() for uid in session.queues}
+            for job in session.jobs.values():
+                _add_use(held, job, session)
+            self._usage.note(now, held, total_of(session.nodes.values(), session.parameters))
+
+    def deadlock(self) -> Deadlock | None:
+        """None: a session starts a gang whole or not at all."""
+        return None
+
+    def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
+        """Indices of the GPUs that nobody owns, by node."""
+        return self._books.free()
+
+    def gpus_of(self, pod: str) -> tuple[int, ...]:
+        """Indices of the GPUs that a pod owns; none if it sits on no node."""
+        return self._books.of(pod)
+
+    def largest_gang(self, template: PodTemplate) -> int:
+        """How many pods of this template would fit now, all at once, whatever queues allow."""
+        session = self._session(0)
+        task = reading.template_task(template, 0, self.policy.parameters.scheduler_name)
+        return sum(room(node, task) for node in session.nodes.values())
+
+    def fork(self) -> "KaiPlacement":
+        """An engine that starts equal and never touches this one."""
+        twin = KaiPlacement.__new__(KaiPlacement)
+        twin.policy, twin._configuration = self.policy, self._configuration
+        twin._pods, twin._nodes = dict(self._pods), dict(self._nodes)
+        twin._queues, twin._topologies = dict(self._queues), dict(self._topologies)
+        twin._books, twin._stale = self._books.fork(), dict(self._stale)
+        twin._usage = self._usage.fork() if self._usage else None
+        twin._stirred = self._stirred
+        return twin
+
+    def memory(self) -> tuple[str, ...]:
+        """What applying all objects to a new engine would not bring back."""
+        pages = self._usage.pages() if self._usage else []
+        return (msgspec.json.encode(Memory(self._stale, self._stirred, pages)).decode(),)
+
+    def recall(self, memory: tuple[str, ...]) -> None:
+        """Take back what `memory` gave, after all objects were applied."""
+        for text in memory:
+            known = msgspec.json.decode(text, type=Memory)
+            self._stale, self._stirred = dict(known.stale), known.stirred
+            if self._usage is not None:
+                self._usage.take_back(known.usage)
+
+
+def _usage_book(policy: UsagePolicy | None) -> UsageBook | None:
+    return None if policy is None else UsageBook(policy.window, policy.half_life)
+
+
+def _waits(pod: Pod) -> bool:
+    return not (pod.node or pod.done or pod.deleted or pod.gates)
+
+
+def _state(pod: Pod) -> tuple[object, ...]:
+    """What of a pod matters to a session."""
+    return (pod.node, pod.gpus, pod.phase, bool(pod.deleted), pod.gates, pod.priority, pod.gang, pod.gang_size)
+
+
+def _add_use(held: dict[str, Quantities], job: Job, session: Session) -> None:
+    """Count what the job holds, for its queue and those above."""
+    for task in job.tasks():
+        if task.status in ALLOCATED:
+            queue = session.queues.get(job.queue)
+            while queue is not None:
+                held[queue.uid] = plus(held[queue.uid], of_request(task.accepted))
+                queue = session.queues.get(queue.parent)

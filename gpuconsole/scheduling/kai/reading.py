@@ -1,0 +1,224 @@
+"""What KAI makes of the cluster's objects: tasks of pods, pod groups of gangs and owners, nodes, queues.
+
+KAI 0.13: api/pod_info (annotations gpu-fraction, gpu-memory, gpu-fraction-num-devices), podgrouper, cache/cluster_info.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from gpuconsole.model.cluster import Node, Pod, PodPhase, PodTemplate
+from gpuconsole.model.kai import KaiQueue, QueueResource
+from gpuconsole.model.quantity import CPU, MEMORY, PODS
+from gpuconsole.model.resources import GPU_RESOURCES, Resources
+from gpuconsole.scheduling.kai.api.amounts import MIG_PREFIX, Amounts
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup, TopologyConstraint
+from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
+from gpuconsole.scheduling.kai.api.requests import Request
+from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
+from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Sort, Spec, Task
+
+QUEUE_LABEL = "kai.scheduler/queue"
+PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
+FRACTION, GPU_MEMORY, DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
+TOPOLOGY = "kai.scheduler/topology"
+REQUIRED, PREFERRED = "kai.scheduler/topology-required-placement", "kai.scheduler/topology-preferred-placement"
+NON_PREEMPTIBLE = 100
+"""Jobs of this priority and above are never taken back, unless they say so."""
+NO_LIMIT_OF_PODS = 1_000_000
+
+
+def note(pod: Pod, name: str) -> str:
+    """A label or annotation of the pod, or of its template."""
+    template = pod.template
+    for place in (pod.annotations, pod.labels, template.annotations, template.labels):
+        if name in place:
+            return place[name]
+    return ""
+
+
+def group_of(pod: Pod) -> str:
+    """The pod group that KAI's pod grouper would put the pod in: its gang's, its owner's, else its own."""
+    if pod.gang:
+        return f"{pod.namespace}/{pod.gang}"
+    return f"{pod.namespace}/{pod.job.rpartition('/')[2] or pod.name}"
+
+
+def task_of(pod: Pod, scheduler: str) -> Task:
+    """The pod as a task; its GPUs are groups by index where it shares them."""
+    request, sort = request_of(pod)
+    template = pod.template
+    return Task(
+        pod.key,
+        job=group_of(pod),
+        name=pod.name,
+        namespace=pod.namespace,
+        request=request,
+        sort=sort,
+        status=status_of(pod),
+        node=pod.node,
+        groups=tuple(map(str, pod.gpus)) if sort in (Sort.FRACTION, Sort.MEMORY) else (),
+        spec=Spec(
+            labels={**template.labels, **pod.labels},
+            node_selector=template.node_selector,
+            affinity=template.affinity,
+            tolerations=template.tolerations,
+            nominated=pod.nominated_node,
+            scheduler=scheduler,
+            priority_class=template.priority_class,
+            priority=pod.priority,
+            created=pod.created,
+        ),
+    )
+
+
+def status_of(pod: Pod) -> Status:
+    match pod.phase:
+        case PodPhase.SUCCEEDED:
+            return Status.SUCCEEDED
+        case PodPhase.FAILED:
+            return Status.FAILED
+    if pod.deleted:
+        return Status.RELEASING if pod.node else Status.DELETED
+    if not pod.node:
+        return Status.GATED if pod.gates else Status.PENDING
+    return Status.RUNNING if pod.phase is PodPhase.RUNNING else Status.BOUND
+
+
+def request_of(pod: Pod) -> tuple[Request, Sort]:
+    """What the pod asks for, and how it asks for GPUs."""
+    needs = pod.template.requests
+    base = plain_of(needs)
+    mig = {name: count for name, count in needs.items() if name.startswith(MIG_PREFIX)}
+    whole = sum(needs.get(name, 0) for name in GPU_RESOURCES)
+    count, portion, memory = whole, 1.0 if whole else 0.0, 0
+    sort = Sort.REGULAR
+    asked = _positive(note(pod, GPU_MEMORY))
+    if asked:
+        count, portion, memory, sort = 1, 0.0, int(asked), Sort.MEMORY
+    asked = _positive(note(pod, FRACTION))
+    if 0 < asked <= 1:
+        count, portion, memory, sort = 1, asked, 0, Sort.FRACTION
+    if sort is not Sort.REGULAR:
+        count = int(_positive(note(pod, DEVICES))) or 1
+    if mig:
+        count, portion, memory, sort = 0, 0.0, 0, Sort.MIG
+    request = Request(
+        cpu=base.cpu,
+        memory=base.memory,
+        scalars={**base.scalars, PODS: 1},
+        count=count,
+        portion=portion,
+        gpu_memory=memory,
+        mig=mig,
+    )
+    return request, sort
+
+
+def _positive(text: str) -> float:
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        return 0.0
+
+
+def plain_of(needs: Resources) -> Amounts:
+    """Everything but GPUs and MIG instances."""
+    scalars = {
+        name: amount
+        for name, amount in needs.items()
+        if name not in (CPU, MEMORY, *GPU_RESOURCES) and not name.startswith(MIG_PREFIX)
+    }
+    return Amounts(needs.get(CPU, 0), needs.get(MEMORY, 0), 0, scalars)
+
+
+def node_of(node: Node) -> NodeState:
+    """An empty node of the cluster."""
+    amounts = plain_of(node.allocatable)
+    amounts.gpus = sum(node.allocatable.get(name, 0) for name in GPU_RESOURCES)
+    amounts.scalars.setdefault(PODS, NO_LIMIT_OF_PODS)
+    amounts.scalars.update((n, count) for n, count in node.allocatable.items() if n.startswith(MIG_PREFIX))
+    return NodeState(node, amounts)
+
+
+def job_of(key: str, pods: Mapping[str, Pod], tasks: Iterable[Task], queue: str, stale: int | None) -> Job:
+    """The pod group of these pods; a gang needs all of its size, others start pod by pod."""
+    members = list(tasks)
+    first = min((pods[task.uid] for task in members), key=lambda pod: (pod.created, pod.key))
+    priority = max(pods[task.uid].priority for task in members)
+    placed = [pods[task.uid].bound for task in members if task.status in ALLOCATED]
+    root = SubGroup("", _constraint(first))
+    root.add(PodSet(DEFAULT_POD_SET, first.gang_size if first.gang else 1))
+    return Job(
+        key,
+        name=key.rpartition("/")[2],
+        namespace=first.namespace,
+        queue=note(first, QUEUE_LABEL) or queue,
+        priority=priority,
+        preemptible=_preemptible(first, priority),
+        created=first.created,
+        started=min(placed, default=None),
+        stale_since=stale,
+        root=root,
+        tasks=members,
+    )
+
+
+def _preemptible(pod: Pod, priority: int) -> bool:
+    said = note(pod, PREEMPTIBILITY_LABEL)
+    return said == "preemptible" if said else priority < NON_PREEMPTIBLE
+
+
+def _constraint(pod: Pod) -> TopologyConstraint | None:
+    topology = note(pod, TOPOLOGY)
+    if not topology:
+        return None
+    return TopologyConstraint(topology=topology, required=note(pod, REQUIRED), preferred=note(pod, PREFERRED))
+
+
+def queues_of(
+    queues: Mapping[str, KaiQueue], default: str, usage: Mapping[str, Mapping[str, float]]
+) -> list[QueueState]:
+    """The queues with their children; those whose parents are missing are left out with all below."""
+    known = dict(queues)
+    if default not in known:
+        bound = QueueResource(quota=-1, over_quota_weight=1, limit=-1)
+        known[default] = KaiQueue(name=default, gpu=bound, cpu=bound, memory=bound)
+    reachable = {name: queue for name, queue in known.items() if _has_root(queue, known)}
+    return [
+        QueueState(
+            uid=queue.name,
+            name=queue.display_name or queue.name,
+            parent=queue.parent,
+            children=tuple(sorted(child.name for child in reachable.values() if child.parent == queue.name)),
+            gpu=_quota(queue.gpu),
+            cpu=_quota(queue.cpu),
+            memory=_quota(queue.memory),
+            usage=usage.get(queue.name, {}),
+            priority=queue.priority,
+            created=queue.created,
+            preempt_min_runtime=queue.preempt_min_runtime,
+            reclaim_min_runtime=queue.reclaim_min_runtime,
+        )
+        for queue in reachable.values()
+    ]
+
+
+def _has_root(queue: KaiQueue, queues: Mapping[str, KaiQueue]) -> bool:
+    """True if the way up ends at a queue without a parent."""
+    seen: set[str] = set()
+    while queue.parent:
+        if queue.name in seen or queue.parent not in queues:
+            return False
+        seen.add(queue.name)
+        queue = queues[queue.parent]
+    return True
+
+
+def _quota(resource: QueueResource) -> Quota:
+    return Quota(quota=resource.quota, over_quota_weight=resource.over_quota_weight, limit=resource.limit)
+
+
+def template_task(template: PodTemplate, number: int, scheduler: str) -> Task:
+    """A pod that could be made of a template."""
+    return task_of(Pod(name=f"trial-{number}", template=template, priority=template.priority or 0), scheduler)

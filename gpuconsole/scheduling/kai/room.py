@@ -1,0 +1,30 @@
+"""How many pods like one a node takes now, whatever queues allow."""
+
+from gpuconsole.scheduling.kai.api.amounts import accommodates, plain_part_fits
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.matching import node_matches, ready, untolerated
+
+MOST = 1_000_000
+
+
+def room(node: NodeState, task: Task) -> int:
+    """Pods that could start now, all at once."""
+    if not ready(node.node) or untolerated(task.spec, node.node) or not node_matches(task.spec, node.node):
+        return 0
+    if not node.valid_portion(task.request):
+        return 0
+    by_gpus = _by_parts(node, task) if task.shares else MOST
+    free, count = node.idle.clone(), 0
+    while count < by_gpus and (plain_part_fits if task.shares else accommodates)(free, task.request):
+        free.add_request(task.request, -1)
+        count += 1
+    return count
+
+
+def _by_parts(node: NodeState, task: Task) -> int:
+    """Pods for which parts of GPUs are left: on those that are shared already, and on idle ones."""
+    each = node.memory_of(task.request)
+    rests = [node.gpu_memory - memory for memory in node.shared.allocated.values() if memory > 0]
+    rests += [node.gpu_memory] * int(node.idle.gpus)
+    return sum(rest // each for rest in rests) // max(1, task.request.count) if each else 0

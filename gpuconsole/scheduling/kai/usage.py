@@ -1,0 +1,87 @@
+"""Past use of the queues, as a part of what the cluster had: the time-based part of the fair share. Mutates.
+
+KAI 0.13 cache/usagedb: sum of allocation over the window, divided by the sum of capacity; what is older counts less by
+the half-life.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.scheduling.kai.fair_share.quantities import RESOURCES
+
+
+class Stretch(Struct, frozen=True):
+    """What queues held, and the cluster had, from one moment to another."""
+
+    start: Time
+    end: Time
+    held: Mapping[str, Mapping[str, float]]
+    capacity: Mapping[str, float]
+
+
+class UsageBook:
+    """Stretches of time within the window, in order."""
+
+    def __init__(self, window: Span, half_life: Span) -> None:
+        self._window, self._half_life = window, half_life
+        self._stretches: list[Stretch] = []
+        self._since: Time | None = None
+        self._held: Mapping[str, Mapping[str, float]] = {}
+        self._capacity: Mapping[str, float] = {}
+
+    def note(self, now: Time, held: Mapping[str, Mapping[str, float]], capacity: Mapping[str, float]) -> None:
+        """From now on the queues hold this, until something else is noted."""
+        self._close(now)
+        self._since, self._held, self._capacity = now, held, capacity
+
+    def _close(self, now: Time) -> None:
+        if self._since is not None and now > self._since:
+            self._stretches.append(Stretch(self._since, now, self._held, self._capacity))
+            self._since = now
+        oldest = now - self._window
+        self._stretches = [stretch for stretch in self._stretches if stretch.end > oldest]
+
+    def usage(self, now: Time) -> dict[str, dict[str, float]]:
+        """Each queue's part of the cluster by resource, over the window."""
+        self._close(now)
+        had = dict.fromkeys(RESOURCES, 0.0)
+        used: dict[str, dict[str, float]] = {}
+        for stretch in self._stretches:
+            weight = self._weight(stretch, now)
+            for name in RESOURCES:
+                had[name] += weight * stretch.capacity.get(name, 0)
+            for queue, held in stretch.held.items():
+                sums = used.setdefault(queue, dict.fromkeys(RESOURCES, 0.0))
+                for name in RESOURCES:
+                    sums[name] += weight * held.get(name, 0)
+        return {
+            queue: {name: sums[name] / had[name] if had[name] else 0.0 for name in RESOURCES}
+            for queue, sums in used.items()
+        }
+
+    def _weight(self, stretch: Stretch, now: Time) -> float:
+        """Seconds of the stretch, as much as its middle counts."""
+        start = max(stretch.start, now - self._window)
+        age = now - (start + stretch.end) / 2
+        decay = 0.5 ** (age / self._half_life) if self._half_life else 1.0
+        return float((stretch.end - start) / 1_000_000 * decay)
+
+    def fork(self) -> "UsageBook":
+        """A book that starts equal and never touches this one."""
+        twin = UsageBook(self._window, self._half_life)
+        twin._stretches, twin._since = list(self._stretches), self._since
+        twin._held, twin._capacity = self._held, self._capacity
+        return twin
+
+    def pages(self) -> list[Stretch]:
+        """All that must be kept to go on later; the last one is still open."""
+        last = [] if self._since is None else [Stretch(self._since, self._since, self._held, self._capacity)]
+        return [*self._stretches, *last]
+
+    def take_back(self, pages: list[Stretch]) -> None:
+        """Go on where `pages` was taken."""
+        if pages:
+            *self._stretches, last = pages
+            self._since, self._held, self._capacity = last.start, last.held, last.capacity
