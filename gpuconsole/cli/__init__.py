@@ -15,6 +15,7 @@ COMMANDS = {
     "validate": "Check manifests.",
     "simulate": "Run a cluster without a screen.",
     "drill": "Run scenarios and check what they expect.",
+    "slots": "Show what the idle GPUs are good for.",
     "keys": "List all keys.",
 }
 """Name (also of its module) → what it does, in a line; so that the help imports none of them."""

@@ -33,6 +33,7 @@ def loaded(*arguments: str) -> set[str]:
         pytest.param(["validate", "FILE"], id="validate"),
         pytest.param(["simulate", "FILE"], id="simulate"),
         pytest.param(["drill", "run", "FILE"], id="drill"),
+        pytest.param(["slots", "FILE"], id="slots"),
         pytest.param(["keys"], id="keys"),
     ],
 )

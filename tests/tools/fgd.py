@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
 from itertools import groupby
+from math import sqrt
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -85,6 +86,8 @@ class Cell(NamedTuple):
 
     ours: float
     published: float
+    tolerance: float
+    """What three standard errors of the difference come to, if the runs were drawn independently."""
 
     @property
     def difference(self) -> float:
@@ -93,7 +96,9 @@ class Cell(NamedTuple):
     @property
     def mark(self) -> str:
         away = abs(self.difference)
-        return "!" if away > BAR else "·" if away > GOAL else " "
+        if away > BAR:
+            return "!" if away > self.tolerance else "~"
+        return "·" if away > GOAL else " "
 
 
 def expected(folder: Path) -> dict[Key, Published]:
@@ -167,7 +172,13 @@ def compare(measured: Iterable[Measured], published: Mapping[Key, Published]) ->
     for one in measured:
         for (metric, arrived), value in one.values.items():
             ours.setdefault((metric, one.run.workload, one.run.policy, arrived), []).append(value)
-    return {key: Cell(fmean(values), published[key].mean) for key, values in ours.items() if key in published}
+    cells = {}
+    for key, values in ours.items():
+        if key in published:
+            mean, deviation = published[key]
+            tolerance = 3 * deviation * sqrt(1 / len(SEEDS) + 1 / len(values))
+            cells[key] = Cell(fmean(values), mean, tolerance)
+    return cells
 
 
 def main(arguments: list[str]) -> int:
@@ -240,7 +251,7 @@ def _line(workload: str, policy: str, cells: Mapping[Key, Cell], cpu: float) -> 
 
 
 def _summary(cells: Mapping[Key, Cell]) -> int:
-    print(f"{len(cells)} figures; not within {GOAL} points ·, not within {BAR:g} point !")
+    print(f"{len(cells)} figures; · beyond {GOAL} points, ~ beyond {BAR:g} point but not beyond chance, ! beyond both")
     for metric, title in zip(METRICS, TITLES, strict=True):
         ranked = sorted((abs(cell.difference), key) for key, cell in cells.items() if key[0] == metric)
         if not ranked:

@@ -1,0 +1,78 @@
+"""`gpuconsole slots`: what idle GPUs are good for, for people and for programs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.line import Line
+
+CLUSTER = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {accelerator: nvidia-a100-80gb}}
+status: {allocatable: {cpu: "64", memory: 512Gi, nvidia.com/gpu: 8, pods: 110}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n2, labels: {accelerator: nvidia-a100-80gb}}
+status: {allocatable: {cpu: "64", memory: 512Gi, nvidia.com/gpu: 8, pods: 110}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  nodeName: n1
+  containers: [{name: main, image: a, resources: {requests: {cpu: "4"}, limits: {nvidia.com/gpu: 3}}}]
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(CLUSTER)
+    return path
+
+
+def test_slots_for_people(gpuconsole: Line, cluster: Path) -> None:
+    assert gpuconsole("slots", cluster).lines == [
+        "FLAVOR   NODES  GPUS  IDLE  LARGEST POD  LARGEST GANG   1  2  4  8  16  64",
+        "cluster      2    16    13            8  3 × 4         13  6  3  1   0   0",
+        "",
+        "TYPICAL POD  CPU  MODEL  PERCENT  NODES THAT TAKE IT",
+        "3 GPUs       4.0  any        100                   2",
+        "",
+        "0.0 of 13 idle GPUs are fragments (0 %)",
+    ]
+
+
+def test_slots_for_programs(gpuconsole: Line, cluster: Path) -> None:
+    document = json.loads(gpuconsole("slots", cluster, "-o", "json").out)
+    assert document["time"].startswith("20")
+    assert document["cluster"] == {
+        "name": "cluster",
+        "level": "",
+        "nodes": 2,
+        "gpus": 16,
+        "idle": 13,
+        "largestPod": 8,
+        "largestGang": {"pods": 3, "gpus": 4},
+        "slots": {"1": 13, "2": 6, "4": 3, "8": 1, "16": 0, "64": 0},
+    }
+    assert document["fragments"] == {
+        "idle": 13,
+        "fragment": 0.0,
+        "typical": [{"gpus": 3, "cpu": 4000, "model": "", "percent": 100, "nodes": 2}],
+        "percent": 0.0,
+    }
+
+
+def test_slots_after_a_while(gpuconsole: Line) -> None:
+    first, later = (gpuconsole("slots", "--until", span).out for span in ("0s", "2h"))
+    assert first != later
+
+
+def test_a_cluster_without_pods_has_no_typical_ones(gpuconsole: Line, tmp_path: Path) -> None:
+    path = tmp_path / "nodes.yaml"
+    path.write_text(CLUSTER.rpartition("---")[0])
+    assert gpuconsole("slots", path).lines[-1] == "no pods, so nothing is typical: fragmentation is not known"
