@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy, ResourceFlavor, Topology
@@ -156,7 +156,7 @@ class World:
                     self.cycles_due = True
                     self._note_waiting(thing)
                     self._note_family(thing)
-            case Job() | NodeGroup() | PodDisruptionBudget():
+            case Job() | NodeGroup():
                 pass
             case _:
                 self.fleet.stirred = True
@@ -245,8 +245,9 @@ class World:
         event = Deleted(self.now, table, key)
         self.state.apply(event)
         self.out.append(event)
+        self.fleet.stirred = self.fleet.stirred or kind is not Workload
         if kind is Pod:
-            self.fleet.forget(key)
+            self.fleet.waiting.pop(key, None)
         if kind is not Workload:
             self.placement.delete(table, key, self.now)
             self.placement_due = True

@@ -28,6 +28,7 @@ DRILLS = (
     "burst-cluster-autoscaler",
     "burst-karpenter",
     "clique",
+    "drf-volcano",
     "final-share",
     "gang",
     "gang-without",
@@ -35,8 +36,10 @@ DRILLS = (
     "guaranteed-quota",
     "initial-share",
     "karpenter-consolidation",
+    "kueue-volcano",
     "multikueue",
     "org-cohort",
+    "reclaim-volcano",
     "scavenger",
     "six-of-eight",
     "six-of-eight-without",
@@ -46,6 +49,7 @@ DRILLS = (
     "strict-fifo",
     "three-nodes",
     "three-nodes-never",
+    "three-nodes-volcano",
     "three-teams",
     "tiers",
     "tiers-development",
@@ -91,7 +95,7 @@ def test_the_drill_does_not_depend_on_the_seed(name: str) -> None:
     assert run_drill(drill(name), seed=99).results == run_drill(drill(name)).results
 
 
-WRONG: dict[str, PlacementPolicy] = {
+WRONG: dict[str, PlacementPolicy | VolcanoPolicy] = {
     "bin-pack": PlacementPolicy(score="spread"),
     "spread": PlacementPolicy(score="binpack"),
     "gang": PlacementPolicy(gangs=False),
@@ -101,6 +105,10 @@ WRONG: dict[str, PlacementPolicy] = {
     "two-jobs": PlacementPolicy(gangs=False),
     "two-jobs-without": PlacementPolicy(gangs=True),
     "three-nodes": PlacementPolicy(preemption=False),
+    "three-nodes-volcano": VolcanoPolicy(),
+    "reclaim-volcano": VolcanoPolicy(),
+    "drf-volcano": VolcanoPolicy(conf=HELM_CONF.replace("drf", "sla")),
+    "kueue-volcano": PlacementPolicy(gangs=False),
     "tiers": PlacementPolicy(preemption=False),
     "scavenger": PlacementPolicy(preemption=False),
 }
@@ -344,8 +352,8 @@ def test_an_expectation(name: str) -> None:
 
 
 KEYS = (
-    "admitted, pending, evicted, usage, borrowed, lent, share, nodes, freeNodes, lostGpuHours, cost, pools, noEvictions, "
-    "admittedIncludes, pendingIncludes, evictedIncludes, nodesIncludes"
+    "admitted, pending, evicted, usage, borrowed, lent, share, nodes, freeNodes, lostGpuHours, cost, pools, "
+    "noEvictions, admittedIncludes, pendingIncludes, evictedIncludes, nodesIncludes"
 )
 PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown key": ({"admited": []}, f"'admited' is no key of expect; {KEYS} and within are"),

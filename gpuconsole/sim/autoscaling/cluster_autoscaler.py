@@ -32,6 +32,7 @@ from gpuconsole.sim.kernel import Act, Capacity
 from gpuconsole.sim.world import World
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 5 * MINUTE, 30 * MINUTE
+RESERVATION = 10 * MINUTE
 SCALE_DOWN = "ScaleDown"
 CHECK_CAPACITY = "check-capacity.autoscaling.x-k8s.io"
 ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
@@ -82,7 +83,7 @@ def scan(world: World, policy: AutoscalerPolicy) -> None:
         fleet.added = world.now
         view = View(world, policy.catalogue)
     _scale_down(world, policy, view)
-    later = _next_due(world, policy)
+    later = world.now if grew else _next_due(world, policy)
     if later is not None:
         _scan_at(world, _next_tick(max(later, world.now + 1) - 1, policy.scan_interval))
 
@@ -125,7 +126,9 @@ def _scale_up(world: World, policy: AutoscalerPolicy, view: View) -> bool:
         for pod in view.waiting
         if pod.priority >= policy.cutoff and world.fleet.waiting[pod.key] + policy.new_pod_delay <= world.now
     ]
-    left = _without_room(view, _rooms(view, policy), sorted(old, key=lambda pod: (-pod.priority, pod.created, pod.key)))
+    left = _without_room(
+        view, _rooms(world, view, policy), sorted(old, key=lambda pod: (-pod.priority, pod.created, pod.key))
+    )
     if not left:
         return False
     options, reasons = _options(world, policy, view, left)
@@ -141,15 +144,29 @@ def _scale_up(world: World, policy: AutoscalerPolicy, view: View) -> bool:
     return True
 
 
-def _rooms(view: View, policy: AutoscalerPolicy) -> list[Room]:
-    """Nodes that stay, and those on their way, as their groups describe them."""
+def _rooms(world: World, view: View, policy: AutoscalerPolicy) -> list[Room]:
+    """Nodes that stay, and those on their way, as their groups describe them, less what was promised to requests."""
     there = [room for room in view.rooms() if room.node.name in view.nodes]
     known = {group.name: group for group in policy.groups}
     for instance in view.starting:
         group = known.get(instance.name.rpartition("-")[0])
         if group is not None and (template := _template(policy, group)) is not None:
             there.append(Room(replace(template, name=instance.name)))
+    for request in _promised(world):
+        if not any(pod.workload == _workload_of(request) for pod in view.everyone):
+            _without_room(view, there, _pods_of(world, request))
     return there
+
+
+def _promised(world: World) -> Iterable[ProvisioningRequest]:
+    """Requests that capacity was found for lately: it is theirs until their pods come, for ten minutes."""
+    for request in world.state.table(TABLES[ProvisioningRequest]).all():
+        if any(c.type == PROVISIONED and c.status and world.now < c.since + RESERVATION for c in request.conditions):
+            yield request
+
+
+def _workload_of(request: ProvisioningRequest) -> str:
+    return f"{request.namespace}/{request.owners[0]}" if request.owners else ""
 
 
 def _without_room(view: View, rooms: Sequence[Room], pods: Iterable[Pod]) -> list[Pod]:
@@ -234,7 +251,7 @@ def _answer_requests(world: World, policy: AutoscalerPolicy, view: View) -> bool
         if request.conditions:
             continue
         pods = _pods_of(world, request)
-        left = _without_room(view, _rooms(view, policy), pods)
+        left = _without_room(view, _rooms(world, view, policy), pods)
         if not left:
             _answer(world, request, FOUND)
         elif request.provisioning_class == ATOMIC:
@@ -263,7 +280,7 @@ def _pods_of(world: World, request: ProvisioningRequest) -> list[Pod]:
 def _answer(world: World, request: ProvisioningRequest, condition: Condition) -> None:
     world.put(replace(request, conditions=(replace(condition, since=world.now),)))
     if request.owners:
-        world.unchecked[f"{request.namespace}/{request.owners[0]}"] = None
+        world.unchecked[_workload_of(request)] = None
 
 
 # Shrinking

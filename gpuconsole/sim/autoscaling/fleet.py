@@ -84,11 +84,6 @@ class Fleet(Struct, kw_only=True):
             if now in (pod.bound, pod.finished, pod.deleted):
                 self.moved[pod.node] = now
 
-    def forget(self, pod: str) -> None:
-        """A pod is gone."""
-        self.waiting.pop(pod, None)
-        self.stirred = True
-
     def forget_node(self, node: str) -> None:
         """A node is gone."""
         for table in (self.moved, self.unneeded, self.unremovable, self.draining, self.said):

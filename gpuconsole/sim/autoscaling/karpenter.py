@@ -49,7 +49,7 @@ def poll(world: World, at: Time) -> None:
 
 
 def _batch(world: World, policy: KarpenterPolicy) -> None:
-    """Gather pods that wait, and those of nodes that are drained; each new one puts off the look by a second, to ten."""
+    """Gather pods that wait or are drained; each new one puts off the look by a second, to ten seconds at most."""
     fleet, now = world.fleet, world.now
     known = set(fleet.batched)
     wanting = [*fleet.waiting, *(_homeless(world) if fleet.draining else ())]

@@ -123,10 +123,10 @@ def plan(pods: Iterable[Pod], rooms: Sequence[Room], pools: Pools, shapes: Shape
     return Plan(placed, tuple(Planned(d.pool.name, tuple(d.offers), tuple(d.pods)) for d in drafts), failed)
 
 
-def _order(pod: Pod) -> tuple[int, int, int, str, str]:
-    """Most cpu, then most memory, then the oldest (byCPUAndMemoryDescending)."""
+def _order(pod: Pod) -> tuple[int, int, int, str]:
+    """Most cpu, then most memory, then the oldest (byCPUAndMemoryDescending), then by name."""
     requests = pod.template.requests
-    return (-requests.get(CPU, 0), -requests.get(MEMORY, 0), pod.created, pod.uid, pod.key)
+    return (-requests.get(CPU, 0), -requests.get(MEMORY, 0), pod.created, pod.key)
 
 
 def _open(pod: str, shape: Shape, pools: Pools, drafts: Sequence[_Draft], firm: bool) -> tuple[_Draft | None, str]:
