@@ -15,6 +15,7 @@ from gpuconsole.model.manifests import load
 from gpuconsole.model.queues import ClusterQueue, QueueingStrategy
 from gpuconsole.scheduling.kube import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, Strategy
+from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import Scenario, build, load_scenario
