@@ -7,12 +7,17 @@ from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.model.manifests.loaded import Entry
+from gpuconsole.model.manifests.volcano_checks import (
+    check_queue_of_group,
+    check_queue_of_job,
+    check_volcano_queue,
+    known_queues,
+)
 from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, Workload
 
 BUILT_IN_PRIORITIES = ("system-cluster-critical", "system-node-critical")
-BUILT_IN_VOLCANO_QUEUES = ("default", "root")
 
 Names = Mapping[str, Mapping[str, Entry]]
 """Table → key → entry."""
@@ -53,10 +58,13 @@ def _check(entry: Entry, names: Names) -> None:
             _check_job(job, place, names)
         case Workload() as workload:
             _check_workload(workload, place, names)
-        case VolcanoQueue(parent=parent) if parent not in ("", "root"):
-            _defined(parent, "volcano_queues", "Volcano Queue", names, place, ("spec", "parent"), "it has no parent")
+        case VolcanoQueue(parent=parent):
+            if parent not in ("", "root"):
+                effect = "it has no parent"
+                _defined(parent, "volcano_queues", "Volcano Queue", names, place, ("spec", "parent"), effect)
+            check_volcano_queue(place, known_queues(names.get("volcano_queues", {})))
         case PodGroup(queue=name) if name:
-            _check_volcano_queue(name, place, names, ("spec", "queue"))
+            check_queue_of_group(place, known_queues(names.get("volcano_queues", {})))
 
 
 def _defined(name: str, table: str, kind: str, names: Names, place: Reader, path: Path, effect: str) -> bool:
@@ -137,7 +145,7 @@ def _check_job(job: Job, place: Reader, names: Names) -> None:
             "Kueue creates no Workload until it is; the simulator takes priority 0",
         )
     if job.kind == "VolcanoJob":
-        _check_volcano_queue(job.volcano.queue if job.volcano else "", place, names, ("spec", "queue"))
+        check_queue_of_job(place, known_queues(names.get("volcano_queues", {})))
     for name in dict.fromkeys(pods.template.priority_class for pods in job.pod_sets):
         _check_priority(name, place, names)
 
@@ -163,17 +171,6 @@ def _where(value: object, name: str) -> Path:
                 deeper += [((*path, n), child) for n, child in enumerate(part)]
         level = deeper
     return ("spec",)
-
-
-def _check_volcano_queue(name: str, place: Reader, names: Names, path: Path) -> None:
-    if name in ("", *BUILT_IN_VOLCANO_QUEUES) or name in names.get("volcano_queues", {}):
-        return
-    place.report.refused(
-        place.at(*path),
-        f"queue {name} is not defined: unable to find job queue",
-        f"define a Volcano Queue {name}, or use default",
-        "undefined-volcano-queue",
-    )
 
 
 def _check_workload(workload: Workload, place: Reader, names: Names) -> None:

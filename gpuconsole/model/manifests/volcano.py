@@ -1,5 +1,9 @@
 """Queues and PodGroups of Volcano and of the Coscheduling plugin."""
 
+from gpuconsole.model.apiserver.volcano.groups import check_group, check_hyper_node
+from gpuconsole.model.apiserver.volcano.objections import report
+from gpuconsole.model.apiserver.volcano.queues import check_queue
+from gpuconsole.model.apiserver.volcano.shapes import GROUP, HYPER_NODE, QUEUE, fits
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata, spec_of
@@ -48,17 +52,8 @@ def volcano_queue(reader: Reader, now: Time) -> VolcanoQueue:
         state=reader.mapping("status").text("state", "Open"),
         affinity=_affinity(spec) if "affinity" in spec else None,
     )
-    for name, amount in queue.deserved.items():
-        most = queue.capability.get(name)
-        if most is not None and amount > most:
-            problem = f"deserved {name} is more than the queue's capability"
-            spec.report.refused(spec.at("deserved", name), problem, "lower it, or raise capability", "bad-queue")
-    for name, amount in queue.guarantee.items():
-        most = queue.deserved.get(name)
-        if most is not None and amount > most:
-            problem = f"guarantee of {name} is more than the queue deserves"
-            path = spec.at("guarantee", "resource", name)
-            spec.report.refused(path, problem, "lower it, or raise deserved", "bad-queue")
+    if fits(reader.value, QUEUE):
+        report(reader.report, reader.path, check_queue(reader.value, {}))
     return queue
 
 
@@ -76,6 +71,8 @@ def hyper_node(reader: Reader, now: Time) -> HyperNode:
     """A HyperNode: nodes by name, pattern or labels, or hyper nodes of a lower tier by name."""
     meta = metadata(reader, now, namespaced=False)
     spec = spec_of(reader, "tier", "tierName", "members")
+    if fits(reader.value, HYPER_NODE):
+        report(reader.report, reader.path, check_hyper_node(reader.value))
     return HyperNode(
         name=meta.name,
         created=meta.created,
@@ -97,6 +94,8 @@ def _member(place: Reader) -> HyperNodeMember:
 
 def pod_group(reader: Reader, now: Time) -> PodGroup:
     """A PodGroup of Volcano: minMember pods start together."""
+    if fits(reader.value, GROUP):
+        report(reader.report, reader.path, check_group(reader.value))
     return _group(reader, now, _GROUP_FIELDS)
 
 

@@ -1,0 +1,13 @@
+"""Network topology in jobs, tasks, PodGroups: the highest tier by number or by name, not both."""
+
+from typing import Any
+
+from gpuconsole.model.apiserver.jobs.parts import at
+
+BOTH = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously"
+
+
+def names_both(place: Any) -> bool:
+    """True if `networkTopology` says the highest tier twice."""
+    asked = at(place, "networkTopology")
+    return at(asked, "highestTierAllowed") is not None and bool(at(asked, "highestTierName"))

@@ -1,0 +1,49 @@
+"""What Volcano's webhooks say of queues and jobs among the others of a file."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuconsole.model.apiserver.volcano import hierarchy, jobs
+from gpuconsole.model.apiserver.volcano.groups import check_group_queue
+from gpuconsole.model.apiserver.volcano.objections import report
+from gpuconsole.model.apiserver.volcano.queues import check_hierarchy
+from gpuconsole.model.apiserver.volcano.shapes import QUEUE, fits
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.manifests.loaded import Entry
+
+Document = Mapping[str, Any]
+BUILT_IN: Mapping[str, Document] = {
+    name: {"metadata": {"name": name}, "status": {"state": "Open"}} for name in ("default", "root")
+}
+
+
+def known_queues(entries: Mapping[str, Entry]) -> dict[str, Document]:
+    """The queues of a file as they are once Volcano's controller has seen them: open, unless they say otherwise."""
+    found = dict(BUILT_IN)
+    for name, entry in entries.items():
+        document = entry.place.value
+        if fits(document, QUEUE):
+            status = {"state": "Open", **(document.get("status") or {})}
+            found[name] = {**document, "status": status}
+    return found
+
+
+def check_volcano_queue(place: Reader, queues: Mapping[str, Document]) -> None:
+    """A queue among others: its level, its parent, amounts that add up; one whose parent is missing is not asked."""
+    document = place.value
+    if not fits(document, QUEUE):
+        return
+    report(place.report, place.path, check_hierarchy(document, queues))
+    if hierarchy.parent_of(document) in ("", *queues):
+        report(place.report, place.path, hierarchy.among(document, queues))
+
+
+def check_queue_of_job(place: Reader, queues: Mapping[str, Document]) -> None:
+    """A job goes to an open queue that has none below it."""
+    spec = {"queue": "default", **place.mapping("spec").value}
+    report(place.report, place.path, jobs.check_queue({"spec": spec}, queues))
+
+
+def check_queue_of_group(place: Reader, queues: Mapping[str, Document]) -> None:
+    """A PodGroup goes to an open queue."""
+    report(place.report, place.path, check_group_queue({"spec": place.mapping("spec").value}, queues))
