@@ -13,6 +13,8 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.manifests import load
 from gpuconsole.model.queues import ClusterQueue, QueueingStrategy
+from gpuconsole.scheduling.kai.conf import Parameters
+from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, Strategy
 from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
@@ -29,6 +31,7 @@ DRILLS = (
     "burst-cluster-autoscaler",
     "burst-karpenter",
     "clique",
+    "consolidation-kai",
     "drf-volcano",
     "final-share",
     "gang",
@@ -40,6 +43,7 @@ DRILLS = (
     "kueue-volcano",
     "multikueue",
     "org-cohort",
+    "reclaim-kai",
     "reclaim-volcano",
     "scavenger",
     "six-of-eight",
@@ -96,7 +100,7 @@ def test_the_drill_does_not_depend_on_the_seed(name: str) -> None:
     assert run_drill(drill(name), seed=99).results == run_drill(drill(name)).results
 
 
-WRONG: dict[str, PlacementPolicy | VolcanoPolicy] = {
+WRONG: dict[str, PlacementPolicy | VolcanoPolicy | KaiPolicy] = {
     "bin-pack": PlacementPolicy(score="spread"),
     "spread": PlacementPolicy(score="binpack"),
     "gang": PlacementPolicy(gangs=False),
@@ -108,6 +112,8 @@ WRONG: dict[str, PlacementPolicy | VolcanoPolicy] = {
     "three-nodes": PlacementPolicy(preemption=False),
     "three-nodes-volcano": VolcanoPolicy(),
     "reclaim-volcano": VolcanoPolicy(),
+    "reclaim-kai": KaiPolicy(conf="actions: allocate"),
+    "consolidation-kai": KaiPolicy(parameters=Parameters(max_consolidation_victims=0)),
     "drf-volcano": VolcanoPolicy(conf=HELM_CONF.replace("drf", "sla")),
     "kueue-volcano": PlacementPolicy(gangs=False),
     "tiers": PlacementPolicy(preemption=False),

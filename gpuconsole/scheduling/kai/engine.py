@@ -57,6 +57,8 @@ class KaiPlacement:
         self._stale: dict[str, Time] = {}
         self._usage = _usage_book(policy.usage)
         self._stirred = False
+        self._made_way: dict[str, int] = {}
+        """Pod → how many victims of this pass go for it."""
 
     @property
     def has_pending(self) -> bool:
@@ -122,12 +124,13 @@ class KaiPlacement:
         decided = run_actions(session)
         said: list[PlacementDecision] = []
         groups: dict[tuple[str, str], int] = {}
+        self._made_way = {}
         for decision in decided:
             match decision:
                 case Bound(task):
                     said.append(self._bind(task, now, groups))
-                case Evicted(task=task, message=message, by=by):
-                    said.append(self._evict(task, by, message, now, session))
+                case Evicted():
+                    said.append(self._evict(decision, now, session))
                 case _:
                     pass
         self._stale = {uid: job.stale_since for uid, job in session.jobs.items() if job.stale_since is not None}
@@ -174,12 +177,21 @@ class KaiPlacement:
         self._pods[task.uid] = replace(pod, node=task.node, gpus=gpus, bound=now, message="", nominated_node="")
         return Bind(task.uid, task.node, gpus)
 
-    def _evict(self, task: Task, by: str, message: str, now: Time, session: Session) -> EvictPod:
-        pod = self._pods[task.uid]
-        self._pods[task.uid] = replace(pod, deleted=now)
-        job = session.jobs.get(by)
-        waiting = min((other.uid for other in job.tasks() if other.uid != task.uid), default="") if job else ""
-        return EvictPod(task.uid, waiting, pod.node, message)
+    def _evict(self, evicted: Evicted, now: Time, session: Session) -> EvictPod:
+        """A victim goes; for whom, is a pod of the job that comes, one on the same node where there is one."""
+        uid = evicted.task.uid
+        pod = self._pods[uid]
+        self._pods[uid] = replace(pod, deleted=now)
+        there = sorted(
+            (task.node != pod.node, self._made_way.get(task.uid, 0), task.uid)
+            for job in session.jobs.values()
+            if f"{job.namespace}/{job.name}" == evicted.by
+            for task in job.tasks()
+            if task.status is Status.PIPELINED
+        )
+        by = there[0][2] if there else ""
+        self._made_way[by] = self._made_way.get(by, 0) + 1
+        return EvictPod(uid, by, pod.node, evicted.message)
 
     def _words(self, session: Session) -> list[PlacementDecision]:
         """Why pods still wait, where that is news."""
@@ -226,7 +238,7 @@ class KaiPlacement:
         twin._queues, twin._topologies = dict(self._queues), dict(self._topologies)
         twin._books, twin._stale = self._books.fork(), dict(self._stale)
         twin._usage = self._usage.fork() if self._usage else None
-        twin._stirred = self._stirred
+        twin._stirred, twin._made_way = self._stirred, {}
         return twin
 
     def memory(self) -> tuple[str, ...]:
