@@ -6,7 +6,7 @@ workload makes a new one.
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -268,9 +268,15 @@ def _pod_set_request(workload: Workload, pod_set: PodSet, config: KueueConfig, d
     if devices is not None:
         others = {name: amount for name, amount in counted.items() if name not in devices.replaced}
         counted = add(others, devices.amounts)
-    per_pod = ordered(not_negative(counted))
+    per_pod = _needed(tuple(counted.items()))
     count = current_count(workload, pod_set, config)
     return PodSetRequest(pod_set, count, per_pod, per_pod if count == 1 else scale(per_pod, count))
+
+
+@lru_cache(maxsize=4096)
+def _needed(amounts: tuple[tuple[str, int], ...]) -> Resources:
+    """What one pod needs, in order; pods that ask for the same share one vector."""
+    return ordered(not_negative(dict(amounts)))
 
 
 def adjusted_sets(pod_sets: tuple[PodSet, ...], limits: Limits, overheads: Overheads) -> tuple[PodSet, ...]:

@@ -1,8 +1,8 @@
 """The second pass: workloads that hold quota and still lack a place in the topology, or lost a part of theirs.
 
 Kueue 0.19 pkg/cache/queue/second_pass_queue.go and workload.NeedsSecondPass. A place is chosen late where a
-ProvisioningRequest makes the nodes first, and again where a node failed. Until that succeeds it is tried again and again,
-with growing pauses; the quota stays reserved.
+ProvisioningRequest makes the nodes first, and again where a node failed. Until that succeeds it is tried again and
+again, with growing pauses; the quota stays reserved.
 """
 
 from gpuconsole.model.clock import SECOND, Span
