@@ -11,7 +11,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube import nodes as books
 from gpuconsole.scheduling.kube.nodes import NodeState, Reservation, Seat
 from gpuconsole.scheduling.kube.outlook import Outlook
-from gpuconsole.scheduling.kube.packed import Packing, typical_pods
+from gpuconsole.scheduling.kube.packed import packing, typical_pods
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.scores import scorer
 from gpuconsole.scheduling.kube.shapes import Shape
@@ -31,7 +31,7 @@ class Board:
         self._numbers: dict[str, int] = {}
         self._outlooks: dict[tuple[Shape, int], Outlook] = {}
         self._undo: list[tuple[int, NodeState]] | None = None
-        self._packing: Packing | None = None
+        self._packing = packing(policy)
 
     def fork(self) -> "Board":
         """A board that starts equal and never touches this one; outlooks are made anew when asked for."""
@@ -95,10 +95,9 @@ class Board:
         if self.policy.score != "fgd":
             return
         seated = (seat.shape for state in self.nodes for seat in state.seats.values())
-        pods = typical_pods(chain(seated, waiting))
-        if self._packing is None or self._packing.pods != pods:
-            self._packing = Packing("fgd", pods)
-            self._outlooks.clear()
+        if self._packing is not None and self._packing.learn(typical_pods(chain(seated, waiting))):
+            for outlook in self._outlooks.values():
+                outlook.outscored = True
 
     @contextmanager
     def trial(self) -> Iterator[None]:

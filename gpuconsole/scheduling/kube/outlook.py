@@ -59,6 +59,8 @@ class Outlook:
         self.texts: dict[tuple[bool, bool], str] = {}
         """Refusals that were worded since the last change (kept by `placing.refusal`)."""
         self.stale = set(range(len(nodes)))
+        self.outscored = False
+        """What nodes score has changed, though they have not."""
         self._policy = policy
         self._nodes = nodes
         self._score = score
@@ -86,6 +88,8 @@ class Outlook:
             self._filled = None
             self.texts.clear()
             self._tidy()
+        if self.outscored:
+            self._score_anew()
         return self
 
     def best(self) -> int | None:
@@ -182,6 +186,17 @@ class Outlook:
                 return True
             heappop(heap)
         return False
+
+    def _score_anew(self) -> None:
+        self.outscored = False
+        self._best.clear()
+        for number, verdict in enumerate(self._verdicts):
+            if verdict.slots:
+                self._verdicts[number] = Verdict(verdict.slots, self._score(self._nodes[number]), verdict.liking)
+                entry = (-self._verdicts[number].fit, self._nodes[number].name, number)
+                self._best.setdefault(verdict.liking, []).append(entry)
+        for heap in self._best.values():
+            heapify(heap)
 
     def _tidy(self) -> None:
         """Rebuild heaps in which outdated entries pile up."""

@@ -15,30 +15,48 @@ from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
 from gpuconsole.scheduling.kube.packing.policies import POLICIES, Name
 from gpuconsole.scheduling.kube.packing.rooms import MILLI, Demand, Room
 from gpuconsole.scheduling.kube.packing.typical import Typical, typical
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.shapes import Shape
 
 
 class Packing:
-    """Scores nodes by one packing policy. Mutates, but only as a memo."""
+    """Scores nodes by one packing policy. Mutates: it learns which pods are typical, and remembers rooms."""
 
-    def __init__(self, policy: Name, pods: Typical = ()) -> None:
-        self.pods = pods
+    def __init__(self, policy: Name) -> None:
         self._policy = POLICIES[policy]
-        self._measure = Fragmentation(pods)
+        self._pods: Typical = ()
+        self._measure = Fragmentation(())
+        self._rooms: dict[str, tuple[NodeState, Room]] = {}
         self._models: dict[str, tuple[Node, str]] = {}
+
+    def learn(self, pods: Typical) -> bool:
+        """Take these pods for typical; True if others were before."""
+        if pods == self._pods:
+            return False
+        self._pods, self._measure = pods, Fragmentation(pods)
+        return True
 
     def score(self, state: NodeState, demand: Demand) -> int:
         """What the policy says of a node that takes the pod; the higher the better."""
-        return self._policy.score(self._room(state), demand, self._measure)
+        known = self._rooms.get(state.name)
+        if known is None or known[0] is not state:
+            known = self._rooms[state.name] = (state, room(state, self._model(state)))
+        return self._policy.score(known[1], demand, self._measure)
 
-    def _room(self, state: NodeState) -> Room:
+    def _model(self, state: NodeState) -> str:
         node = state.node
-        assert node is not None
+        if node is None:
+            return ""
         known = self._models.get(node.name)
         if known is None or known[0] is not node:
             # Labels change rarely, and reading a model out of them takes long.
             known = self._models[node.name] = (node, gpu_type(node.labels))
-        return room(state, known[1])
+        return known[1]
+
+
+def packing(policy: PlacementPolicy) -> Packing | None:
+    """What scores nodes if the policy names a packing policy."""
+    return None if policy.score == "binpack" or policy.score == "spread" else Packing(policy.score)
 
 
 def room(state: NodeState, model: str) -> Room:

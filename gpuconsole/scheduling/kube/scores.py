@@ -64,8 +64,9 @@ def scorer(policy: PlacementPolicy, shape: Shape, packing: Packing | None) -> Ca
     if policy.score == "binpack" or policy.score == "spread":
         formula, lines = policy.score, scored(policy, shape)
         return lambda state: fit_score(state, lines, formula)
-    chosen, wanted = packing or Packing(policy.score), demand(shape)
-    return lambda state: chosen.score(state, wanted)
+    assert packing is not None
+    wanted = demand(shape)
+    return lambda state: packing.score(state, wanted)
 
 
 def preference(node: Node, shape: Shape) -> int:
