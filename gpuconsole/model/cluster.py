@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.resources import EMPTY, Resources, add, gpus, largest
 
@@ -292,6 +293,8 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     node: str = ""
     gpus: tuple[int, ...] = ()
     """Indices of the GPUs that it owns on its node."""
+    slices: tuple[Instance, ...] = ()
+    """The MIG instances that it owns there."""
     bound: Time = 0
     started: Time = 0
     finished: Time = 0

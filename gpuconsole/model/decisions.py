@@ -5,6 +5,7 @@ from typing import Union
 
 from msgspec import Struct
 
+from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.workloads import Admission, PodSetNeeds, Workload
 
 
@@ -80,11 +81,12 @@ AdmissionDecision = Union[Admit, Preempt, Refuse, Evict, KeepWaiting]
 
 
 class Bind(Struct, frozen=True):
-    """The pod goes to this node and owns these GPUs."""
+    """The pod goes to this node and owns these GPUs and MIG instances."""
 
     pod: str
     node: str
     gpus: tuple[int, ...] = ()
+    slices: tuple[Instance, ...] = ()
 
 
 class EvictPod(Struct, frozen=True):

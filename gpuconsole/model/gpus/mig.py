@@ -53,6 +53,16 @@ class Placement(Struct, frozen=True, order=True):
         return f"{self.profile}@{self.start}"
 
 
+class Instance(Struct, frozen=True, order=True):
+    """One MIG instance of a node."""
+
+    gpu: int
+    """Which of its divided GPUs."""
+    profile: str
+    start: int
+    """First memory slice."""
+
+
 Layout = tuple[Placement, ...]
 """The instances of one GPU, in order of their starts."""
 Mix = tuple[str, ...]

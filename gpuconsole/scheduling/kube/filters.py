@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 
 from gpuconsole.model.cluster import Node, NodeTerm, Taint, Toleration
+from gpuconsole.model.gpus.instances import Division
 from gpuconsole.model.quantity import PODS
+from gpuconsole.scheduling.devices import slices as slices_of
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.nodes import NodeState, reserved_against
 from gpuconsole.scheduling.kube.shapes import Shape
@@ -64,7 +66,19 @@ def room(state: NodeState, shape: Shape, priority: int) -> dict[str, int]:
     left = {name: allocatable.get(name, 0) - used.get(name, 0) - held.get(name, 0) for name in shape.requests}
     if PODS in allocatable:
         left[PODS] = allocatable[PODS] - used.get(PODS, 0) - held.get(PODS, 0)
+    if state.division is not None and state.division.dynamic:
+        left.update(_divisible(state, state.division, shape, left))
     return left
+
+
+def _divisible(state: NodeState, division: Division, shape: Shape, left: Mapping[str, int]) -> dict[str, int]:
+    """What a node that makes MIG instances as pods come has left of those that the shape asks for."""
+    asked = {name: value for name, value in shape.requests.items() if division.profile(name)}
+    if not asked:
+        return {}
+    most = max(0, min(left[name] // value for name, value in asked.items()))
+    pods = slices_of.room(division, state.taken, slices_of.wanted(division, asked), most)
+    return {name: pods * value for name, value in asked.items()}
 
 
 def slots(left: Mapping[str, int], shape: Shape) -> int:

@@ -113,10 +113,11 @@ class Ledger:
             self._release(pod.key)
         gang, since = _gang(pod), pod.bound or pod.started or pod.created
         old = self.board.nodes[number].seats.get(pod.key)
-        if old is None or (old.gpus, old.shape, old.priority, old.since) != (pod.gpus, shape, pod.priority, since):
+        now = (pod.gpus, pod.slices, shape, pod.priority, since)
+        if old is None or (old.gpus, old.slices, old.shape, old.priority, old.since) != now:
             if old is not None:
                 self.board.unseat(number, pod.key)
-            self.board.seat(number, Seat(pod.key, shape, pod.priority, since, pod.gpus))
+            self.board.seat(number, Seat(pod.key, shape, pod.priority, since, pod.gpus, slices=pod.slices))
             self._homes[pod.key] = (number, gang)
         if gang and not pod.deleted:
             self.queue.seat(gang, pod.key, size=self._size(pod), job=pod.job, gpus=shape.gpus)

@@ -7,8 +7,11 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.gpus.instances import Division, division_of
+from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.quantity import CPU, MAX, MEMORY, PODS
 from gpuconsole.model.resources import EMPTY, Resources
+from gpuconsole.scheduling.devices import slices
 from gpuconsole.scheduling.kube.shapes import Shape
 
 NOBODY = ""
@@ -25,6 +28,7 @@ class Seat(Struct, frozen=True):
     gpus: tuple[int, ...] = ()
     leaving: bool = False
     """Its deletion was asked for; it holds its place until it is gone."""
+    slices: tuple[Instance, ...] = ()
 
     @property
     def importance(self) -> tuple[int, Time, str]:
@@ -55,10 +59,17 @@ class NodeState(Struct, frozen=True):
     reserved: tuple[Reservation, ...] = ()
     lowest: int = MAX
     """Lowest priority of any seat: nobody at or below it can preempt here."""
+    division: Division | None = None
+    """How its GPUs are divided into MIG instances, where they are."""
 
     @property
     def free_gpus(self) -> tuple[int, ...]:
         return tuple(index for index, owner in enumerate(self.owners) if owner == NOBODY)
+
+    @property
+    def taken(self) -> set[Instance]:
+        """The MIG instances that have an owner."""
+        return {one for seat in self.seats.values() for one in seat.slices}
 
 
 def describe(state: NodeState, node: Node | None) -> NodeState:
@@ -66,10 +77,11 @@ def describe(state: NodeState, node: Node | None) -> NodeState:
     count = node.gpus if node is not None else 0
     kept = state.owners[:count]
     owners = kept + (NOBODY,) * (count - len(kept))
-    state = replace(state, node=node, owners=owners)
+    division = None if node is None else division_of(node.allocatable, node.labels, node.annotations)
+    state = replace(state, node=node, owners=owners, division=division)
     for seat in sorted(state.seats.values(), key=lambda seat: seat.importance):
         missing = [index for index in seat.gpus if index >= len(owners) or owners[index] != seat.pod]
-        if missing or len(seat.gpus) < seat.shape.gpus:
+        if missing or len(seat.gpus) < seat.shape.gpus or seat.slices != _instances(state, seat, own=True):
             state = seated(unseated(state, seat.pod), seat)
     return state
 
@@ -78,10 +90,11 @@ def seated(state: NodeState, seat: Seat) -> NodeState:
     """The node with one more pod.
 
     The pod gets the GPU indices that it names; where one of them is taken, does not exist or is not named, it gets
-    the lowest free ones instead, so that no GPU ever has two owners. A pod that came in over capacity owns fewer.
+    the lowest free ones instead, so that no GPU ever has two owners; so it is with MIG instances. A pod that came in
+    over capacity owns fewer.
     """
-    gpus = _indices(state, seat)
-    seat = seat if gpus == seat.gpus else replace(seat, gpus=gpus)
+    gpus, instances = _indices(state, seat), _instances(state, seat)
+    seat = seat if (gpus, instances) == (seat.gpus, seat.slices) else replace(seat, gpus=gpus, slices=instances)
     owners = list(state.owners)
     for index in gpus:
         owners[index] = seat.pod
@@ -99,6 +112,7 @@ def seated(state: NodeState, seat: Seat) -> NodeState:
         tuple(owners),
         state.reserved,
         min(state.lowest, seat.priority),
+        state.division,
     )
 
 
@@ -123,6 +137,7 @@ def unseated(state: NodeState, pod: str) -> NodeState:
         tuple(NOBODY if owner == pod else owner for owner in state.owners),
         state.reserved,
         lowest,
+        state.division,
     )
 
 
@@ -158,3 +173,14 @@ def _indices(state: NodeState, seat: Seat) -> tuple[int, ...]:
     if len(named) == wanted and all(0 <= i < len(state.owners) and state.owners[i] == NOBODY for i in named):
         return named
     return state.free_gpus[:wanted]
+
+
+def _instances(state: NodeState, seat: Seat, own: bool = False) -> tuple[Instance, ...]:
+    """The MIG instances of a seat: those that it names if it can have them; `own` where it sits on them already."""
+    if state.division is None:
+        return ()
+    names = slices.wanted(state.division, seat.shape.requests)
+    taken = state.taken - set(seat.slices) if own else state.taken
+    if slices.can_have(state.division, taken, seat.slices, names):
+        return seat.slices
+    return slices.choose(state.division, taken, names) or ()

@@ -201,7 +201,7 @@ class Placement:
 
     def _bind(self, waiter: Waiter, number: int, now: Time) -> None:
         seat = self._ledger.seat(waiter, number, now)
-        self._said.append(Bind(waiter.pod, self._board.nodes[number].name, seat.gpus))
+        self._said.append(Bind(waiter.pod, self._board.nodes[number].name, seat.gpus, seat.slices))
 
     def _evict(self, claim: Claim) -> None:
         node = self._board.nodes[claim.number].name

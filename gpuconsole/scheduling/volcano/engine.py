@@ -21,7 +21,6 @@ from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.closing import close
 from gpuconsole.scheduling.volcano.gpu_books import GpuBooks
 from gpuconsole.scheduling.volcano.groups import grouped
-from gpuconsole.scheduling.volcano.plugins import PLUGINS
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import read_configuration
 from gpuconsole.scheduling.volcano.session import Session
@@ -86,7 +85,7 @@ class VolcanoPlacement:
         self._stirred = False
         cluster = self._store.cluster(now)
         cluster.kept = self._kept
-        session = Session(self._configuration, cluster, plugins=PLUGINS, search_start=self._search_start)
+        session = Session(self._configuration, cluster, search_start=self._search_start)
         for job in session.jobs.values():
             for uid, sub_job in job.sub_jobs.items():
                 sub_job.nominated_hyper_node = self._nominations.get(uid, "")
@@ -155,9 +154,9 @@ class VolcanoPlacement:
         said: list[PlacementDecision] = []
         for task in session.binds:
             pod = replace(self._store.pods[task.key], node=task.node_name, nominated_node="")
-            gpus = self._gpus.seat(pod, now)
-            self._store.assume(replace(pod, gpus=gpus))
-            said.append(Bind(task.key, task.node_name, gpus))
+            seat = self._gpus.seat(pod, now)
+            self._store.assume(replace(pod, gpus=seat.gpus, slices=seat.slices))
+            said.append(Bind(task.key, task.node_name, seat.gpus, seat.slices))
         return said
 
     def _evictions(self, session: Session, now: Time) -> list[PlacementDecision]:

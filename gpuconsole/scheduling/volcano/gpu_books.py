@@ -31,12 +31,12 @@ class GpuBooks:
             self.forget(pod.key)
             self.seat(pod, pod.bound or pod.created)
 
-    def seat(self, pod: Pod, now: Time) -> tuple[int, ...]:
-        """Give a pod its GPUs: those that it names if they are free, else the lowest that are."""
+    def seat(self, pod: Pod, now: Time) -> Seat:
+        """Give a pod its GPUs and MIG instances: those that it names if they are free, else others that are."""
         number = self._board.number(pod.node)
-        seat = Seat(pod.key, self._shapes.of(pod.template), pod.priority, now, pod.gpus)
+        seat = Seat(pod.key, self._shapes.of(pod.template), pod.priority, now, pod.gpus, slices=pod.slices)
         self._homes[pod.key] = number
-        return self._board.seat(number, seat).gpus
+        return self._board.seat(number, seat)
 
     def forget(self, pod: str) -> None:
         """A pod owns nothing any more."""

@@ -71,6 +71,7 @@ def bind(world: World, decision: Bind) -> None:
             pod,
             node=decision.node,
             gpus=decision.gpus,
+            slices=decision.slices,
             phase=PodPhase.RUNNING,
             bound=now,
             started=now,

@@ -111,8 +111,8 @@ class Cluster:
     def _carry_out(self, decision: PlacementDecision) -> None:
         old = self.pods[short(decision.pod)]
         match decision:
-            case Bind(_, where, gpus):
-                new = replace(old, node=where, gpus=gpus, bound=self.time, nominated_node="", message="")
+            case Bind(_, where, gpus, slices):
+                new = replace(old, node=where, gpus=gpus, slices=slices, bound=self.time, nominated_node="", message="")
             case EvictPod():
                 new = replace(old, deleted=self.time)
             case Nominate(_, where):

@@ -1,0 +1,122 @@
+"""The MIG instances of a node: how its GPUs are divided, read from what it offers and from its annotations.
+
+A node that says nothing more than how many instances it offers is taken to be divided evenly if that works out, else
+GPU by GPU, big instances first.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.gpus.mig import Geometry, Instance, Placement
+from gpuconsole.model.gpus.models import MODELS, model_of
+from gpuconsole.model.quantity import MIG_PREFIX
+from gpuconsole.model.resources import Resources
+
+LAYOUT = "gpuconsole.io/mig-layout"
+"""Annotation: the instances of each GPU, GPUs apart by `|`: `1g.10gb@0 3g.40gb@4 | 7g.80gb@0`."""
+DYNAMIC = "gpuconsole.io/mig-dynamic"
+"""Annotation: so many GPUs are divided as pods come, with instances made and removed on idle slices."""
+_MOST = 512
+
+
+class Division(Struct, frozen=True, eq=False):
+    """How a node's GPUs are divided."""
+
+    geometry: Geometry
+    gpus: int
+    instances: tuple[Instance, ...] = ()
+    """In order of GPU and slice; none where they are made as pods come."""
+
+    @property
+    def dynamic(self) -> bool:
+        return not self.instances
+
+    def profile(self, resource: str) -> str:
+        """The profile that a resource stands for; empty if it is none of this model's."""
+        found = self.geometry.profile_of(resource)
+        return "" if found is None else found.name
+
+
+def division_of(allocatable: Resources, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Division | None:
+    """How a node's GPUs are divided; None if it offers no MIG instances, or such as no known model has."""
+    offered = {
+        name: min(amount, _MOST) for name, amount in allocatable.items() if name.startswith(MIG_PREFIX) and amount
+    }
+    if not offered:
+        return None
+    geometry = _geometry(offered, labels)
+    if geometry is None:
+        return None
+    dynamic = annotations.get(DYNAMIC, "")
+    if dynamic.isdecimal() and 0 < int(dynamic[:4]) <= _MOST:
+        return Division(geometry, int(dynamic[:4]))
+    said = _said(geometry, annotations.get(LAYOUT, ""))
+    if said and Counter(_resource(geometry, one.profile) for one in said) == offered:
+        return Division(geometry, said[-1].gpu + 1, said)
+    made = tuple(_laid(geometry, offered, labels.get("nvidia.com/gpu.count", "")))
+    return Division(geometry, made[-1].gpu + 1, made)
+
+
+def written(gpus: Mapping[int, tuple[Placement, ...]]) -> str:
+    """The annotation for GPUs that are divided so, in order of their indices."""
+    return " | ".join(" ".join(map(str, layout)) for _, layout in sorted(gpus.items()))
+
+
+def _geometry(offered: Mapping[str, int], labels: Mapping[str, str]) -> Geometry | None:
+    named = model_of(labels)
+    models = MODELS.values() if named is None else (named,)
+    geometries = (model.mig for model in models if model.mig is not None)
+    return next((mig for mig in geometries if all(mig.profile_of(name) is not None for name in offered)), None)
+
+
+def _resource(geometry: Geometry, profile: str) -> str:
+    return geometry.by_name[profile].resource
+
+
+def _said(geometry: Geometry, text: str) -> tuple[Instance, ...]:
+    """What the annotation says; nothing if one of its GPUs could not be divided so."""
+    instances: list[Instance] = []
+    for gpu, part in enumerate(text.split("|")[:_MOST]):
+        words = [word.partition("@") for word in part.split()]
+        if not all(start.isdecimal() and len(start) == 1 for _, _, start in words):
+            return ()
+        layout = [Placement(name, int(start)) for name, _, start in words]
+        if geometry.objection(layout):
+            return ()
+        instances += sorted(Instance(gpu, one.profile, one.start) for one in layout)
+    return tuple(instances)
+
+
+def _laid(geometry: Geometry, offered: Mapping[str, int], count: str) -> Iterator[Instance]:
+    """Instances of the profiles that are offered, on as few GPUs as it takes, or evenly on `count`."""
+    names = [_profile(geometry, name) for name, amount in offered.items() for _ in range(amount)]
+    for gpu, part in enumerate(_even(geometry, names, count) or _first_fit(geometry, names)):
+        yield from sorted(Instance(gpu, one.profile, one.start) for one in geometry.pack(part) or ())
+
+
+def _profile(geometry: Geometry, resource: str) -> str:
+    found = geometry.profile_of(resource)
+    assert found is not None
+    return found.name
+
+
+def _even(geometry: Geometry, names: list[str], count: str) -> list[list[str]]:
+    gpus = int(count) if count.isdecimal() and len(count) < 4 else 0
+    totals = Counter(names)
+    if not gpus or any(total % gpus for total in totals.values()):
+        return []
+    part = [name for name, total in totals.items() for _ in range(total // gpus)]
+    return [part] * gpus if geometry.pack(part) is not None else []
+
+
+def _first_fit(geometry: Geometry, names: list[str]) -> list[list[str]]:
+    parts: list[list[str]] = []
+    for name in sorted(names, key=lambda name: (-geometry.by_name[name].span, -geometry.by_name[name].compute, name)):
+        part = next((part for part in parts if geometry.pack([*part, name]) is not None), None)
+        if part is None:
+            parts.append([name])
+        else:
+            part.append(name)
+    return parts

@@ -1,0 +1,76 @@
+"""Which MIG instances a pod gets, and how many pods a node that divides its GPUs as they come still takes.
+
+Among places for a new instance the one is taken that leaves most maximal mixes of the node's GPUs reachable; among
+equals the first GPU, then the first slice. Of instances that are there already the first that is free.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+
+from gpuconsole.model.gpus.instances import Division
+from gpuconsole.model.gpus.mig import Instance, Layout, Placement, ordered, reachable
+
+
+def wanted(division: Division, requests: Mapping[str, int]) -> tuple[str, ...]:
+    """The profiles of which a pod asks for an instance each, big ones first."""
+    named = [(division.profile(name), amount) for name, amount in requests.items()]
+    names = [name for name, amount in named if name for _ in range(amount)]
+    profiles = division.geometry.by_name
+    return tuple(sorted(names, key=lambda name: (-profiles[name].span, -profiles[name].compute, name)))
+
+
+def choose(division: Division, taken: Collection[Instance], names: Iterable[str]) -> tuple[Instance, ...] | None:
+    """An instance for each profile beside those that are taken; None if there are not so many."""
+    mine: list[Instance] = []
+    for name in names:
+        occupied = {*taken, *mine}
+        found = _made(division, occupied, name) if division.dynamic else _idle(division, occupied, name)
+        if found is None:
+            return None
+        mine.append(found)
+    return tuple(sorted(mine))
+
+
+def can_have(
+    division: Division, taken: Collection[Instance], named: tuple[Instance, ...], names: tuple[str, ...]
+) -> bool:
+    """True if instances of these profiles, which somebody names, are there (or can be made) and belong to nobody."""
+    if Counter(one.profile for one in named) != Counter(names) or any(one in taken for one in named):
+        return False
+    if not division.dynamic:
+        return all(one in division.instances for one in named)
+    together = (*taken, *named)
+    return all(one.gpu < division.gpus for one in named) and not any(
+        division.geometry.objection(Placement(one.profile, one.start) for one in together if one.gpu == gpu)
+        for gpu in {one.gpu for one in named}
+    )
+
+
+def room(division: Division, taken: Collection[Instance], names: tuple[str, ...], most: int) -> int:
+    """How many pods that ask for these profiles fit one after the other, up to `most`."""
+    occupied = set(taken)
+    for count in range(most):
+        found = choose(division, occupied, names)
+        if found is None:
+            return count
+        occupied.update(found)
+    return most
+
+
+def _idle(division: Division, occupied: Collection[Instance], name: str) -> Instance | None:
+    return next((one for one in division.instances if one.profile == name and one not in occupied), None)
+
+
+def _made(division: Division, occupied: Iterable[Instance], name: str) -> Instance | None:
+    geometry = division.geometry
+    profile = geometry.by_name[name]
+    layouts: dict[int, list[Placement]] = {gpu: [] for gpu in range(division.gpus)}
+    for one in occupied:
+        layouts[one.gpu].append(Placement(one.profile, one.start))
+    best: tuple[int, int, int] | None = None
+    for gpu, placements in layouts.items():
+        layout: Layout = ordered(placements)
+        for start in geometry.places(layout, profile):
+            lost = reachable(geometry, layout) - geometry.open_to(layout, profile, start)
+            best = min(best or (lost, gpu, start), (lost, gpu, start))
+    return None if best is None else Instance(best[1], name, best[2])
