@@ -323,8 +323,8 @@ def _task_topology(table: Table, case: Case) -> Sequence[str]:
     wanted: object = (case.want.get("err") or {}).get("$error")
     if wanted is None and case.want.get("topology"):
         said = case.want["topology"]
-        groups = (tuple(tuple(group) for group in said.get(key) or ()) for key in ("affinity", "antiAffinity"))
-        wanted = TaskTopology(*groups, tuple(said.get("taskOrder") or ()))
+        near, far = (tuple(tuple(group) for group in said.get(key) or ()) for key in ("affinity", "antiAffinity"))
+        wanted = TaskTopology(near, far, tuple(said.get("taskOrder") or ()))
     return [*compare("topology", got, wanted)]
 
 

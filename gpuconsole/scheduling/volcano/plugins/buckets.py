@@ -161,11 +161,8 @@ class Buckets:
         best, most = None, 0
         for bucket in self.buckets:
             liking = self.liking(role, bucket.roles)
-            if best is None:
-                better = liking >= most
-            else:
-                better = liking > most or (liking == most and bucket.weight < best.weight)
-            if better:
+            lighter = best is None or bucket.weight < best.weight
+            if liking > most or (liking == most and lighter):
                 best, most = bucket, liking
         return best
 
