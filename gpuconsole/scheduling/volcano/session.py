@@ -25,6 +25,7 @@ from gpuconsole.scheduling.volcano.domains import Domains
 from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.placed import Placed
 from gpuconsole.scheduling.volcano.plugin import Condition, Plugin
+from gpuconsole.scheduling.volcano.plugins import PLUGINS
 from gpuconsole.scheduling.volcano.search import Sampling
 from gpuconsole.scheduling.volcano.statement import Evicted
 from gpuconsole.scheduling.volcano.voting import Voting
@@ -72,7 +73,7 @@ class Session(Voting):
         configuration: Configuration,
         cluster: Cluster,
         *,
-        plugins: Mapping[str, type[Plugin]],
+        plugins: Mapping[str, type[Plugin]] = PLUGINS,
         sampling: Sampling = SAMPLING,
         search_start: int = 0,
     ) -> None:

@@ -1,0 +1,95 @@
+"""What a volcano-scheduler.conf says, and what is found wrong with it."""
+
+import pytest
+
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.conf import DEFAULTS, HELM, Configuration, Flag, PluginOption
+from gpuconsole.scheduling.volcano.policy import HELM_CONF
+from gpuconsole.scheduling.volcano.reading import read_configuration
+
+WHOLE = """\
+actions: "enqueue, reclaim,allocate"
+configurations:
+- name: allocate
+  arguments: {predicateErrorCacheEnable: false}
+tiers:
+- plugins:
+  - name: gang
+    enablePreemptable: false
+    enabledVictim: "false"
+  - name: drf
+    enableHierarchy: true
+    arguments: {some: 1}
+"""
+
+
+def said(text: str) -> list[str]:
+    return [f"{one.severity} {one.line} {one.path}: {one.problem}" for one in read_configuration(text).findings]
+
+
+def test_everything_is_read() -> None:
+    assert read_configuration(WHOLE).configuration == Configuration(
+        actions=("enqueue", "reclaim", "allocate"),
+        tiers=(
+            (
+                PluginOption(name="gang", enabled=DEFAULTS - {Flag.PREEMPTABLE, Flag.VICTIM}),
+                PluginOption(name="drf", enabled=DEFAULTS | {Flag.HIERARCHY}, arguments=Arguments({"some": 1})),
+            ),
+        ),
+        arguments={"allocate": Arguments({"predicateErrorCacheEnable": False})},
+    )
+
+
+def test_what_helm_ships_is_read_as_it_is_known() -> None:
+    assert read_configuration(HELM_CONF).configuration == HELM
+
+
+def test_volcano_never_preempts_unless_told_to_and_does_not_pack_gpus() -> None:
+    assert said(HELM_CONF) == [
+        "note 1 actions: nothing is ever preempted: priorities only order what waits",
+        "note 15 tiers[1].plugins[5]: bin-packing scores cpu and memory only: GPUs are not packed",
+    ]
+    told = HELM_CONF.replace("backfill", "backfill, preempt")
+    told = told.replace("- name: binpack", "- name: binpack\n    arguments: {binpack.resources: nvidia.com/gpu}")
+    assert said(told) == []
+
+
+def test_the_configmap_that_volcano_is_installed_with_is_read() -> None:
+    inner = WHOLE.replace("\n", "\n    ")
+    text = f"apiVersion: v1\nkind: ConfigMap\ndata:\n  volcano-scheduler.conf: |\n    {inner}"
+    assert read_configuration(text).configuration == read_configuration(WHOLE).configuration
+
+
+WRONG = {
+    "an action that there is not": (
+        "actions: enqueue, evict, preempt\ntiers: []",
+        ["error 1 actions: there is no action 'evict'"],
+    ),
+    "a plugin that there is not is left out by Volcano": (
+        "actions: preempt\ntiers:\n- plugins:\n  - name: gangs",
+        ["warning 4 tiers[0].plugins[0]: there is no plugin 'gangs'; Volcano goes on without it"],
+    ),
+    "a flag that there is not": (
+        "actions: preempt\ntiers:\n- plugins:\n  - name: gang\n    enablePreemtable: false",
+        ["warning 5 tiers[0].plugins[0].enablePreemtable: Volcano does not know it"],
+    ),
+    "proportion beside hierarchical drf": (
+        "actions: preempt\ntiers:\n- plugins:\n  - {name: proportion}\n  - {name: drf, enableHierarchy: true}",
+        ["error 3 tiers[0]: proportion and drf with hierarchy are in conflict"],
+    ),
+    "evictions for tasks beside evictions for gangs": (
+        "actions: preempt, gangpreempt\ntiers: []",
+        ["warning 1 actions: actions that evict for tasks and for gangs get in each other's way"],
+    ),
+    "arguments of no action": (
+        "actions: preempt\nconfigurations:\n- name: premept",
+        ["warning 3 configurations[0]: 'premept' is no action"],
+    ),
+    "nothing that Volcano would read": ("hello: 1", ["error 1 : it names neither actions nor tiers"]),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_found(name: str) -> None:
+    text, findings = WRONG[name]
+    assert said(text) == findings
