@@ -1,0 +1,91 @@
+"""A scenario that places its pods by Volcano: what is read, what is refused, what lives on in a saved simulation."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuconsole.model.clock import MINUTE, SECOND
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.scenario import Scenario, ScenarioError, build, load_scenario
+
+PREEMPTING = HELM_CONF.replace("allocate,", "allocate, preempt,")
+
+
+def read(placement: dict[str, Any], folder: Path | None = None) -> Scenario:
+    return load_scenario([{"engine": {"admission": "none", "placement": placement}}], folder=folder)
+
+
+def test_volcano_is_what_helm_installs_unless_a_text_or_a_file_says_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "volcano-scheduler.conf").write_text(PREEMPTING)
+    assert read({"engine": "Volcano"}).policy.placement == VolcanoPolicy(conf=HELM_CONF)
+    assert read({"engine": "Volcano", "conf": PREEMPTING}).policy.placement == VolcanoPolicy(conf=PREEMPTING)
+    by_file = read({"engine": "Volcano", "conf": "volcano-scheduler.conf"}, tmp_path)
+    assert by_file.policy.placement == VolcanoPolicy(conf=PREEMPTING)
+    assert read({}).policy.placement == PlacementPolicy()
+
+
+PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
+    "a configuration for another engine": (
+        {"conf": HELM_CONF},
+        "scenario: engine.placement.conf: only Volcano and KAI read one; name one as the engine, or leave it out",
+    ),
+    "an action that there is not": (
+        {"engine": "Volcano", "conf": "actions: evict\ntiers: []\n"},
+        "scenario: engine.placement.conf: engine.placement.conf:1: actions: there is no action 'evict'; "
+        "one of enqueue, allocate, backfill, preempt, reclaim, shuffle, gangpreempt, gangreclaim",
+    ),
+    "a file without a place": (
+        {"engine": "Volcano", "conf": "volcano-scheduler.conf"},
+        "scenario: engine.placement.conf: a file is relative to the scenario's own, and this one has none; "
+        "write it out",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_what_is_wrong_with_it_is_said(name: str) -> None:
+    placement, problem = PROBLEMS[name]
+    with pytest.raises(ScenarioError) as error:
+        read(placement)
+    assert str(error.value) == problem
+
+
+def job(name: str, pods: int, *, queue: str = "default", least: int = 1) -> dict[str, Any]:
+    container = {"name": "main", "image": "example.com/work:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    tasks = [{"name": "w", "replicas": pods, "template": template}]
+    spec = {"schedulerName": "volcano", "queue": queue, "minAvailable": least, "tasks": tasks}
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+def running(placement: dict[str, Any], *jobs: dict[str, Any]) -> Simulation:
+    amounts = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "4", "pods": "110"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": amounts}}
+    engine = {"admission": "none", "placement": placement}
+    steps = [{"advanceSeconds": 60 * number, "create": [one]} for number, one in enumerate(jobs)]
+    return build(load_scenario([{"engine": engine, "objects": [node], "durations": "1h", "steps": steps}]))
+
+
+def placed(simulation: Simulation) -> dict[str, tuple[int, ...]]:
+    return {pod.name: pod.gpus for pod in simulation.snapshot().pods.all() if pod.node and not pod.done}
+
+
+def test_a_job_of_volcano_is_let_in_then_its_pods_are_made_and_placed_together() -> None:
+    simulation = running({"engine": "Volcano"}, job("a", 3, least=3), job("b", 2, least=2))
+    simulation.advance(simulation.now + 2 * MINUTE)
+    assert placed(simulation) == {"a-w-0": (0,), "a-w-1": (1,), "a-w-2": (2,)}
+    phases = {group.name.partition("-")[0]: group.phase for group in simulation.snapshot().pod_groups.all()}
+    assert phases == {"a": "Running", "b": "Pending"}
+
+
+def test_a_simulation_that_is_saved_goes_on_as_it_would_have() -> None:
+    simulation = running({"engine": "Volcano", "conf": PREEMPTING}, job("a", 3, least=3), job("b", 2, least=1))
+    simulation.advance(simulation.now + 90 * SECOND)
+    again = Simulation.load(simulation.save())
+    for one in (simulation, again):
+        one.advance(one.now + 120 * MINUTE)
+    assert again.policy.placement == VolcanoPolicy(conf=PREEMPTING)
+    assert again.save() == simulation.save()
