@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuconsole.model.cluster import Node
+from gpuconsole.model.cluster import Node, Pod, PodTemplate
+from gpuconsole.model.manifests import decode_object
 from gpuconsole.scheduling.kai.api.amounts import Amounts
 from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.nodes import NodeState
@@ -114,6 +115,7 @@ def task(document: Document) -> Task:
     """A PodInfo."""
     pod = document.get("Pod") or {}
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    template = _template(pod)
     found = Task(
         document.get("UID") or metadata.get("uid") or document.get("Name", ""),
         job=document.get("Job", ""),
@@ -128,6 +130,9 @@ def task(document: Document) -> Task:
         legacy_mig=document.get("IsLegacyMIGtask", False),
         spec=Spec(
             labels=metadata.get("labels") or {},
+            node_selector=template.node_selector,
+            affinity=template.affinity,
+            tolerations=template.tolerations,
             scheduler=spec.get("schedulerName", ""),
             nominated=(pod.get("status") or {}).get("nominatedNodeName", ""),
             created=microseconds(metadata.get("creationTimestamp")),
@@ -139,6 +144,13 @@ def task(document: Document) -> Task:
     received = document.get("ResourceReceivedType")
     found.received = Sort(received) if received else None
     return found
+
+
+def _template(pod: Document) -> PodTemplate:
+    """The pod as the model has it; a table may leave out its name."""
+    named = {"name": "unnamed", **(pod.get("metadata") or {})}
+    thing = decode_object({**pod, "apiVersion": "v1", "kind": "Pod", "metadata": named})
+    return thing.template if isinstance(thing, Pod) else PodTemplate()
 
 
 def sub_group(document: Document) -> SubGroup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kai.api.nodes import NodeState
@@ -33,11 +33,29 @@ class AffinityFilter:
             if task.node in self._all:
                 self._open.setdefault(task.node, self._all[task.node])
         return all(
-            any(node_matches(task.spec, node) for node in self._open.values())
+            any(node_matches(task.spec, node) for node in self._in_question(task))
             for task in scenario.pending
             if _choosy(task)
         )
 
+    def _in_question(self, task: Task) -> Iterable[Node]:
+        """The open nodes; for a task that names its nodes by their names, those, open or not (as PreFilter has it)."""
+        named = _named_nodes(task)
+        if named is None:
+            return self._open.values()
+        return [self._all[name] for name in sorted(named) if name in self._all]
+
 
 def _choosy(task: Task) -> bool:
     return bool(task.spec.node_selector) or task.spec.affinity is not None
+
+
+def _named_nodes(task: Task) -> set[str] | None:
+    """The nodes that every term of the affinity picks by metadata.name; None if one picks by labels alone."""
+    names: set[str] = set()
+    for term in task.spec.affinity or ():
+        picked = [set(field.values) for field in term.fields if field.key == "metadata.name" and field.operator == "In"]
+        if not picked:
+            return None
+        names |= set.intersection(*picked)
+    return names or None

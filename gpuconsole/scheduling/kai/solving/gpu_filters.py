@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from gpuconsole.scheduling.kai.api.nodes import NodeState
@@ -44,27 +44,35 @@ def _freed(task: Task) -> float:
 class IdleGpus:
     """Enough GPUs free on single nodes for every pending task? Only as many nodes count as there are tasks. Mutates."""
 
-    def __init__(self, scenario: GrowingScenario, session: Session) -> None:
-        self._free = {name: free_gpus(node) for name, node in session.nodes.items()}
-        self._needs = sorted((t.request.gpus + t.request.claimed for t in scenario.pending), reverse=True)
-        self._best = sorted(self._free, key=lambda name: -self._free[name])[: len(self._needs)]
-        self._seen: set[str] = set()
+    def __init__(self, free: Mapping[str, float], needs: Iterable[float]) -> None:
+        self._free = dict(free)
+        self._needs = sorted(needs, reverse=True)
+        self.best = sorted(self._free, key=lambda name: -self._free[name])[: len(self._needs)]
+        """The nodes that count, the one with the most free GPUs first."""
+        self.seen: set[str] = set()
+
+    @classmethod
+    def of(cls, scenario: GrowingScenario, session: Session) -> IdleGpus:
+        """The filter for a scenario's job."""
+        free = {name: free_gpus(node) for name, node in session.nodes.items()}
+        return cls(free, (task.request.gpus + task.request.claimed for task in scenario.pending))
 
     def could_do(self, scenario: GrowingScenario) -> bool:
         for task in (*scenario.recorded, *scenario.potential):
-            if task.node and task.uid not in self._seen:
-                self._seen.add(task.uid)
-                self._free_up(task.node, _freed(task))
-        return match_greedily(self._needs, self._best, lambda name: self._free[name])
+            if task.node and task.uid not in self.seen:
+                self.seen.add(task.uid)
+                self.free_up(task.node, _freed(task))
+        return match_greedily(self._needs, self.best, lambda name: self._free[name])
 
-    def _free_up(self, node: str, gpus: float) -> None:
-        least = self._free[self._best[-1]] if self._best else 0.0
+    def free_up(self, node: str, gpus: float) -> None:
+        """A victim would leave so many GPUs of the node."""
+        least = self._free[self.best[-1]] if self.best else 0.0
         self._free[node] = self._free.get(node, 0) + gpus
-        if not self._best or self._free[node] <= least:
+        if not self.best or self._free[node] <= least:
             return
-        if node not in self._best:
-            self._best[-1] = node
-        self._best.sort(key=lambda name: -self._free[name])
+        if node not in self.best:
+            self.best[-1] = node
+        self.best.sort(key=lambda name: -self._free[name])
 
 
 class DomainGpus:
@@ -85,7 +93,7 @@ class DomainGpus:
                     domain = (topology, level, value)
                     self._free[domain] = self._free.get(domain, 0) + free_gpus(node)
                     self._domains_of.setdefault(name, []).append(domain)
-        self._seen: set[str] = set()
+        self.seen: set[str] = set()
 
     @classmethod
     def of(cls, scenario: GrowingScenario, session: Session) -> DomainGpus | None:
@@ -95,8 +103,8 @@ class DomainGpus:
 
     def could_do(self, scenario: GrowingScenario) -> bool:
         for task in (*scenario.recorded, *scenario.potential):
-            if task.node and task.uid not in self._seen:
-                self._seen.add(task.uid)
+            if task.node and task.uid not in self.seen:
+                self.seen.add(task.uid)
                 for domain in self._domains_of.get(task.node, ()):
                     self._free[domain] += _freed(task)
         return all(self._fit(topology, level, needs) for (topology, level), needs in self._needs.items())

@@ -23,8 +23,12 @@ class Failures:
         """True if the job would fail as a like one did."""
         if not self._used or not self._smallest:
             return False
-        failed = self._smallest.get(signature(job))
+        failed = self.smallest_like(job)
         return failed is not None and not easier(job, failed)
+
+    def smallest_like(self, job: Job) -> Job | None:
+        """The smallest failed job of the job's kind."""
+        return self._smallest.get(signature(job))
 
     def add(self, job: Job) -> None:
         """Remember that the job failed."""

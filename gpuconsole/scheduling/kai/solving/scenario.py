@@ -17,7 +17,8 @@ class GrowingScenario:
         self.pending: list[Task] = list(preemptor.tasks())
         self.potential: list[Task] = []
         self.recorded: list[Task] = [task for job in recorded for task in job.tasks()]
-        self._groups: dict[str, list[Job]] = {}
+        self.groups: dict[str, list[Job]] = {}
+        """Tasks that were added together, as jobs, by the job that they are of."""
         self._victims: dict[str, Victim] = {}
         self._jobs_on: dict[str, list[str]] = {}
         for job in recorded:
@@ -36,7 +37,7 @@ class GrowingScenario:
 
     def _take(self, tasks: Sequence[Task]) -> None:
         job = self._session.jobs[tasks[0].job]
-        self._groups.setdefault(job.uid, []).append(job.part(tasks))
+        self.groups.setdefault(job.uid, []).append(job.part(tasks))
         known = self._victims.get(job.uid)
         self._victims[job.uid] = Victim(job, [*(known.tasks if known else ()), *tasks])
 
@@ -54,11 +55,11 @@ class GrowingScenario:
         return [
             task
             for job in sorted(self._jobs_on.get(node, ()))
-            for group in self._groups[job]
+            for group in self.groups[job]
             for task in group.tasks()
             if task.uid not in recorded
         ]
 
     def group_of(self, task: Task) -> Job | None:
         """The tasks, as a job, that the victim was added with."""
-        return next((g for g in self._groups.get(task.job, ()) if any(t.uid == task.uid for t in g.tasks())), None)
+        return next((g for g in self.groups.get(task.job, ()) if any(t.uid == task.uid for t in g.tasks())), None)

@@ -42,7 +42,7 @@ class Scenarios:
             for found in (
                 AffinityFilter.of(self._scenario, session, feasible),
                 DomainGpus.of(self._scenario, session),
-                IdleGpus(self._scenario, session),
+                IdleGpus.of(self._scenario, session),
             )
             if found is not None
         ]

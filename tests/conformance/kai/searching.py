@@ -1,0 +1,332 @@
+"""KAI's tables of what its actions are made of: order of jobs, scenarios of victims, their filters, likeness."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuconsole.model.quantity import parse_quantity
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
+from gpuconsole.scheduling.kai.api.requests import Request
+from gpuconsole.scheduling.kai.api.statuses import Status
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.order import JobsByQueue, Wanted
+from gpuconsole.scheduling.kai.plugins.elastic import Elastic
+from gpuconsole.scheduling.kai.plugins.priority import Priority
+from gpuconsole.scheduling.kai.plugins.proportion import Proportion
+from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.solving.affinity_filter import AffinityFilter
+from gpuconsole.scheduling.kai.solving.feasible import feasible_nodes
+from gpuconsole.scheduling.kai.solving.gpu_filters import IdleGpus, match_greedily
+from gpuconsole.scheduling.kai.solving.likeness import Failures
+from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
+from tests.conformance.kai import values
+from tests.conformance.tables import Case, Check, Table, compare
+
+Document = Mapping[str, Any]
+
+
+def feasible(table: Table, case: Case) -> Sequence[str]:
+    nodes = [values.node(node) for node in case.input.get("nodes") or ()]
+    got = [node.name for node in feasible_nodes(nodes, values.job(case.input["job"]))]
+    return list(compare("nodes", sorted(got), sorted(case.want.get("expectedNodeNames") or ())))
+
+
+# Likeness
+
+
+def _like(pods: Sequence[Document]) -> Job:
+    """A job of pods that differ in what they ask for only."""
+    tasks = [
+        Task(
+            f"test-{index}/test",
+            job="test",
+            request=_request(pod.get("resources") or {}),
+            status=Status[(pod.get("status") or "Pending").upper()],
+        )
+        for index, pod in enumerate(pods)
+    ]
+    return Job("test", tasks=tasks)
+
+
+def _request(amounts: Mapping[str, str]) -> Request:
+    gpus = float(parse_quantity(amounts.get("nvidia.com/gpu", 0)))
+    return Request(
+        cpu=float(parse_quantity(amounts.get("cpu", 0)) * 1000),
+        memory=float(parse_quantity(amounts.get("memory", 0))),
+        scalars={"pods": 1},
+        count=math.ceil(gpus),
+        portion=min(gpus, 1),
+    )
+
+
+def _pods(described: Any) -> list[Document]:
+    """One list of resources, several, or pods with a status each."""
+    if isinstance(described, Mapping):
+        return [{"resources": described}]
+    return [pod if "resources" in pod or "status" in pod else {"resources": pod} for pod in described or ()]
+
+
+def easier(table: Table, case: Case) -> Sequence[str]:
+    failures = Failures(used=True)
+    failures.add(_like(_pods(case.input.get("representativeResources"))))
+    got = not failures.tells(_like(_pods(case.input.get("jobResources"))))
+    return list(compare("easier", got, case.want.get("result", False)))
+
+
+def replaced(table: Table, case: Case) -> Sequence[str]:
+    """The smaller of two failed jobs is kept: the one in question tells against itself only if it is."""
+    failures = Failures(used=True)
+    failures.add(_like(_pods(case.input.get("representativeResources"))))
+    job = _like(_pods(case.input.get("jobResources")))
+    failures.add(job)
+    return list(compare("kept", failures.smallest_like(job) is job, case.want.get("result", False)))
+
+
+# Filters
+
+
+def greedy(table: Table, case: Case) -> Sequence[str]:
+    args = case.input["args"]
+    capacity = args.get("capacity") or {}
+    got = match_greedily(
+        args.get("requirements") or (), args.get("holders") or (), lambda holder: capacity.get(holder, 0)
+    )
+    return list(compare("matched", got, case.want.get("want", False)))
+
+
+def _scenario(document: Document) -> GrowingScenario:
+    """A scenario of the tasks that a dumped one has."""
+    base = document["BaseScenario"]
+    pending = [values.task(task) for task in base.get("pendingTasks") or ()]
+    potential = [values.task(task) for task in base.get("potentialVictimsTasks") or ()]
+    recorded = [values.job(job) for job in base.get("recordedVictimsJobs") or ()]
+    session = Session(jobs=_jobs([*potential, *(task for job in recorded for task in job.tasks())]))
+    scenario = GrowingScenario(session, Job("preemptor", tasks=pending), recorded)
+    for task in potential:
+        scenario.add([task])
+    return scenario
+
+
+def _jobs(tasks: Sequence[Task]) -> list[Job]:
+    by_job: dict[str, list[Task]] = {}
+    for task in tasks:
+        by_job.setdefault(task.job, []).append(task)
+    return [Job(uid, tasks=found) for uid, found in by_job.items()]
+
+
+def idle_gpus(table: Table, case: Case) -> Sequence[str]:
+    fields = case.input["fields"]
+    scenario = _scenario(case.input["args"]["scenario"])
+    needs = [task.request.gpus + task.request.claimed for task in scenario.pending]
+    found = IdleGpus(fields.get("nodesNameToIdleGpus") or {}, needs)
+    found.seen |= {*(fields.get("recordedVictimsInCache") or {}), *(fields.get("potentialVictimsInCache") or {})}
+    want = case.want.get("want") or {}
+    return list(compare("could do", found.could_do(scenario), want.get("validScenario", False)))
+
+
+def freed_gpus(table: Table, case: Case) -> Sequence[str]:
+    fields, victim = case.input["fields"], values.task(case.input["args"]["victimTask"])
+    nodes = fields.get("maxFreeGpuNodesSorted") or ()
+    found = IdleGpus(fields.get("nodesNameToIdleGpus") or {}, [0.0] * len(nodes))
+    found.best = list(nodes)
+    found.free_up(victim.node, victim.accepted.gpus + victim.accepted.claimed)
+    want = case.want.get("want") or {}
+    least = found.best[-1] if found.best else ""
+    return [
+        *compare("nodes", found.best, want.get("maxFreeGpuNodesSorted") or []),
+        *compare("least", least, want.get("minIdleGpusRelevant", "")),
+    ]
+
+
+def affinities(table: Table, case: Case) -> Sequence[str]:
+    pending = [values.task(task) for task in case.input.get("pendingTasks") or ()]
+    victims = [values.task(task) for task in case.input.get("victimTasks") or ()]
+    nodes = {name: values.node(node) for name, node in (case.input.get("allNodes") or {}).items()}
+    open_nodes = {name: nodes[name] for name in case.input.get("feasibleNodes") or {}}
+    session = Session(jobs=_jobs(victims), nodes=nodes.values())
+    scenario = GrowingScenario(session, Job("preemptor", tasks=pending), ())
+    found = AffinityFilter.of(scenario, session, open_nodes)
+    for victim in victims:
+        scenario.add([victim])
+    got = found is None or found.could_do(scenario)
+    return list(compare("could do", got, case.want.get("wantFilterResult", False)))
+
+
+# Scenarios
+
+
+class _Case:
+    """A scenario made as the table makes it, and then given more victims."""
+
+    def __init__(self, case: Case) -> None:
+        fields, args = case.input["fields"], case.input.get("args") or {}
+        first = [_named(task) for task in fields.get("potentialVictimsTasks") or ()]
+        more = [_named(task) for task in args.get("tasks") or ()]
+        recorded = [_named_job(job) for job in fields.get("recordedVictimsJobs") or ()]
+        session = Session(jobs=_jobs([*first, *more, *(task for job in recorded for task in job.tasks())]))
+        self.scenario = GrowingScenario(session, _named_job(fields.get("pendingTasksAsJob") or {}), recorded)
+        for task in first:
+            self.scenario.add([task])
+        self.scenario.add(more)
+
+
+def _named(document: Document) -> Task:
+    """Tasks of these tables have no uid of their own; their names tell them apart."""
+    return values.task({**document, "UID": document.get("UID") or document.get("Name")})
+
+
+def _named_job(document: Document) -> Job:
+    return values.job(document, [_named(pod) for pod in values.tasks_of(document)])
+
+
+def _names(tasks: Sequence[Task]) -> list[str]:
+    return sorted(task.name for task in tasks)
+
+
+def victims_on(table: Table, case: Case) -> Sequence[str]:
+    scenario = _Case(case).scenario
+    got = [task for node in case.input["args"]["nodeNames"] for task in scenario.victims_on(node)]
+    want = [_named(task) for task in case.want.get("want") or ()]
+    return list(compare("victims", sorted(set(_names(got))), _names(want)))
+
+
+def grown(table: Table, case: Case) -> Sequence[str]:
+    scenario, want = _Case(case).scenario, case.want["expected"]
+    # KAI's session in the test knows the jobs without their tasks: it compares how many groups there are.
+    groups = {uid: len(jobs) for uid, jobs in scenario.groups.items()}
+    wanted = {uid: len(jobs) for uid, jobs in (want.get("victimsJobsTaskGroups") or {}).items()}
+    potential = [_named(task).name for task in want.get("potentialVictimsTasks") or ()]
+    return [
+        *compare("potential", [task.name for task in scenario.potential], potential),
+        *compare("groups", groups, wanted),
+    ]
+
+
+def group_of(table: Table, case: Case) -> Sequence[str]:
+    group = _Case(case).scenario.group_of(_named(case.input["args"]["victimPodInfo"]))
+    want = case.want.get("want")
+    got = None if group is None else (group.uid, _names(list(group.tasks())))
+    return list(compare("group", got, None if want is None else (want["UID"], _names(list(_named_job(want).tasks())))))
+
+
+def latest(table: Table, case: Case) -> Sequence[str]:
+    """The job of the victim that was added last; KAI's session in the test knows the tasks that were added last."""
+    found = _Case(case).scenario.latest
+    want = case.want.get("want")
+    return list(compare("latest", found and found.uid, want and want["UID"]))
+
+
+# Order
+
+
+def _queues(documents: Mapping[str, Document]) -> list[QueueState]:
+    """Queues as a table has them: a queue that is somebody's parent has children, said or not."""
+    return [
+        QueueState(
+            uid=document.get("UID") or uid,
+            name=document.get("Name", ""),
+            parent=document.get("ParentQueue", ""),
+            children=tuple(document.get("ChildQueues") or ()),
+            created=values.microseconds(document.get("CreationTimestamp")),
+            priority=document.get("Priority", 0),
+            gpu=_quota(document, "GPU"),
+            cpu=_quota(document, "CPU"),
+            memory=_quota(document, "Memory"),
+        )
+        for uid, document in documents.items()
+    ]
+
+
+def _quota(document: Document, name: str) -> Quota:
+    found = (document.get("Resources") or {}).get(name) or {}
+    return Quota(
+        quota=found.get("Quota", 0),
+        limit=found.get("Limit", 0),
+        over_quota_weight=found.get("OverQuotaWeight", 0),
+    )
+
+
+def _ordered_job(uid: str, document: Document) -> Job:
+    """A job of these tables: its pods stand in its index by status."""
+    job = values.job({"UID": uid, **document}, ())
+    if "PodSets" not in document:
+        job.pod_sets.clear()
+        job.pod_sets.update(Job(uid).pod_sets)
+    for status, pods in (document.get("PodStatusIndex") or {}).items():
+        for name, pod in pods.items():
+            job.take_in(values.task({"UID": name, **pod, "Status": status, "SubGroupName": ""}))
+    if document.get("Allocated"):
+        job.allocated = values.amounts(document["Allocated"])
+    return job
+
+
+def _wanted(options: Document) -> Wanted:
+    return Wanted(
+        ready=options.get("FilterUnready", False),
+        pending=options.get("FilterNonPending", False),
+        preemptible=options.get("FilterNonPreemptible", False),
+        active=options.get("FilterNonActiveAllocated", False),
+        victims=options.get("VictimQueue", False),
+        depth=options.get("MaxJobsQueueDepth", -1),
+    )
+
+
+def _session(jobs: Sequence[Job], queues: Mapping[str, Document]) -> Session:
+    session = Session(jobs=jobs, queues=_queues(queues))
+    for plugin in (Priority, Elastic):
+        plugin(Arguments()).open(session)
+    return session
+
+
+def _order(line: JobsByQueue, want: Sequence[str]) -> Sequence[str]:
+    return list(compare("order", [line.pop().name for _ in want if line], list(want)))
+
+
+def pushed(table: Table, case: Case) -> Sequence[str]:
+    fields = case.input["fields"]
+    jobs = [_ordered_job(uid, document) for uid, document in (fields.get("InsertedJob") or {}).items()]
+    line = JobsByQueue(_session(jobs, fields["Queues"]), _wanted(fields["options"]), jobs)
+    if case.input.get("args"):
+        line.push(_ordered_job("pushed", case.input["args"]["job"]))
+    else:
+        line.push(line.pop())
+    return _order(line, [job["Name"] for job in case.want["expected"]["expectedJobsList"]])
+
+
+def nested(table: Table, case: Case) -> Sequence[str]:
+    jobs = [_ordered_job(uid, document) for uid, document in (case.input.get("jobs") or {}).items()]
+    line = JobsByQueue(_session(jobs, case.input["queues"]), Wanted(ready=True, pending=True), jobs)
+    for document in case.input.get("pushJobs") or ():
+        line.push(_ordered_job(document.get("UID", "pushed"), document))
+    return _order(line, case.want.get("expectedJobOrder") or ())
+
+
+def victims_first(table: Table, case: Case) -> Sequence[str]:
+    jobs = [_ordered_job(uid, document) for uid, document in case.input["initJobs"].items()]
+    session = _session(jobs, case.input["queues"])
+    Proportion(Arguments()).open(session)
+    return _order(JobsByQueue(session, _wanted(case.input["options"]), jobs), case.want["expectedJobNames"])
+
+
+_A = "kai/scheduler_actions"
+_I = f"{_A}_common_solvers_accumulated_scenario_filters_idle_gpus"
+_L = f"{_A}_common/minimal_job_comparison__MinimalJobComparison"
+CHECKS: dict[str, Check] = {
+    f"{_A}_common/TestFeasibleNodes": feasible,
+    **{f"{_L}_L{line}": easier for line in (148, 206, 295)},
+    f"{_L}_L343": replaced,
+    f"{_I}/Test_greedyMatchRequirements": greedy,
+    f"{_I}/TestAccumulatedIdleGpus_Filter": idle_gpus,
+    f"{_I}/TestAccumulatedIdleGpus_updateWithVictim": freed_gpus,
+    f"{_A}_common_solvers_accumulated_scenario_filters_node_affinities/TestNodeAffinitiesFilter_Filter": affinities,
+    f"{_A}_common_solvers_scenario/TestPodByNodeScenario_VictimsTasksFromNodes": victims_on,
+    f"{_A}_common_solvers_scenario/TestPodSimpleScenario_AddPotentialVictimsTasks": grown,
+    f"{_A}_common_solvers_scenario/TestPodSimpleScenario_GetVictimJobRepresentativeById": group_of,
+    f"{_A}_common_solvers_scenario/TestPodSimpleScenario_LatestPotentialVictim": latest,
+    f"{_A}_utils/TestJobsOrderByQueues_PushJob": pushed,
+    f"{_A}_utils/TestJobsOrderByQueues_RequeueJob": pushed,
+    f"{_A}_utils/TestNLevelQueueHierarchy": nested,
+    f"{_A}_utils/TestVictimQueue_PopNextJob": victims_first,
+}
