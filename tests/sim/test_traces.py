@@ -122,7 +122,8 @@ def test_a_stream_that_asks_for_too_much_loses_pods() -> None:
 
 
 def test_a_stream_that_asks_for_just_as_much_stays() -> None:
-    assert len(stream([pod(1)] * 4, 4_000, 1.0, Random(1))) == 4
+    demands = stream([pod(1, cpu=number) for number in range(4)], 4_000, 1.0, Random(1))
+    assert sorted(demand.cpu for demand in demands) == [0, 1, 2, 3]
 
 
 def test_a_stream_without_gpus_gets_no_copies() -> None:

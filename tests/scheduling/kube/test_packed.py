@@ -98,12 +98,23 @@ def test_models_that_typical_pods_ask_for_count() -> None:
     assert cluster.where() == {"t": ["any"]}
 
 
+def test_what_is_typical_later_counts_on_nodes_that_did_not_change() -> None:
+    nodes = (node("a", 1), node("h", 4, labels=H100), node("t", 4, labels=T4))
+    cluster = Cluster(*nodes, score="fgd").add(pod("first"))
+    cluster.run()
+    cluster.add(pod(f"big-{n}", template=template(4, node_selector={**H100, "pool": "none"})) for n in range(9))
+    cluster.add(pod("second", created=1)).run()
+    assert cluster.where() == {"a": ["first"], "t": ["second"]}
+
+
 def test_random_draws_by_the_pods_key_from_all_that_fit() -> None:
     names = [f"n{number}" for number in range(1, 5)]
     assert drawn("default/a", names) == drawn("default/a", names[::-1])
     seen = Counter(drawn(f"default/p-{number}", names) for number in range(400))
     assert set(seen) == set(names)
     assert min(seen.values()) > 70
+    for name in ("a", "b", "c", "d"):
+        assert placed("random", pod(name), nodes=(8, 8, 8, 8)) == {drawn(f"default/{name}", names): [name]}
     things = pods("p", 8, 1)
     assert placed("random", *things, nodes=(2, 2, 2, 2)) == placed("random", *things, nodes=(2, 2, 2, 2))
     assert sum(map(len, placed("random", *things, nodes=(2, 2, 2, 2)).values())) == 8, "all that fit find a place"

@@ -161,6 +161,12 @@ def test_fgd_gives_half_where_nothing_changes() -> None:
     assert fgd.score(room(1000, cpu=1500), no_gpu(1000), measure) == int(100 / (1 + exp(1))), "its cpu strands a GPU"
 
 
+def test_fgd_counts_the_cpu_that_a_shared_pod_takes() -> None:
+    measure = Fragmentation(((share(500, 1000), 1),))
+    assert fgd.score(room(1000, cpu=1500), share(100, 1000), measure) == int(100 / (1 + exp(0.9)))
+    assert fgd.score(room(1000, cpu=2500), share(100, 1000), measure) == 50
+
+
 def test_fgd_takes_whole_gpus_by_index_and_the_first_of_equal_shares() -> None:
     measure = Fragmentation(((share(500), 1),))
     assert fgd.choose(room(500, 1000, 1000), wholes(2), measure) == (1, 2)
