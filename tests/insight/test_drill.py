@@ -404,6 +404,8 @@ PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a node that does not exist": ({"nodes": {"m": []}}, "nodes: no node 'm' exists; there are n"),
     "a pod that does not exist": ({"nodes": {"n": ["nobody"]}}, "nodes: no pod 'nobody' exists"),
+    "a pool that does not exist": ({"pools": {"p": {"nodes": 1}}}, "pools: no pool 'p' exists; there are none"),
+    "pools of which nothing is said": ({"pools": {"p": {}}}, "pools: no pool 'p' exists; there are none"),
     "a queue that does not exist": ({"share": {"cq": 50}}, "share: no queue 'cq' exists; there are none"),
     "a list that is none": ({"admitted": "default/low"}, "admitted: 'default/low' is no list"),
     "a mapping that is none": ({"nodes": ["n"]}, "nodes: ['n'] is no mapping of names"),
@@ -623,3 +625,25 @@ def test_a_victim_of_kueue_may_be_named_by_rule_or_by_condition() -> None:
 
 def test_without_queueing_is_the_policy_of_these_tests() -> None:
     assert scenario().policy == SimPolicy(kueue=None)
+
+
+def test_a_pool_is_checked_by_what_is_said_of_it() -> None:
+    scenario = drill("burst-karpenter")
+    for facts, text in (
+        ({"nodes": 1, "hourly": 2.97}, "pools: gpu-nodepool nodes 1, gpu-nodepool hourly 2.97"),
+        (
+            {"nodes": 2, "spot": 1},
+            "pools: wanted gpu-nodepool nodes 2, gpu-nodepool spot 1; got gpu-nodepool nodes 1, gpu-nodepool spot 1",
+        ),
+        (
+            {"colour": 1},
+            "expect: pools: 'colour' is nothing that a pool has; nodes, starting, leaving, spot, launched,",
+        ),
+        ({}, "expect: pools: it names nothing of a pool; write pool: {nodes: 1}"),
+    ):
+        steps = tuple(
+            replace(step, expect=({"pools": {"gpu-nodepool": facts}},) if number == 2 else ())
+            for number, step in enumerate(scenario.steps)
+        )
+        (result,) = run_drill(replace(scenario, steps=steps)).results
+        assert result.text.startswith(f"step 3 at 46s: {text}")

@@ -129,7 +129,19 @@ spec:
     spec:
       nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
       requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot]}]
-  disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 30s}
+      taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]
+      expireAfter: 48h
+  limits: {nvidia.com/gpu: 16}
+  weight: 10
+  disruption:
+    consolidationPolicy: WhenEmpty
+    consolidateAfter: 30s
+    budgets: [{nodes: 20%}, {nodes: "0", reasons: [Drifted], schedule: 0 9 * * mon-fri, duration: 8h}]
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: keep, namespace: team}
+spec: {selector: {matchLabels: {app: serve}}, minAvailable: 50%}
 ---
 apiVersion: batch/v1
 kind: Job

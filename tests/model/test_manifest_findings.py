@@ -36,6 +36,7 @@ class Case(Struct, frozen=True):
     also: tuple[str, ...] = ()
 
 
+BUDGETS = ("spec", "disruption", "budgets")
 CQ, JOB = "ClusterQueue cq", "Job train"
 
 CASES = {
@@ -401,6 +402,38 @@ CASES = {
         "old-version",
         "apiVersion",
         "karpenter.sh/v1",
+    ),
+    "a budget of no number": Case(
+        "NodePool gpus", (*BUDGETS, 0, "nodes"), "some", ERROR, "bad-value", "spec.disruption.budgets[0].nodes"
+    ),
+    "a budget of more than all": Case(
+        "NodePool gpus", (*BUDGETS, 0, "nodes"), "101%", ERROR, "bad-value", "spec.disruption.budgets[0].nodes"
+    ),
+    "a budget for a reason that there is not": Case(
+        "NodePool gpus", (*BUDGETS, 1, "reasons"), ["Old"], REFUSED, "bad-value", "spec.disruption.budgets[1].reasons"
+    ),
+    "half a window": Case(
+        "NodePool gpus",
+        (*BUDGETS, 1, "duration"),
+        ABSENT,
+        REFUSED,
+        "half-a-window",
+        "spec.disruption.budgets[1].schedule",
+        "'schedule' must be set with 'duration'",
+    ),
+    "a window that never opens": Case(
+        "NodePool gpus",
+        (*BUDGETS, 1, "schedule"),
+        "at nine",
+        ERROR,
+        "bad-schedule",
+        "spec.disruption.budgets[1].schedule",
+    ),
+    "a budget of pods with two bounds": Case(
+        "PodDisruptionBudget keep", ("spec", "maxUnavailable"), 1, REFUSED, "both-set", "spec.maxUnavailable"
+    ),
+    "a budget of pods below none": Case(
+        "PodDisruptionBudget keep", ("spec", "minAvailable"), -1, ERROR, "bad-value", "spec.minAvailable"
     ),
     "an operator without values": Case(
         "NodePool gpus",

@@ -4,14 +4,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpuconsole.model.autoscaling import NodePool
-from gpuconsole.model.clock import MINUTE, SECOND
+from gpuconsole.model.autoscaling import Budget, NodePool
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import (
     LabelSelector,
     LimitRange,
     LimitRangeItem,
     Namespace,
     Node,
+    PodDisruptionBudget,
     PriorityClass,
     RuntimeClass,
     Taint,
@@ -127,8 +128,16 @@ WANTED: dict[str, Object] = {
         name="gpus",
         labels={"pool": "a100"},
         requirements=(("karpenter.sh/capacity-type", "In", ("spot",)),),
+        taints=(Taint("nvidia.com/gpu", "present"),),
+        limits={GPU: 16},
+        weight=10,
         consolidation_policy="WhenEmpty",
         consolidate_after="30s",
+        expire_after=48 * HOUR,
+        budgets=(Budget("20%"), Budget("0", ("Drifted",), "0 9 * * mon-fri", 8 * HOUR)),
+    ),
+    "PodDisruptionBudget keep": PodDisruptionBudget(
+        namespace="team", name="keep", selector=LabelSelector({"app": "serve"}), min_available="50%"
     ),
 }
 
@@ -148,7 +157,16 @@ def test_objects_come_in_the_order_in_which_a_cluster_would_create_them() -> Non
     text = "\n---\n".join(reversed(TEXT.split("\n---\n")))
     kinds = [type(thing).__name__ for thing in load_text(text, "all.yaml").objects]
     assert list(dict.fromkeys(kinds)) == [
-        *("Namespace", "LimitRange", "RuntimeClass", "PriorityClass", "WorkloadPriorityClass", "Topology", "Node"),
+        *(
+            "Namespace",
+            "LimitRange",
+            "PodDisruptionBudget",
+            "RuntimeClass",
+            "PriorityClass",
+            "WorkloadPriorityClass",
+            "Topology",
+            "Node",
+        ),
         "ResourceFlavor",
         *("AdmissionCheck", "Cohort", "ClusterQueue", "LocalQueue", "VolcanoQueue", "PodGroup", "NodePool", "Job"),
         *("Workload", "Pod"),

@@ -34,7 +34,7 @@ def _amount(spec: Reader, key: str) -> str:
     raw = spec.raw(key)
     if raw is None:
         return ""
-    text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw < 10**9 else spec.text(key)
+    text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) and abs(raw) < 10**9 else spec.text(key)
     if _AMOUNT.fullmatch(text):
         return text
     problem = f"{shown(text)} is neither a number of pods nor a part of them"

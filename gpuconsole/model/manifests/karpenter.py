@@ -130,7 +130,7 @@ def _nodes(place: Reader) -> str:
     raw = place.raw("nodes")
     text = (
         str(raw)
-        if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw < 10**9
+        if isinstance(raw, int) and not isinstance(raw, bool) and abs(raw) < 10**9
         else place.text("nodes", "10%")
     )
     if _NODES.fullmatch(text):

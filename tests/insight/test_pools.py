@@ -1,0 +1,78 @@
+"""Node pools and what they cost, as the console shows them."""
+
+import pytest
+
+from gpuconsole.insight.cost import node_hourly
+from gpuconsole.insight.pools import Losses, Pool, losses, pools, total_hourly
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND
+from gpuconsole.model.commands import Finish, InterruptSpot
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.prices import Prices
+from gpuconsole.sim.autoscaling.policy import FIXED
+from tests.sim.autoscaled import SPOT, after, begin, job, member, policy, pool, types
+from tests.sim.cluster import START, submit
+
+
+def test_a_pool_is_told_with_its_money() -> None:
+    """An hour of a machine of 4 GPUs at 3.60 USD, of which one GPU is in use; another one starts."""
+    simulation = begin([pool("p", types("s.4")), member("n", "s.4")])
+    submit(simulation, job("a"))
+    after(simulation, HOUR)
+    submit(simulation, job("b", 4))
+    after(simulation, SECOND)
+    (row,) = pools(simulation.snapshot())
+    assert row.spent == pytest.approx(3.6 * 3601 / 3600)
+    assert row == Pool(
+        name="p",
+        autoscaler="karpenter",
+        nodes=1,
+        starting=1,
+        leaving=0,
+        spot=0,
+        gpus=8,
+        used=1,
+        hourly=7.2,
+        idle_hourly=pytest.approx(7.2 - 0.9),
+        spent=row.spent,
+        launched=1,
+        gone=0,
+        interrupted=0,
+    )
+    assert total_hourly([row, row]) == pytest.approx(14.4)
+
+
+def test_money_for_machines_that_are_gone_is_not_forgotten() -> None:
+    simulation = begin([pool("p", SPOT, consolidate_after="1m"), member("n", "s.1", spot=True)])
+    submit(simulation, job("a"))
+    after(simulation, HOUR)
+    simulation.submit(InterruptSpot("n"))
+    after(simulation, 50 * SECOND)
+    simulation.submit(Finish("Job/ml/a"))
+    after(simulation, 10 * MINUTE)
+    (row,) = pools(simulation.snapshot())
+    assert (row.nodes, row.launched, row.gone, row.interrupted, row.hourly) == (0, 1, 2, 1, 0)
+    first, second = 0.4 * (3600 + 30) / 3600, row.spent - 0.4 * (3600 + 30) / 3600
+    assert 0 < second < 0.1
+    assert row.spent == pytest.approx(first + second)
+
+
+def test_a_cluster_without_autoscaler_has_no_pools() -> None:
+    assert pools(begin([member("n", "s.1")], policy(FIXED)).snapshot()) == ()
+
+
+def test_losses_are_those_of_history_and_each_counts_once() -> None:
+    lines = [
+        Happened(time=START, what=What.PREEMPTED, lost_gpu_seconds=3600, cost=2.0, reason="Preempted"),
+        Happened(time=START, what=What.EVICTED, lost_gpu_seconds=3600, cost=2.0, reason="Preempted"),
+        Happened(time=START, what=What.EVICTED, lost_gpu_seconds=1800, cost=0.5, reason="SpotInterruption"),
+    ]
+    assert losses(lines) == Losses(1.5, 2.5)
+    assert losses(lines, "SpotInterruption") == Losses(0.5, 0.5)
+
+
+def test_a_node_that_says_its_price_costs_that() -> None:
+    simulation = begin([pool("p", types("s.4"))])
+    submit(simulation, job("a"))
+    (node,) = after(simulation, MINUTE).snapshot().nodes.all()
+    assert node_hourly(node, Prices()) == pytest.approx(3.6)
+    assert node_hourly(member("n", "s.4"), Prices(other=2.0)) == 8.0
