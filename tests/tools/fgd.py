@@ -190,8 +190,12 @@ def main(arguments: list[str]) -> int:
         return 0
     try:
         published = expected(TRACES)
-        runs = _runs(_options(arguments), sorted({workload for _, workload, _, _ in published}))
-        return _report(TRACES, runs, published)
+        known = sorted({workload for _, workload, _, _ in published})
+        there = [workload for workload in known if trace(TRACES, PREFIX + workload).exists()]
+        for workload in known:
+            if workload not in there:
+                print(f"make fgd: {workload} SKIPPED, there is no {trace(TRACES, PREFIX + workload)}", file=sys.stderr)
+        return _report(TRACES, _runs(_options(arguments), there), published)
     except (SourceError, OSError, ValueError, KeyError) as error:
         print(f"make fgd: {error}", file=sys.stderr)
         return 2

@@ -1,5 +1,6 @@
 """The formulas of the packing policies, by hand: what fits, typical pods, fragments, scores, GPUs inside the node."""
 
+from collections import Counter
 from math import exp
 from random import Random
 
@@ -261,6 +262,23 @@ def test_scores_follow_the_nodes_that_changed() -> None:
         Placed(0, (1,)),
         Placed(0, (1,)),
         Placed(0, (0,)),
+    ]
+
+
+def test_random_draws_from_all_nodes_that_take_the_pod_alike() -> None:
+    nodes = [room(1000), room(0), room(1000), room(1000)]
+    firsts = [Replay(nodes, "random", NOTHING, range(4), Random(seed)).place(wholes(1)) for seed in range(300)]
+    counts = Counter(placed.node for placed in firsts if placed is not None)
+    assert set(counts) == {0, 2, 3}
+    assert min(counts.values()) > 75
+
+
+def test_random_finds_the_one_node_among_many_and_knows_when_there_is_none() -> None:
+    nodes = [*[room(0)] * 500, room(1000)]
+    assert replayed(nodes, "random", list(range(501)), wholes(1), wholes(1), wholes(1)) == [
+        Placed(500, (0,)),
+        None,
+        None,
     ]
 
 

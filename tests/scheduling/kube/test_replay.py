@@ -68,6 +68,15 @@ def test_a_folder_without_traces_is_named(
     assert str(tmp_path / "fgd-expected" / "summary.csv.gz") in capsys.readouterr().err
 
 
+def test_a_workload_without_a_list_of_pods_is_said_to_be_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fgd, "TRACES", tiny(tmp_path, 100.0))
+    (tmp_path / "alibaba-gpu-v2023" / "openb_pod_list_tiny.csv").unlink()
+    assert fgd.main([]) == 0
+    assert "tiny SKIPPED" in capsys.readouterr().err
+
+
 SUMMARY = """metric,workload,policy,arrived_pct,mean,std,min,max,n
 alloc_pct,openb_pod_list_tiny,05-BestFit,100,{mean},0,0,0,10
 """

@@ -13,6 +13,7 @@ from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
 from gpuconsole.scheduling.kube.packing.policies import POLICIES, Name
 from gpuconsole.scheduling.kube.packing.rooms import Demand, Room, fits, taken
 
+_DRAWS = 16
 UNFIT = -(10**9)
 """The score of a node that does not take the pod: below any other."""
 
@@ -60,6 +61,8 @@ class Replay:
         known: dict[Room, Room] = {}
         self._rooms = [known.setdefault(rooms[number], rooms[number]) for number in order]
         self._kinds: dict[Demand, _Kind] = {}
+        self._refused: set[Demand] = set()
+        """Demands that no node will take any more."""
         self._arrived = self._allocated = 0
         self._idle = sum(room.idle for room in self._rooms)
         self._fragment = sum(self._amount(room) for room in self._rooms)
@@ -92,6 +95,8 @@ class Replay:
         return Placed(self._order[found], gpus)
 
     def _best(self, demand: Demand) -> int | None:
+        if self._policy.draws:
+            return self._draw(demand)
         kind = self._kinds.get(demand)
         if kind is None:
             kind = self._kinds[demand] = _Kind(demand, len(self._rooms))
@@ -101,9 +106,21 @@ class Replay:
         top = max(scores, default=UNFIT)
         if top == UNFIT:
             return None
-        if self._policy.draws:
-            return self._chance.choice([place for place, score in enumerate(scores) if score != UNFIT])
         return scores.index(top)
+
+    def _draw(self, demand: Demand) -> int | None:
+        """Any node that takes the pod: drawn from all until one does, and only if that takes long from those alone."""
+        if demand in self._refused:
+            return None
+        for _ in range(_DRAWS):
+            place = self._chance.randrange(len(self._rooms))
+            if fits(self._rooms[place], demand):
+                return place
+        able = [place for place, room in enumerate(self._rooms) if fits(room, demand)]
+        if able:
+            return self._chance.choice(able)
+        self._refused.add(demand)
+        return None
 
     def _renew(self, kind: _Kind) -> None:
         """Score again where a node changed; equal nodes are the same object at the start, and are scored once."""
