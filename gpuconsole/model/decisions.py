@@ -118,6 +118,8 @@ class SetPhase(Struct, frozen=True):
 
     group: str
     phase: str
+    message: str = ""
+    """Why it does not run, where that is so."""
 
 
 PlacementDecision = Union[Bind, EvictPod, Nominate, Unschedulable, SetPhase]

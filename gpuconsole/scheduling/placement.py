@@ -68,6 +68,12 @@ class PlacementEngine(Protocol):
     def schedule(self, now: Time) -> list[PlacementDecision]:
         """Try every pod that could be tried; binds, evictions and nominations are assumed."""
 
+    def alarm(self) -> Time | None:
+        """When time alone will change what it decides; told once for each such time, after a pass."""
+
+    def stir(self) -> None:
+        """Let the next pass look again, though nothing was applied."""
+
     def deadlock(self) -> Deadlock | None:
         """The jobs that hold GPUs with some of their pods while the others do not fit; None if there are none."""
 

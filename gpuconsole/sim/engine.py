@@ -42,6 +42,7 @@ from gpuconsole.sim.kernel import (
     Confer,
     Look,
     LookAtFamily,
+    PlaceAgain,
     PodsGone,
     Rank,
     Reexamine,
@@ -270,5 +271,8 @@ class Simulation:
                 providing.go_off(world, timer)
             case Sample():
                 sampling.sample(world)
+            case PlaceAgain():
+                world.placement.stir()
+                world.placement_due = True
             case _:
                 assert_never(timer)

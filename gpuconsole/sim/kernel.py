@@ -141,7 +141,12 @@ class Capacity(Struct, frozen=True, tag="capacity"):
     """A later node of the same name is not meant."""
 
 
+class PlaceAgain(Struct, frozen=True, tag="place-again"):
+    """A time has come that the engine of placement waits for."""
+
+
 Timer = Union[
+    PlaceAgain,
     Capacity,
     PodsGone,
     WorkEnds,
@@ -182,7 +187,7 @@ def rank(timer: Timer) -> Rank:
             return Rank.ARRIVE
         case Capacity(Act.PROVISION | Act.DISRUPT):
             return Rank.LOOK
-        case Wake() | Backoff() | Sample():
+        case Wake() | Backoff() | Sample() | PlaceAgain():
             return Rank.WAKE
         case _:
             return Rank.FREE

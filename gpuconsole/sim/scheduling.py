@@ -19,11 +19,12 @@ from gpuconsole.model.decisions import (
 )
 from gpuconsole.model.events import What
 from gpuconsole.model.resources import gpus
-from gpuconsole.model.volcano import PodGroup
+from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.scheduling.kueue.session import Session
-from gpuconsole.sim.controllers import nodes, places, pods, sampling, slices, workloads
+from gpuconsole.sim.controllers import failing, nodes, places, pods, sampling, slices, workloads
+from gpuconsole.sim.controllers.volcano import groups
 from gpuconsole.sim.crews import crew_key
-from gpuconsole.sim.kernel import Backoff, Sample, Wake
+from gpuconsole.sim.kernel import Backoff, PlaceAgain, Sample, Wake
 from gpuconsole.sim.world import World
 
 UNSCHEDULABLE = "Unschedulable"
@@ -122,10 +123,14 @@ def place_pods(world: World) -> None:
     if not world.placement.has_pending:
         return
     decisions = world.placement.schedule(world.now)
+    alarm = world.placement.alarm()
+    if alarm is not None:
+        world.kernel.at(max(alarm, world.now), PlaceAgain())
     for decision in decisions:
         match decision:
             case Bind():
                 pods.bind(world, decision)
+                failing.admit_pod(world, decision.pod)
             case EvictPod():
                 _evict(world, decision)
             case Nominate():
@@ -155,9 +160,17 @@ def _nominate(world: World, decision: Nominate) -> None:
 
 
 def _set_phase(world: World, decision: SetPhase) -> None:
+    """Write down how a PodGroup is; of one that is not let in, whose pods nobody has made yet, history tells why."""
     group = world.state.get(PodGroup, decision.group)
-    if group is not None and group.phase != decision.phase:
-        world.put(replace(group, phase=decision.phase))
+    if group is None:
+        return
+    kept = tuple(one for one in group.conditions if one.type != UNSCHEDULABLE)
+    if decision.message:
+        kept += (GroupCondition(UNSCHEDULABLE, True, "NotEnoughResources", decision.message, world.now),)
+    world.put(replace(group, phase=decision.phase, conditions=kept))
+    if decision.message and decision.phase == "Pending":
+        job = groups.owner(world, decision.group)
+        world.tell(What.PENDING, workload=job or decision.group, reason=UNSCHEDULABLE, message=decision.message)
 
 
 def _explain(world: World, decision: Unschedulable) -> None:

@@ -212,6 +212,14 @@ class KaiPlacement:
                 _add_use(held, job, session)
             self._usage.note(now, held, total_of(session.nodes.values(), session.parameters))
 
+    def alarm(self) -> Time | None:
+        """None: a session looks at the clock only when it is opened."""
+        return None
+
+    def stir(self) -> None:
+        """Let the next pass open a session."""
+        self._stirred = True
+
     def deadlock(self) -> Deadlock | None:
         """None: a session starts a gang whole or not at all."""
         return None

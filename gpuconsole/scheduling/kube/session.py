@@ -53,6 +53,14 @@ class Placement:
         """True if a pod waits that `schedule` would try: it is new, or something freed since it was refused."""
         return self._ledger.stirred and self._queue.any_untried(self._ledger.freed)
 
+    def alarm(self) -> Time | None:
+        """None: no rule here waits for a time."""
+        return None
+
+    def stir(self) -> None:
+        """Let the next pass try every pod again."""
+        self._ledger.stir()
+
     def deadlock(self) -> Deadlock | None:
         """The jobs that hold GPUs with some of their pods while the others do not fit; None if there are none."""
         torn = [self._queue.gangs[name] for name in sorted(self._queue.torn)]

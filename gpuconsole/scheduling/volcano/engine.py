@@ -27,10 +27,11 @@ from gpuconsole.scheduling.volcano.session import Session
 from gpuconsole.scheduling.volcano.store import Store
 
 EVICTED = "Pod is evicted, because of {}"
+SCHEDULED = "Scheduled"
 WAITING = (TaskStatus.PENDING, TaskStatus.PIPELINED, TaskStatus.ALLOCATED)
 
 
-class Memory(Struct, frozen=True):
+class Memory(Struct, frozen=True, kw_only=True):
     """What objects do not tell about earlier sessions."""
 
     phases: dict[str, str]
@@ -38,6 +39,8 @@ class Memory(Struct, frozen=True):
     kept: dict[str, Time]
     search_start: int
     stirred: bool
+    said: dict[str, str] = {}
+    rung: Time = 0
 
 
 class VolcanoPlacement:
@@ -53,6 +56,11 @@ class VolcanoPlacement:
         self._kept: dict[str, Time] = {}
         self._search_start = 0
         self._stirred = False
+        self._said: dict[str, str] = {}
+        """Why PodGroups do not run, as it was last told."""
+        self._alarm: Time | None = None
+        self._rung: Time = 0
+        """The latest alarm that was told."""
 
     @property
     def has_pending(self) -> bool:
@@ -93,6 +101,7 @@ class VolcanoPlacement:
             ACTIONS[name](session)
         close(session)
         self._search_start = session.search_start
+        self._alarm = min((wake for wake in session.wakes if wake > now), default=None)
         self._nominations = {
             uid: sub_job.nominated_hyper_node
             for job in session.jobs.values()
@@ -105,6 +114,17 @@ class VolcanoPlacement:
             *self._evictions(session, now),
             *self._words(session),
         ]
+
+    def alarm(self) -> Time | None:
+        """The next deadline that a plugin looks at; None if it was told already, or there is none."""
+        if self._alarm is None or self._alarm == self._rung:
+            return None
+        self._rung = self._alarm
+        return self._alarm
+
+    def stir(self) -> None:
+        """Let the next pass open a session."""
+        self._stirred = True
 
     def deadlock(self) -> Deadlock | None:
         """None: a session starts a gang whole or not at all."""
@@ -129,11 +149,20 @@ class VolcanoPlacement:
         twin._store, twin._gpus = self._store.fork(), self._gpus.fork()
         twin._nominations, twin._kept = dict(self._nominations), dict(self._kept)
         twin._search_start, twin._stirred = self._search_start, self._stirred
+        twin._said, twin._alarm, twin._rung = dict(self._said), self._alarm, self._rung
         return twin
 
     def memory(self) -> tuple[str, ...]:
         """What applying all objects to a new engine would not bring back."""
-        memory = Memory(self._store.phases, self._nominations, self._kept, self._search_start, self._stirred)
+        memory = Memory(
+            phases=self._store.phases,
+            nominations=self._nominations,
+            kept=self._kept,
+            search_start=self._search_start,
+            stirred=self._stirred,
+            said=self._said,
+            rung=self._rung,
+        )
         return (msgspec.json.encode(memory).decode(),)
 
     def recall(self, memory: tuple[str, ...]) -> None:
@@ -143,12 +172,22 @@ class VolcanoPlacement:
             self._store.phases = dict(known.phases)
             self._nominations, self._kept = dict(known.nominations), dict(known.kept)
             self._search_start, self._stirred = known.search_start, known.stirred
+            self._said, self._rung = dict(known.said), known.rung
 
     def _phases(self, session: Session) -> list[PlacementDecision]:
-        """PodGroups whose phase changed; of those that have no object only the store knows."""
-        return [
-            SetPhase(job.uid, job.phase) for job in session.jobs.values() if self._store.set_phase(job.uid, job.phase)
-        ]
+        """PodGroups whose phase, or the reason why they do not run, is news; of those that have no object nothing."""
+        refused = {job.uid: message for job, message in session.events}
+        said: list[PlacementDecision] = []
+        for job in session.jobs.values():
+            condition = session.conditions.get(job.uid)
+            message = "" if condition is None or condition.type == SCHEDULED else condition.message
+            message = refused.get(job.uid, message)
+            changed = self._store.set_phase(job.uid, job.phase)
+            if job.uid in self._store.groups and (changed or message != self._said.get(job.uid, "")):
+                said.append(SetPhase(job.uid, job.phase, message))
+                self._said[job.uid] = message
+        self._said = {uid: text for uid, text in self._said.items() if text and uid in session.jobs}
+        return said
 
     def _binds(self, session: Session, now: Time) -> list[PlacementDecision]:
         said: list[PlacementDecision] = []

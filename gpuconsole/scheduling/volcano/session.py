@@ -112,6 +112,8 @@ class Session(Voting):
         """Tasks that were bound, in order."""
         self.ungated: list[TaskInfo] = []
         """Tasks whose gate opens, as their queue has room for them."""
+        self.wakes: list[Time] = []
+        """When time alone will change what plugins say."""
         self.events: list[tuple[JobInfo, str]] = []
         """What plugins say about jobs that they reject."""
         self.conditions: dict[str, Condition] = {}

@@ -17,6 +17,7 @@ from gpuconsole.scheduling.volcano.plugins.pdb import PdbPlugin
 from gpuconsole.scheduling.volcano.plugins.predicates import PredicatesPlugin
 from gpuconsole.scheduling.volcano.plugins.priority import PriorityPlugin
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
+from gpuconsole.scheduling.volcano.plugins.rescheduling import ReschedulingPlugin
 from gpuconsole.scheduling.volcano.plugins.resource_strategy_fit import ResourceStrategyFitPlugin
 from gpuconsole.scheduling.volcano.plugins.resourcequota import ResourcequotaPlugin
 from gpuconsole.scheduling.volcano.plugins.sla import SlaPlugin
@@ -41,6 +42,7 @@ PLUGINS: Mapping[str, type[Plugin]] = {
         PredicatesPlugin,
         PriorityPlugin,
         ProportionPlugin,
+        ReschedulingPlugin,
         ResourceStrategyFitPlugin,
         ResourcequotaPlugin,
         SlaPlugin,

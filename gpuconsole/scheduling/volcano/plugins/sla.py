@@ -28,6 +28,8 @@ class SlaPlugin(Plugin):
             deadline = self._deadline(job)
             return PERMIT if deadline is not None and session.now >= deadline else ABSTAIN
 
+        deadlines = (self._deadline(job) for job in session.jobs.values() if not job.is_ready())
+        session.wakes += [deadline for deadline in deadlines if deadline is not None and deadline > session.now]
         session.functions.job_order[self.name] = self._order
         session.functions.job_enqueueable[self.name] = overdue
         # A job that counts as pipelined keeps the nodes that it was given, so that it fills up at last.

@@ -30,6 +30,12 @@ def ensure(world: World, job: Job) -> PodGroup:
     return wanted
 
 
+def owner(world: World, key: str) -> str:
+    """The key of the job whose PodGroup this is; empty if it is nobody's."""
+    jobs = (job for job in world.state.table("jobs").all() if job.volcano is not None)
+    return next((job.key for job in jobs if group_key(job) == key), "")
+
+
 def drop(world: World, job: Job) -> None:
     """The PodGroup goes; the scheduler has to let the next one in anew."""
     if world.state.get(PodGroup, group_key(job)) is not None:

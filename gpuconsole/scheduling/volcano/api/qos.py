@@ -1,0 +1,24 @@
+"""How firmly a pod holds what it uses: Kubernetes' quality of service classes."""
+
+from enum import IntEnum
+
+from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.quantity import CPU, MEMORY
+
+
+class Qos(IntEnum):
+    """From the first to be let down to the last."""
+
+    BEST_EFFORT = 0
+    BURSTABLE = 1
+    GUARANTEED = 2
+
+
+def qos_of(template: PodTemplate) -> Qos:
+    """GetPodQOS: guaranteed if every container limits cpu and memory to what it requests, best effort if none asks."""
+    containers = (*template.containers, *template.init_containers)
+    pairs = [(one.effective.get(name, 0), one.limits.get(name, 0)) for one in containers for name in (CPU, MEMORY)]
+    if not any(requested or limited for requested, limited in pairs):
+        return Qos.BEST_EFFORT
+    firm = all(limited and requested == limited for requested, limited in pairs)
+    return Qos.GUARANTEED if firm else Qos.BURSTABLE
