@@ -3,15 +3,20 @@
 import pytest
 
 from gpuconsole.model.clock import MINUTE, SECOND
-from gpuconsole.model.cluster import LabelSelector, PodDisruptionBudget
-from gpuconsole.model.quantity import CPU, GPU
+from gpuconsole.model.cluster import Container, LabelSelector, PodDisruptionBudget, PodTemplate
+from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.scheduling.volcano.api.budgets import OpenBudget, ResourceQuota, open_budget
 from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.node import NodeUsage
+from gpuconsole.scheduling.volcano.api.qos import Qos, qos_of
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.conf import Configuration, PluginOption
 from gpuconsole.scheduling.volcano.functions import ABSTAIN, PERMIT, REJECT
+from gpuconsole.scheduling.volcano.plugins import PLUGINS
 from gpuconsole.scheduling.volcano.plugins.tdm import hours, most_victims
-from tests.scheduling.volcano.making import NOON, job, node, pod, session, task
+from gpuconsole.scheduling.volcano.session import Session
+from tests.scheduling.volcano.making import GIB, NOON, cluster, job, node, pod, session, task
 
 HOUR = 60 * MINUTE
 WEB = LabelSelector({"app": "web"})
@@ -211,6 +216,60 @@ def test_only_tasks_that_are_not_preemptable_take_the_place_of_others() -> None:
     victims, vote = ask(firm, [*there.tasks.values()])
     assert (names(victims), vote) == (["p0", "p1"], PERMIT)
     assert ask(lent, [*there.tasks.values()]) == (None, REJECT)
+
+
+# rescheduling
+
+
+def test_busy_nodes_give_tasks_away_now_and_then() -> None:
+    def opened(later: int, kept: dict[str, int], **usage: NodeUsage) -> list[str]:
+        """Whom the strategy lets go: of priority 2, 1, 0 and 0, each with 2 of the busy node's 8 cores."""
+        there = job(
+            [
+                TaskInfo(pod(f"p{number}", on="busy", priority=priority, requests={CPU: 2000, MEMORY: GIB}))
+                for number, priority in enumerate((2, 1, 0, 0))
+            ]
+        )
+        strategy = {
+            "name": "lowNodeUtilization",
+            "params": {"thresholds": {"cpu": 20}, "targetThresholds": {"cpu": 60}},
+        }
+        given = {"interval": "5m", "strategies": [strategy, {"name": "other"}]}
+        made = cluster([node("busy"), node("idle"), node("off", unschedulable=True)], [there], now=NOON + later)
+        made.kept.update(kept)
+        option = PluginOption(name="rescheduling", arguments=Arguments(given))
+        on = Session(Configuration(tiers=((option,),)), made, plugins=PLUGINS)
+        for name, measured in usage.items():
+            on.nodes[name].usage = measured
+        victims = on.victim_tasks([*there.tasks.values()])
+        kept.update(on.kept)
+        return names(list(victims))
+
+    kept: dict[str, int] = {}
+    busy = NodeUsage(NOON, {"5m": 90.0}, {"5m": 10.0})
+    assert opened(0, kept, busy=busy) == [], "the first interval begins now"
+    assert opened(5 * MINUTE, kept, busy=busy) == []
+    # 90 % and 65 % are too much, 40 % is not.
+    assert sorted(opened(5 * MINUTE + 1, kept, busy=busy)) == ["p2", "p3"]
+    assert opened(10 * MINUTE, kept, busy=busy) == []
+    half = NodeUsage(NOON, {"5m": 50.0}, {})
+    assert opened(15 * MINUTE, kept, busy=busy, idle=half) == [], "no node is idle"
+    assert opened(30 * MINUTE, kept, busy=half) == [], "no node is busy"
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "wanted"),
+    [
+        ({}, {}, Qos.BEST_EFFORT),
+        ({GPU: 1}, {GPU: 1}, Qos.BEST_EFFORT),
+        ({CPU: 1}, {}, Qos.BURSTABLE),
+        ({CPU: 1}, {CPU: 1}, Qos.BURSTABLE),
+        ({CPU: 1, MEMORY: 1}, {CPU: 1, MEMORY: 2}, Qos.BURSTABLE),
+        ({}, {CPU: 1, MEMORY: 2}, Qos.GUARANTEED),
+    ],
+)
+def test_how_firmly_a_pod_holds_what_it_uses(requests: dict[str, int], limits: dict[str, int], wanted: Qos) -> None:
+    assert qos_of(PodTemplate(containers=(Container(requests=requests, limits=limits),))) is wanted
 
 
 # arguments
