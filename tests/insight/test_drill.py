@@ -33,6 +33,7 @@ DRILLS = (
     "clique",
     "consolidation-kai",
     "drf-volcano",
+    "fgd",
     "final-share",
     "gang",
     "gang-without",
@@ -105,6 +106,7 @@ def test_the_drill_does_not_depend_on_the_seed(name: str) -> None:
 WRONG: dict[str, PlacementPolicy | VolcanoPolicy | KaiPolicy] = {
     "bin-pack": PlacementPolicy(score="spread"),
     "spread": PlacementPolicy(score="binpack"),
+    "fgd": PlacementPolicy(score="binpack"),
     "gang": PlacementPolicy(gangs=False),
     "gang-without": PlacementPolicy(gangs=True),
     "two-of-four": PlacementPolicy(gangs=False),

@@ -33,6 +33,7 @@ KUBE = "gpuconsole/scheduling/kube"
 CONTROLLERS = "gpuconsole/sim/controllers"
 KUEUE_TESTS = ("tests/scheduling/kueue",)
 KUBE_TESTS = ("tests/scheduling/kube",)
+PACKING_TESTS = ("tests/scheduling/kube/test_packing.py",)
 SIM_TESTS = ("tests/sim",)
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -301,6 +302,48 @@ MUTANTS: tuple[Mutant, ...] = (
         'FORMULAS = {"binpack": most_allocated, "spread": least_allocated}',
         'FORMULAS = {"binpack": least_allocated, "spread": most_allocated}',
         KUBE_TESTS,
+    ),
+    Mutant(
+        "FGD prefers the node that it fragments most",
+        f"{KUBE}/packing/fgd.py",
+        "exp((after - before) / (measure.weight * MILLI))",
+        "exp((before - after) / (measure.weight * MILLI))",
+        PACKING_TESTS,
+    ),
+    Mutant(
+        "FGD's measure leaves cpu out",
+        f"{KUBE}/packing/fragmentation.py",
+        "return steps[1][bisect_right(steps[0], cpu)]",
+        "return steps[1][-1]",
+        PACKING_TESTS,
+    ),
+    Mutant(
+        "FGD's typical pods are all pods",
+        f"{KUBE}/packing/typical.py",
+        "POPULAR = 95",
+        "POPULAR = 100",
+        PACKING_TESTS,
+    ),
+    Mutant(
+        "dot-product is not halved",
+        f"{KUBE}/packing/scores.py",
+        "return int(MAX_SCORE * (1 - product / 2))",
+        "return int(MAX_SCORE * (1 - product))",
+        PACKING_TESTS,
+    ),
+    Mutant(
+        "GPU clustering treats mixed nodes as pure ones",
+        f"{KUBE}/packing/scores.py",
+        "MAX_SCORE * (3 if len(room.kinds) == 1 else 2) // 4",
+        "MAX_SCORE * 3 // 4",
+        PACKING_TESTS,
+    ),
+    Mutant(
+        "a replay forgets that a node changed",
+        f"{KUBE}/packing/replay.py",
+        "            kind.stale.add(found)\n",
+        "            pass\n",
+        PACKING_TESTS,
     ),
     Mutant(
         "preemptionPolicy Never preempts",
