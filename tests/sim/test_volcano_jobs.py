@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.commands import Command, Delete, FailPod, Finish, Scale, SetActive
@@ -12,7 +13,9 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano_jobs import VolcanoPhase
 from gpuconsole.model.workloads import Job, JobPhase
+from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import GPU, START, UNQUEUED, nodes
 
 KEY = "VolcanoJob/red/train"
@@ -46,8 +49,8 @@ def train(*policies: Document, tasks: Sequence[Document] = WORKERS, takes: str =
 class Cluster:
     """Two nodes of four GPUs on which one job runs."""
 
-    def __init__(self, *things: Object) -> None:
-        self.simulation = Simulation.from_objects([*nodes(2), *things], policy=UNQUEUED, seed=1, start=START)
+    def __init__(self, *things: Object, policy: SimPolicy = UNQUEUED) -> None:
+        self.simulation = Simulation.from_objects([*nodes(2), *things], policy=policy, seed=1, start=START)
         self.lines: list[str] = []
 
     def after(self, span: Span, *orders: Command) -> "Cluster":
@@ -251,6 +254,21 @@ def test_a_copy_and_a_saved_simulation_live_on_alike(at: int) -> None:
     for copy in copies:
         copy.advance(START + 2 * HOUR)
         assert copy.snapshot().jobs[KEY] == wanted
+
+
+def test_volcano_makes_pods_only_for_jobs_that_its_scheduler_lets_in() -> None:
+    """A job that asks for more GPUs than there are waits outside, without pods; one that fits nowhere waits inside."""
+    by_volcano = replace(UNQUEUED, placement=VolcanoPolicy())
+    too_many = Cluster(train(tasks=(task("worker", 9),)), policy=by_volcano).after(1 * HOUR)
+    (group,) = too_many.simulation.snapshot().pod_groups.values()
+    assert (group.phase, too_many.pods, too_many.phases) == ("Pending", [], ["Pending"])
+    wide: Document = {"spec": {"containers": [{"name": "c", "resources": {"limits": {GPU: 5}}}]}}
+    waiting = Cluster(train(tasks=({**task("worker", 1), "template": wide},)), policy=by_volcano).after(1 * HOUR)
+    (group,) = waiting.simulation.snapshot().pod_groups.values()
+    assert (group.phase, waiting.pods) == ("Inqueue", ["train-worker-0 Pending"])
+    restarted = Cluster(train(on("PodFailed", "RestartJob")), policy=by_volcano)
+    restarted.after(10 * MINUTE, FailPod("red/train-worker-0")).after(2 * HOUR)
+    assert restarted.phases == ["Restarting", "Pending", "Running", "Completed"]
 
 
 def test_a_job_that_runs_already_is_taken_over_with_its_pods() -> None:

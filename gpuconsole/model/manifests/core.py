@@ -3,6 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpuconsole.model.apiserver.volcano.groups import check_pod
+from gpuconsole.model.apiserver.volcano.objections import report
+from gpuconsole.model.apiserver.volcano.shapes import POD, fits
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import (
     NAMESPACE_NAME,
@@ -106,6 +109,8 @@ def pod(reader: Reader, now: Time) -> Pod:
     spec, status = reader.mapping("spec"), reader.mapping("status")
     template = resized(pod_template(reader), status)
     check_spans(reader)
+    if fits(reader.value, POD):
+        report(reader.report, reader.path, check_pod(reader.value))
     workload = meta.annotations.get(WORKLOAD)
     return Pod(
         **meta.facts,

@@ -60,7 +60,10 @@ HYPER_NODE = {
     "metadata": _META,
     "spec": {"members": [{"selector": {"regexMatch": {"pattern": TEXT}}}]},
 }
-_DEEPEST_NUMBER = 10**18
+JOB_FLOW = {"spec": {"flows": [{"name": TEXT, "dependsOn": {"targets": [TEXT]}}]}}
+CRON_JOB = {"metadata": _META, "spec": {"schedule": TEXT, "timeZone": TEXT}}
+POD = {"metadata": _META, "spec": {"schedulerName": TEXT}}
+_LARGEST = 10**18
 
 
 def fits(value: Any, shape: Any) -> bool:
@@ -80,7 +83,7 @@ def fits(value: Any, shape: Any) -> bool:
         case "text":
             return isinstance(value, str)
         case "whole":
-            return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _DEEPEST_NUMBER
+            return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
         case _:
             return _is_quantity(value)
 
