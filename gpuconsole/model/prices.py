@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from gpuconsole.model.autoscaling import machine_hourly
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.gpus.sharing import replicas
 from gpuconsole.model.text import clean
 
 _TYPE_LABELS = (
@@ -128,8 +129,8 @@ class Prices(Struct, frozen=True, kw_only=True):
     """Part of the price that a spot GPU costs."""
 
     def hourly(self, labels: Mapping[str, str], name: str = "") -> float:
-        """USD per GPU-hour on a node (or in a flavor of that `name`) with these labels."""
-        price = self.gpu_hour.get(gpu_type(labels, name), self.other)
+        """USD per GPU-hour on a node (or in a flavor of that `name`) with these labels; of a shared GPU, for a turn."""
+        price = self.gpu_hour.get(gpu_type(labels, name), self.other) / replicas(labels)
         return price * self.spot if is_spot(labels) else price
 
     def cost(self, gpu_seconds: float, labels: Mapping[str, str], name: str = "") -> float:

@@ -9,7 +9,7 @@ Resources = Mapping[str, int]
 """Resource name → amount in base units (see `quantity`). Treated as frozen: never edited in place."""
 
 EMPTY: Resources = {}
-GPU_RESOURCES = (GPU, "amd.com/gpu", "gpu.intel.com/i915", "google.com/tpu")
+GPU_RESOURCES = (GPU, f"{GPU}.shared", "amd.com/gpu", "gpu.intel.com/i915", "google.com/tpu")
 MANY = 2**31 - 1
 """As often as pods are counted."""
 
@@ -73,7 +73,7 @@ def count_in(requests: Resources, capacity: Resources) -> tuple[int, str]:
 
 
 def is_gpu(resource: str) -> bool:
-    """True for whole GPUs (or other accelerators that take a whole device)."""
+    """True for whole GPUs (or other accelerators that take a whole device), and for turns on shared ones."""
     return resource in GPU_RESOURCES
 
 

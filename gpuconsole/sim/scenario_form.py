@@ -121,6 +121,7 @@ class CapacityForm(Struct, frozen=True, rename="camel"):
     new_pod_scale_up_delay: str = "0s"
     max_node_provision_time: str = "15m"
     scale_down_unneeded_time: str = "10m"
+    scale_down_unready_time: str = "20m"
     scale_down_delay_after_add: str = "10m"
     scale_down_delay_after_failure: str = "3m"
     scale_down_utilization_threshold: float = 0.5
@@ -143,6 +144,43 @@ class AdmissionFairSharingForm(Struct, frozen=True, rename="camel"):
     resource_weights: dict[str, float] = field(default_factory=dict)
 
 
+class ResourceReplicasForm(Struct, frozen=True, rename="camel"):
+    """One resource whose devices are shared."""
+
+    name: str = "nvidia.com/gpu"
+    replicas: int = 2
+    rename: str = ""
+
+
+class ReplicasForm(Struct, frozen=True, rename="camel"):
+    """Time-slicing or MPS, as NVIDIA's device plugin is configured."""
+
+    resources: tuple[ResourceReplicasForm, ...] = ()
+    rename_by_default: bool = False
+    fail_requests_greater_than_one: bool = False
+
+
+class MigForm(Struct, frozen=True, rename="camel"):
+    """MIG instances, by a configuration of mig-parted."""
+
+    strategy: Literal["none", "single", "mixed"] = "mixed"
+    config: str = "all-balanced"
+    """The name of one that mig-parted ships, or of one in `configs`."""
+    configs: Document | str | None = None
+    """Configurations as mig-parted reads them, or a file that holds them, relative to the scenario's own."""
+    dynamic: bool = False
+    """Instances are made as pods come, and removed when they end."""
+
+
+class SharingForm(Struct, frozen=True, rename="camel"):
+    """How the GPUs of some nodes are divided and shared."""
+
+    node_selector: dict[str, str] = field(default_factory=dict)
+    mig: MigForm | None = None
+    time_slicing: ReplicasForm | None = None
+    mps: ReplicasForm | None = None
+
+
 class EngineForm(Struct, frozen=True, rename="camel"):
     """Who admits, and how pods are placed."""
 
@@ -151,6 +189,8 @@ class EngineForm(Struct, frozen=True, rename="camel"):
     """Kueue's Configuration (config.kueue.x-k8s.io), or a file that holds it, relative to the scenario's own."""
     placement: PlacementForm = PlacementForm()
     capacity: CapacityForm = CapacityForm()
+    sharing: SharingForm | tuple[SharingForm, ...] = ()
+    """How GPUs are divided and shared: for all nodes, or of several rules the first that fits a node."""
 
 
 class ClusterForm(Struct, frozen=True, rename="camel"):

@@ -1,8 +1,9 @@
-"""Pods that fail by themselves: the job counts it, and makes the pod again after a back-off."""
+"""Pods that fail by themselves or at their node's door: the job counts it, and makes the pod again after a back-off."""
 
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.gpus.sharing import UNEXPECTED, may_refuse, refusal
 from gpuconsole.sim.controllers import nodes
 from gpuconsole.sim.controllers.reconcile import backoff
 from gpuconsole.sim.crews import crew_key
@@ -12,7 +13,21 @@ from gpuconsole.sim.world import World
 
 def fail_pod(world: World, pod: Pod) -> None:
     """A pod's container exits with an error."""
-    nodes.fail_pod(world, pod, "Error", f"pod {pod.name} failed")
+    _fail(world, pod, "Error", f"pod {pod.name} failed")
+
+
+def admit_pod(world: World, key: str) -> None:
+    """A kubelet looks at a pod that came to its node; it fails one that asks for more than one shared device."""
+    pod = world.pod(key)
+    node = None if pod is None else world.node(pod.node)
+    if pod is not None and node is not None and may_refuse(node.labels, node.annotations):
+        message = refusal(pod.template.requests, node.labels, node.annotations)
+        if message:
+            _fail(world, pod, UNEXPECTED, message)
+
+
+def _fail(world: World, pod: Pod, reason: str, message: str) -> None:
+    nodes.fail_pod(world, pod, reason, message)
     job = world.job(pod.job) if pod.job else None
     if job is not None and job.volcano is not None:
         # What follows is up to the job's policies.

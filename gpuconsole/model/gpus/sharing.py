@@ -1,0 +1,127 @@
+"""Sharing of GPUs by time-slicing and MPS, as NVIDIA's device plugin does it: every device is offered several times.
+
+What a node shares is read from the labels that GPU feature discovery writes. Time-slicing divides neither memory nor
+faults; MPS limits each client to its part of the memory and of the threads.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import Resources
+
+STRATEGY = "nvidia.com/gpu.sharing-strategy"
+REPLICAS = "nvidia.com/gpu.replicas"
+FAIL = "gpuconsole.io/fail-requests-greater-than-one"
+"""Annotation: pods that ask for more than one shared device are refused (failRequestsGreaterThanOne)."""
+UNEXPECTED = "UnexpectedAdmissionError"
+"""The reason of a pod that its node refuses."""
+
+
+class SharingKind(StrEnum):
+    TIME_SLICING = "time-slicing"
+    MPS = "mps"
+
+
+class SharedResource(Struct, frozen=True, kw_only=True):
+    """One resource whose devices are shared."""
+
+    name: str
+    replicas: int
+    """How often each device is offered."""
+    rename: str = ""
+    """What it is offered as."""
+
+
+class Sharing(Struct, frozen=True, kw_only=True):
+    """`sharing.timeSlicing` or `sharing.mps` of the device plugin's configuration."""
+
+    kind: SharingKind
+    resources: tuple[SharedResource, ...]
+    rename_by_default: bool = False
+    """Shared resources are called `.shared`."""
+    fail_requests_greater_than_one: bool = False
+    """Always so with MPS."""
+
+    def offered_as(self, resource: SharedResource) -> str:
+        return resource.rename or (f"{resource.name}.shared" if self.rename_by_default else resource.name)
+
+    @property
+    def strict(self) -> bool:
+        """True if a pod gets at most one."""
+        return self.fail_requests_greater_than_one or self.kind is SharingKind.MPS
+
+
+class Client(Struct, frozen=True):
+    """What MPS leaves to one client of a GPU."""
+
+    memory: int
+    """MiB, pinned."""
+    threads: int
+    """Percent of the threads that may be active."""
+
+
+def shared(capacity: Resources, sharing: Sharing) -> dict[str, int]:
+    """What a node offers: each shared device as often as it has replicas."""
+    found = dict(capacity)
+    for resource in sharing.resources:
+        count = found.pop(resource.name, 0)
+        if count:
+            found[sharing.offered_as(resource)] = count * resource.replicas
+    return found
+
+
+def labelled(labels: Mapping[str, str], capacity: Resources, sharing: Sharing) -> dict[str, str]:
+    """The labels of a node with this capacity that shares so: replicas, strategy, and `-SHARED` unless renamed."""
+    found = dict(labels)
+    for resource in sharing.resources:
+        if capacity.get(resource.name, 0):
+            found[f"{resource.name}.replicas"] = str(resource.replicas)
+            found[f"{resource.name}.sharing-strategy"] = sharing.kind.value
+            product = found.get(f"{resource.name}.product")
+            if product and sharing.offered_as(resource) == resource.name:
+                found[f"{resource.name}.product"] = f"{product}-SHARED"
+    return found | ({"nvidia.com/mps.capable": "true"} if sharing.kind is SharingKind.MPS else {})
+
+
+def replicas(labels: Mapping[str, str], resource: str = GPU) -> int:
+    """How often each device of a resource is offered on a node with these labels; 1 where it is not shared."""
+    text = labels.get(f"{resource.removesuffix('.shared')}.replicas", "")
+    return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 6 else 1
+
+
+def device(index: int, offered: int, labels: Mapping[str, str]) -> int:
+    """Which GPU of a node stands behind the index that a pod owns; replicas go round all GPUs before a second lap."""
+    return index % max(1, offered // replicas(labels))
+
+
+def client(labels: Mapping[str, str]) -> Client | None:
+    """What a pod may use of a GPU that it shares by MPS; None where nothing limits it."""
+    memory = labels.get("nvidia.com/gpu.memory", "")
+    if labels.get(STRATEGY) != SharingKind.MPS or not (memory.isascii() and memory.isdigit() and len(memory) < 12):
+        return None
+    among = replicas(labels)
+    return Client(int(memory) // among, 100 // among)
+
+
+def may_refuse(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """False where the node refuses no pod, whatever it asks for."""
+    return annotations.get(FAIL) == "true" or labels.get(STRATEGY) == SharingKind.MPS
+
+
+def refusal(requests: Resources, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """Why the node refuses a pod that asks for several shared devices, in the kubelet's words; empty if it does not.
+
+    Such a pod has a node already, and does not try another one (k8s-device-plugin, Allocate).
+    """
+    for name, count in requests.items():
+        plain = name.removesuffix(".shared")
+        strict = labels.get(f"{plain}.sharing-strategy") == SharingKind.MPS or annotations.get(FAIL) == "true"
+        if count > 1 and strict and replicas(labels, plain) > 1:
+            return (
+                f"Allocate failed due to rpc error: code = Unknown desc = request for '{name}: {count}' too large: "
+                "maximum request size for shared resources is 1, which is unexpected"
+            )
+    return ""
