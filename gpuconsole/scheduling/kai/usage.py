@@ -34,7 +34,8 @@ class UsageBook:
     def note(self, now: Time, held: Mapping[str, Mapping[str, float]], capacity: Mapping[str, float]) -> None:
         """From now on the queues hold this, until something else is noted."""
         self._close(now)
-        self._since, self._held, self._capacity = now, held, capacity
+        self._since, self._capacity = now, _floats(capacity)
+        self._held = {queue: _floats(amounts) for queue, amounts in held.items()}
 
     def _close(self, now: Time) -> None:
         if self._since is not None and now > self._since:
@@ -85,3 +86,8 @@ class UsageBook:
         if pages:
             *self._stretches, last = pages
             self._since, self._held, self._capacity = last.start, last.held, last.capacity
+
+
+def _floats(amounts: Mapping[str, float]) -> dict[str, float]:
+    """As they would be read back from a file."""
+    return {name: float(amount) for name, amount in amounts.items()}

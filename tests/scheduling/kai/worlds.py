@@ -1,0 +1,123 @@
+"""Small clusters for KAI: nodes with GPUs, queues below one root, jobs of equal tasks."""
+
+from collections.abc import Mapping, Sequence
+
+from gpuconsole.model.clock import MINUTE, Time
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kai.actions import ACTIONS
+from gpuconsole.scheduling.kai.api.amounts import PODS, Amounts
+from gpuconsole.scheduling.kai.api.jobs import Job, one_pod_set
+from gpuconsole.scheduling.kai.api.nodes import GPU_MEMORY_LABEL, NodeState
+from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
+from gpuconsole.scheduling.kai.api.requests import Request
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, ALLOCATED, Status
+from gpuconsole.scheduling.kai.api.tasks import Sort, Task
+from gpuconsole.scheduling.kai.conf import Configuration, Parameters
+from gpuconsole.scheduling.kai.opening import open_session
+from gpuconsole.scheduling.kai.session import Bound, Evicted, Pipelined, Session
+
+NOW: Time = 1000 * MINUTE
+FREE = Quota(quota=-1, over_quota_weight=1, limit=-1)
+
+
+def node(name: str, gpus: int, labels: Mapping[str, str] | None = None) -> NodeState:
+    described = Node(name=name, labels={GPU_MEMORY_LABEL: "100", **(labels or {})})
+    return NodeState(described, Amounts(64_000, 512e9, gpus, {PODS: 110}))
+
+
+def queue(name: str, quota: float = 0, *, weight: float = 1, limit: float = -1, **rest: object) -> QueueState:
+    gpu = Quota(quota=quota, over_quota_weight=weight, limit=limit)
+    return QueueState(uid=name, name=name, parent="root", gpu=gpu, cpu=FREE, memory=FREE, **rest)  # type: ignore[arg-type]
+
+
+def request(gpus: float) -> tuple[Request, Sort]:
+    if 0 < gpus < 1:
+        return Request(cpu=1000, memory=1e9, scalars={PODS: 1}, count=1, portion=gpus), Sort.FRACTION
+    return Request(cpu=1000, memory=1e9, scalars={PODS: 1}, count=int(gpus), portion=min(gpus, 1)), Sort.REGULAR
+
+
+def job(
+    name: str,
+    gpus: float,
+    seats: Sequence[str],
+    *,
+    queue: str = "a",
+    least: int | None = None,
+    age: int = 0,
+    groups: Sequence[str] = (),
+    priority: int = 50,
+    started: Time | None = NOW - MINUTE,
+    stale_since: Time | None = None,
+) -> Job:
+    """A job with one task a seat; an empty seat is a task that waits. All of them are needed, unless `least` says."""
+    need, sort = request(gpus)
+    tasks = [
+        Task(
+            f"{name}-{index}",
+            job=name,
+            request=need,
+            sort=sort,
+            status=Status.RUNNING if seat else Status.PENDING,
+            node=seat,
+            groups=(groups[index],) if seat and groups else (),
+        )
+        for index, seat in enumerate(seats)
+    ]
+    return Job(
+        name,
+        queue=queue,
+        priority=priority,
+        preemptible=priority < 100,
+        created=NOW - age * MINUTE,
+        started=started if any(task.status in ALLOCATED for task in tasks) else None,
+        stale_since=stale_since,
+        root=one_pod_set(len(seats) if least is None else least),
+        tasks=tasks,
+    )
+
+
+def session(
+    nodes: Sequence[NodeState],
+    queues: Sequence[QueueState],
+    jobs: Sequence[Job],
+    *,
+    parameters: Parameters = Parameters(max_consolidation_victims=-1),  # noqa: B008
+    configuration: Configuration = Configuration(),  # noqa: B008
+    **rest: object,
+) -> Session:
+    """A session with its plugins opened; the queues are below one that has no bounds."""
+    root = QueueState(
+        uid="root",
+        name="root",
+        children=tuple(sorted(found.uid for found in queues)),
+        gpu=FREE,
+        cpu=FREE,
+        memory=FREE,
+    )
+    by_name = {found.name: found for found in nodes}
+    for found in jobs:
+        for task in found.tasks():
+            if task.status in ACTIVE_USED:
+                by_name[task.node].add(task)
+    made = Session(
+        jobs=jobs,
+        nodes=nodes,
+        queues=[root, *queues],
+        now=NOW,
+        parameters=parameters,
+        configuration=configuration,
+        **rest,  # type: ignore[arg-type]
+    )
+    open_session(made)
+    return made
+
+
+def after(made: Session, *actions: str) -> list[tuple[str, str, str]]:
+    """Take the actions; what was decided, in order: what, which task, and its node where it has one from now on."""
+    for action in actions:
+        ACTIONS[action](made)
+    words = {Bound: "bind", Evicted: "evict", Pipelined: "wait"}
+    return [
+        (words[type(decision)], decision.task.uid, "" if isinstance(decision, Evicted) else decision.task.node)
+        for decision in made.decided
+    ]
