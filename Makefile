@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 run: $(STAMP) ## open the console on the embedded simulator with the default fixture
 	@$(BIN)/gpuconsole run
 
-test: lint unit ## ruff, mypy --strict, lint-imports, pytest
+test: lint unit conformance ## ruff, mypy --strict, lint-imports, pytest, and what real schedulers decided
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -38,7 +38,7 @@ bench: $(STAMP) ## measure speed, as times and as ratios to a calibration loop (
 mutants: $(STAMP) ## break the rules one by one; each edit has to turn a test red
 	$(BIN)/python -m tests.tools.mutants
 
-conformance: $(STAMP) ## compare with what the real Kueue decided (needs ../shared/conformance)
+conformance: $(STAMP) ## compare with what Kueue, Volcano and KAI decided (needs ../shared/conformance)
 	$(BIN)/python -m tests.conformance
 
 fgd: $(STAMP) ## replay FGD's traces and compare with its paper (needs ../shared/traces); ARGS=--quick for one workload
