@@ -1,0 +1,160 @@
+"""Which action follows from an event: commands, tasks before jobs, exit codes, timeouts, old pods."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import SECOND
+from gpuconsole.model.volcano_jobs import JobAction, JobEvent, LifecyclePolicy, TaskSpec, VolcanoPhase, VolcanoStatus
+from gpuconsole.scheduling.volcano.jobs.delays import Delayed, Delays, added, outlived, settled, target_of
+from gpuconsole.scheduling.volcano.jobs.policies import Reaction, react
+from gpuconsole.scheduling.volcano.jobs.requests import Request, event_of_change, is_known, request_of
+from gpuconsole.scheduling.volcano.jobs.states import Target, TargetType
+from tests.scheduling.volcano.jobs.making import job, pods
+
+A, E = JobAction, JobEvent
+
+
+def policy(action: JobAction, *events: JobEvent, code: int | None = None, after: int | None = None) -> LifecyclePolicy:
+    return LifecyclePolicy(
+        action=action, events=events, exit_code=code, timeout=None if after is None else after * SECOND
+    )
+
+
+MINE = TaskSpec(policies=(policy(A.RESTART_TASK, E.POD_FAILED, after=30), policy(A.ABORT_JOB, code=137)))
+JOB = job(
+    ("w", 2, MINE),
+    ("other", 1),
+    policies=(
+        policy(A.RESTART_JOB, E.POD_FAILED, E.POD_EVICTED),
+        policy(A.COMPLETE_JOB, E.TASK_COMPLETED),
+        policy(A.TERMINATE_JOB, code=3),
+        policy(A.RESTART_POD, E.POD_PENDING),
+    ),
+    status=VolcanoStatus(phase=VolcanoPhase.RUNNING, version=2),
+)
+
+
+def about(event: JobEvent | None, task: str = "other", *, code: int = 0, uid: str = "uid", version: int = 2) -> Request:
+    return Request(job=JOB.key, job_uid=uid, task=task, event=event, exit_code=code, version=version)
+
+
+EVENTS = {
+    "a command's own action": (Request(job=JOB.key, action=A.ABORT_JOB), Reaction(A.ABORT_JOB)),
+    "the task's policy comes before the job's": (
+        about(E.POD_FAILED, "w"),
+        Reaction(A.RESTART_TASK, 30 * SECOND),
+    ),
+    "the job's where the task has none": (about(E.POD_FAILED), Reaction(A.RESTART_JOB)),
+    "the job's where the task's do not fit": (about(E.POD_EVICTED, "w"), Reaction(A.RESTART_JOB)),
+    "an exit code of the task": (about(E.OUT_OF_SYNC, "w", code=137), Reaction()),
+    "an exit code of the task with its event": (about(E.TASK_FAILED, "w", code=137), Reaction(A.ABORT_JOB)),
+    "an exit code of the job": (about(E.TASK_FAILED, code=3), Reaction(A.TERMINATE_JOB)),
+    "a task is completed": (about(E.TASK_COMPLETED), Reaction(A.COMPLETE_JOB)),
+    "a pending pod needs a timeout": (about(E.POD_PENDING), Reaction()),
+    "a pod that runs is nothing to act on": (about(E.POD_RUNNING), Reaction()),
+    "no event": (about(None), Reaction()),
+    "another job of the same name": (about(E.POD_FAILED, uid="old"), Reaction()),
+    "a pod from before the job was killed": (about(E.POD_FAILED, version=1), Reaction()),
+}
+
+
+@pytest.mark.parametrize(("asked", "wanted"), EVENTS.values(), ids=EVENTS)
+def test_an_event_is_followed_by(asked: Request, wanted: Reaction) -> None:
+    assert react(JOB, asked) == wanted
+
+
+def test_any_event_fits_the_star_but_a_pending_pod_only_with_a_timeout() -> None:
+    star = job(("w", 1), policies=(policy(A.RESTART_JOB, E.ANY),))
+    late = job(("w", 1), policies=(policy(A.RESTART_JOB, E.ANY, after=5),))
+    pending = Request(job=star.key, event=E.POD_PENDING)
+    assert react(star, Request(job=star.key, event=E.UNKNOWN)) == Reaction(A.RESTART_JOB)
+    assert (react(star, pending), react(late, pending)) == (Reaction(), Reaction(A.RESTART_JOB, 5 * SECOND))
+
+
+def test_an_action_is_about_what_its_event_was_about() -> None:
+    asked = Request(job="j", task="w", pod="p", partition="1")
+    assert target_of(A.RESTART_TASK, asked) == Target(TargetType.TASK, "w")
+    assert target_of(A.RESTART_POD, asked) == Target(TargetType.POD, "w", "p")
+    assert target_of(A.RESTART_PARTITION, asked) == Target(TargetType.PARTITION, "w", "p", "1")
+    assert target_of(A.RESTART_JOB, asked) is None
+
+
+def waiting(pod: str, action: JobAction, event: JobEvent = E.POD_FAILED, task: str = "w") -> Delayed:
+    return Delayed(request=Request(job="j", task=task, pod=pod, pod_uid="1", event=event), action=action, due=9)
+
+
+def those(*delayed: Delayed) -> Delays:
+    return {one.request.pod: one for one in delayed}
+
+
+def test_the_same_action_for_a_pod_keeps_its_first_deadline() -> None:
+    first, again = waiting("p", A.RESTART_JOB), Delayed(request=Request(job="j", pod="p"), action=A.RESTART_JOB, due=99)
+    assert added(those(first), again) == those(first)
+    assert added(those(first), waiting("p", A.ABORT_JOB)) == those(waiting("p", A.ABORT_JOB))
+
+
+@pytest.mark.parametrize(
+    ("event", "by", "left"),
+    [
+        (E.POD_FAILED, E.POD_RUNNING, False),
+        (E.POD_EVICTED, E.POD_RUNNING, False),
+        (E.POD_FAILED, E.POD_EVICTED, True),
+        (E.POD_PENDING, E.POD_RUNNING, False),
+        (E.POD_PENDING, E.POD_PENDING, True),
+        (E.POD_PENDING, E.TASK_COMPLETED, True),
+    ],
+)
+def test_what_happens_to_a_pod_makes_its_delayed_action_pointless(event: JobEvent, by: JobEvent, left: bool) -> None:
+    before = those(waiting("p", A.RESTART_POD, event), waiting("q", A.RESTART_POD, event))
+    after = outlived(before, Request(job="j", pod="p", pod_uid="1", event=by))
+    assert list(after) == (["p", "q"] if left else ["q"])
+
+
+def test_a_pod_made_anew_does_not_end_the_wait_of_the_old_one() -> None:
+    before = those(waiting("p", A.RESTART_POD, E.POD_PENDING))
+    assert outlived(before, Request(job="j", pod="p", pod_uid="2", event=E.POD_FAILED)) == before
+
+
+@pytest.mark.parametrize(
+    ("done", "left"),
+    [
+        (A.ABORT_JOB, ["task w", "task x", "pod a"]),
+        (A.RESTART_TASK, ["job", "task x", "pod a"]),
+        (A.RESTART_POD, ["job", "task w", "task x"]),
+        (A.SYNC_JOB, ["job", "task w", "task x", "pod a"]),
+    ],
+)
+def test_one_action_settles_the_others_of_its_kind(done: JobAction, left: list[str]) -> None:
+    before = those(
+        waiting("job", A.RESTART_JOB),
+        waiting("task w", A.RESTART_TASK),
+        waiting("task x", A.RESTART_TASK, task="x"),
+        waiting("pod a", A.RESTART_POD),
+    )
+    assert list(settled(before, done, Request(job="j", task="w", pod="pod a"))) == left
+
+
+def test_a_task_is_completed_when_its_last_pod_succeeds() -> None:
+    one = job(("w", 2))
+    ((old, _), half, whole) = pods(one, w="RR"), pods(one, w="SR"), pods(one, w="SS")
+    assert event_of_change(old, half[0], one, half) is E.OUT_OF_SYNC
+    assert event_of_change(old, whole[0], one, whole) is E.TASK_COMPLETED
+    failed = pods(one, w="FR")
+    assert event_of_change(old, failed[0], one, failed) is E.POD_FAILED
+    assert event_of_change(failed[0], failed[0], one, failed) is E.OUT_OF_SYNC
+
+
+def test_only_pods_that_say_their_job_and_version_are_looked_at() -> None:
+    one = job(("w", 1), status=VolcanoStatus(version=4))
+    (pod,) = pods(one, w="R")
+    asked = request_of(pod, one, E.POD_FAILED, 7)
+    assert asked == Request(
+        job=one.key, job_uid="uid", task="w", pod="train-w-0", event=E.POD_FAILED, exit_code=7, version=4
+    )
+    assert request_of(replace(pod, annotations={}), one, E.POD_FAILED) is None
+    marked = replace(pod, annotations={**pod.annotations, "volcano.sh/controller-out-of-sync": "true"})
+    outdated = request_of(marked, one, E.POD_FAILED)
+    assert outdated is not None
+    assert outdated.event is E.OUT_OF_SYNC
+    assert is_known(pod, [pod])
+    assert not is_known(pod, [])
