@@ -2,23 +2,39 @@
 
 from collections.abc import Mapping
 
+from gpuconsole.model.cluster import Pod, PodClaim
 from gpuconsole.model.devices import EXACT_COUNT, ResourceClaim
 from gpuconsole.scheduling.volcano.api.dra import DeviceRequest
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 
 
-def set_claims(task: TaskInfo, claims: Mapping[str, ResourceClaim]) -> None:
-    """Tell a task what it claims; claims that are not there yet count for nothing (buildTaskDRAInfo).
+class ClaimMissing(Exception):
+    """A claim that a pod names is not there (yet)."""
 
-    Claims of alternatives or of all devices are not counted. An amount that a request asks for is asked of each of its
-    devices.
+
+def set_claims(task: TaskInfo, claims: Mapping[str, ResourceClaim]) -> None:
+    """Tell a task what it claims (buildTaskDRAInfo); nothing while one of its claims is missing."""
+    try:
+        by_claim = claimed(task.pod, claims)
+    except ClaimMissing:
+        return
+    task.dra, task.claim_dra, task.claim_keys = total(by_claim), by_claim, tuple(sorted(by_claim))
+
+
+def claimed(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, dict[str, DeviceRequest]]:
+    """Devices of each class, by claim. Claims of alternatives or of all devices do not count.
+
+    An amount that a request asks for is asked of each of its devices.
+
+    Raises:
+        ClaimMissing: a claim is not there.
     """
-    by_claim: dict[str, dict[str, DeviceRequest]] = {}
-    for named in task.pod.template.resource_claims:
-        key = f"{task.namespace}/{named.claim or f'{task.name}-{named.name}'}"
+    found: dict[str, dict[str, DeviceRequest]] = {}
+    for named in pod.template.resource_claims:
+        key = f"{pod.namespace}/{_name(pod, named)}"
         claim = claims.get(key)
-        if claim is None or key in by_claim:
-            continue
+        if claim is None:
+            raise ClaimMissing(key)
         asked: dict[str, DeviceRequest] = {}
         for request in claim.requests:
             if request.exactly and request.mode == EXACT_COUNT and request.device_class:
@@ -26,9 +42,19 @@ def set_claims(task: TaskInfo, claims: Mapping[str, ResourceClaim]) -> None:
                 amounts = {name: amount * count for name, amount in request.capacity.items()}
                 asked.setdefault(request.device_class, DeviceRequest()).add(DeviceRequest(count, amounts))
         if asked:
-            by_claim[key] = asked
-    total: dict[str, DeviceRequest] = {}
+            found[key] = asked
+    return found
+
+
+def total(by_claim: Mapping[str, Mapping[str, DeviceRequest]]) -> dict[str, DeviceRequest]:
+    """All that is claimed, by device class."""
+    result: dict[str, DeviceRequest] = {}
     for asked in by_claim.values():
         for device_class, devices in asked.items():
-            total.setdefault(device_class, DeviceRequest()).add(devices)
-    task.dra, task.claim_dra, task.claim_keys = total, by_claim, tuple(sorted(by_claim))
+            result.setdefault(device_class, DeviceRequest()).add(devices)
+    return result
+
+
+def _name(pod: Pod, named: PodClaim) -> str:
+    """The claim that it names, or the one that is made for it from a template."""
+    return named.claim or f"{pod.name}-{named.name}"

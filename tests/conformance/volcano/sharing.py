@@ -1,13 +1,20 @@
 """Volcano's tables of shares: what queues and jobs have and deserve, inside the plugins that say it."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 from typing import Any, TypeVar
 
+from gpuconsole.model.devices import ResourceClaim
+from gpuconsole.model.manifests import decode_object
+from gpuconsole.model.quantity import amount
 from gpuconsole.model.volcano import VolcanoQueue
+from gpuconsole.scheduling.volcano.api.dra import DeviceRequest
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
+from gpuconsole.scheduling.volcano.claims import ClaimMissing, claimed, total
+from gpuconsole.scheduling.volcano.conf import Flag
 from gpuconsole.scheduling.volcano.functions import Eviction, EvictionContext
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
 from gpuconsole.scheduling.volcano.plugins.capacity_tree import CapacityBook
@@ -15,6 +22,8 @@ from gpuconsole.scheduling.volcano.plugins.drf import DrfPlugin
 from gpuconsole.scheduling.volcano.plugins.overcommit import OvercommitPlugin
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
 from gpuconsole.scheduling.volcano.plugins.queue_books import QueueBook
+from gpuconsole.scheduling.volcano.plugins.reserving import reserved
+from gpuconsole.scheduling.volcano.reading import read_configuration
 from gpuconsole.scheduling.volcano.session import Session
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
@@ -164,6 +173,46 @@ def _gang_victims(table: Table, case: Case) -> Sequence[str]:
     return differences
 
 
+def _reserved(table: Table, case: Case) -> Sequence[str]:
+    job = JobInfo("ns/job")
+    job.set_pod_group(objects.pod_group({"spec": {"minResources": case.input["minRes"]}}))
+    job.allocated = objects.resource(case.input.get("allocated"))
+    return list(amounts("reserved", reserved(job), case.want.get("expected")))
+
+
+def _defaults(table: Table, case: Case) -> Sequence[str]:
+    """Flags that a configuration does not name hold; those that it denies do not."""
+    said = case.input["args"]["option"]
+    conf = json.dumps({"actions": "enqueue", "tiers": [{"plugins": [said]}]})
+    enabled = read_configuration(conf).configuration.tiers[0][0].enabled
+    names = [name.removeprefix("Enabled").removeprefix("Enable") for name in case.variables["fields"]]
+    flags = {flag.value.lower().removeprefix("enabled").removeprefix("enable"): flag for flag in Flag}
+    got = {name: flags[name.lower()] in enabled for name in names}
+    return list(compare("flags", got, dict.fromkeys(names, case.want["expected"])))
+
+
+def _claimed(table: Table, case: Case) -> Sequence[str]:
+    documents = case.input.get("claims") or ()
+    claims = {f"{one.namespace}/{one.name}": one for one in map(_claim, documents)}
+    try:
+        found = total(claimed(objects.pod(case.input["pod"]), claims))
+    except ClaimMissing:
+        return list(compare("is missing", True, case.want["expectErr"]))
+    wanted = {
+        name: DeviceRequest(
+            one.get("Count", 0), {key: amount(key, value) for key, value in (one.get("Capacity") or {}).items()}
+        )
+        for name, one in (case.want.get("expectedResreq") or {}).items()
+    }
+    return [*compare("claimed", found, wanted), *compare("is missing", False, case.want["expectErr"])]
+
+
+def _claim(document: Document) -> ResourceClaim:
+    claim = decode_object(document, now=objects.LONG_AGO)
+    assert isinstance(claim, ResourceClaim)
+    return claim
+
+
 GENERATED = ("CapacityHierarchyAllocate", "CapacityHierarchyReclaim", "ProportionAllocate", "ProportionReclaimPreempt")
 CHECKS: dict[str, Check] = {
     **{f"volcano/scheduler_generated/{name}": generated for name in GENERATED},
@@ -172,5 +221,8 @@ CHECKS: dict[str, Check] = {
     "volcano/scheduler_plugins_capacity/Test_updateQueueAttrShare": _capacity_share,
     "volcano/scheduler_plugins_overcommit/TestOvercommitPlugin": _enqueueable,
     "volcano/scheduler_plugins_conformance/TestConformancePlugin": _dispensable,
+    "volcano/scheduler_plugins_util/TestGetInqueueResource": _reserved,
+    "volcano/scheduler_plugins/TestApplyPluginConfDefaults": _defaults,
+    "volcano/scheduler_cache/TestBuildTaskDRAResreq": _claimed,
     "volcano/scheduler_plugins_priority/TestUnifiedEvictableFn_GangReclaimPermitsAll": _gang_victims,
 }
