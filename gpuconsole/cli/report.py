@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from gpuconsole.cli.tables import table
+from gpuconsole.insight.pools import Pool
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.workloads import Workload, phase
@@ -139,6 +140,19 @@ def as_json(report: Report) -> dict[str, Any]:
         "workloads": [{**to_builtins(row), **_moments(row)} for row in report.workloads],
         "events": report.events,
     }
+
+
+def pools_as_text(rows: Sequence[Pool]) -> list[str]:
+    """What the node pools came to, for people; nothing where there are none."""
+    cells = [
+        (
+            *(row.name, row.autoscaler, row.nodes, f"{row.used}/{row.gpus}", row.spot, row.launched, row.gone),
+            *(row.interrupted, f"{row.hourly:.2f}", f"{row.idle_hourly:.2f}", f"{row.spent:.2f}"),
+        )
+        for row in rows
+    ]
+    heads = ("POOL", "BY", "NODES", "GPUS", "SPOT", "LAUNCHED", "GONE", "INTERRUPTED", "USD/H", "IDLE USD/H", "USD")
+    return [*table(heads, cells), ""] if cells else []
 
 
 def _moments(row: WorkloadRow) -> dict[str, str | None]:

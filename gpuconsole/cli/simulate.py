@@ -10,9 +10,10 @@ import click
 import msgspec
 
 from gpuconsole.cli.options import Request, clustered, configured
-from gpuconsole.cli.report import as_json, as_text, record, report
+from gpuconsole.cli.report import as_json, as_text, pools_as_text, record, report
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.errors import SourceError, UsageError
+from gpuconsole.insight.pools import pools
 from gpuconsole.model.clock import Span, Time, format_span, parse_span
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.text import clean
@@ -73,10 +74,12 @@ def command(
             click.echo(msgspec.json.encode(record(line)))
         return 0
     summary = report(lines, present=present.all(), start=start, end=simulation.now, seed=simulation.seed)
+    rows = pools(simulation.snapshot())
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(as_json(summary)), indent=2).decode())
+        facts = {**as_json(summary), **({"pools": rows} if rows else {})}
+        click.echo(msgspec.json.format(msgspec.json.encode(facts), indent=2).decode())
     else:
-        for text in as_text(summary):
+        for text in [*pools_as_text(rows), *as_text(summary)]:
             click.echo(text)
     return 0
 

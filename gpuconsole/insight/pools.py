@@ -26,6 +26,8 @@ class Pool(Struct, frozen=True, kw_only=True):
     """USD an hour for all machines, those that start or leave included."""
     idle_hourly: float
     """USD an hour of that for GPUs that nobody holds; of a machine without GPUs, if no pod is on it."""
+    saved_hourly: float
+    """USD an hour that spot costs less than the same machines on demand."""
     spent: float
     """USD so far."""
     launched: int
@@ -58,6 +60,35 @@ def total_hourly(rows: Iterable[Pool]) -> float:
     return sum(pool.hourly for pool in rows)
 
 
+def by_team(snapshot: Snapshot) -> dict[str, float]:
+    """USD an hour of all machines, by namespace; what nobody holds is under an empty name.
+
+    A machine's price is shared by the GPUs that pods hold; of a machine without GPUs by pods in equal parts.
+    """
+    holders: dict[str, dict[str, int]] = {}
+    for pod in snapshot.pods.all():
+        if pod.node and not pod.done:
+            own = holders.setdefault(pod.node, {})
+            own[pod.namespace] = own.get(pod.namespace, 0) + len(pod.gpus)
+            own[""] = own.get("", 0) + 1
+    found: dict[str, float] = {}
+    for group in snapshot.node_groups.all():
+        for one in group.instances:
+            for team, part in _parts(one, holders.get(one.name, {})):
+                found[team] = found.get(team, 0.0) + one.price * part
+    return dict(sorted(found.items()))
+
+
+def _parts(one: Instance, holders: Mapping[str, int]) -> Iterable[tuple[str, float]]:
+    """Who holds which part of a machine."""
+    teams = {team: count for team, count in holders.items() if team}
+    if not one.gpus:
+        share = 1 / len(teams) if teams else 0.0
+        return [*((team, share) for team in teams), *([] if teams else [("", 1.0)])]
+    parts = [(team, min(1.0, count / one.gpus)) for team, count in teams.items() if count]
+    return [*parts, ("", max(0.0, 1.0 - sum(part for _, part in parts)))]
+
+
 def losses(lines: Iterable[Happened], reason: str = "") -> Losses:
     """Work that was lost by evictions for this reason (or all), by history; a PREEMPTED line only repeats another."""
     chosen = [line for line in lines if line.what is not What.PREEMPTED and reason in ("", line.reason)]
@@ -77,6 +108,7 @@ def _pool(snapshot: Snapshot, group: NodeGroup, held: Mapping[str, int], busy: s
         used=sum(held.get(one.name, 0) for one in group.instances),
         hourly=group.hourly,
         idle_hourly=sum(_idle(one, held, busy) for one in group.instances),
+        saved_hourly=sum(max(0.0, one.list_price - one.price) for one in group.instances),
         spent=group.cost(snapshot.time),
         launched=group.launched,
         gone=group.gone,

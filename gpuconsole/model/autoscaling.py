@@ -52,6 +52,8 @@ class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A duration since a pod came or went, or `Never`; empty is at once."""
     expire_after: Span | None = 720 * HOUR
     """Nodes live for this long; None for ever."""
+    termination_grace: Span | None = None
+    """How long a drain may take before the node goes with what is left on it; None for ever."""
     budgets: tuple[Budget, ...] = DEFAULT_BUDGETS
 
     @property
@@ -77,6 +79,8 @@ class Instance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     capacity_type: str = ON_DEMAND
     price: float = 0.0
     """USD an hour while it exists."""
+    list_price: float = 0.0
+    """USD an hour of the same machine on demand; 0 where it is not sold so."""
     gpus: int = 0
     launched: Time = 0
     ready: Time | None = None

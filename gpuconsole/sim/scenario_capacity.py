@@ -62,6 +62,7 @@ def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: C
         new_pod_delay=read.span(form.new_pod_scale_up_delay, f"{PATH}.newPodScaleUpDelay"),
         provision_time=read.span(form.max_node_provision_time, f"{PATH}.maxNodeProvisionTime"),
         unneeded_time=read.span(form.scale_down_unneeded_time, f"{PATH}.scaleDownUnneededTime"),
+        unready_time=read.span(form.scale_down_unready_time, f"{PATH}.scaleDownUnreadyTime"),
         delay_after_add=read.span(form.scale_down_delay_after_add, f"{PATH}.scaleDownDelayAfterAdd"),
         delay_after_failure=read.span(form.scale_down_delay_after_failure, f"{PATH}.scaleDownDelayAfterFailure"),
         utilization=form.scale_down_utilization_threshold,

@@ -1,15 +1,16 @@
 """Node pools and what they cost, as the console shows them."""
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.insight.cost import node_hourly
-from gpuconsole.insight.pools import Losses, Pool, losses, pools, total_hourly
+from gpuconsole.insight.pools import Losses, Pool, by_team, losses, pools, total_hourly
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Finish, InterruptSpot
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.prices import Prices
 from gpuconsole.sim.autoscaling.policy import FIXED
-from tests.sim.autoscaled import SPOT, after, begin, job, member, policy, pool, types
+from tests.sim.autoscaled import SPOT, after, begin, job, member, policy, pool, types, where
 from tests.sim.cluster import START, submit
 
 
@@ -22,6 +23,7 @@ def test_a_pool_is_told_with_its_money() -> None:
     after(simulation, SECOND)
     (row,) = pools(simulation.snapshot())
     assert row.spent == pytest.approx(3.6 * 3601 / 3600)
+    assert row.idle_hourly == pytest.approx(7.2 - 0.9)
     assert row == Pool(
         name="p",
         autoscaler="karpenter",
@@ -32,7 +34,8 @@ def test_a_pool_is_told_with_its_money() -> None:
         gpus=8,
         used=1,
         hourly=7.2,
-        idle_hourly=pytest.approx(7.2 - 0.9),
+        saved_hourly=0,
+        idle_hourly=row.idle_hourly,
         spent=row.spent,
         launched=1,
         gone=0,
@@ -54,6 +57,24 @@ def test_money_for_machines_that_are_gone_is_not_forgotten() -> None:
     first, second = 0.4 * (3600 + 30) / 3600, row.spent - 0.4 * (3600 + 30) / 3600
     assert 0 < second < 0.1
     assert row.spent == pytest.approx(first + second)
+
+
+def test_teams_and_idle_machines_add_up_to_what_all_cost() -> None:
+    simulation = begin([pool("p", types("s.4", "s.1")), member("n", "s.4"), member("m", "s.1")])
+    submit(simulation, replace(job("a", 2), namespace="red"), replace(job("b", 1), namespace="blue"))
+    after(simulation, MINUTE)
+    parts = by_team(simulation.snapshot())
+    assert set(where(simulation).values()) <= {"m", "n"}
+    assert sum(parts.values()) == pytest.approx(total_hourly(pools(simulation.snapshot()))) == pytest.approx(4.6)
+    assert parts["red"] == pytest.approx(1.8)
+    assert parts["blue"] in (pytest.approx(0.9), pytest.approx(1.0))
+
+
+def test_spot_saves_what_the_same_machine_costs_more_on_demand() -> None:
+    simulation = begin([pool("p", SPOT, types("s.1")), member("n", "s.4", spot=True)])
+    submit(simulation, job("a", 4), job("b"))
+    (row,) = pools(after(simulation, MINUTE).snapshot())
+    assert row.saved_hourly == pytest.approx(3.6 - 1.5 + 1.0 - 0.4)
 
 
 def test_a_cluster_without_autoscaler_has_no_pools() -> None:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.pools import losses, pools
+from gpuconsole.insight.pools import by_team, losses, pools
 from gpuconsole.model.autoscaling import NodeGroup, NodePool
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import LabelSelector, Pod, PodDisruptionBudget, PodPhase
@@ -155,6 +155,7 @@ def test_money_adds_up(name: str, deeds: list[Deed]) -> None:
     simulation.advance(simulation.now + HOUR)
     rows = pools(simulation.snapshot())
     assert sum(row.spent for row in rows) == pytest.approx(_paid(simulation.drain(), simulation.now))
+    assert sum(by_team(simulation.snapshot()).values()) == pytest.approx(sum(row.hourly for row in rows))
     for row in rows:
         assert 0 <= row.idle_hourly <= row.hourly + 1e-9
         assert 0 <= row.used <= row.gpus

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Container, LabelSelector, Node, Pod, PodDisruptionBudget, PodTemplate
-from gpuconsole.model.commands import Finish
+from gpuconsole.model.commands import FailNode, Finish
 from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor
@@ -303,3 +303,12 @@ def test_karpenter_answers_no_request() -> None:
     after(simulation, HOUR)
     (request,) = simulation.snapshot().provisioning_requests.all()
     assert (request.conditions, machines(simulation)) == ((), {})
+
+
+def test_a_node_that_does_not_answer_goes_after_twenty_minutes() -> None:
+    simulation = begin([], groups(replace(ONE, size=1, least=1)))
+    submit(simulation, job("a"))
+    simulation.submit(FailNode("one-1"))
+    assert "one-1" in machines(after(simulation, 20 * MINUTE - SECOND))
+    assert "one-1" not in machines(after(simulation, 2 * TICK))
+    assert where(simulation) == {"a-0": "one-2"}

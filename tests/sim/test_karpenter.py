@@ -13,6 +13,7 @@ from gpuconsole.scheduling.kube import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.autoscaling.disruption import allowed
 from gpuconsole.sim.autoscaling.policy import SpotPolicy
+from gpuconsole.sim.engine import Simulation
 from tests.sim.autoscaled import (
     ALL,
     EITHER,
@@ -369,3 +370,36 @@ def test_what_a_look_costs_nobody_is_not_looked_at() -> None:
     after(simulation, MINUTE)
     assert simulation.next_time is None
     assert simulation.now == START + MINUTE
+
+
+@pytest.mark.parametrize(("grace", "gone"), [(None, False), (10 * MINUTE, True)])
+def test_a_drain_ends_when_the_pools_grace_is_over(grace: int | None, gone: bool) -> None:
+    """The node expires after an hour; a pod that must not be disrupted stays until then, and goes down with it."""
+    simulation = begin([pool(expire_after=HOUR, termination_grace=grace), member("n", "s.1")])
+    submit(simulation, job("a", pod_notes={"karpenter.sh/do-not-disrupt": "true"}))
+    assert where(after(simulation, HOUR + 10 * MINUTE - SECOND)) == {"a-0": "n"}
+    assert ("n" not in machines(after(simulation, SECOND))) == gone
+
+
+@pytest.mark.parametrize(("grace", "gone"), [(None, False), (10 * MINUTE, True)])
+def test_drift_overrules_pods_that_must_not_be_disrupted_only_with_a_grace(grace: int | None, gone: bool) -> None:
+    simulation = begin([pool("p", types("s.1", "t.1"), termination_grace=grace), member("n", "s.1")])
+    submit(simulation, job("a", pod_notes={"karpenter.sh/do-not-disrupt": "true"}))
+    submit(simulation, pool("p", types("t.1"), termination_grace=grace))
+    assert ("n" not in machines(after(simulation, 15 * MINUTE))) == gone
+
+
+def test_a_cluster_goes_on_from_its_snapshot() -> None:
+    """A machine that was starting joins, a node that was being drained is drained."""
+    simulation = begin([pool("p", types("s.1"), expire_after=HOUR), member("n", "s.1")])
+    submit(simulation, job("a", pod_notes={"karpenter.sh/do-not-disrupt": "true"}))
+    after(simulation, HOUR)
+    submit(simulation, job("b"))
+    after(simulation, SECOND)
+    starting = {"p-1": "s.1 a on-demand starting", "p-2": "s.1 a on-demand starting"}
+    assert machines(simulation) == {"n": "s.1 a on-demand leaving", **starting}
+    later = Simulation.from_snapshot(simulation.snapshot(), policy=simulation.policy, seed=1)
+    simulation.submit(Delete("jobs", "Job/ml/a"))
+    later.submit(Delete("jobs", "Job/ml/a"))
+    ready = {"p-1": "s.1 a on-demand ready", "p-2": "s.1 a on-demand ready"}
+    assert machines(after(later, MINUTE)) == machines(after(simulation, MINUTE)) == ready

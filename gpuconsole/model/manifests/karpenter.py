@@ -42,6 +42,7 @@ def node_pool(reader: Reader, now: Time) -> NodePool:
         consolidation_policy=_policy(disruption),
         consolidate_after=_after(disruption),
         expire_after=_expiry(inner),
+        termination_grace=inner.span("terminationGracePeriod"),
         budgets=_budgets(disruption),
     )
 

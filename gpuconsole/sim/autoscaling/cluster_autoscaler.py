@@ -99,7 +99,7 @@ def _next_due(world: World, policy: AutoscalerPolicy) -> Time | None:
     """When a scan could come to something else though nothing happens."""
     fleet, now = world.fleet, world.now
     dues = [since + policy.unneeded_time for since in fleet.unneeded.values()]
-    dues += [until for until in fleet.unremovable.values()]
+    dues += fleet.unremovable.values()
     if fleet.unneeded and fleet.added is not None:
         dues.append(fleet.added + policy.delay_after_add)
     if fleet.unneeded and fleet.failed is not None:
@@ -108,6 +108,8 @@ def _next_due(world: World, policy: AutoscalerPolicy) -> Time | None:
         dues += [backoff.until for backoff in fleet.backoffs.values()]
         dues += [since + policy.new_pod_delay for since in fleet.waiting.values()]
     dues += [i.launched + policy.provision_time for i in _starting(world)]
+    unready = (node.not_ready_since for node in world.state.table("nodes").all() if not node.ready)
+    dues += [since + policy.unready_time for since in unready if since is not None]
     return min((due for due in dues if due > now), default=None)
 
 
@@ -299,6 +301,7 @@ def _scale_down(world: World, policy: AutoscalerPolicy, view: View) -> None:
     since = {name: fleet.unneeded.get(name, now) for name in found}
     fleet.unneeded.clear()
     fleet.unneeded.update(since)
+    _remove_unready(world, policy, view)
     if not _cooling(world, policy):
         _remove(world, policy, view, [name for name in found if now - since[name] >= policy.unneeded_time])
 
@@ -307,6 +310,17 @@ def _managed(view: View) -> list[Node]:
     """Ready nodes of groups that stay so far."""
     there = (i for i in view.instances() if i.ready is not None and i.leaving is None)
     return [node for i in there if (node := view.nodes.get(i.name)) is not None and node.ready]
+
+
+def _remove_unready(world: World, policy: AutoscalerPolicy, view: View) -> None:
+    """Nodes that have not answered for long enough go."""
+    for instance in view.instances():
+        node = view.nodes.get(instance.name)
+        since = node.not_ready_since if node is not None and not node.ready else None
+        if since is not None and instance.leaving is None and world.now >= since + policy.unready_time:
+            text = f"removing unready node {instance.name}"
+            machines.say(world, SCALE_DOWN, text, node=instance.name)
+            machines.drain(world, instance.name, SCALE_DOWN, TO_BE_DELETED)
 
 
 def _cooling(world: World, policy: AutoscalerPolicy) -> bool:

@@ -40,10 +40,15 @@ def annotated(pod: Pod, key: str) -> str:
     return pod.annotations.get(key) or pod.template.annotations.get(key, "")
 
 
-def blocked(node: Node, pods: Iterable[Pod], allowances: Allowances) -> str:
-    """Why Karpenter does not disrupt a node of its own accord, in its words; empty if it may."""
+def forbidden(node: Node) -> str:
+    """Why Karpenter does not disrupt a node, whatever is on it, in its words; empty if it may."""
     if node.annotations.get(DO_NOT_DISRUPT) == "true":
         return f'Disruption is blocked through the "{DO_NOT_DISRUPT}" annotation'
+    return ""
+
+
+def blocked(pods: Iterable[Pod], allowances: Allowances) -> str:
+    """Why Karpenter does not take these pods from their node of its own accord, in its words; empty if it may."""
     for pod in sorted(pods, key=lambda pod: pod.key):
         if pod.done or pod.deleted:
             continue

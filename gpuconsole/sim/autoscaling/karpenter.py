@@ -14,7 +14,7 @@ from gpuconsole.model.clock import MINUTE, Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.sim.autoscaling import disruption, machines
 from gpuconsole.sim.autoscaling.disruption import Candidate, Move
-from gpuconsole.sim.autoscaling.evictions import blocked
+from gpuconsole.sim.autoscaling.evictions import blocked, forbidden
 from gpuconsole.sim.autoscaling.fleet import Order, Proposal
 from gpuconsole.sim.autoscaling.machines import DISRUPTED
 from gpuconsole.sim.autoscaling.offers import Offer, choose, drifted, is_unavailable
@@ -170,6 +170,8 @@ class _Round:
 
     def __init__(self, world: World, view: View, policy: KarpenterPolicy) -> None:
         self.world, self.view, self.policy = world, view, policy
+        self.eventual: list[Candidate] = []
+        """Nodes whose pods may not be taken now, but whose pool bounds how long that counts: they may drift."""
         self.candidates = list(self._candidates())
         self.constrained = False
 
@@ -185,11 +187,14 @@ class _Round:
                 if instance.ready is None or instance.leaving is not None:
                     continue
                 pods = view.pods.get(node.name, ())
-                why = blocked(node, pods, view.allowances)
+                one = disruption.candidate(view, pool, instance, pods)
+                why = forbidden(node) or blocked(pods, view.allowances)
+                if why and not forbidden(node) and pool.termination_grace is not None:
+                    self.eventual.append(one)
                 if why:
                     machines.say(self.world, "DisruptionBlocked", why, node=node.name)
                 else:
-                    yield disruption.candidate(view, pool, instance, pods)
+                    yield one
 
     def _allowed(self, reason: str) -> dict[str, int]:
         """How many nodes of each pool may be disrupted now for this reason."""
@@ -234,7 +239,7 @@ class _Round:
 
     def drift(self) -> bool:
         """One node goes that is not what its pool says any more, an empty one first; True if one does."""
-        found = [one for one in self.candidates if drifted(one.pool, self.view.nodes[one.node])]
+        found = [one for one in (*self.candidates, *self.eventual) if drifted(one.pool, self.view.nodes[one.node])]
         ordered = sorted(found, key=lambda one: (not one.empty, one.instance.launched, one.node))
         for one in self._within(ordered, DRIFTED) if ordered else ():
             move, why = disruption.replacement_of(self.view, one)

@@ -77,6 +77,7 @@ def launch(world: World, name: str, offering: Offering) -> Instance:
         zone=offering.zone,
         capacity_type=offering.capacity_type,
         price=offering.price,
+        list_price=offering.type.on_demand or 0.0,
         gpus=offering.type.gpus,
         launched=world.now,
     )
@@ -150,6 +151,7 @@ def adopt(world: World, node: Node, group: str) -> None:
         zone=node.labels.get(ZONE, ""),
         capacity_type=node.labels.get(CAPACITY_TYPE, ON_DEMAND),
         price=catalogue.price(node.labels) or 0.0,
+        list_price=catalogue.price({**node.labels, CAPACITY_TYPE: ON_DEMAND}) or 0.0,
         gpus=node.gpus,
         launched=world.now,
         ready=world.now,
@@ -174,6 +176,9 @@ def drain(world: World, name: str, reason: str, taint: Taint) -> None:
     if taint not in node.taints:
         world.put(tainted(node, taint))
     world.fleet.draining[name] = None
+    pool: NodePool | None = world.state.table("node_pools").get(found[0].name) if found is not None else None
+    if pool is not None and pool.termination_grace is not None:
+        world.kernel.at(world.now + pool.termination_grace, Capacity(Act.GONE, name, node.uid))
     evict(world, name, reason)
 
 

@@ -89,6 +89,8 @@ class AutoscalerPolicy(Struct, frozen=True, kw_only=True, tag="cluster-autoscale
     new_pod_delay: Span = 0
     provision_time: Span = 15 * MINUTE
     unneeded_time: Span = 10 * MINUTE
+    unready_time: Span = 20 * MINUTE
+    """So long after a node stopped answering it goes."""
     delay_after_add: Span = 10 * MINUTE
     delay_after_failure: Span = 3 * MINUTE
     unremovable_recheck: Span = 5 * MINUTE
