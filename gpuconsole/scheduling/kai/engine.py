@@ -31,6 +31,7 @@ from gpuconsole.scheduling.kai.opening import open_session, run_actions
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kai.room import room
 from gpuconsole.scheduling.kai.session import Bound, Evicted, Session
+from gpuconsole.scheduling.kai.timing import next_change
 from gpuconsole.scheduling.kai.usage import Stretch, UsageBook
 from gpuconsole.scheduling.placement import Deadlock
 
@@ -40,6 +41,8 @@ class Memory(Struct, frozen=True):
 
     stale: dict[str, Time]
     stirred: bool
+    alarm: Time | None
+    rung: Time
     usage: list[Stretch]
 
 
@@ -59,6 +62,9 @@ class KaiPlacement:
         self._stirred = False
         self._made_way: dict[str, int] = {}
         """Pod → how many victims of this pass go for it."""
+        self._alarm: Time | None = None
+        self._rung: Time = 0
+        """The latest alarm that was told."""
 
     @property
     def has_pending(self) -> bool:
@@ -134,6 +140,7 @@ class KaiPlacement:
                 case _:
                     pass
         self._stale = {uid: job.stale_since for uid, job in session.jobs.items() if job.stale_since is not None}
+        self._alarm = next_change(session)
         self._note_usage(now, session)
         return [*said, *self._words(session)]
 
@@ -213,8 +220,11 @@ class KaiPlacement:
             self._usage.note(now, held, total_of(session.nodes.values(), session.parameters))
 
     def alarm(self) -> Time | None:
-        """None: a session looks at the clock only when it is opened."""
-        return None
+        """When a gang is stale for long enough, or a job has run for its queue's minimum; told once."""
+        if self._alarm is None or self._alarm == self._rung:
+            return None
+        self._rung = self._alarm
+        return self._alarm
 
     def stir(self) -> None:
         """Let the next pass open a session."""
@@ -247,18 +257,21 @@ class KaiPlacement:
         twin._books, twin._stale = self._books.fork(), dict(self._stale)
         twin._usage = self._usage.fork() if self._usage else None
         twin._stirred, twin._made_way = self._stirred, {}
+        twin._alarm, twin._rung = self._alarm, self._rung
         return twin
 
     def memory(self) -> tuple[str, ...]:
         """What applying all objects to a new engine would not bring back."""
         pages = self._usage.pages() if self._usage else []
-        return (msgspec.json.encode(Memory(self._stale, self._stirred, pages)).decode(),)
+        memory = Memory(self._stale, self._stirred, self._alarm, self._rung, pages)
+        return (msgspec.json.encode(memory).decode(),)
 
     def recall(self, memory: tuple[str, ...]) -> None:
         """Take back what `memory` gave, after all objects were applied."""
         for text in memory:
             known = msgspec.json.decode(text, type=Memory)
             self._stale, self._stirred = dict(known.stale), known.stirred
+            self._alarm, self._rung = known.alarm, known.rung
             if self._usage is not None:
                 self._usage.take_back(known.usage)
 

@@ -191,3 +191,24 @@ def test_a_fork_runs_like_the_original_and_never_touches_it(drawn: list[tuple[st
     again = engine([node("n1", 4), queue("a", 3), queue("b", 3), *crew(drawn)], POLICY)
     again.recall(made.fork().memory())
     assert again.memory() == made.memory()
+
+
+def test_a_gang_that_lost_a_pod_is_looked_at_again_when_its_grace_ends() -> None:
+    crew_of_two = [replace(pod(f"g-{n}", gang="g", size=2), node="n1", phase=PodPhase.RUNNING, bound=0) for n in (0, 1)]
+    made = engine([node("n1", 2), queue("a", 4), *crew_of_two, pod("other", 2)])
+    made.delete("pods", "default/g-1", MINUTE)
+    made.schedule(MINUTE)
+    assert (made.alarm(), made.alarm()) == (2 * MINUTE, None)
+    assert not made.has_pending
+    made.stir()
+    assert [d.pod for d in made.schedule(2 * MINUTE) if isinstance(d, EvictPod)] == ["default/g-0"]
+
+
+def test_a_protected_job_is_looked_at_again_when_it_has_run_for_its_minimum() -> None:
+    guarded = replace(queue("b", 0), reclaim_min_runtime=10 * MINUTE)
+    running = replace(pod("theirs", queue="b"), node="n1", phase=PodPhase.RUNNING, bound=MINUTE)
+    made = engine([node("n1", 1), queue("a", 1), guarded, running, pod("mine")])
+    assert not [d for d in made.schedule(MINUTE) if isinstance(d, EvictPod)]
+    assert made.alarm() == 11 * MINUTE
+    made.stir()
+    assert [d.pod for d in made.schedule(11 * MINUTE) if isinstance(d, EvictPod)] == ["default/theirs"]

@@ -1,0 +1,33 @@
+"""When time alone will change what KAI decides."""
+
+from collections.abc import Iterator
+
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.plugins.minruntime import path_to
+from gpuconsole.scheduling.kai.session import Session
+
+
+def next_change(session: Session) -> Time | None:
+    """The next moment at which a stale gang's grace ends, or a job is protected no longer while others wait."""
+    waiting = any(job.pending for job in session.jobs.values())
+    moments = (moment for job in session.jobs.values() for moment in _moments(session, job, waiting))
+    return min((moment for moment in moments if moment > session.now), default=None)
+
+
+def _moments(session: Session, job: Job, waiting: bool) -> Iterator[Time]:
+    grace = session.parameters.staleness_grace
+    if job.stale_since is not None and grace >= 0:
+        yield job.stale_since + grace
+    if waiting and job.started is not None:
+        for span in _protections(session, job):
+            yield job.started + span
+
+
+def _protections(session: Session, job: Job) -> Iterator[Span]:
+    """The minimum runtimes of the job's queue and of those above it."""
+    queue = session.queues.get(job.queue)
+    for above in path_to(session.queues, queue) if queue is not None else ():
+        for span in (above.preempt_min_runtime, above.reclaim_min_runtime):
+            if span is not None:
+                yield span
