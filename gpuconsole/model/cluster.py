@@ -362,6 +362,19 @@ class PriorityClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
         return self.name
 
 
+class ResourceQuota(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """How much a namespace may use of each resource, and how much it uses; scopes are not read."""
+
+    namespace: str = "default"
+    name: str
+    hard: Resources = EMPTY
+    used: Resources = EMPTY
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
 class RuntimeClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A way to run containers, and what that costs each pod."""
 

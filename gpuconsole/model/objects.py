@@ -6,7 +6,16 @@ To add a kind, write its struct and add one line to `TABLES`; the union, the eve
 from typing import Union
 
 from gpuconsole.model.autoscaling import NodeGroup, NodePool
-from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, RuntimeClass
+from gpuconsole.model.cluster import (
+    LimitRange,
+    Namespace,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceQuota,
+    RuntimeClass,
+)
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
@@ -20,7 +29,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.volcano import HyperNode, PodGroup, VolcanoQueue
+from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, Workload
 
 Object = Union[
@@ -45,6 +54,8 @@ Object = Union[
     ClusterQueue,
     LocalQueue,
     HyperNode,
+    Numatopology,
+    ResourceQuota,
     VolcanoQueue,
     PodGroup,
     KaiQueue,
@@ -80,6 +91,8 @@ TABLES: dict[type, str] = {
     ClusterQueue: "cluster_queues",
     LocalQueue: "local_queues",
     HyperNode: "hyper_nodes",
+    Numatopology: "numatopologies",
+    ResourceQuota: "resource_quotas",
     VolcanoQueue: "volcano_queues",
     PodGroup: "pod_groups",
     KaiQueue: "kai_queues",

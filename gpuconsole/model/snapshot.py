@@ -13,7 +13,16 @@ from msgspec import Struct
 
 from gpuconsole.model.autoscaling import NodeGroup, NodePool
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, RuntimeClass
+from gpuconsole.model.cluster import (
+    LimitRange,
+    Namespace,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceQuota,
+    RuntimeClass,
+)
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
 from gpuconsole.model.kai import KaiQueue
@@ -29,7 +38,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.volcano import HyperNode, PodGroup, VolcanoQueue
+from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, Workload
 
 T = TypeVar("T")
@@ -105,6 +114,8 @@ class Snapshot:
     node_pools: View[NodePool]
     node_groups: View[NodeGroup]
     hyper_nodes: View[HyperNode]
+    numatopologies: View[Numatopology]
+    resource_quotas: View[ResourceQuota]
     jobs: View[Job]
     workloads: View[Workload]
     pod_templates: View[StoredTemplate]

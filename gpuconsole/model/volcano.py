@@ -66,6 +66,35 @@ class HyperNode(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True)
         return self.name
 
 
+class CpuPlace(Struct, frozen=True, omit_defaults=True):
+    """Where a CPU sits."""
+
+    numa: int = 0
+    socket: int = 0
+    core: int = 0
+    """Its number among the cores; two CPUs of one core are its threads."""
+
+
+class Numatopology(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """What a node's exporter says of its CPUs (nodeinfo.volcano.sh); it has the node's name."""
+
+    name: str
+    created: Time = 0
+    cpu_policy: str = ""
+    """CPUManagerPolicy of the kubelet; only `static` gives CPUs away."""
+    topology_policy: str = ""
+    """TopologyManagerPolicy: none, best-effort, restricted or single-numa-node."""
+    reserved_cpu: int = 0
+    """Milli-CPU that the node keeps for itself."""
+    cpus: Mapping[int, CpuPlace] = {}
+    free: tuple[int, ...] = ()
+    """CPUs that nobody has to himself, in order."""
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
 class VolcanoQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     name: str
     uid: str = ""

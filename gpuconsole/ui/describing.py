@@ -12,6 +12,7 @@ from gpuconsole.model.cluster import (
     Pod,
     PodDisruptionBudget,
     PriorityClass,
+    ResourceQuota,
     RuntimeClass,
     Toleration,
 )
@@ -34,7 +35,7 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.resources import Resources, short
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.volcano import HyperNode, PodGroup, VolcanoQueue
+from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, PodSet, Workload, phase
 from gpuconsole.scheduling.kueue.readiness import readiness, using_check, using_flavor, using_topology
 from gpuconsole.ui.paint import Painted
@@ -70,6 +71,7 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
         case (
             WorkloadPriorityClass() | PriorityClass() | Topology() | AdmissionCheck() | Namespace()
             | LimitRange() | RuntimeClass() | VolcanoQueue() | PodGroup() | NodePool() | HyperNode() | DeviceClass()
+            | Numatopology() | ResourceQuota()
             | NodeGroup() | PodDisruptionBudget() | KaiQueue()
             | ResourceSlice() | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig()
             | ProvisioningRequest() | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()
@@ -296,6 +298,8 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
     (KaiQueue, ("parent", "priority", "gpu", "cpu", "memory")),
     (PodGroup, ("min_member", "queue")),
     (HyperNode, ("tier", "tier_name")),
+    (Numatopology, ("cpu_policy", "topology_policy")),
+    (ResourceQuota, ("hard", "used")),
     (NodePool, ("consolidation_policy", "consolidate_after", "weight")),
     (NodeGroup, ("autoscaler", "launched", "gone", "interrupted")),
     (PodDisruptionBudget, ("min_available", "max_unavailable")),

@@ -16,6 +16,7 @@ from gpuconsole.model.cluster import (
     Pod,
     PodPhase,
     PriorityClass,
+    ResourceQuota,
     RuntimeClass,
 )
 from gpuconsole.model.documents.amounts import resources
@@ -166,6 +167,19 @@ def limit_range(reader: Reader, now: Time) -> LimitRange:
         for item in reader.mapping("spec").items("limits")
     )
     return LimitRange(namespace=meta.namespace, name=meta.name, items=items)
+
+
+def resource_quota(reader: Reader, now: Time) -> ResourceQuota:
+    """A ResourceQuota; what the API server has not looked at yet is not used."""
+    meta = metadata(reader, now)
+    hard = resources(reader.mapping("spec"), "hard")
+    status = reader.mapping("status")
+    return ResourceQuota(
+        namespace=meta.namespace,
+        name=meta.name,
+        hard=resources(status, "hard") or hard,
+        used=resources(status, "used"),
+    )
 
 
 def runtime_class(reader: Reader, now: Time) -> RuntimeClass:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 _UNSIMULATED: Mapping[str, tuple[str, ...]] = {
-    "": ("ReplicationController", "ResourceQuota"),
+    "": ("ReplicationController",),
     "apps": ("Deployment", "ReplicaSet", "StatefulSet"),
     "batch": ("CronJob",),
     "leaderworkerset.x-k8s.io": ("LeaderWorkerSet",),

@@ -11,10 +11,12 @@ from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.documents.selectors import selector
 from gpuconsole.model.jobs.nearness import network_topology
 from gpuconsole.model.volcano import (
+    CpuPlace,
     GroupAffinity,
     GroupCondition,
     HyperNode,
     HyperNodeMember,
+    Numatopology,
     PodGroup,
     SubGroupPolicy,
     VolcanoQueue,
@@ -90,6 +92,40 @@ def _member(place: Reader) -> HyperNodeMember:
         pattern=choice.mapping("regexMatch").text("pattern", limit=1024) if "regexMatch" in choice else None,
         selector=selector(choice, "labelMatch") if "labelMatch" in choice else None,
     )
+
+
+def numatopology(reader: Reader, now: Time) -> Numatopology:
+    """A Numatopology: policies of the kubelet, and where each CPU sits."""
+    meta = metadata(reader, now, namespaced=False)
+    spec = spec_of(reader, "policies", "resReserved", "numares", "cpuDetail")
+    policies, detail = spec.mapping("policies"), spec.mapping("cpuDetail")
+    places = {number: detail.mapping(number) for number in detail.value if str(number).isdecimal()}
+    return Numatopology(
+        name=meta.name,
+        created=meta.created,
+        cpu_policy=policies.text("CPUManagerPolicy"),
+        topology_policy=policies.text("TopologyManagerPolicy"),
+        reserved_cpu=resources(spec, "resReserved").get("cpu", 0),
+        cpus={
+            int(number): CpuPlace(*(place.number(key, 0, low=0) for key in ("numa", "socket", "core")))
+            for number, place in places.items()
+        },
+        free=_numbers(spec.down("numares", "cpu").text("allocatable", limit=MOST_CPUS)),
+    )
+
+
+MOST_CPUS = 8192
+"""Characters of a list of CPUs, and CPUs in it."""
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """A list of CPUs such as `0-3,8`; parts that cannot be read are left out."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal() and int(last or first) < MOST_CPUS:
+            found |= {*range(int(first), int(last or first) + 1)}
+    return tuple(sorted(found))
 
 
 def pod_group(reader: Reader, now: Time) -> PodGroup:

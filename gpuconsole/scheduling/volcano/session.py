@@ -12,7 +12,9 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from gpuconsole.model.clock import Time
-from gpuconsole.scheduling.volcano.api.budgets import OpenBudget, ResourceQuota
+from gpuconsole.model.cluster import ResourceQuota
+from gpuconsole.model.volcano import Numatopology
+from gpuconsole.scheduling.volcano.api.budgets import OpenBudget
 from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
@@ -60,6 +62,8 @@ class Cluster(Struct, kw_only=True):
     """What disruption budgets let go."""
     quotas: dict[str, list[ResourceQuota]] = field(default_factory=dict)
     """ResourceQuotas by namespace."""
+    numa: dict[str, Numatopology] = field(default_factory=dict)
+    """What nodes say of their CPUs."""
     kept: dict[str, Time] = field(default_factory=dict)
     """When plugins last did what they do only now and then; sessions hand it on."""
     now: Time = 0
@@ -86,7 +90,8 @@ class Session(Voting):
         self.revocable_nodes = {name: node for name, node in self.nodes.items() if node.revocable_zone}
         self.queues = {uid: cluster.queues[uid] for uid in sorted(cluster.queues)}
         self.placed = Placed(self.node_list)
-        self.budgets, self.quotas, self.kept = cluster.budgets, cluster.quotas, cluster.kept
+        self.budgets, self.quotas, self.numa = cluster.budgets, cluster.quotas, cluster.numa
+        self.kept = cluster.kept
         self.total = Resource()
         for node in self.node_list:
             self.total.add(node.allocatable)

@@ -5,10 +5,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PriorityClass
+from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PriorityClass, ResourceQuota
 from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.volcano import HyperNode, PodGroup, VolcanoQueue
+from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.scheduling.volcano.api.budgets import open_budget
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodes
 from gpuconsole.scheduling.volcano.api.labels import group_of
@@ -32,6 +32,8 @@ class Store:
         self.classes: dict[str, PriorityClass] = {}
         self.claims: dict[str, ResourceClaim] = {}
         self.budgets: dict[str, PodDisruptionBudget] = {}
+        self.quotas: dict[str, ResourceQuota] = {}
+        self.numa: dict[str, Numatopology] = {}
         self.hyper_nodes = HyperNodes()
         self.phases: dict[str, str] = {}
         """Phases of PodGroups that have no object, by key."""
@@ -126,6 +128,9 @@ class Store:
         tree = self.hyper_nodes
         names = {info.tier_name: info.tier for info in tree.tree.values() if info.tier_name}
         cluster.domains = Domains(tree.tree, tree.real_nodes, names, by_tier=tree.by_tier, ready=not tree.problem)
+        for _, quota in sorted(self.quotas.items()):
+            cluster.quotas.setdefault(quota.namespace, []).append(quota)
+        cluster.numa = dict(self.numa)
         cluster.budgets = [self._open(budget) for _, budget in sorted(self.budgets.items())]
         return cluster
 
@@ -134,6 +139,7 @@ class Store:
         twin = Store(self._default_queue)
         twin.nodes, twin.pods, twin.groups = self.nodes.copy(), self.pods.copy(), self.groups.copy()
         twin.queues, twin.classes, twin.claims = self.queues.copy(), self.classes.copy(), self.claims.copy()
+        twin.quotas, twin.numa = self.quotas.copy(), self.numa.copy()
         twin._waiting = self._waiting.copy()
         twin.budgets, twin.hyper_nodes, twin.phases = self.budgets.copy(), self.hyper_nodes.fork(), self.phases.copy()
         return twin
@@ -145,6 +151,8 @@ class Store:
             "priority_classes": self.classes,
             "resource_claims": self.claims,
             "pod_disruption_budgets": self.budgets,
+            "resource_quotas": self.quotas,
+            "numatopologies": self.numa,
         }
 
     def _open(self, budget: PodDisruptionBudget) -> Any:

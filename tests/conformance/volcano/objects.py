@@ -22,6 +22,7 @@ LONG_AGO: Time = -62_135_596_800_000_000
 VERSIONS = {
     "Pod": "v1",
     "Node": "v1",
+    "ResourceQuota": "v1",
     "PodGroup": "scheduling.volcano.sh/v1beta1",
     "Queue": "scheduling.volcano.sh/v1beta1",
     "HyperNode": "topology.volcano.sh/v1alpha1",

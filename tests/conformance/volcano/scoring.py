@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.clock import SECOND, Time, parse_time
+from gpuconsole.model.cluster import ResourceQuota
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.scheduling.volcano.api.budgets import OpenBudget, ResourceQuota
+from gpuconsole.scheduling.volcano.api.budgets import OpenBudget
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodeUsage
@@ -29,7 +30,6 @@ from gpuconsole.scheduling.volcano.plugins.tdm import hours
 from gpuconsole.scheduling.volcano.session import Session
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
-from tests.conformance.world import amounts
 
 Document = Mapping[str, Any]
 NOON: Time = 12 * 60 * 60 * SECOND
@@ -72,9 +72,9 @@ def _plain(value: Any) -> Any:
 def _quotas(documents: Iterable[Document]) -> dict[str, list[ResourceQuota]]:
     quotas: dict[str, list[ResourceQuota]] = {}
     for document in documents:
-        status = document.get("status") or {}
-        made = ResourceQuota(amounts(status.get("hard") or {}), amounts(status.get("used") or {}))
-        quotas.setdefault(document["metadata"]["namespace"], []).append(made)
+        made = objects.decode("ResourceQuota", document)
+        assert isinstance(made, ResourceQuota)
+        quotas.setdefault(made.namespace, []).append(made)
     return quotas
 
 

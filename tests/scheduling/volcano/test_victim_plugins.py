@@ -3,9 +3,9 @@
 import pytest
 
 from gpuconsole.model.clock import MINUTE, SECOND
-from gpuconsole.model.cluster import Container, LabelSelector, PodDisruptionBudget, PodTemplate
+from gpuconsole.model.cluster import Container, LabelSelector, PodDisruptionBudget, PodTemplate, ResourceQuota
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
-from gpuconsole.scheduling.volcano.api.budgets import OpenBudget, ResourceQuota, open_budget
+from gpuconsole.scheduling.volcano.api.budgets import OpenBudget, open_budget
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeUsage
 from gpuconsole.scheduling.volcano.api.qos import Qos, qos_of
@@ -65,7 +65,7 @@ def test_a_namespace_lets_in_what_its_quota_has_room_for() -> None:
     jobs = [job(name=name, min_resources={CPU: 3000, GPU: 1}) for name in ("a", "b", "c")]
     free = job(name="free")
     opened = session("resourcequota", [], [*jobs, free])
-    opened.quotas["default"] = [ResourceQuota({CPU: 8000}, {CPU: 1000})]
+    opened.quotas["default"] = [ResourceQuota(name="q", hard={CPU: 8000}, used={CPU: 1000})]
     votes = opened.functions.job_enqueueable["resourcequota"]
     assert [votes(one) for one in (*jobs, free)] == [PERMIT, PERMIT, REJECT, PERMIT]
     assert [(one.name, text) for one, text in opened.events] == [

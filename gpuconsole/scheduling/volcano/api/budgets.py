@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from gpuconsole.model.cluster import LabelSelector, Pod, PodDisruptionBudget
-from gpuconsole.model.resources import EMPTY, Resources
 
 
 class OpenBudget(Struct, frozen=True, kw_only=True):
@@ -24,13 +23,6 @@ class OpenBudget(Struct, frozen=True, kw_only=True):
             return False
         asks = self.selector.match_labels or self.selector.match_expressions
         return bool(asks) and self.selector.matches(pod.labels)
-
-
-class ResourceQuota(Struct, frozen=True):
-    """How much a namespace may use, and how much it uses (scopes do not count here)."""
-
-    hard: Resources = EMPTY
-    used: Resources = EMPTY
 
 
 def open_budget(budget: PodDisruptionBudget, pods: Iterable[Pod], healthy: Iterable[str]) -> OpenBudget:
