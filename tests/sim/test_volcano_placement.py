@@ -89,3 +89,49 @@ def test_a_simulation_that_is_saved_goes_on_as_it_would_have() -> None:
         one.advance(one.now + 120 * MINUTE)
     assert again.policy.placement == VolcanoPolicy(conf=PREEMPTING)
     assert again.save() == simulation.save()
+
+
+def test_a_gang_that_has_to_be_close_lands_in_one_rack() -> None:
+    amounts = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "2", "pods": "110"}
+    nodes = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{n}"}, "status": {"allocatable": amounts}}
+        for n in range(4)
+    ]
+    racks: list[dict[str, Any]] = [
+        {
+            "apiVersion": "topology.volcano.sh/v1alpha1",
+            "kind": "HyperNode",
+            "metadata": {"name": f"rack-{rack}"},
+            "spec": {
+                "tier": 1,
+                "members": [{"type": "Node", "selector": {"exactMatch": {"name": f"n{n}"}}} for n in (rack, rack + 2)],
+            },
+        }
+        for rack in range(2)
+    ]
+    near = job("near", 4, least=4)
+    near["spec"]["networkTopology"] = {"mode": "hard", "highestTierAllowed": 1}
+    conf = HELM_CONF + "  - name: network-topology-aware\n"
+    engine = {"admission": "none", "placement": {"engine": "Volcano", "conf": conf}}
+    steps = [{"create": [job("first", 1)]}, {"advanceSeconds": 60, "create": [near]}]
+    simulation = build(load_scenario([{"engine": engine, "objects": [*nodes, *racks], "steps": steps}]))
+    simulation.advance(simulation.now + 2 * MINUTE)
+    where = {pod.name: pod.node for pod in simulation.snapshot().pods.all()}
+    assert where["first-w-0"] == "n0"
+    assert {node for name, node in where.items() if name.startswith("near")} == {"n1", "n3"}
+
+
+def test_a_queue_that_does_not_say_so_is_open_and_a_closed_one_lets_nobody_in() -> None:
+    def queue(name: str, **status: str) -> dict[str, Any]:
+        kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}}
+        return {**kind, "spec": {"weight": 1}, "status": status} if status else {**kind, "spec": {"weight": 1}}
+
+    simulation = running(
+        {"engine": "Volcano"},
+        queue("open"),
+        queue("shut", state="Closed"),
+        job("a", 1, queue="open"),
+        job("b", 1, queue="shut"),
+    )
+    simulation.advance(simulation.now + 10 * MINUTE)
+    assert placed(simulation) == {"a-w-0": (0,)}

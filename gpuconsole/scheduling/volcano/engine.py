@@ -9,11 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodTemplate, PriorityClass
+from gpuconsole.model.cluster import Node, Pod, PodTemplate
 from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, SetPhase, Unschedulable
-from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.objects import Object
-from gpuconsole.model.volcano import HyperNode, PodGroup, VolcanoQueue
 from gpuconsole.scheduling.placement import Deadlock
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.labels import group_of
@@ -64,21 +62,17 @@ class VolcanoPlacement:
 
     @property
     def has_pending(self) -> bool:
-        """True if a pod or a PodGroup waits, and anything changed since the last session."""
-        return self._stirred and self._store.any_waiting
+        """True if anything changed since the last session, and a pod or a PodGroup waits or tasks may be shuffled."""
+        return self._stirred and (self._store.any_waiting or "shuffle" in self._configuration.actions)
 
     def apply(self, thing: Object, now: Time) -> None:
         """An object appeared or changed. Kinds that Volcano does not look at are ignored."""
-        match thing:
-            case Pod():
-                self._gpus.take_in(thing)
-            case Node():
-                self._gpus.describe(thing.name, thing)
-            case PriorityClass() | PodGroup() | VolcanoQueue() | HyperNode() | ResourceClaim() | PodDisruptionBudget():
-                pass
-            case _:
-                return
-        self._stirred = self._store.apply(grouped(thing) if isinstance(thing, Pod) else thing) or self._stirred
+        if isinstance(thing, Pod):
+            self._gpus.take_in(thing)
+            thing = grouped(thing)
+        elif isinstance(thing, Node):
+            self._gpus.describe(thing.name, thing)
+        self._stirred = self._store.apply(thing) or self._stirred
 
     def delete(self, table: str, key: str, now: Time) -> None:
         """An object is gone; `table` as in `objects.TABLES`."""
