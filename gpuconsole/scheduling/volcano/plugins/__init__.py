@@ -12,6 +12,7 @@ from gpuconsole.scheduling.volcano.plugins.gang import GangPlugin
 from gpuconsole.scheduling.volcano.plugins.network_topology_aware import NetworkTopologyAwarePlugin
 from gpuconsole.scheduling.volcano.plugins.nodegroup import NodegroupPlugin
 from gpuconsole.scheduling.volcano.plugins.nodeorder import NodeorderPlugin
+from gpuconsole.scheduling.volcano.plugins.numaaware import NumaAwarePlugin
 from gpuconsole.scheduling.volcano.plugins.overcommit import OvercommitPlugin
 from gpuconsole.scheduling.volcano.plugins.pdb import PdbPlugin
 from gpuconsole.scheduling.volcano.plugins.predicates import PredicatesPlugin
@@ -37,6 +38,7 @@ PLUGINS: Mapping[str, type[Plugin]] = {
         NetworkTopologyAwarePlugin,
         NodegroupPlugin,
         NodeorderPlugin,
+        NumaAwarePlugin,
         OvercommitPlugin,
         PdbPlugin,
         PredicatesPlugin,

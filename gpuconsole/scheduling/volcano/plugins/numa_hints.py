@@ -1,0 +1,60 @@
+"""Hints about NUMA nodes, and which of them a kubelet's topology policy takes (kubelet's topologymanager)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+
+from msgspec import Struct
+
+
+class Hint(Struct, frozen=True):
+    """NUMA nodes that would do; `nodes` is a mask of bits, None is any of them."""
+
+    nodes: int | None = None
+    preferred: bool = False
+
+
+Hints = Mapping[str, Sequence[Hint] | None]
+"""By resource: the hints of one provider; None has no wish, an empty list cannot be satisfied."""
+
+
+def decide(policy: str, numa: Iterable[int], providers: Iterable[Hints]) -> tuple[Hint, bool]:
+    """The best hint for all resources together, and whether the policy lets the container in."""
+    if policy not in ("best-effort", "restricted", "single-numa-node"):
+        return Hint(), True
+    wishes = list(_wishes(providers))
+    if policy == "single-numa-node":
+        wishes = [[hint for hint in listed if _is_single(hint)] for listed in wishes]
+    best = merged(numa, wishes)
+    return best, policy == "best-effort" or best.preferred
+
+
+def _wishes(providers: Iterable[Hints]) -> Iterable[Sequence[Hint]]:
+    for hints in providers:
+        if not hints:
+            yield [Hint(None, True)]
+        for _, listed in sorted(hints.items()):
+            yield [Hint(None, True)] if listed is None else listed or [Hint(None, False)]
+
+
+def _is_single(hint: Hint) -> bool:
+    return hint.preferred and (hint.nodes is None or hint.nodes.bit_count() == 1)
+
+
+def merged(numa: Iterable[int], wishes: Sequence[Sequence[Hint]]) -> Hint:
+    """Of all ways to grant each wish by one of its hints, the preferred of the fewest nodes; else any node at all."""
+    every = sum(1 << number for number in numa)
+    best = Hint(every, False)
+    for choice in product(*wishes):
+        nodes, preferred = every, True
+        for hint in choice:
+            nodes &= every if hint.nodes is None else hint.nodes
+            preferred = preferred and hint.preferred
+        found = Hint(nodes, preferred)
+        if nodes and (found.preferred, _narrowness(nodes)) > (best.preferred, _narrowness(best.nodes or 0)):
+            best = found
+    return best
+
+
+def _narrowness(nodes: int) -> tuple[int, int]:
+    """Greater for fewer nodes, among equals for those of lower numbers (bitmask.IsNarrowerThan)."""
+    return -nodes.bit_count(), -nodes
