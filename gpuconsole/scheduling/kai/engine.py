@@ -16,6 +16,7 @@ from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision, Unsche
 from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Topology
+from gpuconsole.scheduling.devices import inside
 from gpuconsole.scheduling.kai import reading
 from gpuconsole.scheduling.kai.api.errors import summary
 from gpuconsole.scheduling.kai.api.jobs import Job
@@ -96,7 +97,7 @@ class KaiPlacement:
             self._books.leave(pod.key)
         elif pod.node and (self._books.home(pod.key), self._books.of(pod.key)) != (pod.node, pod.gpus):
             self._books.leave(pod.key)
-            self._books.seat(pod.key, pod.node, pod.gpus or self._lowest(pod))
+            self._books.seat(pod.key, pod.node, pod.gpus or self._closest(pod))
         elif not pod.node:
             self._books.leave(pod.key)
         pod = replace(pod, gpus=self._books.of(pod.key)) if pod.node and not pod.done else pod
@@ -104,9 +105,9 @@ class KaiPlacement:
         if known is None or _state(known) != _state(pod):
             self._stirred = True
 
-    def _lowest(self, pod: Pod) -> tuple[int, ...]:
+    def _closest(self, pod: Pod) -> tuple[int, ...]:
         request, _ = reading.request_of(pod)
-        return tuple(self._books.free_on(pod.node)[: request.count])
+        return inside.choose(self._nodes.get(pod.node), tuple(self._books.free_on(pod.node)), request.count)
 
     def delete(self, table: str, key: str, now: Time) -> None:
         """An object is gone; `table` as in `objects.TABLES`."""
@@ -170,7 +171,7 @@ class KaiPlacement:
         return session
 
     def _bind(self, task: Task, now: Time, groups: dict[tuple[str, str], int]) -> Bind:
-        """Settle which GPUs the task owns: those of its groups, else the lowest that are free."""
+        """Settle which GPUs the task owns: those of its groups, else such as are close to each other."""
         free = self._books.free_on(task.node)
         if task.groups:
             for group in task.groups:
@@ -178,7 +179,7 @@ class KaiPlacement:
                     groups[(task.node, group)] = int(group) if group.isdigit() else free.pop(0)
             gpus = tuple(sorted(groups[(task.node, group)] for group in task.groups))
         else:
-            gpus = tuple(free[: int(task.accepted.gpus)])
+            gpus = inside.choose(self._nodes.get(task.node), tuple(free), int(task.accepted.gpus))
         self._books.seat(task.uid, task.node, gpus)
         pod = self._pods[task.uid]
         self._pods[task.uid] = replace(pod, node=task.node, gpus=gpus, bound=now, message="", nominated_node="")

@@ -5,7 +5,7 @@ KAI 0.13: api/pod_info (annotations gpu-fraction, gpu-memory, gpu-fraction-num-d
 
 from collections.abc import Iterable, Mapping
 
-from gpuconsole.model.cluster import Node, Pod, PodPhase, PodTemplate
+from gpuconsole.model.cluster import Node, Pod, PodAffinity, PodPhase, PodTemplate
 from gpuconsole.model.kai import KaiQueue, QueueResource
 from gpuconsole.model.quantity import CPU, MEMORY, PODS
 from gpuconsole.model.resources import GPU_RESOURCES, Resources
@@ -16,7 +16,7 @@ from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup, TopologyCon
 from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
 from gpuconsole.scheduling.kai.api.requests import Request
 from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
-from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Sort, Spec, Task
+from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Neighbourhood, Sort, Spec, Task
 
 QUEUE_LABEL = "kai.scheduler/queue"
 PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
@@ -62,6 +62,8 @@ def task_of(pod: Pod, scheduler: str) -> Task:
             labels={**template.labels, **pod.labels},
             node_selector=template.node_selector,
             affinity=template.affinity,
+            near=_neighbours(template.pod_affinity),
+            apart=_neighbours(template.pod_anti_affinity),
             tolerations=template.tolerations,
             nominated=pod.nominated_node,
             scheduler=scheduler,
@@ -69,6 +71,14 @@ def task_of(pod: Pod, scheduler: str) -> Task:
             priority=pod.priority,
             created=pod.created,
         ),
+    )
+
+
+def _neighbours(wish: PodAffinity | None) -> tuple[Neighbourhood, ...]:
+    """The terms that must hold; what is only preferred KAI's default plugins do not look at."""
+    terms = wish.required if wish is not None else ()
+    return tuple(
+        Neighbourhood(term.topology_key, term.selector, term.namespaces) for term in terms if term.selector is not None
     )
 
 

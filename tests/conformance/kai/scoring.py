@@ -1,0 +1,210 @@
+"""KAI's tables of plugins that give scores and orders: nodes, GPUs, jobs, tasks, pod sets."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kai.api.amounts import CPU, GPU, Amounts
+from gpuconsole.scheduling.kai.api.nodes import GPU_COUNT_LABEL, NodeState
+from gpuconsole.scheduling.kai.api.pod_sets import PodSet
+from gpuconsole.scheduling.kai.api.statuses import Status
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.conf import Arguments, BadArgument
+from gpuconsole.scheduling.kai.plugin import Plugin
+from gpuconsole.scheduling.kai.plugins import (
+    elastic,
+    gpu_placement,
+    nodeavailability,
+    nodeplacement,
+    nominatednode,
+    resourcetype,
+    subgrouporder,
+    taskorder,
+)
+from gpuconsole.scheduling.kai.plugins.roles import Kubeflow, Ray
+from gpuconsole.scheduling.kai.session import Session
+from tests.conformance.kai import values
+from tests.conformance.tables import Case, Check, NotModelled, Table, compare
+
+Document = Mapping[str, Any]
+
+
+def sign(order: int) -> int:
+    return (order > 0) - (order < 0)
+
+
+# Orders
+
+
+def job_order(table: Table, case: Case) -> Sequence[str]:
+    args = case.input["args"]
+    left, right = (
+        values.job(args[side], [values.task(pod) for pod in args.get(f"{side}Pods") or ()]) for side in ("l", "r")
+    )
+    return list(compare("order", sign(elastic.compare(left, right)), case.want.get("want", 0)))
+
+
+def role_order(plugin: Callable[[Arguments], Plugin]) -> Check:
+    def check(table: Table, case: Case) -> Sequence[str]:
+        session = Session()
+        plugin(Arguments()).open(session)
+        (order,) = session.functions.task_order
+        args = case.input["args"]
+        got = order(values.task(args["l"]), values.task(args["r"]))
+        return list(compare("order", sign(got), case.want.get("want", 0)))
+
+    return check
+
+
+def pod_set_order(table: Table, case: Case) -> Sequence[str]:
+    sides = []
+    for side in ("l", "r"):
+        pod_set = PodSet(side, case.input.get(f"{side}MinAvailable", 0))
+        for number in range(case.input.get(f"{side}Allocated", 0)):
+            pod_set.assign(Task(f"{side}-pod-{number}", pod_set=side, status=Status.RUNNING))
+        sides.append(pod_set)
+    return list(compare("order", sign(subgrouporder.compare(*sides)), case.want.get("want", 0)))
+
+
+def task_orders(table: Table, case: Case) -> Sequence[str]:
+    return [
+        line
+        for call in case.document["calls"]
+        for line in compare(
+            "order",
+            taskorder.compare(values.task(call["args"]["l"]), values.task(call["args"]["r"])),
+            call["results"][0],
+        )
+    ]
+
+
+# Scores
+
+
+def gpu_score(score: Callable[[Task, NodeState, str], float]) -> Check:
+    def check(table: Table, case: Case) -> Sequence[str]:
+        node = NodeState(Node(name="node"), Amounts(), gpu_memory=case.input.get("totalMem", 0))
+        node.shared.used = {case.input.get("gpuIdx", ""): case.input.get("usedMem", 0)}
+        got: object
+        try:
+            got = (score(Task("task"), node, case.input.get("gpuIdx", "")), "")
+        except ValueError as problem:
+            got = (0, str(problem))
+        error = (case.want.get("expectedErr") or {}).get("$error", "")
+        return list(compare("score", got, (case.want.get("expectedScore", 0), error)))
+
+    return check
+
+
+def _node(name: str, allocatable: Amounts, idle: Amounts, labels: Mapping[str, str] | None = None) -> NodeState:
+    node = NodeState(Node(name=name, labels=labels or {}), allocatable)
+    node.idle = idle
+    return node
+
+
+def packed(table: Table, case: Case) -> Sequence[str]:
+    nodes = {
+        name: (_node(name, Amounts(gpus=_whole(found, "nodeAllocatableGPUs")), _idle(found)), found)
+        for name, found in case.input["testNodeMetadataMap"].items()
+    }
+    least, most = nodeplacement.free_range([node for node, _ in nodes.values()], GPU)
+    return [
+        line
+        for name, (node, found) in nodes.items()
+        for line in compare(name, nodeplacement.pack(node, GPU, least, most), found.get("nodeExpectedScore", 0))
+    ]
+
+
+def _whole(found: Document, key: str) -> float:
+    return float(found.get(key) or 0)
+
+
+def _idle(found: Document) -> Amounts:
+    return Amounts(gpus=_whole(found, "nodeIdleGPUs"))
+
+
+def spread(table: Table, case: Case) -> Sequence[str]:
+    count, free = case.input.get("gpuCount", 0), case.input.get("nonAllocated", 0)
+    by_gpu = _node("gpu", Amounts(gpus=count), Amounts(gpus=free), {GPU_COUNT_LABEL: str(count)})
+    by_cpu = _node("cpu", Amounts(cpu=count), Amounts(cpu=free))
+    want = case.want.get("expected", 0)
+    return [
+        *compare("GPUs", nodeplacement.spread(by_gpu, GPU), want),
+        *compare("CPUs", nodeplacement.spread(by_cpu, CPU), want),
+    ]
+
+
+def nominated(table: Table, case: Case) -> Sequence[str]:
+    got = nominatednode.score(values.task(case.input["task"]), values.node(case.input["node"]))
+    return list(compare("score", got, case.want.get("expectedScore", 0)))
+
+
+def availability(table: Table, case: Case) -> Sequence[str]:
+    return [
+        line
+        for call in case.document["calls"]
+        for line in compare(
+            "score",
+            nodeavailability.score(values.task(call["args"]["task"]), values.node(call["args"]["node"])),
+            call["results"][0],
+        )
+    ]
+
+
+def resource_type(table: Table, case: Case) -> Sequence[str]:
+    found = {local["name"]: local["value"] for local in case.document["locals"]}
+    if not {"task", "node", "score"} <= found.keys():
+        raise NotModelled("the case tells no node")
+    # The test gives the task its request after the variable was dumped; what stands in the table is what it began with.
+    got = resourcetype.score(values.task(found["task"]), values.node(found["node"]))
+    return list(compare("score", got, found["score"]))
+
+
+# Arguments
+
+
+def argument(read: Callable[[Arguments, str, Any], object]) -> Check:
+    def check(table: Table, case: Case) -> Sequence[str]:
+        arguments = Arguments(case.input.get("args") or case.input.get("pluginArguments") or {})
+        base = case.input.get("defaultValue", case.input.get("defaultVal"))
+        key = case.input.get("key", "")
+        failed = False
+        try:
+            got = read(arguments, key, base)
+        except BadArgument:
+            got, failed = base, True
+        return [line for line in _argument(got, failed, case.want)]
+
+    return check
+
+
+def _argument(got: object, failed: bool, want: Document) -> Iterator[str]:
+    for name in ("expected", "want", "expectedValue", "expectedVal"):
+        if name in want:
+            yield from compare("value", got, want[name])
+    for name in ("expectError", "wantErr", "expectedErr", "expectedError", "expectErr"):
+        if name in want:
+            yield from compare("fails", failed, bool(want[name]))
+
+
+_P = "kai/scheduler_plugins"
+CHECKS: dict[str, Check] = {
+    f"{_P}_elastic/TestJobOrderFn": job_order,
+    f"{_P}_kubeflow/TestTaskOrderFn": role_order(Kubeflow),
+    f"{_P}_ray/TestTaskOrderFn": role_order(Ray),
+    f"{_P}_subgrouporder/TestSubGroupOrderFn": pod_set_order,
+    f"{_P}_taskorder/task_order_plain_calls": task_orders,
+    f"{_P}_gpupack/gpupack__GpuPack_scoring_L79": gpu_score(gpu_placement.pack),
+    f"{_P}_gpuspread/gpuspread__GpuSpread_scoring_L79": gpu_score(gpu_placement.spread),
+    f"{_P}_nodeplacement/TestNodePack": packed,
+    f"{_P}_nodeplacement/nodespread__loop_L68": spread,
+    f"{_P}_nominatednode/nominatednode__NominatedNode_Scoring_tests_L72": nominated,
+    f"{_P}_nodeavailability/nodeavailability__NodeAvailability": availability,
+    f"{_P}_resourcetype/resourcetype__resourceType": resource_type,
+    "kai/scheduler_framework/TestPluginArguments_GetBool": argument(lambda found, key, base: found.flag(key, base)),
+    "kai/scheduler_framework/TestPluginArguments_GetFloat64": argument(
+        lambda found, key, base: found.number(key, base)
+    ),
+    "kai/scheduler_framework/TestPluginArguments_GetInt": argument(lambda found, key, base: found.integer(key, base)),
+    "kai/scheduler_framework/TestPluginArguments_GetString": argument(lambda found, key, base: found.text(key, base)),
+}
