@@ -10,6 +10,7 @@ from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup, TopologyCon
 from gpuconsole.scheduling.kai.api.requests import PortionsDiffer
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
 from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Task
+from gpuconsole.scheduling.kai.api.topologies import Topology
 from gpuconsole.scheduling.kai.conf import Arguments
 from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes, NoScore
 from gpuconsole.scheduling.kai.plugins import scores
@@ -104,7 +105,7 @@ class TopologyAware:
         tree: Tree,
     ) -> list[Domain]:
         """The domains of the levels in question that take the tasks; why none does is noted on the job."""
-        levels = levels_in_question(constraint, tree)
+        levels = levels_in_question(constraint, group.name, tree.topology)
         candidates = tree.levels
         if constraint.required and any(pod_set.active_allocated for pod_set in pod_sets.values()):
             candidates = with_pods(tree, constraint.required, pod_sets)
@@ -135,19 +136,30 @@ class TopologyAware:
         return 0
 
 
-def levels_in_question(constraint: TopologyConstraint, tree: Tree) -> list[str]:
+def levels_in_question(constraint: TopologyConstraint, group: str, topology: Topology) -> list[str]:
     """Levels from the preferred one up to the required one, or to the whole. Raises NoNodes for unknown ones."""
     if not constraint.required and not constraint.preferred:
-        raise NoNodes("no topology constraints were found")
-    levels = [*reversed(tree.topology.levels), ROOT]
-    for kind, name in (("required", constraint.required), ("preferred", constraint.preferred)):
-        if name and name not in levels:
-            raise NoNodes(f"the topology tree '{tree.topology.name}' has no level '{name}', the {kind} one")
-    last = levels.index(constraint.required) if constraint.required else len(levels) - 1
-    first = levels.index(constraint.preferred) if constraint.preferred else last
-    if first > last:
-        raise NoNodes(f"the topology tree '{tree.topology.name}' has the preferred level above the required one")
-    return levels[first : last + 1]
+        name = topology.name
+        raise NoNodes(f"no topology constraints were found for subgroup {group}, with topology name {name}")
+    levels = [*reversed(topology.levels), ROOT]
+    if constraint.required:
+        if constraint.required not in levels:
+            raise NoNodes(_unknown(group, topology, "required", constraint.required))
+        levels = levels[: levels.index(constraint.required) + 1]
+    if not constraint.preferred:
+        return levels[-1:]
+    if constraint.preferred not in levels:
+        # It does not exist, or is wider than the required one.
+        raise NoNodes(_unknown(group, topology, "preferred", constraint.preferred))
+    return levels[levels.index(constraint.preferred) :]
+
+
+def _unknown(group: str, topology: Topology, kind: str, level: str) -> str:
+    who = "workload" if group == DEFAULT_POD_SET else f"sub-group {group}"
+    return (
+        f"topology constraint error: {who} specified '{level}' as the {kind} topology constraint level, but the"
+        f" topology tree '{topology.name}' does not contain a level with this name"
+    )
 
 
 def with_pods(tree: Tree, required: str, pod_sets: Mapping[str, PodSet]) -> dict[str, dict[str, Domain]]:
