@@ -37,6 +37,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     kept: dict[str, Time]
     search_start: int
     stirred: bool
+    lagging: bool = False
     said: dict[str, str] = {}
     rung: Time = 0
 
@@ -54,6 +55,8 @@ class VolcanoPlacement:
         self._kept: dict[str, Time] = {}
         self._search_start = 0
         self._stirred = False
+        self._lagging = False
+        """The last session bound tasks: that their PodGroups run is seen by the next one."""
         self._said: dict[str, str] = {}
         """Why PodGroups do not run, as it was last told."""
         self._alarm: Time | None = None
@@ -62,8 +65,9 @@ class VolcanoPlacement:
 
     @property
     def has_pending(self) -> bool:
-        """True if anything changed since the last session, and a pod or a PodGroup waits or tasks may be shuffled."""
-        return self._stirred and (self._store.any_waiting or "shuffle" in self._configuration.actions)
+        """True if anything changed since the last session, and somebody waits, phases lag, or tasks may be shuffled."""
+        shuffles = "shuffle" in self._configuration.actions
+        return self._stirred and (self._store.any_waiting or self._lagging or shuffles)
 
     def apply(self, thing: Object, now: Time) -> None:
         """An object appeared or changed. Kinds that Volcano does not look at are ignored."""
@@ -94,7 +98,7 @@ class VolcanoPlacement:
         for name in self._configuration.actions:
             ACTIONS[name](session)
         close(session)
-        self._search_start = session.search_start
+        self._search_start, self._lagging = session.search_start, bool(session.binds)
         self._alarm = min((wake for wake in session.wakes if wake > now), default=None)
         self._nominations = {
             uid: sub_job.nominated_hyper_node
@@ -144,6 +148,7 @@ class VolcanoPlacement:
         twin._nominations, twin._kept = dict(self._nominations), dict(self._kept)
         twin._search_start, twin._stirred = self._search_start, self._stirred
         twin._said, twin._alarm, twin._rung = dict(self._said), self._alarm, self._rung
+        twin._lagging = self._lagging
         return twin
 
     def memory(self) -> tuple[str, ...]:
@@ -154,6 +159,7 @@ class VolcanoPlacement:
             kept=self._kept,
             search_start=self._search_start,
             stirred=self._stirred,
+            lagging=self._lagging,
             said=self._said,
             rung=self._rung,
         )
@@ -166,7 +172,7 @@ class VolcanoPlacement:
             self._store.phases = dict(known.phases)
             self._nominations, self._kept = dict(known.nominations), dict(known.kept)
             self._search_start, self._stirred = known.search_start, known.stirred
-            self._said, self._rung = dict(known.said), known.rung
+            self._said, self._rung, self._lagging = dict(known.said), known.rung, known.lagging
 
     def _phases(self, session: Session) -> list[PlacementDecision]:
         """PodGroups whose phase, or the reason why they do not run, is news; of those that have no object nothing."""

@@ -99,7 +99,7 @@ def preemption(policy: VolcanoPolicy) -> World:
     classes = [PriorityClass(name="low", value=1), PriorityClass(name="high", value=10)]
     world = World(machine("n1", 2), *classes, pod("a", priority="low"), pod("b", priority="low"), policy=policy)
     world.run()
-    world.add(pod("urgent", priority="high"))
+    world.add(pod("urgent", gang="Job/urgent", size=1, priority="high"))
     return world
 
 
@@ -175,3 +175,9 @@ def test_no_gpu_has_two_owners_and_no_gang_runs_torn(sizes: list[int], gangs: li
     assert len(free) + len(owned) == 12
     for number, size in enumerate(gangs):
         assert sum(name.startswith(f"g{number}-") for name in world.places()) in (0, size)
+
+
+def test_phases_follow_without_anybody_waiting_so_that_nothing_is_promised_twice() -> None:
+    world = World(machine("n1", 8), PodGroup(name="g", min_member=1, min_resources={GPU: 1}, phase="Inqueue"))
+    world.add(replace(pod("g-0"), annotations={"scheduling.k8s.io/group-name": "g"}))
+    assert [one for one in world.run() if isinstance(one, SetPhase)] == [SetPhase("default/g", "Running")]
