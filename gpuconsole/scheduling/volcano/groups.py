@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME, group_of
+from gpuconsole.scheduling.volcano.jobs.lone import group_of_pod
 
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 MADE = "podgroup-"
@@ -34,13 +35,13 @@ def _made_name(pod: Pod) -> str:
 def group_for(pod: Pod, phases: Mapping[str, str]) -> PodGroup:
     """The PodGroup of a grouped pod where no object says how it is."""
     key = group_of(pod)
-    return PodGroup(
-        namespace=pod.namespace,
-        name=key.rpartition("/")[2],
+    made = group_of_pod(pod, key.rpartition("/")[2], {}, pod.gang_size if pod.gang else 1)
+    return replace(
+        made,
         created=pod.created,
-        min_member=pod.gang_size if pod.gang else 1,
         queue=_queue(pod),
-        priority_class=pod.template.priority_class,
+        # What a gang's pods need together is not known from one of them; nobody is kept out for it.
+        min_resources=None,
         phase=phases.get(key, "Pending"),
     )
 
