@@ -11,7 +11,7 @@ from gpuconsole.model.gpus.instances import Division, division_of
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.quantity import CPU, MAX, MEMORY, PODS
 from gpuconsole.model.resources import EMPTY, Resources
-from gpuconsole.scheduling.devices import slices
+from gpuconsole.scheduling.devices import inside, slices
 from gpuconsole.scheduling.kube.shapes import Shape
 
 NOBODY = ""
@@ -90,8 +90,8 @@ def seated(state: NodeState, seat: Seat) -> NodeState:
     """The node with one more pod.
 
     The pod gets the GPU indices that it names; where one of them is taken, does not exist or is not named, it gets
-    the lowest free ones instead, so that no GPU ever has two owners; so it is with MIG instances. A pod that came in
-    over capacity owns fewer.
+    free ones that are close to each other instead, so that no GPU ever has two owners; so it is with MIG instances. A
+    pod that came in over capacity owns fewer.
     """
     gpus, instances = _indices(state, seat), _instances(state, seat)
     seat = seat if (gpus, instances) == (seat.gpus, seat.slices) else replace(seat, gpus=gpus, slices=instances)
@@ -172,7 +172,7 @@ def _indices(state: NodeState, seat: Seat) -> tuple[int, ...]:
     named = tuple(sorted(set(seat.gpus)))
     if len(named) == wanted and all(0 <= i < len(state.owners) and state.owners[i] == NOBODY for i in named):
         return named
-    return state.free_gpus[:wanted]
+    return inside.choose(state.node, state.free_gpus, wanted)
 
 
 def _instances(state: NodeState, seat: Seat, own: bool = False) -> tuple[Instance, ...]:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
+from gpuconsole.insight.bandwidth import connection
 from gpuconsole.insight.pending import Explanation, explain
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.timeline import Moment, timeline
@@ -39,6 +40,8 @@ class Facts(NamedTuple):
     history: tuple[Happened, ...]
     life: tuple[Moment, ...]
     now: Time
+    joined: str = ""
+    """How its GPUs talk to each other."""
 
 
 class WorkloadDetailScreen(WorkloadScreen):
@@ -72,7 +75,9 @@ class WorkloadDetailScreen(WorkloadScreen):
             # The header says why the history is not kept; the newest lines are here all the same.
             history = tuple(row for row in snapshot.recent if self._key in (row.workload, row.by))
         life = timeline(snapshot, self._key, history)
-        return Facts(workload, explain(snapshot, self._key), pods, history, life, snapshot.time)
+        joined = connection(snapshot, pods)
+        words = "" if joined is None else joined.text
+        return Facts(workload, explain(snapshot, self._key), pods, history, life, snapshot.time, words)
 
     def _tell(self, facts: Facts | None) -> None:
         summary = self.query_one("#summary", StatusLine)
@@ -182,6 +187,8 @@ def pod_lines(facts: Facts) -> list[Painted]:
     if not facts.pods:
         lines.append(line(("  none: pods are made when it is admitted", "dim")))
     lines += [_pod(pod) for pod in sorted(facts.pods, key=lambda pod: (pod.pod_set, pod.index, pod.name))]
+    if facts.joined:
+        lines.append(line((f"  {facts.joined}", "dim")))
     lines += [BLANK, heading("CONDITIONS")]
     for condition in facts.workload.conditions:
         mark = ("✓", "good") if condition.status else ("✗", "dim")
@@ -195,5 +202,6 @@ def _pod(pod: Pod) -> Painted:
     looks = {"Running": ("●", "running"), "Pending": ("◐", "pending"), "Failed": ("⚠", "fault")}
     glyph, role = looks.get(pod.phase, ("✓", "dim"))
     gpus = f"  GPU {','.join(map(str, pod.gpus))}" if pod.gpus else ""
+    gpus += "".join(f"  MIG {one.profile} of GPU {one.gpu}" for one in pod.slices)
     where = pod.node or (pod.reason or "no node yet")
     return line("  ", (f"{glyph} {pod.phase}", role), f"  {pod.name}  {where}", (gpus, "own"))

@@ -1,0 +1,75 @@
+"""How fast the GPUs of a job can talk to each other where its pods are: the slowest link between any two of them."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.gpus.sharing import device
+from gpuconsole.model.gpus.wiring import (
+    NETWORK,
+    NETWORK_BANDWIDTH,
+    NVLINK,
+    NVLINK_BANDWIDTH,
+    PCIE,
+    bandwidth,
+    wiring_of,
+)
+from gpuconsole.model.snapshot import Snapshot
+
+
+class Link(StrEnum):
+    """What joins GPUs, the fastest first."""
+
+    NVLINK = "NVLink"
+    PCIE = "PCIe"
+    NETWORK = "network"
+
+
+class Connection(Struct, frozen=True):
+    """The slowest link between the GPUs of a job."""
+
+    link: Link
+    gigabytes: int
+    """A second."""
+    gpus: int
+    nodes: int
+
+    @property
+    def text(self) -> str:
+        """The connection in words: `8 GPUs in one NVLink domain, 600 GB/s`."""
+        match self.link:
+            case Link.NVLINK:
+                where, about = "in one NVLink domain", ""
+            case Link.PCIE:
+                where, about = "on one node, joined by PCIe", "about "
+            case Link.NETWORK:
+                where, about = f"on {self.nodes} nodes", "about "
+        return f"{self.gpus} GPUs {where}, {about}{self.gigabytes} GB/s"
+
+
+def connection(snapshot: Snapshot, pods: Iterable[Pod]) -> Connection | None:
+    """How the GPUs of these pods are joined; None where fewer than two are known. MIG instances are not joined."""
+    homes: dict[str, set[int]] = {}
+    for pod in pods:
+        node: Node | None = snapshot.nodes.get(pod.node) if pod.gpus and not pod.done else None
+        if node is not None:
+            homes.setdefault(node.name, set()).update(device(i, node.gpus, node.labels) for i in pod.gpus)
+    total = sum(map(len, homes.values()))
+    if total < 2:
+        return None
+    nodes = [snapshot.nodes[name] for name in homes]
+    if len(nodes) > 1:
+        slowest = min(bandwidth(node.annotations, NETWORK_BANDWIDTH, NETWORK) for node in nodes)
+        return Connection(Link.NETWORK, slowest, total, len(nodes))
+    (node,) = nodes
+    if _joined(node, homes[node.name]):
+        return Connection(Link.NVLINK, bandwidth(node.annotations, NVLINK_BANDWIDTH, NVLINK), total, 1)
+    return Connection(Link.PCIE, PCIE, total, 1)
+
+
+def _joined(node: Node, gpus: set[int]) -> bool:
+    """True if one NVLink domain holds them all; a node whose wiring nobody knows is taken to have one."""
+    wiring = wiring_of(node.gpus, node.labels, node.annotations)
+    return wiring is None or len({wiring.nvlink[gpu] for gpu in gpus}) == 1

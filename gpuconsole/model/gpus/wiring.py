@@ -1,0 +1,75 @@
+"""How a node wires its GPUs: which of them share an NVLink domain, a PCIe switch, a NUMA node.
+
+By an annotation, else as machines with that model of GPU are usually built: two GPUs a switch, half of them on each of
+two NUMA nodes. Of a model that is not known nothing is told apart.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from msgspec import Struct
+
+from gpuconsole.model.gpus.models import Links, model_of
+
+WIRING = "gpuconsole.io/gpu-wiring"
+"""Annotation: groups of GPUs by index: `nvlink=0-3,4-7 switch=0-1,2-3,4+6,5+7 numa=0-3,4-7`; what it leaves out is as
+usual."""
+NVLINK_BANDWIDTH = "gpuconsole.io/nvlink-bandwidth"
+NETWORK_BANDWIDTH = "gpuconsole.io/network-bandwidth"
+"""Annotations: GB/s of a GPU inside its NVLink domain, and to GPUs of other nodes."""
+NVLINK, PCIE, NETWORK = 600, 32, 25
+"""GB/s where no annotation tells."""
+_MOST = 64
+_GROUPS = re.compile(r"(nvlink|switch|numa)=([0-9+,-]+)")
+_NAMES = ("nvlink", "switch", "numa")
+
+Groups = tuple[int, ...]
+"""For each GPU the number of its group."""
+
+
+class Wiring(Struct, frozen=True):
+    """The groups of a node's GPUs, from the closest kind of neighbour to the farthest."""
+
+    nvlink: Groups
+    switch: Groups
+    numa: Groups
+
+
+def wiring_of(gpus: int, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Wiring | None:
+    """How so many GPUs are wired on a node with these labels; None where nothing is told apart."""
+    model = model_of(labels)
+    said = annotations.get(WIRING, "")
+    if not 1 < gpus <= _MOST or (model is None and not said):
+        return None
+    return _wired(gpus, Links.ALL if model is None else model.links, model is not None, said[:1000])
+
+
+def bandwidth(annotations: Mapping[str, str], name: str, usual: int) -> int:
+    """GB/s by an annotation, else what is usual."""
+    text = annotations.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 and int(text) else usual
+
+
+@lru_cache(maxsize=1024)
+def _wired(gpus: int, links: Links, built: bool, said: str) -> Wiring:
+    alone, together = tuple(range(gpus)), (0,) * gpus
+    nvlink = {Links.ALL: together, Links.PAIRS: tuple(i // 2 for i in alone), Links.NONE: alone}[links]
+    switch = tuple(i // 2 for i in alone) if built else together
+    numa = tuple(i * 2 // gpus for i in alone) if built and gpus > 2 else together
+    groups = dict(zip(_NAMES, (nvlink, switch, numa), strict=True))
+    for name, text in _GROUPS.findall(said):
+        groups[name] = _read(text, gpus) or groups[name]
+    return Wiring(groups["nvlink"], groups["switch"], groups["numa"])
+
+
+def _read(text: str, gpus: int) -> Groups:
+    """`0-1,2+3` as the number of each GPU's group; GPUs that it leaves out are alone. Nothing if it makes no sense."""
+    found: dict[int, int] = {}
+    for number, part in enumerate(text.split(",")):
+        for piece in part.split("+"):
+            first, _, last = piece.partition("-")
+            if not (first.isdigit() and (last or first).isdigit() and len(piece) < 6):
+                return ()
+            found.update(dict.fromkeys(range(int(first), int(last or first) + 1), number))
+    return tuple(found.get(index, gpus + index) for index in range(gpus))

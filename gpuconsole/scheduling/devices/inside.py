@@ -1,0 +1,43 @@
+"""Which GPUs of its node a pod gets: in as few NVLink domains as can be, then PCIe switches, then NUMA nodes.
+
+Among equals the lowest indices. What a kubelet's topology manager and the device plugin's preferred allocation aim at.
+"""
+
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.gpus.sharing import replicas
+from gpuconsole.model.gpus.wiring import Groups, Wiring, wiring_of
+
+_MOST_TRIED = 13_000
+"""All ways to take 8 of 16; of more the lowest indices are taken."""
+
+
+def choose(node: Node | None, free: tuple[int, ...], wanted: int) -> tuple[int, ...]:
+    """The GPUs that a pod gets out of those that are free; fewer where there are fewer.
+
+    GPUs that are shared are taken in turn, whatever their wiring.
+    """
+    if node is None or not 1 < wanted < len(free) or replicas(node.labels) > 1:
+        return free[:wanted]
+    wiring = wiring_of(node.gpus, node.labels, node.annotations)
+    return free[:wanted] if wiring is None else closest(wiring, free, wanted)
+
+
+@lru_cache(maxsize=65536)
+def closest(wiring: Wiring, free: tuple[int, ...], wanted: int) -> tuple[int, ...]:
+    """So many of the free GPUs, as close to each other as can be."""
+    if comb(len(free), wanted) > _MOST_TRIED:
+        return free[:wanted]
+    return min(combinations(free, wanted), key=lambda some: (*spread(wiring, some), some))
+
+
+def spread(wiring: Wiring, gpus: tuple[int, ...]) -> tuple[int, int, int]:
+    """Over how many NVLink domains, PCIe switches and NUMA nodes these GPUs are spread."""
+    return _count(wiring.nvlink, gpus), _count(wiring.switch, gpus), _count(wiring.numa, gpus)
+
+
+def _count(groups: Groups, gpus: tuple[int, ...]) -> int:
+    return len({groups[gpu] for gpu in gpus})
