@@ -31,6 +31,7 @@ from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.services.status import Mode, Status
+from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.files import policy_in
 from gpuconsole.sim.policy import SimPolicy
@@ -148,7 +149,7 @@ def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request:
     warnings = sum(finding.severity is Severity.WARNING for finding in loaded.findings)
     names = " ".join(request.files) or DEFAULT
     notices = [f"{counted(warnings, 'warning')}; gpuconsole validate {names} shows them"] if warnings else []
-    if not simulation.snapshot().nodes:
+    if not simulation.snapshot().nodes and isinstance(simulation.policy.capacity, FixedCapacity):
         notices.append("there is no Node, and no quota to make nodes from: nothing can be placed")
     source = scenario.name or ", ".join(Path(file).name for file in request.files) or DEFAULT
     return Opened(simulation=simulation, about=_about(simulation, source), notices=tuple(notices))

@@ -62,6 +62,7 @@ class World:
         "looks",
         "members",
         "now",
+        "offers",
         "out",
         "placement",
         "placement_due",
@@ -105,6 +106,8 @@ class World:
         """Workloads whose variants are to be looked at before this moment is over, in order."""
         self.fleet = Fleet()
         """What whoever provides capacity remembers."""
+        self.offers: dict[int, tuple[Object, list[Any]]] = {}
+        """What NodePools may buy, by the pool's identity (which is kept alive here): a memo only, shared by forks."""
         self.cycles_due = False
         self.placement_due = False
         self.wake_at: Time | None = None
@@ -336,5 +339,5 @@ class World:
         twin.cycles_due, twin.placement_due = self.cycles_due, self.placement_due
         twin.wake_at, twin.backoff_at, twin.deadlock = self.wake_at, self.backoff_at, self.deadlock
         twin.sample_at = self.sample_at
-        twin.fleet = self.fleet.fork()
+        twin.fleet, twin.offers = self.fleet.fork(), self.offers
         return twin

@@ -119,7 +119,7 @@ def consolidate(view: View, candidates: Sequence[Candidate], *, spot_to_spot: bo
     """Let these nodes go for at most one cheaper node, or say why not."""
     names = tuple(one.node for one in candidates)
     moving = [pod for one in candidates for pod in one.pods]
-    result = plan([*moving, *view.homeless, *view.waiting], view.rooms(names), view.pools(), view.shapes)
+    result = plan([*moving, *view.homeless, *view.waiting], view.rooms(names), view.pools, view.shapes)
     starting = {instance.name for instance in view.starting}
     for pod in moving:
         if pod.key in result.failed:
@@ -137,7 +137,7 @@ def consolidate(view: View, candidates: Sequence[Candidate], *, spot_to_spot: bo
 
 def replacement_of(view: View, one: Candidate) -> tuple[Move | None, str]:
     """Let a drifted node go, whatever its pods need instead costs; more than one new node is none."""
-    result = plan([*one.pods, *view.homeless, *view.waiting], view.rooms((one.node,)), view.pools(), view.shapes)
+    result = plan([*one.pods, *view.homeless, *view.waiting], view.rooms((one.node,)), view.pools, view.shapes)
     for pod in one.pods:
         if pod.key in result.failed:
             return None, f"Not all pods would schedule, {pod.key} => {result.failed[pod.key]}"

@@ -80,7 +80,7 @@ def provision(world: World, policy: KarpenterPolicy) -> None:
     if not wanting:
         return
     firm = [pod.key for pod in wanting if (pod.workload or pod.job or pod.key) in fleet.fallen]
-    result = plan(wanting, view.rooms(), view.pools(), view.shapes, firm)
+    result = plan(wanting, view.rooms(), view.pools, view.shapes, firm)
     for key, reason in sorted(result.failed.items()):
         machines.say(world, "FailedScheduling", f"Failed to schedule pod, {reason}", about=f"Pod/{key}", pod=key)
     for planned in result.new:

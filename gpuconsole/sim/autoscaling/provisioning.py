@@ -48,6 +48,7 @@ class Pools:
         self.offers = offers
         self.used = used
         self._fitting: dict[tuple[str, int], frozenset[int]] = {}
+        self._opening: dict[tuple[str, int, bool], list[Offer]] = {}
 
     def left(self, pool: NodePool) -> dict[str, int] | None:
         """What the pool's limits leave; None without limits."""
@@ -65,14 +66,28 @@ class Pools:
         return known
 
 
-class _Draft:
-    """A node that is being planned. Mutates."""
+    def opening(self, pool: str, shape: Shape, firm: bool) -> list[Offer]:
+        """The pool's offers that hold one pod of this shape; without spot if it is to be firm."""
+        known = self._opening.get((pool, id(shape), firm))
+        if known is None:
+            fitting, need = self.fitting(pool, shape), {**shape.requests, PODS: 1}
+            known = [
+                offer
+                for offer in self.offers[pool]
+                if id(offer) in fitting and not (firm and offer.spot) and _holds(offer.capacity, need)
+            ]
+            self._opening[pool, id(shape), firm] = known
+        return known
 
-    def __init__(self, pool: NodePool, offers: list[Offer]) -> None:
+
+class _Draft:
+    """A node that is being planned, for one pod at first. Mutates."""
+
+    def __init__(self, pool: NodePool, offers: list[Offer], pod: str, shape: Shape) -> None:
         self.pool = pool
         self.offers = offers
-        self.used: dict[str, int] = {}
-        self.pods: list[str] = []
+        self.used: dict[str, int] = {**shape.requests, PODS: 1}
+        self.pods = [pod]
         self.refused: set[tuple[int, bool]] = set()
 
     def add(self, pod: str, shape: Shape, pools: Pools, firm: bool) -> bool:
@@ -133,7 +148,7 @@ def _open(pod: str, shape: Shape, pools: Pools, drafts: Sequence[_Draft], firm: 
     """A new node of the first pool that has one for this pod, or why none has."""
     reasons = []
     for pool in pools.ordered:
-        offers = list(pools.offers[pool.name])
+        offers = pools.opening(pool.name, shape, firm)
         left = pools.left(pool)
         if left is not None:
             for draft in drafts:
@@ -144,9 +159,8 @@ def _open(pod: str, shape: Shape, pools: Pools, drafts: Sequence[_Draft], firm: 
                 reasons.append(f'all available instance types exceed limits for nodepool: "{pool.name}"')
                 continue
             offers = within
-        draft = _Draft(pool, offers)
-        if draft.add(pod, shape, pools, firm):
-            return draft, ""
+        if offers:
+            return _Draft(pool, offers, pod, shape), ""
         reasons.append(_incompatible(pool, shape, bool(pools.fitting(pool.name, shape))))
     return None, "; ".join(reasons) or "no nodepools found"
 

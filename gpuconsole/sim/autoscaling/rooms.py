@@ -25,6 +25,12 @@ class Room:
         for pod in pods:
             self._use((shapes or Shapes()).of(pod.template))
 
+    def copy(self) -> "Room":
+        """Another one with the same room left."""
+        twin = Room.__new__(Room)
+        twin.node, twin.left, twin._refused = self.node, self.left.copy(), set()
+        return twin
+
     def fits(self, shape: Shape) -> bool:
         """True if a pod of this shape may come here and there is room; what once did not fit never does again."""
         if id(shape) in self._refused:

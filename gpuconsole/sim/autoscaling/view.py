@@ -24,6 +24,7 @@ class View:
         self.now: Time = world.now
         self.catalogue = catalogue
         self.shapes = Shapes()
+        self._memo = world.offers
         self.nodes: dict[str, Node] = {node.name: node for node in state.table("nodes").all()}
         self.groups: dict[str, NodeGroup] = {group.name: group for group in state.table("node_groups").all()}
         self.node_pools: dict[str, NodePool] = {pool.name: pool for pool in state.table("node_pools").all()}
@@ -44,7 +45,13 @@ class View:
     @cached_property
     def offers(self) -> Mapping[str, list[Offer]]:
         """What every NodePool may buy."""
-        return {name: offers_of(pool, self.catalogue) for name, pool in self.node_pools.items()}
+        return {name: self._offers_of(pool) for name, pool in self.node_pools.items()}
+
+    def _offers_of(self, pool: NodePool) -> list[Offer]:
+        known = self._memo.get(id(pool))
+        if known is None:
+            known = self._memo[id(pool)] = (pool, offers_of(pool, self.catalogue))
+        return known[1]
 
     def instances(self) -> Iterable[Instance]:
         return (instance for group in self.groups.values() for instance in group.instances)
@@ -67,7 +74,12 @@ class View:
 
     def rooms(self, without: Iterable[str] = ()) -> list[Room]:
         """What pods could be moved to: nodes that stay, without those named, then machines on their way."""
-        there = rooms_of(self.nodes.values(), self.pods, self.shapes, [*self.leaving, *without])
+        gone = set(without)
+        return [room.copy() for room in self._rooms if room.node.name not in gone]
+
+    @cached_property
+    def _rooms(self) -> list[Room]:
+        there = rooms_of(self.nodes.values(), self.pods, self.shapes, self.leaving)
         return [*there, *(Room(node) for node in map(self._future, self.starting) if node is not None)]
 
     def _future(self, instance: Instance) -> Node | None:
@@ -80,6 +92,7 @@ class View:
             return node_of(instance, kind, self.now, {**pool.labels, POOL: pool.name}, pool.taints)
         return node_of(instance, kind, self.now, {GROUP: group})
 
+    @cached_property
     def pools(self) -> Pools:
         """The NodePools, and what their limits leave."""
         return Pools(self.node_pools.values(), self.offers, {name: self._used(name) for name in self.node_pools})
