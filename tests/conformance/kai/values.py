@@ -181,7 +181,11 @@ def constraint(document: Document | None) -> TopologyConstraint | None:
 
 def tasks_of(document: Document) -> list[Document]:
     """The pods of all pod sets of a dumped job, else those of its index by status."""
-    found = [pod for pods in (document.get("PodSets") or {}).values() for pod in (pods.get("podInfos") or {}).values()]
+    found = [
+        {**pod, "SubGroupName": name}
+        for name, pods in (document.get("PodSets") or {}).items()
+        for pod in (pods.get("podInfos") or {}).values()
+    ]
     return found or [pod for pods in (document.get("PodStatusIndex") or {}).values() for pod in pods.values()]
 
 

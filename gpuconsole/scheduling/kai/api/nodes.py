@@ -18,6 +18,8 @@ GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
 GPU_COUNT_LABEL = "nvidia.com/gpu.count"
 MIG_ENABLED_LABEL = "node-role.kubernetes.io/mig-enabled"
 MIG_STRATEGY_LABEL = "nvidia.com/mig.strategy"
+RESERVATION = "kai-resource-reservation"
+"""The label app of pods by which KAI holds a GPU that others share."""
 _TIB_IN_MIB = 1024 * 1024
 
 
@@ -205,7 +207,8 @@ def request_quota(request: Request) -> float:
 def _whole_part(task: Task) -> Amounts:
     """What of the accepted request is no part of a shared GPU."""
     accepted = task.accepted
-    gpus = 0.0 if task.received is Sort.FRACTION else accepted.gpus + accepted.claimed
+    holds_none = task.received is Sort.FRACTION or task.spec.labels.get("app") == RESERVATION
+    gpus = 0.0 if holds_none else accepted.gpus + accepted.claimed
     return Amounts(accepted.cpu, accepted.memory, gpus, {**accepted.mig, **accepted.scalars})
 
 

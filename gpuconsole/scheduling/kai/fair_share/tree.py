@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.nodes import RESERVATION, NodeState
 from gpuconsole.scheduling.kai.api.queues import UNLIMITED, QueueState, Quota
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED
 from gpuconsole.scheduling.kai.api.tasks import Task
@@ -49,7 +49,7 @@ def offered(node: NodeState, parameters: Parameters) -> Quantities:
 
 def _utility(task: Task) -> bool:
     """True for a pod by which KAI itself reserves a GPU or asks for nodes."""
-    return task.spec.labels.get("app") in ("kai-resource-reservation", "scaling-pod")
+    return task.spec.labels.get("app") in (RESERVATION, "scaling-pod")
 
 
 def shares_of(queue: QueueState) -> QueueShares:

@@ -1,0 +1,318 @@
+"""KAI's tables of what a session works on: statuses, tasks, jobs, nodes, errors, shared GPUs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.manifests import decode_object
+from gpuconsole.model.quantity import parse_quantity
+from gpuconsole.scheduling.kai import reading
+from gpuconsole.scheduling.kai.api.amounts import Amounts
+from gpuconsole.scheduling.kai.api.errors import JobError, TaskErrors, explain, summary
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
+from gpuconsole.scheduling.kai.api.statuses import ALIVE, ALLOCATED, Status
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.choosing import tasks_to_allocate, tasks_to_evict
+from gpuconsole.scheduling.kai.misfits import lacking
+from gpuconsole.scheduling.kai.misfits import misfit as misfit_of
+from gpuconsole.scheduling.kai.plugins.predicates import wrong_sort
+from gpuconsole.scheduling.kai.plugins.topology_fit import misfit
+from gpuconsole.scheduling.kai.plugins.topology_tree import Domain
+from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.sharing_gpus import choose_gpus
+from tests.conformance.kai import values
+from tests.conformance.kai.values import STATUSES
+from tests.conformance.tables import Case, Check, NotModelled, Table, compare
+
+Document = Mapping[str, Any]
+
+
+def equal(got: Callable[[Document], object], field: str = "expected") -> Check:
+    """What is got from the input equals a field of the expectation; an absent one is zero."""
+
+    def check(table: Table, case: Case) -> Sequence[str]:
+        found = got(case.input)
+        zero: object = type(found)() if isinstance(found, (bool, int, float, str, list)) else None
+        return list(compare(field, found, case.want.get(field, zero)))
+
+    return check
+
+
+# Errors
+
+
+def job_error(document: Document) -> JobError:
+    base = document.get("JobFitErrorBase") or document
+    return JobError(
+        reason=base.get("reason", ""),
+        messages=tuple(base.get("messages") or ()),
+        details=tuple(base.get("detailedMessages") or ()),
+        sub_group=base.get("subGroupName", ""),
+        domain=document.get("nodesGroupName", ""),
+    )
+
+
+def _errors(document: Document) -> list[JobError]:
+    return [job_error(error) for error in document.get("fitErrors") or ()]
+
+
+def _task_errors(document: Document) -> str:
+    return TaskErrors(document["fields"].get("err", "")).message
+
+
+def insufficient(table: Table, case: Case) -> Sequence[str]:
+    args, want = case.input["args"], case.want["want"]
+    if args.get("suffix"):
+        raise NotModelled("pod overhead is part of the request")
+    error = lacking(
+        values.request(args.get("resourceRequested")),
+        values.amounts(args.get("usedResource")),
+        values.amounts(args.get("capacityResource")),
+        args.get("capacityGpuMemory", 0),
+        args.get("gangSchedulingJob", False),
+    )
+    text = ". \n".join(error.reasons)
+    pod, node = f"{args.get('namespace', '')}/{args.get('name', '')}", args.get("nodeName", "")
+    wanted = want.get("$error", "")
+    got = f"Pod {pod} cannot be scheduled on node {node}. reasons: {text}"
+    return list(compare("text", got, wanted))
+
+
+def too_little(table: Table, case: Case) -> Sequence[str]:
+    args = case.input["args"]
+    domain = Domain(args["domainID"], "rack")
+    domain.free = values.amounts(args.get("availableResource"))
+    error = misfit(domain, values.amounts(args.get("resourceRequested")), 1, args.get("subGroupName", ""))
+    if error is None:
+        return ["it fits"]
+    want = job_error(case.want["want"])
+    return [
+        *compare("messages", error.messages, want.messages),
+        *compare("details", error.details, want.details),
+        *compare("where", (error.domain, error.sub_group, error.reason), (want.domain, want.sub_group, want.reason)),
+    ]
+
+
+# Jobs
+
+
+def _job(document: Document) -> Job:
+    return values.job(document["job"])
+
+
+def _ready(document: Document) -> bool:
+    job = _job(document)
+    if "minAvailable" in document:
+        for pod_set in job.pod_sets.values():
+            pod_set.minimum = document["minAvailable"]
+    return job.ready
+
+
+def evicted(table: Table, case: Case) -> Sequence[str]:
+    job = _job(case.input)
+    tasks, more = tasks_to_evict(job, _by_name, _by_uid)
+    want = (case.input.get("numExpectTasks", 0), case.want.get("expectedHasMoreTasks", False))
+    return list(compare("tasks", (len(tasks), more), want))
+
+
+def _by_name(one: PodSet, other: PodSet) -> bool:
+    return one.name < other.name
+
+
+def _by_uid(one: Task, other: Task) -> bool:
+    return one.uid < other.uid
+
+
+def chosen(table: Table, case: Case) -> Sequence[str]:
+    root = SubGroup()
+    minima = case.input.get("minAvailMap") or {}
+    groups = case.input.get("subGroupTasks") or {}
+    for name in groups:
+        root.add(PodSet(name, minima.get(name, 1)))
+    tasks = [values.task(pod) for pods in groups.values() for pod in pods or ()]
+    got = tasks_to_allocate(Job("job", root=root, tasks=tasks), _by_name, _by_uid, True)
+    return [
+        *compare("number", len(got), case.want.get("wantNumTasks", 0)),
+        *compare("tasks", sorted(task.name for task in got), sorted(case.want.get("wantTasks") or ())),
+    ]
+
+
+def _statuses(document: Document) -> list[Task]:
+    tasks = [Task(f"t{n}", status=STATUSES[status]) for n, status in enumerate(document.get("taskStatuses") or ())]
+    for task in tasks:
+        # The tests evict by a trial.
+        task.virtual = task.status is Status.RELEASING
+    return tasks
+
+
+def _allocatable(document: Document) -> int:
+    return sum(task.to_allocate(document.get("isRealAllocation", False)) for task in _statuses(document))
+
+
+def _next(document: Document) -> int:
+    root = SubGroup()
+    root.add(PodSet("default", document.get("minAvailable", 0)))
+    job = Job("job", root=root, tasks=_statuses(document))
+    # KAI counts what the gang lacks; we take as many of those that wait.
+    return len(tasks_to_allocate(job, _by_name, _by_uid, document.get("isRealAllocation", False)))
+
+
+def _first_by_priority(table: Table, case: Case) -> Sequence[str]:
+    raise NotModelled("the order is a function of the test")
+
+
+def _allocated(document: Document) -> int:
+    statuses = [_phase(pod) for pod in document["args"].get("pods") or ()]
+    return sum(status in ALLOCATED for status in statuses)
+
+
+def _phase(pod: Document) -> Status:
+    return STATUSES[(pod.get("status") or {}).get("phase") or "Pending"]
+
+
+def _to_allocate(document: Document) -> bool:
+    task = Task("t", status=STATUSES[document.get("status") or "Pending"])
+    task.virtual = document.get("isVirtualStatus", False)
+    return task.to_allocate(document.get("isRealAllocation", False))
+
+
+# Nodes
+
+
+def _seated(document: Document, name: str = "node1") -> NodeState:
+    node = NodeState(Node(name=name), _amounts(document.get("allocatable") or {}))
+    for pod in document.get("tasks") or ():
+        node.add(values.task({**pod, "UID": pod.get("UID") or pod.get("Name")}))
+    return node
+
+
+def _amounts(quantities: Mapping[str, str]) -> Amounts:
+    def read(name: str) -> float:
+        return float(parse_quantity(quantities.get(name, 0)))
+
+    plain = ("cpu", "memory", "nvidia.com/gpu")
+    scalars = {name: int(read(name)) for name in quantities if name not in plain}
+    return Amounts(read("cpu") * 1000, read("memory"), read("nvidia.com/gpu"), scalars)
+
+
+def sum_of_gpus(count: Callable[[NodeState], float], memory: Callable[[NodeState], int]) -> Check:
+    def check(table: Table, case: Case) -> Sequence[str]:
+        node = _seated(case.input)
+        want = case.want.get("expectedGPUs", 0)
+        return [
+            *([] if abs(count(node) - want) < 1e-6 else [f"GPUs: got {count(node)}, want {want}"]),
+            *compare("memory", memory(node), case.want.get("expectedMemory", 0)),
+        ]
+
+    return check
+
+
+def fits_free(table: Table, case: Case) -> Sequence[str]:
+    node, args = values.node(case.input["fields"]), case.input["args"]
+    node.idle = values.amounts(args["nodeNonAllocatedResources"])
+    node.releasing = Amounts()
+    return list(compare("fits", node.fits(values.task(args["task"])), case.want.get("want", False)))
+
+
+def _pod(name: str, requests: Mapping[str, str], annotations: Mapping[str, str] | None = None, node: str = "") -> Task:
+    """A pod as the API server has it, read by what reads pods for the engine."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "resources": {"requests": requests}}]},
+        "status": {"phase": "Running" if node else "Pending"},
+    }
+    pod = decode_object(document)
+    assert isinstance(pod, Pod)
+    return reading.task_of(pod, "kai-scheduler")
+
+
+def fits(idle_only: bool) -> Check:
+    def check(table: Table, case: Case) -> Sequence[str]:
+        if case.input.get("podOverhead"):
+            raise NotModelled("pod overhead is part of the request")
+        described = decode_object({"apiVersion": "v1", **case.input["node"]})
+        assert isinstance(described, Node)
+        node = reading.node_of(described)
+        for number, requests in enumerate(case.input.get("podsResources") or ()):
+            node.add(_pod(f"running-{number}", requests, node=node.name))
+        task = _pod("new", case.input.get("podResourcesToAllocate") or {}, case.input.get("podAnnotations"))
+        got = node.fits_idle(task) if idle_only else node.fits(task)
+        error = misfit_of(task, node, False)
+        said = "" if error is None or got else " ".join(error.details)
+        return [
+            *compare("fits", got, case.want.get("expected", False)),
+            *(
+                f"{text} is not in {said}"
+                for text in case.want.get("expectedMessageContains") or ()
+                if text not in said
+            ),
+        ]
+
+    return check
+
+
+def sort_of_gpus(table: Table, case: Case) -> Sequence[str]:
+    node = case.input.get("node") or case.input.get("nodeInfo")
+    task = case.input.get("task") or case.input.get("podInfo")
+    if node is None or task is None:
+        raise NotModelled("the case tells no node or task")
+    return list(compare("refusal", wrong_sort(values.task(task), values.node(node)), case.want.get("errorMsg", "")))
+
+
+def shared(table: Table, case: Case) -> Sequence[str]:
+    args, want = case.input["args"], case.want["want"]
+    session = Session()
+    got = choose_gpus(
+        args.get("fittingGPUsOnNode") or (),
+        values.node(args["node"]),
+        values.task(args.get("pod") or args["task"]),
+        session.new_group,
+        waiting=args.get("isPipelineOnly", False),
+    )
+    if got is None:
+        return list(compare("number", 0, want.get("groupLength", 0)))
+    return [
+        *compare("number", len(got.groups), want.get("groupLength", 0)),
+        *compare("releasing", got.releasing, want.get("isReleasing", False)),
+        *(
+            f"{one} is not among {got.groups}"
+            for one in want.get("expectedGroupsInList") or ()
+            if one not in got.groups
+        ),
+    ]
+
+
+_A = "kai/scheduler_api"
+CHECKS: dict[str, Check] = {
+    f"{_A}_common_info/TestFitErrors_Error": equal(_task_errors, "want"),
+    f"{_A}_common_info/TestJobFitErrorsToDetailedMessage": equal(lambda case: explain(_errors(case)), "want"),
+    f"{_A}_common_info/TestJobFitErrorsToMessage": equal(lambda case: summary(_errors(case)), "want"),
+    f"{_A}_common_info/TestTopologyFitError_DetailedMessage": equal(lambda case: job_error(case["err"]).detail, "want"),
+    f"{_A}_common_info/TestNewFitErrorInsufficientResource": insufficient,
+    f"{_A}_common_info/TestNewTopologyInsufficientResourcesError": too_little,
+    f"{_A}_pod_status/TestIsAliveStatus": equal(lambda case: STATUSES[case["status"]] in ALIVE),
+    f"{_A}_pod_info/TestPodInfo_ShouldAllocate": equal(_to_allocate),
+    f"{_A}_podgroup_info/TestPodGroupInfo_GetNumAliveTasks": equal(lambda case: _job(case).alive),
+    f"{_A}_podgroup_info/TestPodGroupInfo_GetNumPendingTasks": equal(lambda case: len(_job(case).pending)),
+    f"{_A}_podgroup_info/TestPodGroupInfo_IsReadyForScheduling": equal(_ready),
+    f"{_A}_podgroup_info/TestPodGroupInfo_IsStale": equal(lambda case: _job(case).stale),
+    f"{_A}_podgroup_info/TestGetTasksToEvict_Table": evicted,
+    f"{_A}_podgroup_info/Test_GetTasksToAllocate": chosen,
+    f"{_A}_podgroup_info/Test_getNumAllocatableTasks": equal(_allocatable, "want"),
+    f"{_A}_podgroup_info/Test_getNumTasksToAllocate": equal(_next, "want"),
+    f"{_A}_podgroup_info/Test_getNumOfAllocatedTasks": equal(_allocated, "want"),
+    f"{_A}_node_info/TestNodeInfo_GetSumOfIdleGPUs": sum_of_gpus(NodeState.idle_gpus, NodeState.idle_gpu_memory),
+    f"{_A}_node_info/TestNodeInfo_GetSumOfReleasingGPUs": sum_of_gpus(
+        NodeState.releasing_gpus, NodeState.releasing_gpu_memory
+    ),
+    f"{_A}_node_info/TestNodeInfo_isTaskAllocatableOnNonAllocatedResources": fits_free,
+    f"{_A}_node_info/TestPredicateByNodeResourcesType_DRA": sort_of_gpus,
+    f"{_A}_node_info/TestIsTaskAllocatable": fits(True),
+    f"{_A}_node_info/TestIsTaskAllocatable_Mig": fits(True),
+    f"{_A}_node_info/TestIsTaskAllocatableOnReleasingOrIdle": fits(False),
+    "kai/scheduler_gpu_sharing/Test_getNodePreferableGpuForSharing": shared,
+}
