@@ -7,10 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
-from gpuconsole.model.commands import Command, Delete, FailPod, Finish, Scale, SetActive
+from gpuconsole.model.commands import Command, Delete, FailPod, Finish, Scale, SetActive, SetStopPolicy, Submit
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import StopPolicy
+from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.volcano_jobs import VolcanoPhase
 from gpuconsole.model.workloads import Job, JobPhase
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
@@ -59,12 +61,17 @@ class Cluster:
             self.simulation.submit(order)
         for event in self.simulation.drain():
             if isinstance(event, Happened) and event.what is not What.GANG_WAITING:
+                self.last = event
                 self.lines.append(_line(event))
         return self
 
     @property
     def job(self) -> Job:
         return self.simulation.snapshot().jobs[KEY]
+
+    @property
+    def queues(self) -> Mapping[str, str]:
+        return {queue.name: queue.state for queue in self.simulation.snapshot().volcano_queues.values()}
 
     @property
     def phases(self) -> list[str]:
@@ -269,6 +276,21 @@ def test_volcano_makes_pods_only_for_jobs_that_its_scheduler_lets_in() -> None:
     restarted = Cluster(train(on("PodFailed", "RestartJob")), policy=by_volcano)
     restarted.after(10 * MINUTE, FailPod("red/train-worker-0")).after(2 * HOUR)
     assert restarted.phases == ["Restarting", "Pending", "Running", "Completed"]
+
+
+def test_a_queue_that_closes_lets_its_jobs_end_and_takes_no_new_ones() -> None:
+    queues = (VolcanoQueue(name="org"), VolcanoQueue(name="ml", parent="org"))
+    cluster = Cluster(train(queue="ml"), *queues).after(1 * MINUTE, SetStopPolicy("org", StopPolicy.HOLD))
+    assert cluster.queues == {"ml": "Closing", "org": "Closed"}
+    another = replace(train(queue="ml"), name="late")
+    cluster.after(2 * MINUTE, Submit((another,)))
+    assert cluster.last.message == ("can only submit job to queue with state `Open`, queue `ml` status is `Closing`;")
+    cluster.after(2 * HOUR)
+    assert (cluster.queues, cluster.job.phase) == ({"ml": "Closed", "org": "Closed"}, JobPhase.SUCCEEDED)
+    cluster.after(3 * HOUR, SetStopPolicy("ml", StopPolicy.NONE))
+    assert cluster.last.message.startswith("Failed to open queue ml because its parent queue org is closing or closed.")
+    cluster.after(3 * HOUR, SetStopPolicy("org", StopPolicy.NONE))
+    assert cluster.queues == {"ml": "Open", "org": "Open"}
 
 
 def test_a_job_that_runs_already_is_taken_over_with_its_pods() -> None:

@@ -4,12 +4,16 @@ from gpuconsole.model.commands import SetQuota
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, Quota, StopPolicy
 from gpuconsole.sim.controllers import failing, nodes, queues
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.volcano import queues as volcano
 from gpuconsole.sim.world import World
 
 
 def stop(world: World, key: str, policy: StopPolicy) -> Refusal:
-    """Hold, drain or resume a ClusterQueue (`name`) or a LocalQueue (`namespace/name`)."""
+    """Hold, drain or resume a ClusterQueue (`name`) or a LocalQueue (`namespace/name`); close or open Volcano's."""
     queue: ClusterQueue | LocalQueue | None = world.local_queue(key) if "/" in key else world.cluster_queue(key)
+    theirs = volcano.volcano_queue(world, key)
+    if queue is None and theirs is not None:
+        return volcano.stop(world, theirs, policy)
     if queue is None:
         return f"there is no {'LocalQueue' if '/' in key else 'ClusterQueue'} {key}"
     queues.stop(world, queue, policy)

@@ -8,6 +8,7 @@ from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQ
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.sim.controllers import jobs, queues
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.volcano.queues import takes
 from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.world import World
 
@@ -16,7 +17,7 @@ def create(world: World, thing: Object) -> Refusal:
     """Create an object as the API server would, or say why not."""
     match thing:
         case Job() | Workload() | Pod():
-            return _taken(world, thing) or _arrive(world, thing)
+            return _taken(world, thing) or _unwanted(world, thing) or _arrive(world, thing)
         case _:
             return _configure(world, thing)
 
@@ -30,6 +31,10 @@ def _arrive(world: World, thing: Job | Workload | Pod) -> Refusal:
         case Pod():
             jobs.create_pod(world, thing)
     return DONE
+
+
+def _unwanted(world: World, thing: Job | Workload | Pod) -> Refusal:
+    return takes(world, thing) if isinstance(thing, Job) and thing.volcano is not None else DONE
 
 
 def _taken(world: World, thing: Job | Workload | Pod) -> Refusal:

@@ -6,6 +6,8 @@ from gpuconsole.model.cluster import PriorityClass
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs.group import group_name, group_of, updated
+from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
+from gpuconsole.sim.controllers.volcano import queues
 from gpuconsole.sim.engines import first_group_phase
 from gpuconsole.sim.world import World
 
@@ -40,6 +42,7 @@ def drop(world: World, job: Job) -> None:
     """The PodGroup goes; the scheduler has to let the next one in anew."""
     if world.state.get(PodGroup, group_key(job)) is not None:
         world.drop(PodGroup, group_key(job))
+        queues.settle(world, spec_of(job).queue or queues.DEFAULT)
 
 
 def _classes(world: World) -> list[PriorityClass]:

@@ -1,0 +1,60 @@
+"""Volcano's queues in the simulation: opened, closed, closed at last when their last PodGroup is gone."""
+
+from gpuconsole.model.apiserver.volcano.jobs import check_queue
+from gpuconsole.model.apiserver.volcano.objections import message_of
+from gpuconsole.model.events import What
+from gpuconsole.model.queues import StopPolicy
+from gpuconsole.model.volcano import VolcanoQueue
+from gpuconsole.model.volcano_jobs import JobAction
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
+from gpuconsole.scheduling.volcano.queue_states import CLOSING, command, refusal
+from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.world import World
+
+DEFAULT = "default"
+
+
+def volcano_queue(world: World, name: str) -> VolcanoQueue | None:
+    found: VolcanoQueue | None = world.state.get(VolcanoQueue, name)
+    return found
+
+
+def stop(world: World, queue: VolcanoQueue, policy: StopPolicy) -> Refusal:
+    """Close a queue, or open it again: a Command of bus.volcano.sh. What is in it stays."""
+    action = JobAction.OPEN_QUEUE if policy is StopPolicy.NONE else JobAction.CLOSE_QUEUE
+    known = _known(world)
+    problem = refusal(queue, action, known)
+    if problem:
+        return problem
+    _carry_out(world, queue.name, action)
+    return DONE
+
+
+def settle(world: World, name: str) -> None:
+    """A queue that closes is closed once nothing is in it."""
+    queue = volcano_queue(world, name)
+    if queue is not None and queue.state == CLOSING:
+        _carry_out(world, name, JobAction.SYNC_QUEUE)
+
+
+def takes(world: World, job: Job) -> Refusal:
+    """Why a queue that is known does not take a new job; nothing if it does."""
+    if volcano_queue(world, spec_of(job).queue or DEFAULT) is None:
+        return DONE
+    documents = {
+        queue.name: {"spec": {"parent": queue.parent}, "status": {"state": queue.state}}
+        for queue in _known(world).values()
+    }
+    return message_of(check_queue({"spec": {"queue": spec_of(job).queue or DEFAULT}}, documents)).strip()
+
+
+def _carry_out(world: World, name: str, action: JobAction) -> None:
+    busy = {group.queue or DEFAULT for group in world.state.table("pod_groups").all()}
+    for changed in command(name, action, _known(world), busy):
+        world.put(changed)
+        world.tell(What.QUEUE_CHANGED, queue=changed.name, reason=changed.state)
+
+
+def _known(world: World) -> dict[str, VolcanoQueue]:
+    return {queue.name: queue for queue in world.state.table("volcano_queues").all()}
