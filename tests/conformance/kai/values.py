@@ -179,9 +179,9 @@ def constraint(document: Document | None) -> TopologyConstraint | None:
     )
 
 
-def tasks_of(document: Document) -> list[Document]:
+def tasks_of(document: Document) -> Sequence[Document]:
     """The pods of all pod sets of a dumped job, else those of its index by status."""
-    found = [
+    found: list[Document] = [
         {**pod, "SubGroupName": name}
         for name, pods in (document.get("PodSets") or {}).items()
         for pod in (pods.get("podInfos") or {}).values()

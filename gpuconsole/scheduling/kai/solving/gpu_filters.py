@@ -45,9 +45,9 @@ class IdleGpus:
     """Enough GPUs free on single nodes for every pending task? Only as many nodes count as there are tasks. Mutates."""
 
     def __init__(self, free: Mapping[str, float], needs: Iterable[float]) -> None:
-        self._free = dict(free)
+        self.free = dict(free)
         self._needs = sorted(needs, reverse=True)
-        self.best = sorted(self._free, key=lambda name: -self._free[name])[: len(self._needs)]
+        self.best = sorted(self.free, key=lambda name: -self.free[name])[: len(self._needs)]
         """The nodes that count, the one with the most free GPUs first."""
         self.seen: set[str] = set()
 
@@ -58,21 +58,25 @@ class IdleGpus:
         return cls(free, (task.request.gpus + task.request.claimed for task in scenario.pending))
 
     def could_do(self, scenario: GrowingScenario) -> bool:
+        self.absorb(scenario)
+        return match_greedily(self._needs, self.best, lambda name: self.free[name])
+
+    def absorb(self, scenario: GrowingScenario) -> None:
+        """Count the GPUs of victims that were not seen yet."""
         for task in (*scenario.recorded, *scenario.potential):
             if task.node and task.uid not in self.seen:
                 self.seen.add(task.uid)
                 self.free_up(task.node, _freed(task))
-        return match_greedily(self._needs, self.best, lambda name: self._free[name])
 
     def free_up(self, node: str, gpus: float) -> None:
         """A victim would leave so many GPUs of the node."""
-        least = self._free[self.best[-1]] if self.best else 0.0
-        self._free[node] = self._free.get(node, 0) + gpus
-        if not self.best or self._free[node] <= least:
+        least = self.free[self.best[-1]] if self.best else 0.0
+        self.free[node] = self.free.get(node, 0) + gpus
+        if not self.best or self.free[node] <= least:
             return
         if node not in self.best:
             self.best[-1] = node
-        self.best.sort(key=lambda name: -self._free[name])
+        self.best.sort(key=lambda name: -self.free[name])
 
 
 class DomainGpus:
