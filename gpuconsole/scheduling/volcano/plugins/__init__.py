@@ -7,6 +7,7 @@ from gpuconsole.scheduling.volcano.plugins.binpack import BinpackPlugin
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
 from gpuconsole.scheduling.volcano.plugins.cdp import CdpPlugin
 from gpuconsole.scheduling.volcano.plugins.conformance import ConformancePlugin
+from gpuconsole.scheduling.volcano.plugins.deviceshare import DevicesharePlugin
 from gpuconsole.scheduling.volcano.plugins.drf import DrfPlugin
 from gpuconsole.scheduling.volcano.plugins.gang import GangPlugin
 from gpuconsole.scheduling.volcano.plugins.network_topology_aware import NetworkTopologyAwarePlugin
@@ -33,6 +34,7 @@ PLUGINS: Mapping[str, type[Plugin]] = {
         CapacityPlugin,
         CdpPlugin,
         ConformancePlugin,
+        DevicesharePlugin,
         DrfPlugin,
         GangPlugin,
         NetworkTopologyAwarePlugin,

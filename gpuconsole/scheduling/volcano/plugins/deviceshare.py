@@ -1,0 +1,150 @@
+"""deviceshare: GPUs that pods share by memory or by part, and pods that never share one with their like."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.status import TaskStatus
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.functions import EventHandler
+from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugins.shared_gpus import (
+    GPU_MEMORY,
+    GPU_NUMBER,
+    VGPU_MODE,
+    Card,
+    Part,
+    assigned,
+    choose,
+    gpu_indices,
+    limit_of,
+    plain_cards,
+    vgpu_cards,
+    vgpu_wishes,
+)
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+Rule = Mapping[str, str]
+SOFTWARE_MODE = "hami-core"
+
+
+class DevicesharePlugin(Plugin):
+    """Volcano 1.15 plugins/deviceshare: GPU sharing, GPU numbers and vGPUs in software (hami-core).
+
+    A pod that holds cards without an annotation that names them is taken to hold those that the scheduler would choose.
+    """
+
+    name: ClassVar[str] = "deviceshare"
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.sharing = arguments.flag("deviceshare.GPUSharingEnable", False)
+        self.numbers = arguments.flag("deviceshare.GPUNumberEnable", False)
+        self.virtual = arguments.flag("deviceshare.VGPUEnable", False)
+        self.policy = arguments.text("deviceshare.SchedulePolicy", "")
+        self.weight = arguments.integer("deviceshare.ScheduleWeight", 0)
+        self.rules = exclusive_rules(arguments.get("deviceshare.GPUExclusiveRules"))
+        self._plain: dict[str, list[Card]] = {}
+        self._virtual: dict[str, list[Card]] = {}
+
+    def on_session_open(self, session: "Session") -> None:
+        for info in session.nodes.values():
+            if info.node is not None:
+                self._take_stock(info, info.node)
+        if self.sharing or self.numbers or self.virtual:
+            session.functions.predicates[self.name] = self._predicate
+            session.functions.node_order[self.name] = self._score
+            session.functions.handlers.append(EventHandler(self._allocate, self._deallocate))
+
+    def _take_stock(self, info: NodeInfo, node: Node) -> None:
+        if self.sharing or self.numbers:
+            self._plain[node.name] = plain_cards(node)
+        if self.virtual:
+            self._virtual[node.name] = vgpu_cards(node)
+        done = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
+        held = [task for task in info.tasks.values() if task.status not in done]
+        for task in sorted(held, key=lambda one: (one.pod.bound, one.key)):
+            self._allocate(task)
+
+    def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        pod = task.pod
+        if self._plain.get(node.name) and self._wants_plain(pod) and not self._plain_parts(pod, node.name):
+            kind, what = ("GpuShare", "memory") if self.sharing else ("GpuNumber", "number")
+            return FitError.saying(Code.UNSCHEDULABLE, f"{kind} no enough gpu {what} on node {node.name}")
+        if self._virtual.get(node.name) and vgpu_wishes(pod) and self._choice(pod, node.name) is None:
+            return FitError.saying(Code.UNSCHEDULABLE, "hami-vgpuDeviceSharing error")
+        return None
+
+    def _score(self, task: TaskInfo, node: NodeInfo) -> float:
+        if self.weight <= 0 or not self._virtual.get(node.name) or not vgpu_wishes(task.pod):
+            return 0.0
+        choice = self._choice(task.pod, node.name)
+        return math.floor(choice[1] + 0.5) * float(self.weight) if choice is not None else 0.0
+
+    def _choice(self, pod: Pod, node: str) -> tuple[list[Part], float] | None:
+        if pod.annotations.get(VGPU_MODE, SOFTWARE_MODE) != SOFTWARE_MODE:
+            return None
+        cards = self._virtual[node]
+        mine = matching_rules(pod, self.rules)
+        reserved = {
+            card.index
+            for card in cards
+            for other, _ in card.pods.values()
+            if mine and set(mine) & set(matching_rules(other, self.rules))
+        }
+        return choose(pod, cards, self.policy, reserved)
+
+    def _wants_plain(self, pod: Pod) -> bool:
+        return (self.sharing and limit_of(pod, GPU_MEMORY) > 0) or (self.numbers and limit_of(pod, GPU_NUMBER) > 0)
+
+    def _plain_parts(self, pod: Pod, node: str) -> list[Part]:
+        """The first card with enough memory, or so many cards that nobody has."""
+        cards = self._plain[node]
+        if self.sharing:
+            wanted = limit_of(pod, GPU_MEMORY)
+            fitting = [card for card in cards if card.memory - card.used_memory >= wanted]
+            return [Part(fitting[0].index, wanted)] if fitting else []
+        count, idle = limit_of(pod, GPU_NUMBER), [card for card in cards if not card.pods]
+        return [Part(card.index) for card in idle[:count]] if len(idle) >= count else []
+
+    def _allocate(self, task: TaskInfo) -> None:
+        pod, node = task.pod, task.node_name
+        if self._plain.get(node) and self._wants_plain(pod):
+            named = [Part(index, limit_of(pod, GPU_MEMORY)) for index in gpu_indices(pod)]
+            _hold(self._plain[node], pod, named or self._plain_parts(pod, node))
+        if self._virtual.get(node) and vgpu_wishes(pod):
+            choice = self._choice(pod, node)
+            _hold(self._virtual[node], pod, assigned(pod, self._virtual[node]) or (choice[0] if choice else []))
+
+    def _deallocate(self, task: TaskInfo) -> None:
+        for cards in (self._plain.get(task.node_name, ()), self._virtual.get(task.node_name, ())):
+            for card in cards:
+                card.pods = {key: held for key, held in card.pods.items() if held[0].key != task.key}
+
+
+def _hold(cards: Sequence[Card], pod: Pod, parts: Sequence[Part]) -> None:
+    known = {card.index: card for card in cards}
+    for number, part in enumerate(parts):
+        if part.index in known:
+            known[part.index].pods[f"{pod.key}/{number}"] = (pod, part)
+
+
+def exclusive_rules(given: object) -> list[Rule]:
+    """Sets of labels; pods that bear all of one never share a card with each other. Anything else is left out."""
+    listed = given if isinstance(given, list) else []
+    rules = [
+        {key: value for key, value in one.items() if isinstance(key, str) and isinstance(value, str)}
+        for one in listed
+        if isinstance(one, Mapping)
+    ]
+    return [rule for rule in rules if rule]
+
+
+def matching_rules(pod: Pod, rules: Sequence[Rule]) -> list[int]:
+    """Numbers of the rules whose labels the pod bears, all of them."""
+    return [number for number, rule in enumerate(rules) if rule.items() <= pod.labels.items()]

@@ -1,0 +1,193 @@
+"""Cards of a node that pods share by memory and cores, as Volcano's device plugins count them."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Container, Node, Pod
+from gpuconsole.scheduling.volcano.api.labels import group_of
+
+GPU_MEMORY, GPU_NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
+GPU_INDEX = "volcano.sh/gpu-index"
+UNHEALTHY = "volcano.sh/gpu-unhealthy-ids"
+VGPU_NUMBER, VGPU_MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
+VGPU_PERCENTAGE, VGPU_CORES = "volcano.sh/vgpu-memory-percentage", "volcano.sh/vgpu-cores"
+VGPU_REGISTER, VGPU_ASSIGNED = "volcano.sh/node-vgpu-register", "volcano.sh/vgpu-ids-new"
+VGPU_MODE, VGPU_GROUP_POLICY = "volcano.sh/vgpu-mode", "volcano.sh/vgpu-podgroup-policy"
+USE_TYPE, NO_USE_TYPE = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
+ALL_CORES = 100
+
+
+class Part(Struct, frozen=True):
+    """What a pod has of one card."""
+
+    index: int
+    memory: int = 0
+    cores: int = 0
+
+
+class Wish(Struct, frozen=True):
+    """What one container wants of each of some cards."""
+
+    cards: int
+    memory: int = 0
+    percentage: int | None = None
+    """Of the card's memory; beside it an amount does not count."""
+    cores: int = 0
+
+
+class Card:
+    """One physical GPU. Mutates: pods come and go."""
+
+    def __init__(self, index: int, memory: int, most: int = 1, kind: str = "", uuid: str = "") -> None:
+        self.index, self.memory, self.most, self.kind, self.uuid = index, memory, most, kind, uuid
+        self.pods: dict[str, tuple[Pod, Part]] = {}
+        """Pod and what it has of the card, by the pod's key."""
+
+    @property
+    def used_memory(self) -> int:
+        return sum(part.memory for _, part in self.pods.values())
+
+    @property
+    def used_cores(self) -> int:
+        return sum(part.cores for _, part in self.pods.values())
+
+    def takes(self, wish: Wish, pod: Pod) -> Part | None:
+        """What the pod would get of the card; None if it does not fit.
+
+        All cores mean the card alone; a card whose cores are all given takes nobody, not even for no cores.
+        """
+        memory = wish.memory if wish.percentage is None else self.memory * wish.percentage // 100
+        cores = self.used_cores
+        alone = wish.cores == ALL_CORES and bool(self.pods)
+        full = len(self.pods) >= self.most or cores + wish.cores > ALL_CORES or (cores == ALL_CORES and not wish.cores)
+        if alone or full or self.memory - self.used_memory < memory or not _suits(pod, self.kind):
+            return None
+        return Part(self.index, memory, wish.cores)
+
+
+def _suits(pod: Pod, kind: str) -> bool:
+    """True if the pod's annotations allow a card of this type."""
+    if "NVIDIA" not in kind:
+        return False
+    for key, wanted in ((USE_TYPE, True), (NO_USE_TYPE, False)):
+        if key in pod.annotations:
+            named = any(part.upper() in kind.upper() for part in pod.annotations[key].split(","))
+            return named is wanted
+    return True
+
+
+def vgpu_cards(node: Node) -> list[Card]:
+    """Cards that a node registers (`uuid,number,memory,type,health,mode:`); none if the register cannot be read."""
+    if not all(node.allocatable.get(name) for name in (VGPU_NUMBER, VGPU_CORES, VGPU_MEMORY)):
+        return []
+    cards = []
+    for index, text in enumerate(node.annotations.get(VGPU_REGISTER, "").split(":")):
+        fields = text.split(",")
+        if len(fields) < 2:
+            continue
+        if len(fields) < 6 or not (fields[1].isdecimal() and fields[2].isdecimal()):
+            return []
+        cards.append(Card(index, int(fields[2]), int(fields[1]), fields[3], fields[0]))
+    return cards
+
+
+def plain_cards(node: Node) -> list[Card]:
+    """Equal cards that share the node's GPU memory; those that are named as unhealthy are left out."""
+    count, memory = node.capacity.get(GPU_NUMBER, 0), node.capacity.get(GPU_MEMORY)
+    if not count or memory is None:
+        return []
+    unhealthy = node.annotations.get(UNHEALTHY, "").split(",")
+    return [Card(index, memory // count) for index in range(count) if str(index) not in unhealthy]
+
+
+def gpu_indices(pod: Pod) -> tuple[int, ...]:
+    """The cards that a pod was given, as its annotation lists them; none if it cannot be read."""
+    parts = pod.annotations.get(GPU_INDEX, "").split(",")
+    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+
+
+def vgpu_wishes(pod: Pod) -> list[Wish]:
+    """What each container wants of vGPUs; memory alone means one card, no word about memory the whole of it."""
+    return [_wish(container) for container in pod.template.containers if _asks(container)]
+
+
+def _asks(container: Container) -> bool:
+    return VGPU_NUMBER in container.limits or VGPU_MEMORY in container.limits
+
+
+def _wish(container: Container) -> Wish:
+    asked = {**container.requests, **container.limits}
+    percentage = asked.get(VGPU_PERCENTAGE)
+    if percentage is None and not asked.get(VGPU_MEMORY):
+        percentage = 100
+    cards = container.limits.get(VGPU_NUMBER, 1)
+    return Wish(cards, asked.get(VGPU_MEMORY, 0), percentage, asked.get(VGPU_CORES, 0))
+
+
+def limit_of(pod: Pod, resource: str) -> int:
+    """What the pod's containers are limited to together, or its largest init container."""
+    running = sum(container.limits.get(resource, 0) for container in pod.template.containers)
+    return max((running, *(container.limits.get(resource, 0) for container in pod.template.init_containers)))
+
+
+def assigned(pod: Pod, cards: Sequence[Card]) -> list[Part]:
+    """What the pod's annotation says that it was given (`uuid,type,memory,cores:` for each container)."""
+    known = {card.uuid: card.index for card in cards}
+    found = []
+    for text in pod.annotations.get(VGPU_ASSIGNED, "").replace(";", ":").split(":"):
+        fields = text.split(",")
+        if len(fields) == 4 and fields[0] in known and fields[2].isdecimal() and fields[3].isdecimal():
+            found.append(Part(known[fields[0]], int(fields[2]), int(fields[3])))
+    return found
+
+
+def choose(
+    pod: Pod, cards: Sequence[Card], policy: str, reserved: Collection[int] = ()
+) -> tuple[list[Part], float] | None:
+    """Cards for each container in turn, and the score; None if the pod does not fit.
+
+    `binpack` takes the fullest cards first, `spread` those of the fewest pods, otherwise the last come first. Cards
+    that are reserved are left out. A pod may want none that another of its gang has.
+    """
+    trial = {card.index: _copy(card) for card in cards}
+    group = group_of(pod) if pod.annotations.get(VGPU_GROUP_POLICY) == "spread" else ""
+    parts: list[Part] = []
+    score = 0.0
+    for number, wish in enumerate(vgpu_wishes(pod)):
+        left = wish.cards
+        for index in _order(trial, policy):
+            card = trial[index]
+            if not left:
+                break
+            if index in reserved or (group and any(group_of(other) == group for other, _ in card.pods.values())):
+                continue
+            part = card.takes(wish, pod)
+            if part is None:
+                continue
+            score += _score(card, part, policy)
+            card.pods[f"{pod.key}/{number}"] = (pod, part)
+            parts.append(part)
+            left -= 1
+        if left:
+            return None
+    return parts, score
+
+
+def _copy(card: Card) -> Card:
+    twin = Card(card.index, card.memory, card.most, card.kind, card.uuid)
+    twin.pods = dict(card.pods)
+    return twin
+
+
+def _order(cards: Mapping[int, Card], policy: str) -> Iterable[int]:
+    if policy == "binpack":
+        return sorted(cards, key=lambda index: (-cards[index].used_memory, index))
+    if policy == "spread":
+        return sorted(cards, key=lambda index: (len(cards[index].pods), index))
+    return sorted(cards, reverse=True)
+
+
+def _score(card: Card, part: Part, policy: str) -> float:
+    """How full the card is with the pod (binpack), by memory; upstream's spread never scores a card that is taken."""
+    return 100 * (card.used_memory + part.memory) / card.memory if policy == "binpack" and card.memory else 0.0
