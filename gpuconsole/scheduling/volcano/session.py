@@ -115,8 +115,6 @@ class Session(Voting):
         """In order."""
         self.binds: list[TaskInfo] = []
         """Tasks that were bound, in order."""
-        self.ungated: list[TaskInfo] = []
-        """Tasks whose gate opens, as their queue has room for them."""
         self.wakes: list[Time] = []
         """When time alone will change what plugins say."""
         self.events: list[tuple[JobInfo, str]] = []

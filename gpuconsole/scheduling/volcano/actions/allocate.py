@@ -10,7 +10,6 @@ from gpuconsole.scheduling.volcano.actions.domain_search import DomainSearch
 from gpuconsole.scheduling.volcano.actions.placing import Placing
 from gpuconsole.scheduling.volcano.actions.worksheets import Worksheet, worksheet
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.api.labels import QUEUE_GATE
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.domains import TOP
 from gpuconsole.scheduling.volcano.heap import Heap
@@ -60,7 +59,7 @@ def _waiting(session: Session) -> Iterator[tuple[JobInfo, Worksheet]]:
 
 
 def _may_be_allocated(task: TaskInfo) -> bool:
-    return not task.request.is_empty() and (not task.gated or task.pod.gates == (QUEUE_GATE,))
+    return not task.gated and not task.request.is_empty()
 
 
 def _try(session: Session, search: DomainSearch, job: JobInfo, sheet: Worksheet) -> bool:

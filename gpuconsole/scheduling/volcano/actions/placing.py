@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors
-from gpuconsole.scheduling.volcano.api.labels import QUEUE_GATE
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
@@ -79,14 +78,10 @@ class Placing:
         return resource_fit(task, node) or self.session.predicate_for_allocate(task, node)
 
     def _may_try(self, sub_job: SubJobInfo, task: TaskInfo) -> bool:
-        """False if the queue does not take the task, it is gated, or one of its role was refused already."""
+        """False if the queue does not take the task, or one of its role was refused already."""
         session = self.session
         job = session.jobs[sub_job.job]
         if not session.allocatable(session.queues[job.queue], task):
-            return False
-        if task.gated:
-            if task.pod.gates == (QUEUE_GATE,) and task.pod.annotations.get(QUEUE_GATE) == "true":
-                session.ungated.append(task)
             return False
         if job.task_has_fit_errors(sub_job.uid, task):
             text = f"Task {task.name} with role spec {task.role} has already predicated failed, skip"

@@ -27,7 +27,7 @@ OPEN = "Open"
 
 
 class CapacityPlugin:
-    """Volcano 1.15 plugins/capacity. Of its scheduling gates only the checks are here, not their removal."""
+    """Volcano 1.15 plugins/capacity, without gate SchedulingGatesQueueAdmission, which is off by default."""
 
     name: ClassVar[str] = "capacity"
 
