@@ -19,7 +19,7 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario_capacity import NO_CATALOGUE
 from gpuconsole.sim.scenario_form import ClusterForm, ScenarioForm
 from gpuconsole.sim.scenario_policy import policy_of
-from gpuconsole.sim.scenario_sharing import equip, equip_steps, sharing_of
+from gpuconsole.sim.scenario_sharing import equip, equip_steps, equipment_of
 from gpuconsole.sim.scenario_steps import Step, decode_all, read_steps
 from gpuconsole.sim.synthesis import GPUS_PER_NODE, complete
 
@@ -107,9 +107,9 @@ def _read(
         problems.append(f"start: {clean(form.start, 60)!r} is no moment; write it as {START}")
         return None
     policy = policy_of(form, prices, folder, problems, catalogue)
-    rules = sharing_of(form.engine.sharing, folder, problems)
-    steps = equip_steps(read_steps(form.steps, start, problems), rules, problems)
-    objects = equip([*beside, *_objects(form, "", folder, start, problems)], rules, problems)
+    equipment = equipment_of(form.engine, folder, problems)
+    steps = equip_steps(read_steps(form.steps, start, problems), equipment, problems)
+    objects = equip([*beside, *_objects(form, "", folder, start, problems)], equipment, problems)
     clusters = {
         clean(name): _objects(cluster, f"clusters.{clean(name)}.", folder, start, problems)
         for name, cluster in form.clusters.items()

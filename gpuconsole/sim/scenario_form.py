@@ -102,11 +102,23 @@ class SpotForm(Struct, frozen=True, rename="camel"):
     diversity: float = 0.1
 
 
+class LinksForm(Struct, frozen=True, rename="camel"):
+    """How nodes join their GPUs, where their annotations do not say it."""
+
+    wiring: str = ""
+    """Groups of GPUs by index, `nvlink=0-3,4-7 switch=… numa=…`; nothing is as the model is usually built in."""
+    nvlink: int | None = None
+    """GB/s inside an NVLink domain; 600 is usual."""
+    network: int | None = None
+    """GB/s between nodes; 25 is usual."""
+
+
 class CapacityForm(Struct, frozen=True, rename="camel"):
     """Who provides nodes: nobody (they are made where the objects have none), the Cluster Autoscaler or Karpenter."""
 
     kind: Literal["fixed", "cluster-autoscaler", "karpenter"] = "fixed"
     gpus_per_node: int = 8
+    links: LinksForm = LinksForm()
     catalogue: Document | str | None = None
     """The machines for sale, or a file that lists them, relative to the scenario's own."""
     startup: SpreadForm | str | None = None

@@ -1,4 +1,7 @@
-"""How the GPUs of a scenario's nodes are divided and shared: `engine.sharing`, applied to nodes as they join."""
+"""How the GPUs of a scenario's nodes are divided, shared and joined, applied to nodes as they join.
+
+`engine.sharing` and `engine.capacity.links`; what a node's own annotations say of its links stays.
+"""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,7 +13,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.documents.sources import read_file
-from gpuconsole.model.gpus import parted
+from gpuconsole.model.gpus import parted, wiring
 from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, written
 from gpuconsole.model.gpus.models import GpuModel, model_of
 from gpuconsole.model.gpus.sharing import FAIL, SharedResource, Sharing, SharingKind, labelled, shared
@@ -18,10 +21,12 @@ from gpuconsole.model.gpus.strategies import MigStrategy, offer
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.resources import is_mig
-from gpuconsole.sim.scenario_form import Document, MigForm, ReplicasForm, SharingForm
+from gpuconsole.model.text import clean
+from gpuconsole.sim.scenario_form import Document, EngineForm, LinksForm, MigForm, ReplicasForm, SharingForm
 from gpuconsole.sim.scenario_steps import Step
 
 PATH = "engine.sharing"
+_LINKS = "engine.capacity.links"
 
 
 class Mig(Struct, frozen=True, kw_only=True):
@@ -43,28 +48,41 @@ class SharingRule(Struct, frozen=True, kw_only=True):
     sharing: Sharing | None = None
 
 
-Rules = tuple[SharingRule, ...]
+class Equipment(Struct, frozen=True, kw_only=True):
+    """What a scenario makes of nodes with GPUs."""
+
+    rules: tuple[SharingRule, ...] = ()
+    """The first that fits a node counts."""
+    links: Mapping[str, str] = {}
+    """Annotations about what joins GPUs."""
 
 
-def sharing_of(form: SharingForm | tuple[SharingForm, ...], folder: Path | None, problems: list[str]) -> Rules:
-    """Read how GPUs are shared; what is wrong is added to `problems`."""
-    forms = form if isinstance(form, tuple) else (form,)
-    paths = [f"{PATH}[{n}]" for n in range(len(forms))] if isinstance(form, tuple) else [PATH]
-    return tuple(_rule(one, path, folder, problems) for one, path in zip(forms, paths, strict=True))
+BARE = Equipment()
 
 
-def equip(things: Iterable[Object], rules: Rules, problems: list[str]) -> tuple[Object, ...]:
-    """The objects, with what the first rule that fits makes of each node."""
-    return tuple(_equipped(thing, rules, problems) if isinstance(thing, Node) else thing for thing in things)
+def equipment_of(form: EngineForm, folder: Path | None, problems: list[str]) -> Equipment:
+    """Read how GPUs are shared and joined; what is wrong is added to `problems`."""
+    said = form.sharing
+    forms = said if isinstance(said, tuple) else (said,)
+    paths = [f"{PATH}[{n}]" for n in range(len(forms))] if isinstance(said, tuple) else [PATH]
+    rules = tuple(_rule(one, path, folder, problems) for one, path in zip(forms, paths, strict=True))
+    return Equipment(rules=rules, links=_links(form.capacity.links, problems))
 
 
-def equip_steps(steps: Iterable[Step], rules: Rules, problems: list[str]) -> tuple[Step, ...]:
+def equip(things: Iterable[Object], equipment: Equipment, problems: list[str]) -> tuple[Object, ...]:
+    """The objects, with what becomes of each node."""
+    if equipment == BARE:
+        return tuple(things)
+    return tuple(_equipped(thing, equipment, problems) if isinstance(thing, Node) else thing for thing in things)
+
+
+def equip_steps(steps: Iterable[Step], equipment: Equipment, problems: list[str]) -> tuple[Step, ...]:
     """The steps, with what becomes of the nodes that join in them."""
     return tuple(
         replace(
             step,
             commands=tuple(
-                Submit(equip(command.objects, rules, problems)) if isinstance(command, Submit) else command
+                Submit(equip(command.objects, equipment, problems)) if isinstance(command, Submit) else command
                 for command in step.commands
             ),
         )
@@ -126,9 +144,22 @@ def _configs(said: Document | str, path: str, folder: Path | None, problems: lis
     return configs
 
 
-def _equipped(node: Node, rules: Rules, problems: list[str]) -> Node:
-    rule = next((rule for rule in rules if rule.node_selector.items() <= node.labels.items()), None)
-    if rule is None or not node.gpus:
+def _links(form: LinksForm, problems: list[str]) -> dict[str, str]:
+    if form.wiring and not wiring.is_readable(form.wiring):
+        problems.append(f"{_LINKS}.wiring: {clean(repr(form.wiring), 80)} is not nvlink=0-3,4-7 switch=0-1,… numa=…")
+    numbers = {wiring.NVLINK_BANDWIDTH: form.nvlink, wiring.NETWORK_BANDWIDTH: form.network}
+    if any(number is not None and not 0 < number < 1_000_000 for number in numbers.values()):
+        problems.append(f"{_LINKS}: nvlink and network are GB/s, 1 or more")
+    notes = {name: str(number) for name, number in numbers.items() if number is not None}
+    return notes | ({wiring.WIRING: form.wiring} if form.wiring else {})
+
+
+def _equipped(node: Node, equipment: Equipment, problems: list[str]) -> Node:
+    if not node.gpus:
+        return node
+    node = replace(node, annotations={**equipment.links, **node.annotations})
+    rule = next((rule for rule in equipment.rules if rule.node_selector.items() <= node.labels.items()), None)
+    if rule is None:
         return node
     divided = node if rule.mig is None else _divided(node, rule.mig, problems)
     return divided if rule.sharing is None else _shared(divided, rule.sharing)
@@ -151,7 +182,7 @@ def _divided(node: Node, mig: Mig, problems: list[str]) -> Node:
     if offered.problem:
         problems.append(f"{PATH}.mig: node {node.name} offers nothing under single: {offered.problem}")
     resources = _dynamic(model, len(layouts)) if mig.dynamic else offered.resources
-    notes = {LAYOUT: written(dict(enumerate(layout for layout in layouts if layout)))}
+    notes = {LAYOUT: written(layouts)}
     notes = {DYNAMIC: str(len(layouts))} if mig.dynamic else notes if any(map(is_mig, resources)) else {}
     return replace(
         node,

@@ -8,6 +8,7 @@ import pytest
 
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.gpus.sharing import device
+from gpuconsole.model.gpus.wiring import NETWORK_BANDWIDTH, NVLINK_BANDWIDTH, WIRING
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import ScenarioError, build, load_scenario
 
@@ -159,6 +160,31 @@ def test_a_file_of_mig_parted_divides_some_gpus(tmp_path: Path) -> None:
     }
     simulation = build(load_scenario([document], folder=tmp_path))
     assert offered(simulation) == {GPU: 1, "nvidia.com/mig-3g.40gb": 2}
+
+
+def test_how_gpus_are_joined_is_said_once_for_all_nodes_that_do_not_say_it() -> None:
+    own = machine("n2")
+    own["metadata"]["annotations"] = {NETWORK_BANDWIDTH: "100"}
+    links = {"wiring": "nvlink=0-1", "nvlink": 900, "network": 50}
+    document = {"engine": {"capacity": {"links": links}}, "objects": [machine("n1"), own]}
+    nodes = build(load_scenario([document])).snapshot().nodes
+    said = {WIRING: "nvlink=0-1", NVLINK_BANDWIDTH: "900"}
+    assert dict(nodes["n1"].annotations) == said | {NETWORK_BANDWIDTH: "50"}
+    assert dict(nodes["n2"].annotations) == said | {NETWORK_BANDWIDTH: "100"}
+
+
+@pytest.mark.parametrize(
+    ("links", "problem"),
+    [
+        ({"wiring": "nvlink=a"}, "engine.capacity.links.wiring: 'nvlink=a' is not nvlink=0-3,4-7 switch=0-1,… numa=…"),
+        ({"wiring": "bus=0-1"}, "engine.capacity.links.wiring: 'bus=0-1' is not nvlink=0-3,4-7 switch=0-1,… numa=…"),
+        ({"network": 0}, "engine.capacity.links: nvlink and network are GB/s, 1 or more"),
+    ],
+)
+def test_links_that_make_no_sense_are_named(links: object, problem: str) -> None:
+    with pytest.raises(ScenarioError) as error:
+        load_scenario([{"engine": {"capacity": {"links": links}}}])
+    assert str(error.value) == f"scenario: {problem}"
 
 
 @pytest.mark.parametrize(

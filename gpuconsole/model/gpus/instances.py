@@ -5,17 +5,17 @@ GPU by GPU, big instances first.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from gpuconsole.model.gpus.mig import Geometry, Instance, Placement
+from gpuconsole.model.gpus.mig import Geometry, Instance, Layout, Placement
 from gpuconsole.model.gpus.models import MODELS, model_of
 from gpuconsole.model.quantity import MIG_PREFIX
 from gpuconsole.model.resources import Resources
 
 LAYOUT = "gpuconsole.io/mig-layout"
-"""Annotation: the instances of each GPU, GPUs apart by `|`: `1g.10gb@0 3g.40gb@4 | 7g.80gb@0`."""
+"""Annotation: the instances of each GPU, GPUs apart by `|`, whole ones as `-`: `1g.10gb@0 3g.40gb@4 | -`."""
 DYNAMIC = "gpuconsole.io/mig-dynamic"
 """Annotation: so many GPUs are divided as pods come, with instances made and removed on idle slices."""
 _MOST = 512
@@ -26,6 +26,7 @@ class Division(Struct, frozen=True, eq=False):
 
     geometry: Geometry
     gpus: int
+    """How many there are, whole ones between divided ones included; pods own whole ones by their place among these."""
     instances: tuple[Instance, ...] = ()
     """In order of GPU and slice; none where they are made as pods come."""
 
@@ -52,16 +53,17 @@ def division_of(allocatable: Resources, labels: Mapping[str, str], annotations: 
     dynamic = annotations.get(DYNAMIC, "")
     if dynamic.isdecimal() and 0 < int(dynamic[:4]) <= _MOST:
         return Division(geometry, int(dynamic[:4]))
-    said = _said(geometry, annotations.get(LAYOUT, ""))
+    text = annotations.get(LAYOUT, "")
+    said = _said(geometry, text)
     if said and Counter(_resource(geometry, one.profile) for one in said) == offered:
-        return Division(geometry, said[-1].gpu + 1, said)
+        return Division(geometry, text.count("|") + 1, said)
     made = tuple(_laid(geometry, offered, labels.get("nvidia.com/gpu.count", "")))
     return Division(geometry, made[-1].gpu + 1, made)
 
 
-def written(gpus: Mapping[int, tuple[Placement, ...]]) -> str:
-    """The annotation for GPUs that are divided so, in order of their indices."""
-    return " | ".join(" ".join(map(str, layout)) for _, layout in sorted(gpus.items()))
+def written(gpus: Iterable[Layout | None]) -> str:
+    """The annotation for GPUs that are divided so; None is a whole one."""
+    return " | ".join("-" if layout is None else " ".join(map(str, layout)) for layout in gpus)
 
 
 def _geometry(offered: Mapping[str, int], labels: Mapping[str, str]) -> Geometry | None:
@@ -79,7 +81,7 @@ def _said(geometry: Geometry, text: str) -> tuple[Instance, ...]:
     """What the annotation says; nothing if one of its GPUs could not be divided so."""
     instances: list[Instance] = []
     for gpu, part in enumerate(text.split("|")[:_MOST]):
-        words = [word.partition("@") for word in part.split()]
+        words = [word.partition("@") for word in part.split() if word != "-"]
         if not all(start.isdecimal() and len(start) == 1 for _, _, start in words):
             return ()
         layout = [Placement(name, int(start)) for name, _, start in words]

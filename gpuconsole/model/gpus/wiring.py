@@ -45,6 +45,13 @@ def wiring_of(gpus: int, labels: Mapping[str, str], annotations: Mapping[str, st
     return _wired(gpus, Links.ALL if model is None else model.links, model is not None, said[:1000])
 
 
+def is_readable(text: str) -> bool:
+    """True if an annotation of this text says something, and nothing that makes no sense."""
+    words = text.split()
+    found = [_GROUPS.fullmatch(word) for word in words]
+    return bool(words) and all(match is not None and _read(match[2], 2) for match in found)
+
+
 def bandwidth(annotations: Mapping[str, str], name: str, usual: int) -> int:
     """GB/s by an annotation, else what is usual."""
     text = annotations.get(name, "")

@@ -7,8 +7,21 @@ equals the first GPU, then the first slice. Of instances that are there already 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-from gpuconsole.model.gpus.instances import Division
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.gpus.instances import Division, division_of
 from gpuconsole.model.gpus.mig import Instance, Layout, Placement, ordered, reachable
+from gpuconsole.model.resources import Resources, is_mig
+
+
+def give(node: Node, requests: Resources, beside: Iterable[Pod]) -> tuple[Instance, ...]:
+    """The instances that a pod gets on a node beside these pods; none if it asks for none, or they are not there."""
+    if not any(map(is_mig, requests)):
+        return ()
+    division = division_of(node.allocatable, node.labels, node.annotations)
+    if division is None:
+        return ()
+    taken = {one for pod in beside if pod.node == node.name and not pod.done for one in pod.slices}
+    return choose(division, taken, wanted(division, requests)) or ()
 
 
 def wanted(division: Division, requests: Mapping[str, int]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Topology
 from gpuconsole.scheduling.devices import inside
+from gpuconsole.scheduling.devices.slices import give
 from gpuconsole.scheduling.kai import reading
 from gpuconsole.scheduling.kai.api.errors import summary
 from gpuconsole.scheduling.kai.api.jobs import Job
@@ -182,8 +183,11 @@ class KaiPlacement:
             gpus = inside.choose(self._nodes.get(task.node), tuple(free), int(task.accepted.gpus))
         self._books.seat(task.uid, task.node, gpus)
         pod = self._pods[task.uid]
-        self._pods[task.uid] = replace(pod, node=task.node, gpus=gpus, bound=now, message="", nominated_node="")
-        return Bind(task.uid, task.node, gpus)
+        slices = give(self._nodes[task.node], pod.template.requests, self._pods.values())
+        self._pods[task.uid] = replace(
+            pod, node=task.node, gpus=gpus, slices=slices, bound=now, message="", nominated_node=""
+        )
+        return Bind(task.uid, task.node, gpus, slices)
 
     def _evict(self, evicted: Evicted, now: Time, session: Session) -> EvictPod:
         """A victim goes; for whom, is a pod of the job that comes, one on the same node where there is one."""

@@ -36,9 +36,11 @@ def test_what_is_offered_is_laid_evenly_where_the_node_says_how_many_gpus_it_has
 
 
 def test_an_annotation_says_where_instances_lie() -> None:
-    found = read({"3g.40gb": 1, "1g.10gb": 1}, layout="3g.40gb@0 | 1g.10gb@6")
-    assert found.instances == (Instance(0, "3g.40gb", 0), Instance(1, "1g.10gb", 6))
-    assert written({0: (Placement("3g.40gb", 0),), 1: (Placement("1g.10gb", 6),)}) == "3g.40gb@0 | 1g.10gb@6"
+    text = "3g.40gb@0 | - | 1g.10gb@6"
+    found = read({"3g.40gb": 1, "1g.10gb": 1}, layout=text)
+    assert found.instances == (Instance(0, "3g.40gb", 0), Instance(2, "1g.10gb", 6))
+    assert found.gpus == 3
+    assert written([(Placement("3g.40gb", 0),), None, (Placement("1g.10gb", 6),)]) == text
 
 
 @pytest.mark.parametrize("layout", ["3g.40gb@1", "3g.40gb@0 | 1g.10gb", "1g.10gb@0", "3g.40gb@0 1g.10gb@9", "x"])
