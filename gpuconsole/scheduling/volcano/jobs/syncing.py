@@ -14,7 +14,7 @@ from gpuconsole.scheduling.volcano.jobs.dependencies import may_start
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.requests import is_outdated
 from gpuconsole.scheduling.volcano.jobs.states import Update, unchanged
-from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of
+from gpuconsole.scheduling.volcano.jobs.tasks import pod_name, spec_of, tasks_of
 
 PENDING = "Pending"
 
@@ -58,18 +58,18 @@ def _with_pods(job: Job, pods: Sequence[Pod], now: Time, update: Update) -> Sync
     for task in tasks_of(job):
         missing = []
         for index in range(task.replicas):
-            fresh = pod_of(job, task, index)
-            wanted.add(fresh.name)
-            old = named.get(fresh.name)
+            name = pod_name(job.name, task.name, index)
+            wanted.add(name)
+            old = named.get(name)
             if old is None:
-                missing.append(fresh)
+                missing.append(index)
             elif old.deleted:
                 leaving += 1
             else:
                 kept.append(old)
                 delete += [old] if is_outdated(old) else []
         if missing and may_start(job, task, named):
-            create += missing
+            create += [pod_of(job, task, index) for index in missing]
     surplus = [pod for pod in pods if pod.name not in wanted]
     delete += surplus
     least = replace(job.volcano_status, min_available=spec_of(job).min_available)

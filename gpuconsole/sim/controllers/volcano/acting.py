@@ -10,7 +10,7 @@ from gpuconsole.scheduling.volcano.jobs.delays import Delayed, added, outlived, 
 from gpuconsole.scheduling.volcano.jobs.killing import kill
 from gpuconsole.scheduling.volcano.jobs.labels import OUT_OF_SYNC
 from gpuconsole.scheduling.volcano.jobs.messages import told_of_action
-from gpuconsole.scheduling.volcano.jobs.policies import react
+from gpuconsole.scheduling.volcano.jobs.policies import SYNC, react
 from gpuconsole.scheduling.volcano.jobs.requests import Request, request_of_job
 from gpuconsole.scheduling.volcano.jobs.states import Call, Course, course
 from gpuconsole.scheduling.volcano.jobs.syncing import initial, sync
@@ -64,7 +64,13 @@ def _handle(world: World, request: Request) -> None:
         return
     if delays or job.key in world.delays:
         world.delays[job.key] = dict(delays)
-    execute(world, job, reaction.action, request)
+    if not (reaction == SYNC and _syncs_next(world, job)):
+        execute(world, job, reaction.action, request)
+
+
+def _syncs_next(world: World, job: Job) -> bool:
+    """True if the next request only brings the same job's pods in line: once is enough for both."""
+    return bool(world.requests) and world.requests[0].job == job.key and react(job, world.requests[0]) == SYNC
 
 
 def act(world: World, timer: ActLater) -> None:

@@ -9,7 +9,7 @@ from gpuconsole.scheduling.volcano.jobs.group import group_name, group_of, updat
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
 from gpuconsole.sim.controllers.volcano import queues
 from gpuconsole.sim.engines import first_group_phase
-from gpuconsole.sim.world import World
+from gpuconsole.sim.world import VOLCANO_JOB, World
 
 
 def group_key(job: Job) -> str:
@@ -33,9 +33,14 @@ def ensure(world: World, job: Job) -> PodGroup:
 
 
 def owner(world: World, key: str) -> str:
-    """The key of the job whose PodGroup this is; empty if it is nobody's."""
-    jobs = (job for job in world.state.table("jobs").all() if job.volcano is not None)
-    return next((job.key for job in jobs if group_key(job) == key), "")
+    """The key of the job whose PodGroup this is; empty if it is nobody's. Its name begins with the job's."""
+    namespace, _, name = key.partition("/")
+    parts = name.split("-")
+    for length in range(len(parts) - 1, 0, -1):
+        job = world.job(f"{VOLCANO_JOB}{namespace}/{'-'.join(parts[:length])}")
+        if job is not None and group_key(job) == key:
+            return job.key
+    return ""
 
 
 def drop(world: World, job: Job) -> None:

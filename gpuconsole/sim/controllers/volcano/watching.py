@@ -1,10 +1,8 @@
 """What Volcano's job controller watches: pods and PodGroups of its jobs, whose changes become requests."""
 
-from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.volcano_jobs import JobEvent
-from gpuconsole.model.workloads import Job
-from gpuconsole.scheduling.volcano.jobs.group import group_name
 from gpuconsole.scheduling.volcano.jobs.requests import (
     Request,
     event_of_change,
@@ -12,6 +10,7 @@ from gpuconsole.scheduling.volcano.jobs.requests import (
     request_of,
     request_of_group,
 )
+from gpuconsole.sim.controllers.volcano import groups
 from gpuconsole.sim.controllers.volcano.members import pods_of_job
 from gpuconsole.sim.world import Change, World
 
@@ -39,7 +38,9 @@ def request_about(world: World, change: Change) -> Request | None:
     if (old.phase, old.deleted > 0, is_outdated(old)) == (new.phase, new.deleted > 0, is_outdated(new)):
         return None
     exit_code = EXIT_CODE if new.reason == _BY_ITSELF else 0
-    event = event_of_change(old, new, job, pods_of_job(world, job))
+    # Only of a pod that succeeds the others have to be known.
+    others = pods_of_job(world, job) if new.phase is PodPhase.SUCCEEDED else ()
+    event = event_of_change(old, new, job, others)
     return request_of(new, job, event, exit_code if event is JobEvent.POD_FAILED else 0)
 
 
@@ -47,9 +48,5 @@ def _about_group(world: World, old: object, new: object) -> Request | None:
     """A PodGroup that the scheduler lets in, or does not know any more."""
     if not isinstance(old, PodGroup) or not isinstance(new, PodGroup):
         return None
-    owner = next((job for job in _jobs(world) if job.namespace == new.namespace and group_name(job) == new.name), None)
-    return request_of_group(owner.key, new, old) if owner is not None else None
-
-
-def _jobs(world: World) -> list[Job]:
-    return [job for job in world.state.table("jobs").all() if job.volcano is not None]
+    job = groups.owner(world, new.key)
+    return request_of_group(job, new, old) if job else None
