@@ -23,6 +23,7 @@ from gpuconsole.model.volcano import GroupAffinity
 from gpuconsole.scheduling.volcano.api.node import NodeUsage
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.statement import Statement
 from tests.scheduling.volcano.making import GIB, NOON, job, node, pod, queue, session, task
 
 MINUTE = 60_000_000
@@ -213,6 +214,18 @@ def test_nodeorder_balances_gpus_only_for_tasks_that_want_some() -> None:
     nodes = [node("a"), node("b", amounts={GPU: 16})]
     opened = session("nodeorder", nodes, [job([there, plain, greedy])], arguments=alone("balancedresource"))
     assert (scores(opened, plain), scores(opened, greedy)) == ({"a": 93, "b": 87}, {"a": 94, "b": 76})
+
+
+def test_nodeorder_counts_what_the_session_has_placed_and_taken_back() -> None:
+    first, second = (task(name, requests={CPU: 8000, MEMORY: 8 * GIB}) for name in ("p", "q"))
+    opened = session("nodeorder", [node("a"), node("b")], [job([first, second])], arguments=alone("leastrequested"))
+    before = scores(opened, second)
+    statement = Statement(opened)
+    statement.allocate(first, opened.nodes["a"])
+    placed = scores(opened, second)
+    assert placed["a"] < before["a"] and placed["b"] == before["b"]
+    statement.discard()
+    assert scores(opened, second) == before
 
 
 UNSPECIFIED = "node group affinity not specified (3)"

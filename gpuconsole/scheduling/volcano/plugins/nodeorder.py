@@ -66,11 +66,15 @@ class NodeorderPlugin(Plugin):
         """One score of each node; empty where it tells none from another."""
         match score:
             case "NodeResourcesFit_LeastAllocated":
-                return {node.name: self._books.allocation(node, shape, least_allocated) for node in nodes}
+                return self._books.each(
+                    nodes, shape, score, lambda node: self._books.allocation(node, shape, least_allocated)
+                )
             case "NodeResourcesFit_MostAllocated":
-                return {node.name: self._books.allocation(node, shape, most_allocated) for node in nodes}
+                return self._books.each(
+                    nodes, shape, score, lambda node: self._books.allocation(node, shape, most_allocated)
+                )
             case "NodeResourcesBalancedAllocation" if any(shape.requests.get(name) for name in BALANCED):
-                return {node.name: self._books.balance(node, shape) for node in nodes}
+                return self._books.each(nodes, shape, score, lambda node: self._books.balance(node, shape))
             case "NodeAffinity" if shape.preferred:
                 return _scaled({node.name: preference(node, shape) for node in nodes})
             case "ImageLocality":
@@ -98,6 +102,18 @@ class Books:
         self._placed = placed
         self._shapes = shapes
         self._known: dict[str, tuple[int, dict[str, int], dict[str, int]]] = {}
+        self._scored: dict[tuple[str, Shape], dict[str, tuple[int, int]]] = {}
+
+    def each(self, nodes: Sequence[Node], shape: Shape, score: str, measure: Callable[[Node], int]) -> dict[str, int]:
+        """A score of every node. Worked out anew only where the node's pods have changed: a gang's pods are alike."""
+        known = self._scored.setdefault((score, shape), {})
+        found = {}
+        for node in nodes:
+            version, before = self._placed.version(node.name), known.get(node.name)
+            if before is None or before[0] != version:
+                before = known[node.name] = (version, measure(node))
+            found[node.name] = before[1]
+        return found
 
     def allocation(self, node: Node, shape: Shape, measure: Callable[[int, int], int]) -> int:
         """The mean of cpu and memory by a formula of (used with the pod, capacity); both count alike."""

@@ -40,6 +40,7 @@ class PredicatesPlugin(Plugin):
         self._near = arguments.flag("predicate.PodAffinityEnable", True)
         self._spread = arguments.flag("predicate.PodTopologySpreadEnable", True)
         self._outlook: tuple[str, int, Outlook] | None = None
+        self._refused: dict[tuple[Shape, str], Status | None] = {}
         if arguments.flag("predicate.NodeAffinityEnable", True):
             self._stable.append(("NodeAffinity", _astray))
         if arguments.flag("predicate.TaintTolerationEnable", True):
@@ -47,6 +48,7 @@ class PredicatesPlugin(Plugin):
 
     def on_session_open(self, session: "Session") -> None:
         self._placed = placed = session.placed
+        self._refused = {}
 
         def predicate(task: TaskInfo, node: NodeInfo) -> FitError | None:
             if node.node is None:
@@ -107,6 +109,13 @@ class PredicatesPlugin(Plugin):
         return known[2]
 
     def _refusal(self, node: Node, shape: Shape) -> Status | None:
+        """Why a node is out of the question for pods of a shape. Found once in a session: nodes do not change in it."""
+        key = shape, node.name
+        if key not in self._refused:
+            self._refused[key] = self._find_refusal(node, shape)
+        return self._refused[key]
+
+    def _find_refusal(self, node: Node, shape: Shape) -> Status | None:
         for name, refuse in self._stable:
             reason = refuse(node, shape)
             if reason:
