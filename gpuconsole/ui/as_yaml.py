@@ -16,6 +16,7 @@ from gpuconsole.model.quantity import canonical, format_quantity
 from gpuconsole.model.queues import LocalQueue, Quota
 from gpuconsole.model.topology_encoding import encode
 from gpuconsole.model.workloads import Admission, CheckState, Condition, Job, PodSetAssignment, RequeueState, Workload
+from gpuconsole.ui.volcano_yaml import volcano_manifest
 
 API_VERSIONS: Mapping[str, str] = {
     "Namespace": "v1",
@@ -118,6 +119,8 @@ def as_manifest(thing: Object) -> dict[str, Any]:
             continue
         part = "metadata" if name in _METADATA else "status" if name in _STATUS else "" if name in _TOP else "spec"
         parts[part][_key(name)] = value
+    if isinstance(thing, Job) and thing.volcano is not None:
+        return volcano_manifest(thing, parts["metadata"], lambda template: {"spec": _value("template", template)})
     return {
         "apiVersion": API_VERSIONS.get(kind, "v1"),
         "kind": kind,

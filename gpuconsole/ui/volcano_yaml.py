@@ -1,0 +1,107 @@
+"""A Volcano Job in the form of its manifest (batch.volcano.sh/v1alpha1)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpuconsole.model.clock import SECOND, format_span, format_time
+from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.volcano import NetworkTopology
+from gpuconsole.model.volcano_jobs import LifecyclePolicy, PartitionPolicy, TaskSpec, VolcanoSpec, VolcanoStatus
+from gpuconsole.model.workloads import Job, PodSet
+
+_COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "version")
+
+
+def volcano_manifest(
+    job: Job, metadata: Mapping[str, Any], template: Callable[[PodTemplate], Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The job with its tasks, policies and plugins, and what its controller says of it; absent is what is empty."""
+    spec = job.volcano
+    assert spec is not None
+    tasks = [_task(pods, own, template(pods.template)) for pods, own in zip(job.pod_sets, spec.tasks, strict=False)]
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {**_spec(spec), "tasks": tasks},
+        **_present(status=_status(job.volcano_status)),
+    }
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in (None, "", {}, [], ())}
+
+
+def _spec(spec: VolcanoSpec) -> dict[str, Any]:
+    return _present(
+        schedulerName=spec.scheduler_name,
+        queue=spec.queue,
+        priorityClassName=spec.priority_class,
+        minAvailable=spec.min_available,
+        minSuccess=spec.min_success,
+        maxRetry=spec.max_retry,
+        ttlSecondsAfterFinished=None if spec.ttl is None else spec.ttl // SECOND,
+        networkTopology=_topology(spec.network_topology),
+        plugins={name: list(arguments) for name, arguments in spec.plugins.items()},
+        policies=[_policy(policy) for policy in spec.policies],
+    )
+
+
+def _task(pods: PodSet, own: TaskSpec, template: Mapping[str, Any]) -> dict[str, Any]:
+    wanted = own.depends_on
+    depends = None
+    if wanted is not None:
+        depends = _present(name=list(wanted.tasks), iteration="any" if wanted.any else "")
+    return {
+        "name": pods.name,
+        "replicas": pods.count,
+        **_present(
+            minAvailable=own.min_available,
+            maxRetry=own.max_retry,
+            dependsOn=depends,
+            topologyPolicy=own.topology_policy,
+            partitionPolicy=_partition(own.partition),
+            policies=[_policy(policy) for policy in own.policies],
+            template=template,
+        ),
+    }
+
+
+def _policy(policy: LifecyclePolicy) -> dict[str, Any]:
+    return _present(
+        action=policy.action.value,
+        events=[event.value for event in policy.events],
+        exitCode=policy.exit_code,
+        timeout=None if policy.timeout is None else format_span(policy.timeout),
+    )
+
+
+def _partition(policy: PartitionPolicy | None) -> dict[str, Any]:
+    if policy is None:
+        return {}
+    return _present(
+        totalPartitions=policy.total,
+        partitionSize=policy.size,
+        minPartitions=policy.least,
+        networkTopology=_topology(policy.network_topology),
+    )
+
+
+def _topology(asked: NetworkTopology | None) -> dict[str, Any]:
+    if asked is None:
+        return {}
+    return _present(mode=asked.mode, highestTierAllowed=asked.highest_tier, highestTierName=asked.highest_tier_name)
+
+
+def _status(status: VolcanoStatus) -> dict[str, Any]:
+    since = format_time(status.transition) if status.transition else ""
+    return _present(
+        state=_present(phase=status.phase.value, lastTransitionTime=since),
+        **{name: getattr(status, name) or None for name in _COUNTS},
+        retryCount=status.retry_count or None,
+        minAvailable=status.min_available or None,
+        taskStatusCount={name: {"phase": dict(phases)} for name, phases in status.tasks.items()},
+        conditions=[
+            {"status": phase.value, "lastTransitionTime": format_time(time)} for phase, time in status.conditions
+        ],
+    )
