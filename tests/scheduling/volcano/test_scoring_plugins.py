@@ -22,9 +22,12 @@ from gpuconsole.model.quantity import CPU, GPU, MEMORY, PODS
 from gpuconsole.model.volcano import GroupAffinity
 from gpuconsole.scheduling.volcano.api.node import NodeUsage
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.conf import Configuration, PluginOption
+from gpuconsole.scheduling.volcano.plugins import PLUGINS
 from gpuconsole.scheduling.volcano.session import Session
 from gpuconsole.scheduling.volcano.statement import Statement
-from tests.scheduling.volcano.making import GIB, NOON, job, node, pod, queue, session, task
+from tests.scheduling.volcano.making import GIB, NOON, cluster, job, node, pod, queue, session, task
 
 MINUTE = 60_000_000
 
@@ -216,14 +219,20 @@ def test_nodeorder_balances_gpus_only_for_tasks_that_want_some() -> None:
     assert (scores(opened, plain), scores(opened, greedy)) == ({"a": 93, "b": 87}, {"a": 94, "b": 76})
 
 
-def test_nodeorder_counts_what_the_session_has_placed_and_taken_back() -> None:
+def test_nodeorder_counts_what_predicates_saw_placed_and_taken_back() -> None:
     first, second = (task(name, requests={CPU: 8000, MEMORY: 8 * GIB}) for name in ("p", "q"))
-    opened = session("nodeorder", [node("a"), node("b")], [job([first, second])], arguments=alone("leastrequested"))
+    options = (
+        PluginOption(name="predicates"),
+        PluginOption(name="nodeorder", arguments=Arguments(alone("leastrequested"))),
+    )
+    made = cluster([node("a"), node("b")], [job([first, second])])
+    opened = Session(Configuration(tiers=(options,)), made, plugins=PLUGINS)
     before = scores(opened, second)
     statement = Statement(opened)
     statement.allocate(first, opened.nodes["a"])
     placed = scores(opened, second)
-    assert placed["a"] < before["a"] and placed["b"] == before["b"]
+    assert placed["a"] < before["a"]
+    assert placed["b"] == before["b"]
     statement.discard()
     assert scores(opened, second) == before
 
