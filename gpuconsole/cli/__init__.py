@@ -16,6 +16,7 @@ COMMANDS = {
     "simulate": "Run a cluster without a screen.",
     "drill": "Run scenarios and check what they expect.",
     "slots": "Show what the idle GPUs are good for.",
+    "mig": "Show who has to leave when GPUs are divided anew.",
     "keys": "List all keys.",
 }
 """Name (also of its module) → what it does, in a line; so that the help imports none of them."""

@@ -72,7 +72,7 @@ def test_the_version(gpuconsole: Line) -> None:
 
 def test_the_help_names_every_command_and_the_log(gpuconsole: Line, tmp_path: Path) -> None:
     said = gpuconsole("--help").out
-    assert all(name in said for name in ("run", "validate", "simulate", "drill", "slots", "keys"))
+    assert all(name in said for name in ("run", "validate", "simulate", "drill", "slots", "mig", "keys"))
     assert str(tmp_path / "state" / "gpuconsole.log") in said.replace("\n", "").replace(" ", "")
 
 

@@ -34,6 +34,7 @@ def loaded(*arguments: str) -> set[str]:
         pytest.param(["simulate", "FILE"], id="simulate"),
         pytest.param(["drill", "run", "FILE"], id="drill"),
         pytest.param(["slots", "FILE"], id="slots"),
+        pytest.param(["mig", "FILE", "--config", "all-balanced"], id="mig"),
         pytest.param(["keys"], id="keys"),
     ],
 )

@@ -20,9 +20,9 @@ class GeometryChange(Struct, frozen=True, kw_only=True):
     reset: bool = False
     """MIG mode is switched."""
 
-    def leavers(self, owners: Mapping[Placement, str], whole: str = "") -> tuple[str, ...]:
+    def leavers(self, owners: Mapping[Placement, str], whole: Iterable[str] = ()) -> tuple[str, ...]:
         """Who has to leave first, by name: owners of instances that go, or of the GPU (`whole`) that is reset."""
-        gone = (whole, *owners.values()) if self.reset else (owners.get(placement, "") for placement in self.removed)
+        gone = (*whole, *owners.values()) if self.reset else (owners.get(placement, "") for placement in self.removed)
         return tuple(sorted({owner for owner in gone if owner}))
 
 

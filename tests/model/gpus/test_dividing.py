@@ -186,7 +186,7 @@ def test_a_configuration_that_does_not_fit_a_gpu_says_so() -> None:
 def test_turning_mig_on_resets_the_gpu_so_that_its_owner_has_to_leave() -> None:
     found = change(geometry(), None, ["3g.40gb"])
     assert found == GeometryChange(layout=layout("3g.40gb@4"), created=layout("3g.40gb@4"), reset=True)
-    assert found.leavers({}, "default/train") == ("default/train",)
+    assert found.leavers({}, ["default/train"]) == ("default/train",)
 
 
 def test_turning_mig_off_sends_all_owners_away() -> None:
