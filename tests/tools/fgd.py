@@ -33,7 +33,8 @@ from tests.tools.go_random import GoRandom
 SEEDS = range(42, 52)
 """Those of the published runs."""
 WATCHES = 10
-"""Numbers that their scheduler draws, one for each watch that it opens, before the order of the nodes."""
+"""Numbers that their scheduler draws, one for each watch that it opens, before the order of the nodes. How many is known
+from the published run of `default` with seed 42: with ten, and with no other number, every policy comes out as there."""
 ARRIVED = (100, 130)
 RATIO = 1.3
 """How much of the cluster's GPUs is asked for in the end."""
