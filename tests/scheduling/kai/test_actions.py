@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.scheduling.kai.api.pod_sets import TopologyConstraint
+from gpuconsole.scheduling.kai.api.statuses import Status
 from gpuconsole.scheduling.kai.api.topologies import Topology
 from gpuconsole.scheduling.kai.conf import Configuration, Parameters, PluginOption, Tier, read
 from gpuconsole.scheduling.kai.session import Session
@@ -129,6 +130,43 @@ CASES = {
         [A, B],
         [of("low", 4, "n1", priority=50), of("high", 4, "", priority=75)],
     ),
+    "preempt takes nobody of the same priority": case(
+        "preempt", [], [("n1", 4)], [A], [of("one", 4, "n1", priority=75), of("two", 4, "", priority=75)]
+    ),
+    "a smaller job is tried though a larger one like it failed": case(
+        "preempt",
+        [("evict", "low-0", ""), ("wait", "small-0", "n1")],
+        [("n1", 4)],
+        [queue("a", 8)],
+        [
+            of("build", 2, "n1", priority=100),
+            of("low", 2, "n1"),
+            of("large", 4, "", priority=75, age=9),
+            of("small", 2, "", priority=75),
+        ],
+    ),
+    "a job below its minimum comes before one that only grows": case(
+        "allocate",
+        [("bind", "fresh-0", "n1")],
+        [("n1", 2)],
+        [A],
+        [of("grown", 1, "n1", "", least=1, age=9), of("fresh", 1, "")],
+    ),
+    "what a job adds stays in the rack where it began": case(
+        "allocate",
+        [],
+        RACKS,
+        [queue("a", 8)],
+        [of("busy", 2, "n2"), of("gang", 2, "n1", "", least=1)],
+        topologies=[Topology("racks", ("rack",))],
+    ),
+    "an elastic victim loses as many tasks as are needed": case(
+        "reclaim",
+        [("evict", "theirs-2", ""), ("evict", "theirs-3", ""), ("wait", "mine-0", "n1")],
+        [("n1", 4)],
+        [queue("a", 2), queue("b", 2)],
+        [of("theirs", 1, "n1", "n1", "n1", "n1", queue="b", least=1), of("mine", 2, "")],
+    ),
     "preempt never looks into another queue": case(
         "preempt", [], [("n1", 4)], [A, B], [of("low", 4, "n1", queue="b", priority=1), of("high", 4, "", priority=75)]
     ),
@@ -244,3 +282,26 @@ def test_a_configuration_is_read_as_kai_writes_it() -> None:
         tiers=(Tier((PluginOption(name="proportion", arguments={"kValue": "0.5"}),)),),
         queue_depth={"reclaim": 10},
     )
+
+
+def test_a_gang_waits_whole_when_a_part_of_it_has_to_wait() -> None:
+    leaving = job("leaving", 1, ["n1"], queue="b")
+    made = session([node("n1", 2)], [A, B], [leaving, job("gang", 1, ["", ""])])
+    task = next(leaving.tasks())
+    leaving.update(task, Status.RELEASING)
+    made.nodes["n1"].update(task)
+    assert sorted(after(made, "allocate")) == [("wait", "gang-0", "n1"), ("wait", "gang-1", "n1")]
+    assert made.jobs["gang"].started is None
+
+
+@pytest.mark.parametrize(("plugin", "want"), [("gpupack", "full"), ("gpuspread", "light")])
+def test_of_shared_gpus_packing_takes_the_fullest_and_spreading_the_emptiest(plugin: str, want: str) -> None:
+    jobs = [
+        job("light", 0.25, ["n1"], groups=["light"]),
+        job("full", 0.5, ["n1"], groups=["full"]),
+        job("new", 0.25, [""]),
+    ]
+    tiers = (Tier((PluginOption(name=plugin),)),)
+    made = session([node("n1", 2)], [A], jobs, configuration=Configuration(tiers=tiers))
+    after(made, "allocate")
+    assert next(made.jobs["new"].tasks()).groups == (want,)

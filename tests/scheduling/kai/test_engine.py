@@ -212,3 +212,9 @@ def test_a_protected_job_is_looked_at_again_when_it_has_run_for_its_minimum() ->
     assert made.alarm() == 11 * MINUTE
     made.stir()
     assert [d.pod for d in made.schedule(11 * MINUTE) if isinstance(d, EvictPod)] == ["default/theirs"]
+
+
+def test_a_pod_that_shares_two_devices_owns_two() -> None:
+    wide = pod("wide", 0, gpu_fraction="0.5", gpu_fraction_num_devices="2")
+    made = engine([node("n1", 3), queue("a", 4), wide, pod("half", 0, created=1, gpu_fraction="0.5")])
+    assert binds(made.schedule(1)) == {"default/wide": ("n1", (0, 1)), "default/half": ("n1", (0,))}
