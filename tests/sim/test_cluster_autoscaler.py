@@ -12,11 +12,13 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor
 from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.kube import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER
 from gpuconsole.sim.autoscaling.evictions import Allowances
-from gpuconsole.sim.autoscaling.groups import Option, blocker, choose, estimate, utilization
-from gpuconsole.sim.autoscaling.policy import Expander, ScalingGroup
+from gpuconsole.sim.autoscaling.groups import Option, blocker, choose, estimate, unneeded, utilization
+from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, ScalingGroup
+from gpuconsole.sim.autoscaling.rooms import Room
 from gpuconsole.sim.engine import Simulation
 from tests.sim.autoscaled import GIB, after, begin, groups, job, machines, policy, pool, said, where
 from tests.sim.cluster import GPU, queue, start, submit
@@ -312,3 +314,29 @@ def test_a_node_that_does_not_answer_goes_after_twenty_minutes() -> None:
     assert "one-1" in machines(after(simulation, 20 * MINUTE - SECOND))
     assert "one-1" not in machines(after(simulation, 2 * TICK))
     assert where(simulation) == {"a-0": "one-2"}
+
+
+def test_a_node_that_takes_pods_in_thought_stays() -> None:
+    nodes = [Node(name=name, allocatable={"cpu": 8000, "memory": 8 * GIB}) for name in "abc"]
+    safe = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
+    pods = {node.name: [replace(lone(f"p-{node.name}", 0), annotations=safe)] for node in nodes}
+    rooms = [Room(node, pods[node.name]) for node in nodes]
+    assert unneeded(nodes, pods, rooms, Allowances((), ()), AutoscalerPolicy()) == (["a", "c"], {})
+
+
+def test_nodes_with_pods_go_one_after_the_other() -> None:
+    policy_of_three = replace(groups(replace(FOUR, size=3)), placement=PlacementPolicy(score="spread"))
+    simulation = begin([], policy_of_three)
+    submit(simulation, *(job(name, notes={"gpuconsole.io/checkpoint-on-notice": "1s"}) for name in "abc"))
+    assert sorted(where(simulation).values()) == ["four-1", "four-2", "four-3"]
+    states = machines(after(simulation, TICK + 10 * MINUTE))
+    assert [name for name, text in states.items() if text.endswith("leaving")] == ["four-1"]
+    assert len(machines(after(simulation, MINUTE))) == 2
+    assert len(machines(after(simulation, 15 * MINUTE))) == 1
+    assert "" not in where(simulation).values()
+
+
+def test_ten_empty_nodes_go_at_once() -> None:
+    simulation = begin([], groups(replace(ONE, size=12, most=12)))
+    assert len(machines(after(simulation, TICK + 10 * MINUTE))) == 2
+    assert len(machines(after(simulation, TICK))) == 0

@@ -4,15 +4,19 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.autoscaling import Budget, NodePool
+from gpuconsole.model.catalogue import load
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
-from gpuconsole.model.cluster import LabelSelector, PodDisruptionBudget, Taint
+from gpuconsole.model.cluster import LabelSelector, Pod, PodDisruptionBudget, PodPhase, Taint
 from gpuconsole.model.commands import Delete
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.scheduling.kube import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.autoscaling.disruption import allowed
+from gpuconsole.sim.autoscaling.evictions import Allowances
+from gpuconsole.sim.autoscaling.offers import choose, offers_of
 from gpuconsole.sim.autoscaling.policy import SpotPolicy
+from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.engine import Simulation
 from tests.sim.autoscaled import (
     ALL,
@@ -403,3 +407,112 @@ def test_a_cluster_goes_on_from_its_snapshot() -> None:
     later.submit(Delete("jobs", "Job/ml/a"))
     ready = {"p-1": "s.1 a on-demand ready", "p-2": "s.1 a on-demand ready"}
     assert machines(after(later, MINUTE)) == machines(after(simulation, MINUTE)) == ready
+
+
+def test_why_a_node_stays_is_said_every_quarter_of_an_hour_at_most() -> None:
+    simulation = begin([pool(consolidate_after="1m"), member("n", "s.1")])
+    submit(simulation, job("a"))
+    after(simulation, 2 * MINUTE)
+    submit(simulation, pool(consolidate_after="Never"))
+    after(simulation, 10 * MINUTE)
+    submit(simulation, job("b", 9))
+    after(simulation, 10 * MINUTE)
+    submit(simulation, job("c", 9))
+    lines = [line for line in said(after(simulation, MINUTE)) if "Unconsolidatable" in line]
+    assert lines == [
+        "1:00 n Unconsolidatable: Can't replace with a cheaper node",
+        '22:10 n Unconsolidatable: NodePool "p" has consolidation disabled',
+    ]
+
+
+def test_pods_are_not_moved_to_a_machine_that_still_starts() -> None:
+    slow = replace(KARPENTER, startup=Spread(median=10 * MINUTE))
+    simulation = begin([pool("p", ON_DEMAND, types("s.4"), consolidate_after="1m"), member("n", "s.4")], policy(slow))
+    submit(simulation, job("a"), job("b", selector={"topology.kubernetes.io/zone": "b"}))
+    lines = said(after(simulation, 2 * MINUTE))
+    assert (
+        lines[-1]
+        == "1:00 n Unconsolidatable: Not all pods would schedule, ml/a-0 => would schedule against uninitialized "
+        "node"
+    )
+
+
+def test_a_node_is_not_consolidated_to_two() -> None:
+    large = member("n", "s.4")
+    room = {**large.allocatable, "cpu": 64_000}
+    simulation = begin([pool(consolidate_after="1m"), replace(large, allocatable=room, capacity=room)])
+    submit(simulation, job("a", cpu=20_000), job("b", cpu=20_000))
+    assert said(after(simulation, 5 * MINUTE)) == [
+        "1:00 n Unconsolidatable: Can't remove without creating 2 candidates"
+    ]
+
+
+def test_a_drifted_node_may_be_replaced_by_several() -> None:
+    simulation = begin([pool("p", types("s.4", "s.1")), member("n", "s.4")])
+    submit(simulation, job("a"), job("b"))
+    submit(simulation, pool("p", types("s.1")))
+    assert machines(after(simulation, 2 * MINUTE)) == {"p-1": "s.1 a on-demand ready", "p-2": "s.1 a on-demand ready"}
+
+
+def test_of_drifted_nodes_an_empty_one_goes_first() -> None:
+    one = (Budget("1"),)
+    simulation = begin([pool("p", types("s.1", "t.1"), budgets=one), member("m", "s.1"), member("n", "s.1")])
+    submit(simulation, job("a"))
+    assert where(simulation) == {"a-0": "m"}
+    submit(simulation, pool("p", types("t.1"), budgets=one))
+    assert machines(after(simulation, 10 * SECOND)) == {"m": "s.1 a on-demand ready"}
+
+
+def test_small_pods_go_on_the_emptiest_planned_node() -> None:
+    simulation = begin([pool("p", ON_DEMAND, types("s.4"))])
+    submit(simulation, job("a", cpu=20_000), job("b", cpu=20_000), job("c", 2), job("d", 2))
+    assert len(machines(after(simulation, MINUTE))) == 2
+    homes = where(simulation)
+    assert sorted(homes.values()) == ["p-1", "p-1", "p-2", "p-2"]
+
+
+def test_spot_that_is_rarely_taken_back_is_preferred_to_what_is_hardly_cheaper() -> None:
+    sold = load(
+        "zones: [a]\ntypes:\n"
+        "  s.1: {cpu: 8, memory: 8Gi, onDemand: 9, spot: 0.40, interrupted: 20}\n"
+        "  t.1: {cpu: 8, memory: 8Gi, onDemand: 9, spot: 0.42, interrupted: 5}\n"
+    )
+    best = choose(offers_of(pool("p", SPOT), sold), (), lambda offer: True, SpotPolicy())
+    assert best is not None
+    assert best.offering.key == "t.1/a/spot"
+
+
+def test_a_drain_takes_no_more_pods_at_once_than_a_budget_allows() -> None:
+    budget = PodDisruptionBudget(namespace="ml", name="b", selector=LabelSelector({"app": "a"}), max_unavailable="1")
+    simulation = begin([pool(expire_after=HOUR), member("n", "s.4"), budget])
+    submit(simulation, *(job(name, labels={"app": "a"}) for name in "abc"))
+    assert set(where(after(simulation, HOUR)).values()) == {"n"}
+    leaving = [pod.name for pod in simulation.snapshot().pods.all() if pod.deleted]
+    assert leaving == ["a-0"]
+    after(simulation, 5 * MINUTE)
+    assert "n" not in machines(simulation)
+
+
+ALLOWED = {
+    "half of three, rounded up, stay": ("50%", "", 1),
+    "half of three, rounded up, may go": ("", "50%", 2),
+    "two stay": ("2", "", 1),
+    "none stays": ("", "100%", 3),
+    "more than there are": ("9", "", 0),
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_a_budget_of_pods_lets_so_many_go(name: str) -> None:
+    least, most, wanted = ALLOWED[name]
+    budget = PodDisruptionBudget(
+        namespace="ml", name="b", selector=LabelSelector(), min_available=least, max_unavailable=most
+    )
+    pods = [Pod(namespace="ml", name=f"p{n}", phase=PodPhase.RUNNING) for n in range(3)]
+    allowances = Allowances((budget,), [*pods, Pod(namespace="other", name="x", phase=PodPhase.RUNNING)])
+    gone = 0
+    for pod in pods:
+        if not allowances.blocker(pod):
+            allowances.spend(pod)
+            gone += 1
+    assert gone == wanted

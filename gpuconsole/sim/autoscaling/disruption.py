@@ -53,6 +53,8 @@ class Move(Struct, frozen=True):
     new: Planned | None = None
     saving: float = 0.0
     """USD an hour, by the cheapest offering of the new one."""
+    more: tuple[Planned, ...] = ()
+    """Further nodes that come; only a drifted node is replaced by several."""
 
 
 def candidate(view: View, pool: NodePool, instance: Instance, pods: Iterable[Pod]) -> Candidate:
@@ -136,13 +138,13 @@ def consolidate(view: View, candidates: Sequence[Candidate], *, spot_to_spot: bo
 
 
 def replacement_of(view: View, one: Candidate) -> tuple[Move | None, str]:
-    """Let a drifted node go, whatever its pods need instead costs; more than one new node is none."""
+    """Let a drifted node go, whatever its pods need instead costs."""
     result = plan([*one.pods, *view.homeless, *view.waiting], view.rooms((one.node,)), view.pools, view.shapes)
     for pod in one.pods:
         if pod.key in result.failed:
             return None, f"Not all pods would schedule, {pod.key} => {result.failed[pod.key]}"
     new = [planned for planned in result.new if set(planned.pods) & {pod.key for pod in one.pods}]
-    return (Move((one.node,), new[0] if new else None), "") if len(new) < 2 else (None, "it takes several nodes")
+    return Move((one.node,), new[0] if new else None, more=tuple(new[1:])), ""
 
 
 def approved(view: View, move: Move, candidates: Sequence[Candidate]) -> tuple[bool, str]:

@@ -67,6 +67,8 @@ class Fleet(Struct, kw_only=True):
     """Spot nodes that the cloud takes back, and when they are gone."""
     fallen: dict[str, None] = field(default_factory=dict)
     """Critical work that has lost a spot machine."""
+    hushed: dict[str, Time] = field(default_factory=dict)
+    """Nodes of which nobody says again before this moment why they stay."""
     said: dict[str, str] = field(default_factory=dict)
     """The last thing that was said of a node or a pool: nothing is said twice."""
 
@@ -86,7 +88,7 @@ class Fleet(Struct, kw_only=True):
 
     def forget_node(self, node: str) -> None:
         """A node is gone."""
-        for table in (self.moved, self.unneeded, self.unremovable, self.draining, self.said):
+        for table in (self.moved, self.unneeded, self.unremovable, self.draining, self.said, self.hushed):
             table.pop(node, None)
         self.stirred = True
 
@@ -104,5 +106,6 @@ class Fleet(Struct, kw_only=True):
             backoffs=self.backoffs.copy(),
             interrupted=self.interrupted.copy(),
             fallen=self.fallen.copy(),
+            hushed=self.hushed.copy(),
             said=self.said.copy(),
         )

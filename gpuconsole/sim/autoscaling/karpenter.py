@@ -26,6 +26,7 @@ from gpuconsole.sim.kernel import Act, Capacity
 from gpuconsole.sim.world import World
 
 EMPTY, DRIFTED, UNDERUTILIZED, EXPIRED = "Empty", "Drifted", "Underutilized", "Expired"
+QUARTER = 15 * MINUTE
 MULTI, SINGLE = "multi", "single"
 NO_CAPACITY = "insufficient capacity, all requested instance types were unavailable during launch"
 
@@ -311,12 +312,10 @@ class _Round:
     def _carry_out(self, reason: str, move: Move) -> bool:
         """Start what replaces the nodes, and let them go when it is ready; False if it is not to be had."""
         world = self.world
-        new: tuple[str, ...] = ()
-        if move.new is not None:
-            name = _launch(world, self.policy, move.new, reason)
-            if not name:
-                return False
-            new = (name,)
+        wanted = (move.new, *move.more) if move.new is not None else ()
+        new = tuple(_launch(world, self.policy, planned, reason) for planned in wanted)
+        if not all(new):
+            return False
         for node in move.nodes:
             _mark(world, node, reason)
         world.fleet.orders.append(Order(reason, move.nodes, new))
@@ -331,7 +330,11 @@ class _Round:
         return min(dues, default=None)
 
     def _unconsolidatable(self, one: Candidate, why: str) -> None:
-        machines.say(self.world, "Unconsolidatable", why, node=one.node)
+        """Say why a node stays, at most every quarter of an hour."""
+        hushed, now = self.world.fleet.hushed, self.view.now
+        if hushed.get(one.node, now) <= now:
+            hushed[one.node] = now + QUARTER
+            machines.say(self.world, "Unconsolidatable", why, node=one.node)
 
 
 def _mark(world: World, name: str, reason: str) -> None:

@@ -65,7 +65,6 @@ class Pools:
             self._fitting[pool, id(shape)] = known
         return known
 
-
     def opening(self, pool: str, shape: Shape, firm: bool) -> list[Offer]:
         """The pool's offers that hold one pod of this shape; without spot if it is to be firm."""
         known = self._opening.get((pool, id(shape), firm))
