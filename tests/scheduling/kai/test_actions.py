@@ -131,7 +131,7 @@ CASES = {
         [of("low", 4, "n1", priority=50), of("high", 4, "", priority=75)],
     ),
     "preempt takes nobody of the same priority": case(
-        "preempt", [], [("n1", 4)], [A], [of("one", 4, "n1", priority=75), of("two", 4, "", priority=75)]
+        "preempt", [], [("n1", 4)], [A], [of("one", 4, "n1", priority=75), of("two", 4, "", priority=75, age=9)]
     ),
     "a smaller job is tried though a larger one like it failed": case(
         "preempt",
