@@ -67,17 +67,27 @@ def room(state: NodeState, shape: Shape, priority: int) -> dict[str, int]:
     if PODS in allocatable:
         left[PODS] = allocatable[PODS] - used.get(PODS, 0) - held.get(PODS, 0)
     if state.division is not None and state.division.dynamic:
-        left.update(_divisible(state, state.division, shape, left))
+        left.update(_divisible(state, state.division, shape, priority, left))
     return left
 
 
-def _divisible(state: NodeState, division: Division, shape: Shape, left: Mapping[str, int]) -> dict[str, int]:
-    """What a node that makes MIG instances as pods come has left of those that the shape asks for."""
+def _divisible(
+    state: NodeState, division: Division, shape: Shape, priority: int, left: Mapping[str, int]
+) -> dict[str, int]:
+    """What a node that makes MIG instances as pods come has left of those that the shape asks for.
+
+    Pods that room is reserved for have theirs made first; while one of them does not fit yet, nobody else does.
+    """
     asked = {name: value for name, value in shape.requests.items() if division.profile(name)}
-    if not asked:
-        return {}
-    most = max(0, min(left[name] // value for name, value in asked.items()))
-    pods = slices_of.room(division, state.taken, slices_of.wanted(division, asked), most)
+    taken = state.taken
+    for reservation in state.reserved if asked else ():
+        if reservation.priority >= priority:
+            theirs = slices_of.choose(division, taken, slices_of.wanted(division, reservation.shape.requests))
+            if theirs is None:
+                return dict.fromkeys(asked, 0)
+            taken.update(theirs)
+    most = max(0, min((left[name] // value for name, value in asked.items()), default=0))
+    pods = slices_of.room(division, taken, slices_of.wanted(division, asked), most)
     return {name: pods * value for name, value in asked.items()}
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from gpuconsole.model.quantity import PODS
 from gpuconsole.scheduling.kube.filters import room, slots
-from gpuconsole.scheduling.kube.nodes import NodeState, Seat
+from gpuconsole.scheduling.kube.nodes import NodeState, Seat, seated, unseated
 from gpuconsole.scheduling.kube.shapes import Shape
 
 _OFFSET = 2**31
@@ -37,6 +37,8 @@ def victims(state: NodeState, shape: Shape, priority: int) -> Victims | None:
     movable = _movable(state, priority)
     if not movable:
         return None
+    if state.division is not None and state.division.dynamic:
+        return _where_divided(state, shape, priority, movable)
     left = _emptied(state, shape, priority, movable)
     if not slots(left, shape):
         return None
@@ -46,7 +48,31 @@ def victims(state: NodeState, shape: Shape, priority: int) -> Victims | None:
 
 def reach(state: NodeState, shape: Shape, priority: int) -> int:
     """How many such pods the node would take if every pod of lower priority went."""
-    return slots(_emptied(state, shape, priority, _movable(state, priority)), shape)
+    movable = _movable(state, priority)
+    if state.division is not None and state.division.dynamic:
+        return slots(room(_without(state, movable), shape, priority), shape)
+    return slots(_emptied(state, shape, priority, movable), shape)
+
+
+def _where_divided(state: NodeState, shape: Shape, priority: int, movable: list[Seat]) -> Victims | None:
+    """Victims on a node that makes MIG instances as pods come: where pods' instances lie counts, not only how many."""
+    left = _without(state, movable)
+    if not slots(room(left, shape, priority), shape):
+        return None
+    evicted = []
+    for seat in _candidates(movable):
+        beside = seated(left, seat)
+        if slots(room(beside, shape, priority), shape):
+            left = beside
+        else:
+            evicted.append(seat)
+    return Victims(tuple(evicted), _rank(tuple(evicted), state.name))
+
+
+def _without(state: NodeState, movable: Iterable[Seat]) -> NodeState:
+    for seat in movable:
+        state = unseated(state, seat.pod)
+    return state
 
 
 def _movable(state: NodeState, priority: int) -> list[Seat]:

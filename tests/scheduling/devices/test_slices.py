@@ -11,7 +11,7 @@ from gpuconsole.model.gpus.mig import Instance, Placement
 from gpuconsole.model.quantity import CPU
 from gpuconsole.scheduling.kube.nodes import NodeState, Seat, describe, seated
 from gpuconsole.scheduling.kube.shapes import Shapes
-from tests.scheduling.kube.cluster import Cluster, node, pod, pods, template
+from tests.scheduling.kube.cluster import Cluster, gang, node, pod, pods, template
 
 MIG = "nvidia.com/mig-"
 ONE, TWO, THREE, FOUR, SEVEN = (MIG + name for name in ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"))
@@ -78,6 +78,24 @@ def test_what_cannot_be_made_beside_the_instances_in_use_waits() -> None:
     assert cluster.waiting() == ["q"]
     assert cluster.told("q").startswith("0/1 nodes are available: 1 Insufficient nvidia.com/mig-1g.10gb.")
     assert owned(cluster.remove("p-0").settle())["q"]
+
+
+def test_only_those_leave_whose_slices_a_more_important_pod_needs() -> None:
+    cluster = (
+        Cluster(dynamic(1)).add(pod("a", template=asks(FOUR))).add(pod("b", template=asks(TWO), created=1)).settle()
+    )
+    assert owned(cluster) == {"a": ["0/4g.40gb@0"], "b": ["0/2g.20gb@4"]}
+    cluster.add(pod("c", template=asks(THREE), priority=9, created=2)).settle()
+    assert cluster.evicted() == ["b"]
+    assert owned(cluster) == {"a": ["0/4g.40gb@0"], "c": ["0/3g.40gb@4"]}
+    cluster.add(pod("d", template=asks(SEVEN), priority=5, created=3)).settle()
+    assert (cluster.evicted(), cluster.waiting()) == (["b"], ["d"])
+
+
+def test_a_gang_takes_the_slices_of_less_important_pods_together() -> None:
+    cluster = Cluster(dynamic(1)).add(pods("p", 7, template=asks(ONE))).settle()
+    cluster.add(gang("g", 2, template=asks(THREE), priority=1, created=9)).settle()
+    assert cluster.where() == {"n": ["g-0", "g-1"]}
 
 
 def test_a_pod_keeps_the_instances_that_it_names() -> None:
