@@ -31,7 +31,7 @@ from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.services.status import Mode, Status
-from gpuconsole.sim.autoscaling.policy import FixedCapacity
+from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Capacity, FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.files import policy_in
 from gpuconsole.sim.policy import SimPolicy
@@ -181,9 +181,21 @@ def _about_placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> 
             assert_never(placement)
 
 
+def _about_capacity(capacity: Capacity) -> list[str]:
+    match capacity:
+        case FixedCapacity():
+            return []
+        case KarpenterPolicy():
+            return ["Karpenter"]
+        case AutoscalerPolicy():
+            return ["Cluster Autoscaler"]
+        case _:
+            assert_never(capacity)
+
+
 def _about(simulation: Simulation, source: str) -> Status:
     policy = simulation.policy
-    texts = _about_placement(policy.placement)
+    texts = [*_about_capacity(policy.capacity), *_about_placement(policy.placement)]
     if policy.kueue is not None:
         texts.append(f"fair sharing {'on' if policy.kueue.fair_sharing else 'off'}")
     return Status(
