@@ -4,7 +4,8 @@ Every workload that the expectations name runs with each policy; allocated and f
 stand beside the published means over ten seeds. Pods and node orders come from Go's random numbers, so a run of ours
 has the pods of the published run with that seed, in its order; only the policy `random` draws numbers of its own.
 `--quick` runs the default workload, `--seeds N` the first N of the ten seeds; names of workloads and of policies choose
-some. GPUCONSOLE_TRACES names another folder of the same form.
+some. Where the machine is busy, seeds beyond the third are left out, so that it ends within `--minutes`; each line says
+how many it has. GPUCONSOLE_TRACES names another folder of the same form.
 """
 
 import sys
@@ -12,8 +13,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from functools import lru_cache
-from itertools import groupby
+from functools import lru_cache, partial
 from math import sqrt
 from pathlib import Path
 from random import Random
@@ -45,6 +45,9 @@ BAR, GOAL = 1.0, 0.3
 """Points from the published mean."""
 PREFIX = "openb_pod_list_"
 PROCESSES = 2
+MINUTES = 15.0
+FEWEST = 3
+"""Seeds that are run, however long they take."""
 POLICIES: tuple[Name, ...] = get_args(Name)
 PUBLISHED = {
     "01-Random": "random",
@@ -161,15 +164,6 @@ def sample(replayed: Replay, demands: list[Demand]) -> dict[tuple[str, int], flo
     return values
 
 
-def replay_all(folder: Path, runs: list[Run], processes: int) -> Iterable[Measured]:
-    """All runs, in their order, over several processes."""
-    if processes == 1:
-        yield from (replay(folder, run) for run in runs)
-        return
-    with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(replay, [folder] * len(runs), runs)
-
-
 def compare(measured: Iterable[Measured], published: Mapping[Key, Published]) -> dict[Key, Cell]:
     """Means over the seeds beside what was published."""
     ours: dict[Key, list[float]] = {}
@@ -199,7 +193,7 @@ def main(arguments: list[str]) -> int:
         for workload in known:
             if workload not in there:
                 print(f"make fgd: {workload} SKIPPED, there is no {trace(TRACES, PREFIX + workload)}", file=sys.stderr)
-        return _report(TRACES, _runs(_options(arguments), there), published)
+        return _report(TRACES, _options(arguments), there, published)
     except (SourceError, OSError, ValueError, KeyError) as error:
         print(f"make fgd: {error}", file=sys.stderr)
         return 2
@@ -210,10 +204,11 @@ def _options(arguments: list[str]) -> Namespace:
     parser.add_argument("names", nargs="*", help="workloads and policies; all of them if none is named")
     parser.add_argument("--quick", action="store_true", help="the default workload only")
     parser.add_argument("--seeds", type=int, choices=range(1, len(SEEDS) + 1), default=len(SEEDS), metavar="N")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="how long it may take (%(default)s)")
     return parser.parse_args(arguments)
 
 
-def _runs(options: Namespace, known: list[str]) -> list[Run]:
+def _groups(options: Namespace, known: list[str]) -> list[tuple[str, Name]]:
     wrong = [name for name in options.names if name not in known and name not in POLICIES]
     if wrong:
         raise ValueError(
@@ -221,33 +216,38 @@ def _runs(options: Namespace, known: list[str]) -> list[Run]:
         )
     workloads = [name for name in known if name in options.names] or (["default"] if options.quick else known)
     policies = [name for name in POLICIES if name in options.names] or POLICIES
-    seeds = SEEDS[: options.seeds]
-    return [Run(workload, policy, seed) for workload in workloads for policy in policies for seed in seeds]
+    return [(workload, policy) for workload in workloads for policy in policies]
 
 
-def _report(folder: Path, runs: list[Run], published: Mapping[Key, Published]) -> int:
-    begun = time.perf_counter()
+def _report(folder: Path, options: Namespace, known: list[str], published: Mapping[Key, Published]) -> int:
+    groups = _groups(options, known)
     print(f"arrived {' and '.join(f'{arrived} %' for arrived in ARRIVED)}; ours, published, difference\n")
     titles = [f"{title}, at {arrived} %" for arrived in ARRIVED for title in TITLES]
     print(f"{'':29}{''.join(f'{title:^26}' for title in titles)}")
     done: list[Measured] = []
     cells: dict[Key, Cell] = {}
-    for (workload, policy), group in groupby(replay_all(folder, runs, PROCESSES), key=lambda one: one.run[:2]):
-        latest = list(group)
-        found = compare(latest, published)
-        done += latest
-        cells.update(found)
-        print(_line(workload, policy, found, fmean(one.cpu for one in latest)), flush=True)
-    print()
-    seeds = len({one.run.seed for one in done})
-    print(
-        f"{len(done)} runs ({seeds} seeds each), {time.perf_counter() - begun:.0f} s on {PROCESSES} processes,", end=" "
-    )
-    print(f"{sum(one.cpu for one in done):.0f} CPU s")
+    begun = time.perf_counter()
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        for number, (workload, policy) in enumerate(groups):
+            spent = time.perf_counter() - begun
+            share = (60 * options.minutes - spent) / (len(groups) - number)
+            seeds = SEEDS[: affordable(share, spent / len(done) if done else 0.0, options.seeds)]
+            latest = list(pool.map(partial(replay, folder), [Run(workload, policy, seed) for seed in seeds]))
+            found = compare(latest, published)
+            done += latest
+            cells.update(found)
+            print(_line(workload, policy, found, latest), flush=True)
+    cpu, wall = sum(one.cpu for one in done), time.perf_counter() - begun
+    print(f"\n{len(done)} runs, {wall:.0f} s on {PROCESSES} processes, {cpu:.0f} CPU s")
     return _summary(cells)
 
 
-def _line(workload: str, policy: str, cells: Mapping[Key, Cell], cpu: float) -> str:
+def affordable(share: float, pace: float, asked: int) -> int:
+    """How many seeds to run in so many seconds, if each takes `pace`: three at least, if so many are asked for."""
+    return asked if pace * asked <= share else max(min(asked, FEWEST), int(share / pace))
+
+
+def _line(workload: str, policy: str, cells: Mapping[Key, Cell], runs: list[Measured]) -> str:
     text = ""
     for arrived in ARRIVED:
         for metric in METRICS:
@@ -255,7 +255,7 @@ def _line(workload: str, policy: str, cells: Mapping[Key, Cell], cpu: float) -> 
             text += (
                 f"{cell.ours:8.2f}{cell.published:8.2f}{cell.difference:+7.2f} {cell.mark} " if cell else f"{'–':>26}"
             )
-    return f"{workload:13}{policy:16}{text}{cpu:6.1f} CPU s"
+    return f"{workload:13}{policy:16}{text}{len(runs):4} seeds, {fmean(one.cpu for one in runs):.1f} CPU s each"
 
 
 def _summary(cells: Mapping[Key, Cell]) -> int:

@@ -32,8 +32,7 @@ PUBLISHED: dict[Name, tuple[float, float]] = {"fgd": (95.14, 95.29), "best-fit":
 def measured() -> list[fgd.Measured]:
     """The default workload through two policies, with three seeds."""
     assert TRACES is not None
-    runs = [fgd.Run("default", policy, seed) for policy in PUBLISHED for seed in fgd.SEEDS[:3]]
-    return list(fgd.replay_all(TRACES, runs, processes=1))
+    return [fgd.replay(TRACES, fgd.Run("default", policy, seed)) for policy in PUBLISHED for seed in fgd.SEEDS[:3]]
 
 
 @needs_traces
@@ -50,6 +49,16 @@ def test_the_default_workload_is_within_the_bar(measured: list[fgd.Measured]) ->
     cells = fgd.compare(measured, fgd.expected(TRACES))
     assert len(cells) == len(PUBLISHED) * len(fgd.ARRIVED) * len(fgd.METRICS)
     assert {key: cell for key, cell in cells.items() if abs(cell.difference) > fgd.BAR} == {}
+
+
+@pytest.mark.parametrize(
+    ("share", "pace", "asked", "want"),
+    [(100.0, 0.0, 10, 10), (100.0, 10.0, 10, 10), (99.0, 10.0, 10, 9), (1.0, 10.0, 10, 3), (-5.0, 10.0, 2, 2)],
+)
+def test_seeds_beyond_the_third_are_left_out_where_time_is_short(
+    share: float, pace: float, asked: int, want: int
+) -> None:
+    assert fgd.affordable(share, pace, asked) == want
 
 
 def test_without_traces_the_report_says_that_it_was_skipped(
