@@ -207,7 +207,7 @@ spec:
   maxRetry: 5
   priorityClassName: training
   plugins: {env: [], svc: ["--publish-not-ready-addresses=true"]}
-  policies: [{event: PodEvicted, action: RestartJob, timeout: 5m}]
+  policies: [{event: PodEvicted, action: RestartJob, timeout: 5m}, {event: PodFailed, action: RestartTask}]
   tasks:
   - {name: master, replicas: 1, template: {spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 1}}}]}}}
   - {name: worker, replicas: 3, template: {spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 8}}}]}}}

@@ -244,3 +244,13 @@ def test_a_pod_that_runs_already_stays_a_pod() -> None:
     pod = member("running")
     pod["spec"]["nodeName"] = "node-0"
     assert groups(pod) == ([], [])
+
+
+def test_a_volcano_job_that_does_not_mind_failures_is_noted() -> None:
+    def codes(policies: object) -> list[str]:
+        text = json.dumps(edited("Job volcano", ("spec", "policies"), policies))
+        return [f.code for f in load_text(text, "job.json").findings if f.code == "no-failure-policy"]
+
+    assert codes([{"event": "PodEvicted", "action": "RestartJob"}]) == ["no-failure-policy"]
+    for minds in ({"event": "*"}, {"events": ["PodEvicted", "PodFailed"]}, {"exitCode": 1}):
+        assert codes([{"action": "RestartJob", **minds}]) == []

@@ -81,6 +81,7 @@ def test_parts_of_manifests_code_and_tables_are_notes_at_most() -> None:
     assert notes == [
         ("no-queue", "Job/gpt-finetune-v3"),
         ("fragment", "1de80c.txt"),
+        ("no-failure-policy", "Job/ml-research/pytorch-distributed"),
         ("no-effect", "DaemonSet/kube-system/nvidia-device-plugin"),
         ("no-manifest", "bb5be8.txt"),
         ("no-manifest", "c0b3ad.txt"),

@@ -11,11 +11,12 @@ from gpuconsole.model.documents.reader import Reader, kind_of, shown
 from gpuconsole.model.jobs.common import job, pod_set, pods
 from gpuconsole.model.jobs.kubeflow import with_priority_class
 from gpuconsole.model.jobs.volcano_spec import volcano_spec, volcano_status
-from gpuconsole.model.volcano_jobs import VolcanoPhase
+from gpuconsole.model.volcano_jobs import JobEvent, VolcanoPhase, VolcanoSpec
 from gpuconsole.model.workloads import Job, JobPhase, PodSet
 
 _TOLD_BY_READING = ("duplicate", "bad-resources")
 """Codes of what reading the tasks and their pods says better."""
+_FAILURES = frozenset((JobEvent.ANY, JobEvent.POD_FAILED))
 _FIELDS = (
     *("maxRetry", "minAvailable", "minSuccess", "networkTopology", "plugins", "policies", "priorityClassName"),
     *("queue", "runningEstimate", "schedulerName", "tasks", "ttlSecondsAfterFinished", "volumes"),
@@ -47,6 +48,10 @@ def volcano_job(reader: Reader, now: Time) -> Job:
         own = (objection for objection in check_job(reader.value) if objection.code not in _TOLD_BY_READING)
         report(reader.report, reader.path, own)
     volcano = volcano_spec(spec, tasks)
+    if tasks and not _minds_failures(volcano):
+        problem = "no policy says what to do when a pod fails: it is not made again, and the others wait for it"
+        remedy = "add the policy {event: PodFailed, action: RestartJob}, or RestartTask or RestartPod"
+        spec.report.note(spec.at("policies"), problem, remedy, "no-failure-policy")
     status = volcano_status(reader.mapping("status"))
     return job(
         reader,
@@ -61,6 +66,11 @@ def volcano_job(reader: Reader, now: Time) -> Job:
         volcano=volcano,
         volcano_status=status,
     )
+
+
+def _minds_failures(volcano: VolcanoSpec) -> bool:
+    policies = [*volcano.policies, *(policy for task in volcano.tasks for policy in task.policies)]
+    return any(_FAILURES.intersection(policy.events) or policy.exit_code is not None for policy in policies)
 
 
 def _tasks(spec: Reader) -> tuple[PodSet, ...]:
