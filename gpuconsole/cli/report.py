@@ -189,7 +189,10 @@ def _cells(row: QueueRow) -> tuple[object, ...]:
 
 
 def _since(report: Report, time: Time | None) -> str:
-    return "–" if time is None else f"+{format_span(time - report.start)}"
+    if time is None:
+        return "–"
+    sign = "+" if time >= report.start else ""
+    return sign + format_span(time - report.start)
 
 
 def _queues(lines: Iterable[Happened]) -> list[QueueRow]:

@@ -16,7 +16,12 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
+LONGEST = 292 * 365 * DAY
+"""About what a duration of Go can hold."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _UNITS = {"ns": 0.001, "us": 1, "µs": 1, "ms": MILLISECOND, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h|d)")
 
@@ -30,8 +35,11 @@ def parse_time(text: str) -> Time:
 
 
 def format_time(time: Time) -> str:
-    """Write a moment as RFC 3339 in UTC; fractions of a second appear only where there are some."""
-    moment = _EPOCH + timedelta(microseconds=time)
+    """Write a moment as RFC 3339 in UTC; fractions of a second appear only where there are some.
+
+    What lies outside the years 1 to 9999 is written as the first or the last moment of them.
+    """
+    moment = _EPOCH + timedelta(microseconds=min(max(time, _FIRST), _LAST))
     text = moment.strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text}.{moment.microsecond:06d}Z" if moment.microsecond else f"{text}Z"
 
@@ -49,6 +57,8 @@ def parse_span(text: str) -> Span:
         position = match.end()
     if not stripped or position != len(stripped):
         raise ValueError(f"{text!r} is no duration; write it as 90s, 30m, 1h30m or 2d")
+    if total > LONGEST:
+        raise ValueError(f"{text[:40]!r} is no duration that can be simulated; 292 years are the most")
     return round(total)
 
 

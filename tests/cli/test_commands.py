@@ -88,6 +88,7 @@ def test_help_is_there_even_if_the_settings_are_wrong(gpuconsole: Line, monkeypa
     [
         pytest.param(["fly"], "No such command 'fly'.", id="an unknown command"),
         pytest.param(["simulate", "--until", "soon"], "'soon' is no duration; write it as 90s", id="a wrong duration"),
+        pytest.param(["simulate", "--until", "99999999h"], "292 years are the most", id="too long a duration"),
         pytest.param(["simulate", "nowhere.yaml"], "nowhere.yaml: there is no such file, folder or", id="no file"),
         pytest.param(["validate", "nowhere.yaml"], "nowhere.yaml: there is no such file, folder or", id="no manifest"),
         pytest.param(["simulate", "--live"], "--live: this version simulates only", id="a live cluster"),
@@ -347,6 +348,10 @@ def test_a_snapshot_shows_what_already_ran_in_it(gpuconsole: Line, manifests: Pa
     result = gpuconsole("simulate", "--snapshot", saved, "--until", "10m", "-o", "json")
     (row,) = json.loads(result.out)["workloads"]
     assert (row["queue"], row["state"], row["started"]) == ("cq", "running", "2026-01-05T08:00:00Z")
+    (line,) = (
+        line for line in gpuconsole("simulate", "--snapshot", saved, "--until", "10m").lines if "running" in line
+    )
+    assert line.split()[4:7] == ["-30m", "-30m", "–"], line
 
 
 def test_a_snapshot_takes_no_other_nodes(gpuconsole: Line, manifests: Path, tmp_path: Path) -> None:

@@ -51,3 +51,14 @@ def test_a_moment_survives_rfc_3339(time: int) -> None:
 
 def test_a_zone_is_understood_and_a_missing_one_is_utc() -> None:
     assert clock.parse_time("2026-01-05T09:00:00+01:00") == clock.parse_time("2026-01-05T08:00:00")
+
+
+@pytest.mark.parametrize("text", ["99999999999d", "9" * 400 + "h"])
+def test_a_duration_of_centuries_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="292 years are the most"):
+        clock.parse_span(text)
+
+
+def test_a_moment_after_all_years_is_written_as_the_last_one() -> None:
+    assert clock.format_time(10**20) == "9999-12-31T23:59:59.999999Z"
+    assert clock.format_time(-(10**20)).endswith("1-01-01T00:00:00Z")
