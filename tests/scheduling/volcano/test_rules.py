@@ -18,6 +18,7 @@ from gpuconsole.scheduling.volcano.closing import close
 from gpuconsole.scheduling.volcano.conf import Configuration, tier
 from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
+from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
 from gpuconsole.scheduling.volcano.plugins.reserving import reserved
 from gpuconsole.scheduling.volcano.search import Finder, Sampling
 from gpuconsole.scheduling.volcano.session import Session
@@ -133,6 +134,8 @@ def test_what_kubernetes_needs_is_no_victim() -> None:
 def test_a_running_job_keeps_the_rest_of_its_minresources_reserved() -> None:
     owner = work("a", running=2, phase="Running", min_resources={GPU: 4})
     assert reserved(owner).get(GPU) == 2000
+    session = opened("proportion", [owner], [opens("team")])
+    assert plugin_of(session, ProportionPlugin).books["team"].inqueue.get(GPU) == 2000
     jobs = [owner, work("b", phase="Pending", min_resources={GPU: 3})]
     assert acted(jobs, "enqueue", gpus={"n1": 5}, tiers=(tier("overcommit"),)).jobs["default/b"].phase == "Pending"
     jobs[0] = work("a", running=2, phase="Running", min_resources={GPU: 2})

@@ -41,8 +41,6 @@ def reclaim(session: Session) -> None:
         while jobs:
             job = jobs.pop()
             _reclaim_for_job(session, queue, job, tasks[job.uid])
-            if jobs:
-                queues.push(queue)
 
 
 def _reclaim_for_job(session: Session, queue: QueueInfo, job: JobInfo, tasks: Heap[TaskInfo]) -> None:
