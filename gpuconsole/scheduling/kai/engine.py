@@ -1,7 +1,7 @@
 """KAI as the engine that places pods: each pass opens one session and takes its actions. Mutates.
 
 Where KAI goes by the order of a Go map, the first by name wins. KAI leaves the choice of a whole GPU to the device
-plugin: a pod gets the lowest that are free on its node, one that shares gets the GPU of its group.
+plugin: a pod gets GPUs close to each other (devices/inside.py), one that shares gets the GPU of its group.
 """
 
 from collections.abc import Mapping
@@ -11,28 +11,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, PodTemplate
+from gpuconsole.model.cluster import PodTemplate
 from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision, Unschedulable
-from gpuconsole.model.kai import KaiQueue
+from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
-from gpuconsole.model.queues import Topology
 from gpuconsole.scheduling.devices import inside
-from gpuconsole.scheduling.devices.slices import give
 from gpuconsole.scheduling.kai import reading
 from gpuconsole.scheduling.kai.api.errors import summary
 from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, ALLOCATED, Status
+from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
 from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.api.topologies import Topology as Levels
 from gpuconsole.scheduling.kai.conf import Configuration, read
 from gpuconsole.scheduling.kai.fair_share.quantities import Quantities, of_request, plus, quantities
 from gpuconsole.scheduling.kai.fair_share.tree import total_of
-from gpuconsole.scheduling.kai.gpu_books import GpuBooks
-from gpuconsole.scheduling.kai.opening import open_session, run_actions
+from gpuconsole.scheduling.kai.opening import run_actions
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kai.room import room
 from gpuconsole.scheduling.kai.session import Bound, Evicted, Session
+from gpuconsole.scheduling.kai.store import Store
 from gpuconsole.scheduling.kai.timing import next_change
 from gpuconsole.scheduling.kai.usage import Stretch, UsageBook
 from gpuconsole.scheduling.placement import Deadlock
@@ -54,11 +50,7 @@ class KaiPlacement:
     def __init__(self, policy: KaiPolicy) -> None:
         self.policy = policy
         self._configuration = read(policy.conf) if policy.conf else Configuration()
-        self._pods: dict[str, Pod] = {}
-        self._nodes: dict[str, Node] = {}
-        self._queues: dict[str, KaiQueue] = {}
-        self._topologies: dict[str, Topology] = {}
-        self._books = GpuBooks()
+        self._store = Store()
         self._stale: dict[str, Time] = {}
         self._usage = _usage_book(policy.usage)
         self._stirred = False
@@ -71,59 +63,15 @@ class KaiPlacement:
     @property
     def has_pending(self) -> bool:
         """True if a pod waits, and anything changed since the last session."""
-        return self._stirred and (bool(self._stale) or any(map(_waits, self._pods.values())))
+        return self._stirred and (bool(self._stale) or self._store.any_waiting)
 
     def apply(self, thing: Object, now: Time) -> None:
         """An object appeared or changed. Kinds that KAI does not look at are ignored."""
-        match thing:
-            case Pod():
-                self._take_in(thing)
-            case Node():
-                self._stirred = self._stirred or self._nodes.get(thing.name) != thing
-                self._nodes[thing.name] = thing
-                self._books.describe(thing.name, thing.gpus)
-            case KaiQueue():
-                self._queues[thing.name] = thing
-                self._stirred = True
-            case Topology():
-                self._topologies[thing.name] = thing
-                self._stirred = True
-            case _:
-                pass
-
-    def _take_in(self, pod: Pod) -> None:
-        """A pod appeared or changed; what this engine decided itself is no news."""
-        known = self._pods.get(pod.key)
-        if pod.done:
-            self._books.leave(pod.key)
-        elif pod.node and (self._books.home(pod.key), self._books.of(pod.key)) != (pod.node, pod.gpus):
-            self._books.leave(pod.key)
-            self._books.seat(pod.key, pod.node, pod.gpus or self._closest(pod))
-        elif not pod.node:
-            self._books.leave(pod.key)
-        pod = replace(pod, gpus=self._books.of(pod.key)) if pod.node and not pod.done else pod
-        self._pods[pod.key] = pod
-        if known is None or _state(known) != _state(pod):
-            self._stirred = True
-
-    def _closest(self, pod: Pod) -> tuple[int, ...]:
-        request, _ = reading.request_of(pod)
-        return inside.choose(self._nodes.get(pod.node), tuple(self._books.free_on(pod.node)), request.count)
+        self._stirred = self._store.apply(thing) or self._stirred
 
     def delete(self, table: str, key: str, now: Time) -> None:
         """An object is gone; `table` as in `objects.TABLES`."""
-        known: Mapping[str, dict[str, Pod] | dict[str, Node] | dict[str, KaiQueue] | dict[str, Topology]] = {
-            "pods": self._pods,
-            "nodes": self._nodes,
-            "kai_queues": self._queues,
-            "topologies": self._topologies,
-        }
-        if table in known and known[table].pop(key, None) is not None:
-            self._stirred = True
-        if table == "pods":
-            self._books.leave(key)
-        elif table == "nodes":
-            self._books.describe(key, None)
+        self._stirred = self._store.delete(table, key) or self._stirred
 
     def schedule(self, now: Time) -> list[PlacementDecision]:
         """Open a session and take the actions; binds and evictions are assumed."""
@@ -147,44 +95,23 @@ class KaiPlacement:
         return [*said, *self._words(session)]
 
     def _session(self, now: Time) -> Session:
-        tasks: dict[str, list[Task]] = {}
-        nodes = {name: reading.node_of(node) for name, node in self._nodes.items()}
-        for _, pod in sorted(self._pods.items()):
-            task = reading.task_of(pod, self.policy.parameters.scheduler_name)
-            if task.status in (Status.DELETED, Status.FAILED) or (task.node and task.node not in nodes):
-                continue
-            tasks.setdefault(task.job, []).append(task)
-            if task.status in ACTIVE_USED:
-                nodes[task.node].add(task)
-        default = self.policy.default_queue
-        known = [node.gpu_memory for node in nodes.values() if node.gpu_memory_known]
-        session = Session(
-            jobs=[reading.job_of(key, self._pods, of, default, self._stale.get(key)) for key, of in tasks.items()],
-            nodes=nodes.values(),
-            queues=reading.queues_of(self._queues, default, self._usage.usage(now) if self._usage else {}),
-            topologies=[Levels(topology.name, topology.levels) for topology in self._topologies.values()],
-            now=now,
-            configuration=self._configuration,
-            parameters=self.policy.parameters,
-            least_gpu_memory=min(known, default=DEFAULT_GPU_MEMORY),
-        )
-        open_session(session)
-        return session
+        usage = self._usage.usage(now) if self._usage else {}
+        return self._store.session(now, self.policy, self._configuration, self._stale, usage)
 
     def _bind(self, task: Task, now: Time, groups: dict[tuple[str, str], int]) -> Bind:
         """Settle which GPUs the task owns: those of its groups, else such as are close to each other."""
-        free = self._books.free_on(task.node)
+        free = self._store.books.free_on(task.node)
         if task.groups:
             for group in task.groups:
                 if (task.node, group) not in groups:
                     groups[(task.node, group)] = int(group) if group.isdigit() else free.pop(0)
             gpus = tuple(sorted(groups[(task.node, group)] for group in task.groups))
         else:
-            gpus = inside.choose(self._nodes.get(task.node), tuple(free), int(task.accepted.gpus))
-        self._books.seat(task.uid, task.node, gpus)
-        pod = self._pods[task.uid]
-        slices = give(self._nodes[task.node], pod.template.requests, self._pods.values())
-        self._pods[task.uid] = replace(
+            gpus = inside.choose(self._store.nodes.get(task.node), tuple(free), int(task.accepted.gpus))
+        self._store.books.seat(task.uid, task.node, gpus)
+        pod = self._store.pods[task.uid]
+        slices = self._store.instances(pod, task.node)
+        self._store.pods[task.uid] = replace(
             pod, node=task.node, gpus=gpus, slices=slices, bound=now, message="", nominated_node=""
         )
         return Bind(task.uid, task.node, gpus, slices)
@@ -192,8 +119,8 @@ class KaiPlacement:
     def _evict(self, evicted: Evicted, now: Time, session: Session) -> EvictPod:
         """A victim goes; for whom, is a pod of the job that comes, one on the same node where there is one."""
         uid = evicted.task.uid
-        pod = self._pods[uid]
-        self._pods[uid] = replace(pod, deleted=now)
+        pod = self._store.pods[uid]
+        self._store.pods[uid] = replace(pod, deleted=now)
         there = sorted(
             (task.node != pod.node, self._made_way.get(task.uid, 0), task.uid)
             for job in session.jobs.values()
@@ -211,9 +138,9 @@ class KaiPlacement:
         for job in session.jobs.values():
             text = summary(job.errors[-1:]) if job.errors else ""
             for task in job.tasks():
-                pod = self._pods[task.uid]
+                pod = self._store.pods[task.uid]
                 if task.status is Status.PENDING and text and pod.message != text:
-                    self._pods[task.uid] = replace(pod, message=text)
+                    self._store.pods[task.uid] = replace(pod, message=text)
                     said.append(Unschedulable(task.uid, text, pod.gang))
         return said
 
@@ -241,11 +168,16 @@ class KaiPlacement:
 
     def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
         """Indices of the GPUs that nobody owns, by node."""
-        return self._books.free()
+        return self._store.books.free()
 
     def gpus_of(self, pod: str) -> tuple[int, ...]:
         """Indices of the GPUs that a pod owns; none if it sits on no node."""
-        return self._books.of(pod)
+        return self._store.books.of(pod)
+
+    def slices_of(self, pod: str) -> tuple[Instance, ...]:
+        """The MIG instances that a pod owns; none if it sits on no node."""
+        known = self._store.pods.get(pod)
+        return known.slices if known is not None and known.node else ()
 
     def largest_gang(self, template: PodTemplate) -> int:
         """How many pods of this template would fit now, all at once, whatever queues allow."""
@@ -257,9 +189,7 @@ class KaiPlacement:
         """An engine that starts equal and never touches this one."""
         twin = KaiPlacement.__new__(KaiPlacement)
         twin.policy, twin._configuration = self.policy, self._configuration
-        twin._pods, twin._nodes = dict(self._pods), dict(self._nodes)
-        twin._queues, twin._topologies = dict(self._queues), dict(self._topologies)
-        twin._books, twin._stale = self._books.fork(), dict(self._stale)
+        twin._store, twin._stale = self._store.fork(), dict(self._stale)
         twin._usage = self._usage.fork() if self._usage else None
         twin._stirred, twin._made_way = self._stirred, {}
         twin._alarm, twin._rung = self._alarm, self._rung
@@ -283,15 +213,6 @@ class KaiPlacement:
 
 def _usage_book(policy: UsagePolicy | None) -> UsageBook | None:
     return None if policy is None else UsageBook(policy.window, policy.half_life)
-
-
-def _waits(pod: Pod) -> bool:
-    return not (pod.node or pod.done or pod.deleted or pod.gates)
-
-
-def _state(pod: Pod) -> tuple[object, ...]:
-    """What of a pod matters to a session."""
-    return (pod.node, pod.gpus, pod.phase, bool(pod.deleted), pod.gates, pod.priority, pod.gang, pod.gang_size)
 
 
 def _add_use(held: dict[str, Quantities], job: Job, session: Session) -> None:

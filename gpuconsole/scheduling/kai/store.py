@@ -1,0 +1,140 @@
+"""The objects that KAI looks at, and who owns which GPU; every session is made of them. Mutates."""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.kai import KaiQueue
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import Topology
+from gpuconsole.scheduling.devices import inside
+from gpuconsole.scheduling.devices.slices import give
+from gpuconsole.scheduling.kai import reading
+from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, Status
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.topologies import Topology as Levels
+from gpuconsole.scheduling.kai.conf import Configuration
+from gpuconsole.scheduling.kai.gpu_books import GpuBooks
+from gpuconsole.scheduling.kai.opening import open_session
+from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kai.session import Session
+
+
+class Store:
+    """Pods, nodes, queues and topologies by name."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Pod] = {}
+        self.nodes: dict[str, Node] = {}
+        self.books = GpuBooks()
+        self._queues: dict[str, KaiQueue] = {}
+        self._topologies: dict[str, Topology] = {}
+
+    @property
+    def any_waiting(self) -> bool:
+        return any(not (pod.node or pod.done or pod.deleted or pod.gates) for pod in self.pods.values())
+
+    def apply(self, thing: Object) -> bool:
+        """An object appeared or changed; True if that is news to the scheduler."""
+        match thing:
+            case Pod():
+                return self._take_in(thing)
+            case Node():
+                news = self.nodes.get(thing.name) != thing
+                self.nodes[thing.name] = thing
+                self.books.describe(thing.name, thing.gpus)
+                return news
+            case KaiQueue():
+                self._queues[thing.name] = thing
+                return True
+            case Topology():
+                self._topologies[thing.name] = thing
+                return True
+            case _:
+                return False
+
+    def _take_in(self, pod: Pod) -> bool:
+        """A pod appeared or changed; what the engine decided itself is no news."""
+        known = self.pods.get(pod.key)
+        if pod.done or not pod.node:
+            self.books.leave(pod.key)
+        elif (self.books.home(pod.key), self.books.of(pod.key)) != (pod.node, pod.gpus):
+            self.books.leave(pod.key)
+            self.books.seat(pod.key, pod.node, pod.gpus or self._closest(pod))
+        if pod.node and not pod.done:
+            pod = replace(pod, gpus=self.books.of(pod.key), slices=pod.slices or self.instances(pod, pod.node))
+        self.pods[pod.key] = pod
+        return known is None or _state(known) != _state(pod)
+
+    def instances(self, pod: Pod, name: str) -> tuple[Instance, ...]:
+        """The MIG instances that a pod gets on a node."""
+        node = self.nodes.get(name)
+        return () if node is None else give(node, pod.template.requests, self.pods.values())
+
+    def _closest(self, pod: Pod) -> tuple[int, ...]:
+        request, _ = reading.request_of(pod)
+        return inside.choose(self.nodes.get(pod.node), tuple(self.books.free_on(pod.node)), request.count)
+
+    def delete(self, table: str, key: str) -> bool:
+        """An object is gone; True if that is news."""
+        known: Mapping[str, dict[str, Pod] | dict[str, Node] | dict[str, KaiQueue] | dict[str, Topology]] = {
+            "pods": self.pods,
+            "nodes": self.nodes,
+            "kai_queues": self._queues,
+            "topologies": self._topologies,
+        }
+        if table == "pods":
+            self.books.leave(key)
+        elif table == "nodes":
+            self.books.describe(key, None)
+        return table in known and known[table].pop(key, None) is not None
+
+    def session(
+        self,
+        now: Time,
+        policy: KaiPolicy,
+        configuration: Configuration,
+        stale: Mapping[str, Time],
+        usage: Mapping[str, Mapping[str, float]],
+    ) -> Session:
+        """A session on all that is known, its plugins opened."""
+        nodes = {name: reading.node_of(node) for name, node in self.nodes.items()}
+        tasks: dict[str, list[Task]] = {}
+        for _, pod in sorted(self.pods.items()):
+            task = reading.task_of(pod, policy.parameters.scheduler_name)
+            if task.status in (Status.DELETED, Status.FAILED) or (task.node and task.node not in nodes):
+                continue
+            tasks.setdefault(task.job, []).append(task)
+            if task.status in ACTIVE_USED:
+                nodes[task.node].add(task)
+        default = policy.default_queue
+        known = [node.gpu_memory for node in nodes.values() if node.gpu_memory_known]
+        session = Session(
+            jobs=[reading.job_of(key, self.pods, of, default, stale.get(key)) for key, of in tasks.items()],
+            nodes=nodes.values(),
+            queues=reading.queues_of(self._queues, default, usage),
+            topologies=[Levels(topology.name, topology.levels) for topology in self._topologies.values()],
+            now=now,
+            configuration=configuration,
+            parameters=policy.parameters,
+            least_gpu_memory=min(known, default=DEFAULT_GPU_MEMORY),
+        )
+        open_session(session)
+        return session
+
+    def fork(self) -> "Store":
+        """A store that starts equal and never touches this one."""
+        twin = Store()
+        twin.pods, twin.books = dict(self.pods), self.books.fork()
+        twin.nodes, twin._queues = dict(self.nodes), dict(self._queues)
+        twin._topologies = dict(self._topologies)
+        return twin
+
+
+def _state(pod: Pod) -> tuple[object, ...]:
+    """What of a pod matters to a session."""
+    return (pod.node, pod.gpus, pod.phase, bool(pod.deleted), pod.gates, pod.priority, pod.gang, pod.gang_size)
