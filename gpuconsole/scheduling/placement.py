@@ -11,6 +11,7 @@ from msgspec import Struct
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import PodTemplate
 from gpuconsole.model.decisions import PlacementDecision
+from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
 
 
@@ -82,6 +83,9 @@ class PlacementEngine(Protocol):
 
     def gpus_of(self, pod: str) -> tuple[int, ...]:
         """Indices of the GPUs that a pod owns; none if it sits on no node."""
+
+    def slices_of(self, pod: str) -> tuple[Instance, ...]:
+        """The MIG instances that a pod owns; none if it sits on no node."""
 
     def largest_gang(self, template: PodTemplate) -> int:
         """How many pods of this template would fit now, all at once."""

@@ -65,13 +65,17 @@ def take_over(world: World) -> None:
 
 
 def _complete_pods(world: World) -> None:
-    """Fill in what nobody said of pods: Workload, priority, GPUs; one that has a node, but no start, starts now."""
+    """Fill in what nobody said of pods: Workload, priority, GPUs, MIG instances.
+
+    One that has a node, but no start, starts now.
+    """
     owned = {workload.owner: workload.key for workload in world.state.table("workloads").all() if workload.owner}
     for pod in list(world.state.table("pods").all()):
         workload = pod.workload if world.workload(pod.workload) is not None else owned.get(pod.job, "")
         priority = pod.priority or pod_priority(world, pod.template)
         indices = pod.gpus or world.placement.gpus_of(pod.key)
-        full = replace(pod, workload=workload, priority=priority, gpus=indices)
+        slices = pod.slices or world.placement.slices_of(pod.key)
+        full = replace(pod, workload=workload, priority=priority, gpus=indices, slices=slices)
         if pod.node and not pod.done and not pod.started:
             full = replace(full, started=world.now, phase=PodPhase.RUNNING)
         if full != pod:

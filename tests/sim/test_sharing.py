@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.gpus.sharing import device
 from gpuconsole.model.gpus.wiring import NETWORK_BANDWIDTH, NVLINK_BANDWIDTH, WIRING
 from gpuconsole.sim.engine import Simulation
@@ -133,6 +134,23 @@ def test_a_saved_simulation_keeps_who_owns_which_instance() -> None:
         {"mig": {"config": "all-1g.10gb"}}, [machine(gpus=1, product=A100)], [work("p", "nvidia.com/mig-1g.10gb")]
     )
     assert pod(Simulation.load(simulation.save()), "p").slices == pod(simulation, "p").slices != ()
+
+
+@pytest.mark.parametrize("engine", ["kube-scheduler", "Volcano", "KAI"])
+def test_a_running_pod_that_does_not_name_its_instances_is_given_some(engine: str) -> None:
+    running = work("p", "nvidia.com/mig-1g.10gb")
+    running["spec"]["nodeName"] = "n1"
+    document = {
+        "engine": {
+            "admission": "none",
+            "placement": {} if engine == "kube-scheduler" else {"engine": engine},
+            "sharing": {"mig": {"config": "all-1g.10gb"}},
+        },
+        "objects": [machine(gpus=1, product=A100), running],
+    }
+    simulation = build(load_scenario([document]))
+    simulation.advance(simulation.now + 1_000_000)
+    assert pod(simulation, "p").slices == (Instance(0, "1g.10gb", 0),)
 
 
 def test_a_node_that_joins_later_is_shared_alike() -> None:

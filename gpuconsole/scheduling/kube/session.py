@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodTemplate, PriorityClass
 from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, Unschedulable
+from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import messages
@@ -141,6 +142,11 @@ class Placement:
         """Indices of the GPUs that a pod owns; none if it sits on no node."""
         seat = self._ledger.seat_of(pod)
         return () if seat is None else seat.gpus
+
+    def slices_of(self, pod: str) -> tuple[Instance, ...]:
+        """The MIG instances that a pod owns; none if it sits on no node."""
+        seat = self._ledger.seat_of(pod)
+        return () if seat is None else seat.slices
 
     def largest_gang(self, template: PodTemplate) -> int:
         """How many pods of this template would fit now, all at once."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodTemplate
 from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, SetPhase, Unschedulable
+from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.placement import Deadlock
 from gpuconsole.scheduling.volcano.actions import ACTIONS
@@ -135,6 +136,10 @@ class VolcanoPlacement:
     def gpus_of(self, pod: str) -> tuple[int, ...]:
         """Indices of the GPUs that a pod owns; none if it sits on no node."""
         return self._gpus.of(pod)
+
+    def slices_of(self, pod: str) -> tuple[Instance, ...]:
+        """The MIG instances that a pod owns; none if it sits on no node."""
+        return self._gpus.slices_of(pod)
 
     def largest_gang(self, template: PodTemplate) -> int:
         """How many pods of this template would fit now, all at once, whatever queues allow."""

@@ -2,6 +2,7 @@
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodTemplate
+from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.scheduling.kube.board import Board
 from gpuconsole.scheduling.kube.nodes import Seat
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
@@ -48,6 +49,11 @@ class GpuBooks:
         """The GPUs that a pod owns."""
         number = self._homes.get(pod)
         return () if number is None else self._board.nodes[number].seats[pod].gpus
+
+    def slices_of(self, pod: str) -> tuple[Instance, ...]:
+        """The MIG instances that a pod owns."""
+        number = self._homes.get(pod)
+        return () if number is None else self._board.nodes[number].seats[pod].slices
 
     def free(self) -> dict[str, tuple[int, ...]]:
         """The GPUs that nobody owns, by node."""
