@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.scheduling.kueue.transformations import RETAIN, Transformation
 from tests.conformance import world
 from tests.conformance.events import Seen, events_of, expected_events
-from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
+from tests.conformance.tables import Case, Check, Document, Table, compare
 
 _NAMESPACES = {
     "default": "",

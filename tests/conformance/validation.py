@@ -1,4 +1,4 @@
-"""webhooks, manifests: what Kueue refuses and stores, by its webhooks alone and by the API server's whole write path."""
+"""webhooks, manifests: what Kueue refuses and stores, by its webhooks alone and by the API server's write path."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
