@@ -1,9 +1,9 @@
 """Admission checks in the simulation: who answers them, and what the answers come to.
 
 A workload with quota waits for its checks. Kueue's ProvisioningRequest check asks for capacity, and the autoscaler
-answers: of fixed capacity what fits now, of an elastic one when it has made the nodes. Checks of controllers that are
-not simulated pass at once, or wait for a command (`policy.Checks`). What the answers come to is the workload
-controller's (`lifecycle`).
+answers: with fixed capacity by what fits now, the Cluster Autoscaler when it scans, Karpenter never. Checks of
+controllers that are not simulated pass at once, or wait for a command (`policy.Checks`). What the answers come to is
+the workload controller's (`lifecycle`).
 """
 
 from collections.abc import Iterator, Mapping
