@@ -9,7 +9,7 @@ from gpuconsole.model.cluster import LabelSelector, PodDisruptionBudget
 from gpuconsole.model.commands import InterruptSpot
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.objects import Object
-from gpuconsole.sim.autoscaling.policy import FIXED, ScalingGroup, SpotPolicy
+from gpuconsole.sim.autoscaling.policy import FIXED, Expander, ScalingGroup, SpotPolicy
 from gpuconsole.sim.engine import Simulation
 from tests.sim.autoscaled import (
     EITHER,
@@ -176,3 +176,17 @@ def test_chance_takes_machines_back_by_the_catalogues_rate_and_the_seed() -> Non
     assert moments(1, 100) == moments(1, 100) != moments(2, 100)
     assert 8 < len(moments(1, 100)) < 40
     assert moments(1, 0) == []
+
+
+@pytest.mark.parametrize(("priority", "second"), [(99, "spot-2"), (100, "sure-1")])
+def test_a_group_on_demand_grows_for_critical_work_that_lost_a_spot_machine(priority: int, second: str) -> None:
+    both = groups(
+        ScalingGroup(name="spot", type="s.1", capacity_type="spot"),
+        ScalingGroup(name="sure", type="s.1"),
+        expander=Expander.PRICE,
+    )
+    simulation = begin([], replace(both, spot=SpotPolicy(interruptions=0, critical=100)))
+    submit(simulation, job("a", priority=priority))
+    assert where(after(simulation, 5 * MINUTE)) == {"a-0": "spot-1"}
+    interrupted("spot-1", simulation)
+    assert where(after(simulation, 10 * MINUTE)) == {"a-0": second}

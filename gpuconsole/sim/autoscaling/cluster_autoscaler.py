@@ -188,11 +188,20 @@ def _options(world: World, policy: AutoscalerPolicy, view: View, pods: Sequence[
             reasons.append("node group has no machine in the catalogue")
         elif size >= group.most:
             reasons.append("max node group size reached")
-        elif option := groups.estimate(group, template, offering.price, pods, group.most - size):
+        elif option := groups.estimate(
+            group, template, offering.price, _welcome(world, group, pods), group.most - size
+        ):
             options.append(option)
         else:
             reasons.append("node(s) didn't fit the pod")
     return options, reasons
+
+
+def _welcome(world: World, group: ScalingGroup, pods: Sequence[Pod]) -> Sequence[Pod]:
+    """The pods that a group is meant for: critical work that lost a spot machine does not wait for another one."""
+    if group.capacity_type != SPOT:
+        return pods
+    return [pod for pod in pods if (pod.workload or pod.job or pod.key) not in world.fleet.fallen]
 
 
 def _counted(reasons: Iterable[str]) -> dict[str, int]:
