@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
-from gpuconsole.model.commands import Command, Delete, FailPod, Finish, Scale, SetActive, SetStopPolicy, Submit
+from gpuconsole.model.commands import Command, Cordon, Delete, FailPod, Finish, Scale, SetActive, SetStopPolicy, Submit
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
@@ -139,8 +139,16 @@ def test_an_action_that_waits_is_dropped_when_the_job_restarts_meanwhile() -> No
     late = on("PodFailed", "AbortJob", timeout="5m")
     tasks = (task("worker", 2, policies=[late]), task("helper", 1, policies=[on("PodFailed", "RestartJob")]))
     cluster = Cluster(train(tasks=tasks)).after(1 * MINUTE, FailPod("red/train-worker-0"))
-    cluster.after(2 * MINUTE, FailPod("red/train-helper-0")).after(10 * MINUTE)
+    cluster.after(2 * MINUTE, Cordon("n1", True), Cordon("n2", True), FailPod("red/train-helper-0")).after(10 * MINUTE)
+    assert cluster.job.volcano_status.phase is VolcanoPhase.PENDING
+
+
+def test_another_action_for_the_same_pod_takes_the_place_of_the_first_with_its_own_timeout() -> None:
+    late = (on("PodFailed", "RestartTask", timeout="10m"), on("PodEvicted", "AbortJob", timeout="10m"))
+    cluster = Cluster(train(*late)).after(1 * MINUTE, FailPod("red/train-worker-0"))
+    cluster.after(2 * MINUTE, Delete("pods", "red/train-worker-0")).after(12 * MINUTE - SECOND)
     assert cluster.job.volcano_status.phase is VolcanoPhase.RUNNING
+    assert cluster.after(12 * MINUTE).job.volcano_status.phase is VolcanoPhase.ABORTING
 
 
 def test_a_pod_that_fails_under_no_policy_is_not_made_again() -> None:
@@ -201,6 +209,7 @@ def test_min_success_completes_a_job_while_others_still_run() -> None:
 def test_an_aborted_job_frees_its_gpus_and_goes_on_when_it_is_resumed() -> None:
     cluster = Cluster(train()).after(10 * MINUTE, SetActive("red/train", False)).after(20 * MINUTE)
     assert (cluster.phases[-2:], cluster.pods, cluster.job.phase) == (["Aborting", "Aborted"], [], JobPhase.SUSPENDED)
+    assert cluster.job.suspended
     cluster.after(30 * MINUTE, SetActive("red/train", True)).after(31 * MINUTE)
     assert (cluster.phases[-1], cluster.job.phase) == ("Running", JobPhase.RUNNING)
     assert cluster.pods == ["train-worker-0 Running", "train-worker-1 Running"]
@@ -212,7 +221,7 @@ def test_a_job_can_be_scaled_but_not_below_what_it_needs() -> None:
     assert cluster.pods == [f"train-worker-{n} Running" for n in range(3)]
     cluster.after(3 * MINUTE, Scale("red/train", 1)).after(5 * MINUTE, Scale("red/train", 0))
     assert cluster.pods == ["train-worker-0 Running"]
-    assert cluster.lines[-1] == "  300 command-refused job Scale"
+    assert cluster.last.message == "'minAvailable' must be <= 'replicas' in task: worker"
 
 
 def test_a_deleted_job_takes_its_pods_and_its_pod_group_along() -> None:
