@@ -95,7 +95,8 @@ class WorkloadRow(Struct, rename="camel"):
     queue: str = ""
     gpus: int = 0
     state: str = "pending"
-    submitted: Time = 0
+    submitted: Time | None = None
+    """Nothing where that was not among the lines: of pods of a job, and where only other types were asked for."""
     started: Time | None = None
     ended: Time | None = None
     evictions: int = 0
@@ -240,10 +241,12 @@ def _workloads(lines: Iterable[Happened], present: Iterable[Workload]) -> list[W
             continue
         row = rows.get(name)
         if row is None:
-            row = rows[name] = WorkloadRow(name, submitted=line.time)
+            row = rows[name] = WorkloadRow(name)
         row.state = _STATES[line.what]
         row.queue, row.gpus = line.queue or row.queue, line.gpus or row.gpus
         row.evictions += line.what is What.EVICTED
+        if line.what is What.SUBMITTED:
+            row.submitted = line.time
         if line.what is What.STARTED and row.started is None:
             row.started = line.time
         row.ended = line.time if line.what in (What.FINISHED, What.FAILED, What.DELETED) else None

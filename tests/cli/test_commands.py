@@ -198,6 +198,7 @@ def test_pods_of_a_job_have_no_rows_but_those_that_were_evicted(gpuconsole: Line
     assert [row["workload"] for row in report["workloads"]] == ["default/serving", "PyTorchJob/default/train"]
     report = json.loads(gpuconsole("simulate", "three-nodes", "--type", "evicted", "-o", "json").out)
     assert sorted(row["workload"] for row in report["workloads"]) == [f"default/dev-{n}" for n in range(4)]
+    assert {row["submitted"] for row in report["workloads"]} == {None}
 
 
 def test_what_a_scenario_could_not_do_is_said_on_stderr(gpuconsole: Line, tmp_path: Path) -> None:
