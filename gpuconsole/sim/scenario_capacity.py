@@ -11,7 +11,7 @@ from gpuconsole.model.cluster import Taint
 from gpuconsole.model.documents.findings import Report
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import taints
-from gpuconsole.sim.autoscaling.cluster_autoscaler import offering_of
+from gpuconsole.sim.autoscaling.growing import offering_of
 from gpuconsole.sim.autoscaling.policy import (
     FIXED,
     AutoscalerPolicy,

@@ -3,7 +3,7 @@
 from typing import assert_never
 
 from gpuconsole.model.autoscaling import GROUP, POOL
-from gpuconsole.sim.autoscaling import cluster_autoscaler, karpenter, machines, spot
+from gpuconsole.sim.autoscaling import buying, cluster_autoscaler, karpenter, machines, spot
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.kernel import Act, Capacity
 from gpuconsole.sim.world import World
@@ -87,7 +87,7 @@ def go_off(world: World, timer: Capacity) -> None:
             karpenter.expire(world, timer.node)
         case Act.PROVISION:
             if isinstance(policy, KarpenterPolicy):
-                karpenter.provision(world, policy)
+                buying.provision(world, policy)
             elif isinstance(policy, AutoscalerPolicy):
                 cluster_autoscaler.scan(world, policy)
         case Act.DISRUPT:

@@ -1,0 +1,93 @@
+"""How Karpenter buys nodes: pods that wait are gathered, planned together, and the machines for them launched."""
+
+from collections.abc import Iterable
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.sim.autoscaling import machines
+from gpuconsole.sim.autoscaling.offers import Offer, choose, is_unavailable
+from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
+from gpuconsole.sim.autoscaling.provisioning import Planned, plan
+from gpuconsole.sim.autoscaling.view import View
+from gpuconsole.sim.kernel import Act, Capacity
+from gpuconsole.sim.world import World
+
+NO_CAPACITY = "insufficient capacity, all requested instance types were unavailable during launch"
+
+
+def batch(world: World, policy: KarpenterPolicy) -> None:
+    """Gather pods that wait or are drained; each new one puts off the look by a second, to ten seconds at most."""
+    fleet, now = world.fleet, world.now
+    known = set(fleet.batched)
+    wanting = [*fleet.waiting, *(_homeless(world) if fleet.draining else ())]
+    new = [key for key in wanting if key not in known]
+    if not new:
+        return
+    if fleet.batch is None:
+        fleet.batch = now
+    fleet.batched = (*fleet.batched, *new)
+    fleet.look = min(fleet.batch + policy.batch_most, now + policy.batch_idle)
+    world.kernel.at(fleet.look, Capacity(Act.PROVISION))
+
+
+def _homeless(world: World) -> list[str]:
+    """Pods on nodes that are drained, whose owners make them again."""
+    pods: Iterable[Pod] = world.state.table("pods").all()
+    return [pod.key for pod in pods if pod.node in world.fleet.draining and not pod.done and (pod.job or pod.workload)]
+
+
+def provision(world: World, policy: KarpenterPolicy) -> None:
+    """The batch is over: make the nodes that its pods need."""
+    fleet = world.fleet
+    if fleet.look is None or world.now < fleet.look:
+        return
+    fleet.look = fleet.batch = None
+    view = View(world, policy.catalogue)
+    wanting = [*view.waiting, *view.homeless]
+    if not wanting:
+        return
+    firm = [pod.key for pod in wanting if (pod.workload or pod.job or pod.key) in fleet.fallen]
+    result = plan(wanting, view.rooms(), view.pools, view.shapes, firm)
+    for key, reason in sorted(result.failed.items()):
+        machines.say(world, "FailedScheduling", f"Failed to schedule pod, {reason}", about=f"Pod/{key}", pod=key)
+    for planned in result.new:
+        launch(world, policy, planned)
+    fleet.batched = tuple(pod.key for pod in wanting)
+    _retry(world)
+
+
+def _retry(world: World) -> None:
+    """Pods that are left are tried again when an offering may be tried again."""
+    fleet = world.fleet
+    later = min((until for until in fleet.shunned.values() if until > world.now), default=None)
+    if later is not None and fleet.waiting and fleet.look is None:
+        fleet.look = later
+        world.kernel.at(later, Capacity(Act.PROVISION))
+
+
+def launch(world: World, policy: KarpenterPolicy, planned: Planned, why: str = "") -> str:
+    """Buy the planned node; its name, or nothing if none of its offerings is to be had."""
+    offer = _available(world, policy, planned)
+    if offer is None:
+        machines.say(world, "InsufficientCapacityError", NO_CAPACITY, about=f"NodePool/{planned.pool}")
+        return ""
+    instance = machines.launch(world, planned.pool, offer.offering)
+    machines.start(world, instance)
+    text = (
+        f"Launching NodeClaim: {why}" if why else f"Launched {offer.type} ({instance.capacity_type}, {instance.zone})"
+    )
+    machines.say(world, "DisruptionLaunching" if why else "Launched", text, node=instance.name)
+    return instance.name
+
+
+def _available(world: World, policy: KarpenterPolicy, planned: Planned) -> Offer | None:
+    """The offering to launch. One that turns out not to be had is left alone for a while."""
+    fleet, group = world.fleet, machines.group_of(world, planned.pool)
+
+    def untried(offer: Offer) -> bool:
+        return fleet.shunned.get(offer.offering.key, world.now) <= world.now
+
+    while (offer := choose(planned.offers, group.instances, untried, world.policy.spot)) is not None:
+        if not is_unavailable(offer.offering.key, policy.unavailable):
+            return offer
+        fleet.shunned[offer.offering.key] = world.now + world.policy.spot.shun
+    return None
