@@ -1,8 +1,10 @@
 """Structs as closed forms, with every problem as a line: what of a scenario does not fit, and what is meant."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from gpuconsole.model.documents.closed import UnknownKey, fit, unknown_keys
+from msgspec import inspect
+
+from gpuconsole.model.documents.closed import Misfit, UnknownKey, fit, unknown_keys
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.text import clean
 
@@ -16,8 +18,38 @@ def convert(data: object, form: type[T], path: str, problems: list[str]) -> T | 
         problems.extend(unknown)
         return None
     result, misfits = fit(data, form)
-    problems.extend(_line(path, misfit.path, misfit.problem) for misfit in misfits)
+    named = {_line("", misfit.path, "") for misfit in misfits}
+    for misfit in misfits:
+        missing = misfit.problem.removeprefix("Object missing required field `").rstrip("`")
+        # A value that does not fit was left out; that it is missing then is no news.
+        if missing == misfit.problem or _line("", (*misfit.path, missing), "") not in named:
+            problems.append(_line(path, misfit.path, misfit.problem + _choices(form, misfit)))
     return None if misfits else result
+
+
+def _choices(form: Any, misfit: Misfit) -> str:
+    """The texts that may stand where another one stands."""
+    if not misfit.problem.startswith("Invalid enum value"):
+        return ""
+    kind = inspect.type_info(form)
+    for key in misfit.path:
+        kind = _below(kind, key)
+    match kind:
+        case inspect.LiteralType(values=values):
+            return f"; it must be one of {', '.join(map(str, values))}"
+    return ""
+
+
+def _below(kind: inspect.Type, key: str | int) -> inspect.Type:
+    match kind:
+        case inspect.StructType(fields=fields):
+            return next((field.type for field in fields if field.encode_name == key), kind)
+        case inspect.VarTupleType(item_type=item):
+            return item
+        case inspect.UnionType(types=types):
+            inner = [_below(member, key) for member in types]
+            return next((found for found, member in zip(inner, types, strict=True) if found is not member), kind)
+    return kind
 
 
 def _line(path: str, below: Path, text: str) -> str:

@@ -7,10 +7,11 @@ from typing import Any, get_args
 import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
-from gpuconsole.model.commands import Delete, FailNode, Finish, Submit
+from gpuconsole.model.commands import AnswerCheck, Delete, FailNode, Finish, Submit
 from gpuconsole.scheduling.kube.policy import PlacementPolicy, Score
 from gpuconsole.scheduling.kueue.config import Strategy
 from gpuconsole.sim.chance import Spread
+from gpuconsole.sim.closed import convert
 from gpuconsole.sim.scenario import Scenario, ScenarioError, build, load_scenario
 from tests.sim.cluster import log, two_teams
 
@@ -181,7 +182,15 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
     "a wrong type": ({"seed": "seven"}, "s.yaml: seed: Expected `int`, got `str`"),
     "an engine that there is not": (
         {"engine": {"admission": "Volcano"}},
-        "s.yaml: engine.admission: Invalid enum value 'Volcano'",
+        "s.yaml: engine.admission: Invalid enum value 'Volcano'; it must be one of Kueue, none",
+    ),
+    "a capacity type that there is not": (
+        {"engine": {"capacity": {"groups": [{"name": "a", "instanceType": "b", "capacityType": "Spot"}]}}},
+        "s.yaml: engine.capacity.groups[0].capacityType: Invalid enum value 'Spot'; it must be one of on-demand, spot",
+    ),
+    "an answer that there is not": (
+        {"steps": [{"commands": [{"type": "answer-check", "workload": "a/b", "check": "c", "state": "ready"}]}]},
+        "s.yaml: steps[0].commands[0].state: Invalid enum value 'ready'; it must be one of Pending, Ready, Rejected",
     ),
     "a start that is no moment": (
         {"start": "monday"},
@@ -258,3 +267,12 @@ def test_all_that_is_wrong_is_named_at_once() -> None:
 def test_two_scenarios_at_once_are_one_too_many() -> None:
     with pytest.raises(ScenarioError, match=r"s\.yaml: there are 2 scenarios; give one at a time"):
         load_scenario([{}, {}], "s.yaml")
+
+
+def test_a_value_that_does_not_fit_is_not_missing_too() -> None:
+    problems: list[str] = []
+    assert convert({"check": "c", "state": "ready"}, AnswerCheck, "x", problems) is None
+    assert problems == [
+        "x.state: Invalid enum value 'ready'; it must be one of Pending, Ready, Rejected, Retry",
+        "x: Object missing required field `workload`",
+    ]
