@@ -117,7 +117,12 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
             lines=tuple(f"{check.name}: {check.state}" for check in workload.checks),
         )
     pods = [pod for pod in snapshot.pods.all() if pod.workload == workload.key]
-    return _explain_pods(snapshot, workload.key, pods, queue) or _fine(workload.key, f"It runs, admitted by {queue}.")
+    return _explain_pods(snapshot, workload.key, pods, queue) or _fine(workload.key, _runs(workload, queue))
+
+
+def _runs(workload: Workload, queue: str) -> str:
+    where = f" in cluster {workload.cluster}" if workload.cluster else ""
+    return f"It runs{where}, admitted by {queue}."
 
 
 def _explain_waiting(snapshot: Snapshot, workload: Workload) -> Explanation:

@@ -42,6 +42,7 @@ from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
 
 EVENTS = 30
+MOST_DOMAINS = 20
 """So many of the newest events are listed."""
 
 
@@ -146,11 +147,14 @@ def _amounts(resources: Resources) -> str:
 
 
 def _workload(snapshot: Snapshot, workload: Workload) -> list[Painted]:
+    offered = () if workload.cluster else workload.nominated_clusters
     lines = [
         field("Phase", phase(workload)),
         field("Owner", workload.owner or "none"),
         field("Queue", workload.local_queue),
         field("ClusterQueue", workload.cluster_queue or "not admitted"),
+        *([field("Cluster", workload.cluster)] if workload.cluster else []),
+        *([field("Offered to", ", ".join(offered))] if offered else []),
         field("Priority", f"{workload.priority} {workload.priority_class}".strip()),
         field("Evictions", workload.evictions),
         *_pod_sets(workload.pod_sets),
@@ -160,6 +164,19 @@ def _workload(snapshot: Snapshot, workload: Workload) -> list[Painted]:
         for assignment in workload.admission.pod_sets:
             flavors = ", ".join(f"{resource} from {flavor}" for resource, flavor in assignment.flavors.items())
             lines.append(line(f"  {assignment.name} ×{assignment.count}: {_amounts(assignment.usage)}; {flavors}"))
+            lines += [
+                line(f"    {domain.count} in {' / '.join(domain.values)}")
+                for domain in assignment.topology[:MOST_DOMAINS]
+            ]
+            if len(assignment.topology) > MOST_DOMAINS:
+                lines.append(line(f"    and {len(assignment.topology) - MOST_DOMAINS} domains more"))
+    if workload.checks:
+        lines += [BLANK, heading("Admission checks")]
+        for check in workload.checks:
+            since = "" if check.since is None else format_span(max(0, snapshot.time - check.since))
+            lines.append(line(f"  {check.name:<16} {check.state:<8} ", (f"{since:>8}", "dim")))
+            if check.message:
+                lines.append(line(f"    {check.message}"))
     lines += [BLANK, heading("Conditions")]
     for condition in workload.conditions:
         since = format_span(max(0, snapshot.time - condition.since))

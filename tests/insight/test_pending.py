@@ -442,3 +442,10 @@ def test_what_does_not_wait_says_so(subject: Workload, headline: str) -> None:
 
 def test_an_unknown_name_is_no_error() -> None:
     assert explain(world([]), "ns/gone").headline == "ns/gone is not known: it may be gone by now."
+
+
+def test_what_runs_elsewhere_says_in_which_cluster() -> None:
+    there = running("a", "research/lq", 6, into="research", cluster="west")
+    answer = explain(world([*ORG, there]), there.key)
+    assert answer is not None
+    assert answer.headline == "It runs in cluster west, admitted by research."

@@ -96,6 +96,31 @@ def test_a_pending_workload_tells_what_kueue_wrote() -> None:
     ]
 
 
+def test_a_workload_tells_its_checks_its_cluster_and_where_it_is() -> None:
+    racks = tuple(TopologyDomain((f"rack-{number}", "node-1"), 2) for number in range(22))
+    given = PodSetAssignment(flavors={GPU: "a100"}, usage={GPU: 44}, count=44, levels=("rack", "node"), topology=racks)
+    workload = Workload(
+        namespace="lab",
+        name="train",
+        cluster="west",
+        nominated_clusters=("east", "west"),
+        admission=Admission(cluster_queue="q", pod_sets=(given,)),
+        checks=(CheckState(name="budget", state="Retry", message="no money", since=0),),
+    )
+    offered = replace(workload, name="offered", cluster="")
+    snapshot = snapshot_of([workload, offered])
+    told = [plain(row) for row in describe(snapshot, "workloads", "lab/train") or ()]
+    assert "Cluster          west" in told
+    assert told[told.index("Admission") + 2 : told.index("Admission checks") - 1] == [
+        *(f"    2 in rack-{number} / node-1" for number in range(20)),
+        "    and 2 domains more",
+    ]
+    checks = told.index("Admission checks")
+    assert told[checks + 1].split()[:2] == ["budget", "Retry"]
+    assert told[checks + 2] == "    no money"
+    assert "Offered to       east, west" in [plain(row) for row in describe(snapshot, "workloads", "lab/offered") or ()]
+
+
 def test_events_are_told_as_kueue_tells_them_without_repeating_a_text() -> None:
     told = (
         Announcement("ns/w", "EvictedDueToPreempted", "make room"),

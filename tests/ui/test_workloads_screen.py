@@ -3,11 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.insight.pending import Explanation
+from gpuconsole.insight.reasons import Code
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
-from gpuconsole.model.workloads import Phase
+from gpuconsole.model.workloads import Phase, Workload
+from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.text import TextScreen
-from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.screens.workload_detail import Facts, WorkloadDetailScreen, pod_lines
 from gpuconsole.ui.screens.workloads import WorkloadsScreen
 from gpuconsole.ui.widgets.confirm import Choice, Confirm, Prompt
 from gpuconsole.ui.widgets.grid import Grid
@@ -159,6 +162,17 @@ async def test_the_detail_names_the_pods_and_where_they_run() -> None:
         await stage.press("3", "down", "enter")
         pods = stage.screen(WorkloadDetailScreen).query_one("#pods", TextPane).text
         assert "● Running  rlhf-0  node-3  GPU 0,1,2,3,4,5" in pods
+
+
+def test_the_detail_says_why_there_are_no_pods() -> None:
+    fine = Explanation(subject="n/w", code=Code.NOT_WAITING, headline="")
+
+    def said(workload: Workload) -> str:
+        facts = Facts(workload=workload, explanation=fine, pods=(), history=(), life=(), now=0)
+        return plain(pod_lines(facts)[1])
+
+    assert said(Workload(namespace="n", name="w")) == "  none: pods are made when it is admitted"
+    assert said(Workload(namespace="n", name="w", cluster="west")) == "  none here: they are in cluster west"
 
 
 async def test_describe_and_yaml_open_and_lead_back() -> None:

@@ -181,11 +181,19 @@ def _admission(workload: Workload) -> list[Painted]:
     return lines
 
 
+def _why_no_pods(workload: Workload) -> str:
+    if workload.finished:
+        return ""
+    if workload.cluster:
+        return f" here: they are in cluster {workload.cluster}"
+    return "" if workload.admitted else ": pods are made when it is admitted"
+
+
 def pod_lines(facts: Facts) -> list[Painted]:
     """Its pods and where they run, its conditions, its events."""
     lines = [heading(f"PODS {len(facts.pods)}")]
     if not facts.pods:
-        lines.append(line(("  none: pods are made when it is admitted", "dim")))
+        lines.append(line((f"  none{_why_no_pods(facts.workload)}", "dim")))
     lines += [_pod(pod) for pod in sorted(facts.pods, key=lambda pod: (pod.pod_set, pod.index, pod.name))]
     if facts.joined:
         lines.append(line((f"  {facts.joined}", "dim")))
