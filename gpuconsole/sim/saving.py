@@ -18,7 +18,7 @@ from gpuconsole.sim.members import Cluster, Dispatch, Member
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.world import World
 
-FORMAT = 1
+FORMAT = 2
 
 
 class SavedMember(Struct, frozen=True, kw_only=True):
