@@ -1,5 +1,6 @@
 """Admission checks: a workload with quota waits for them, runs, is sent back, or is stopped."""
 
+import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, SECOND
@@ -113,6 +114,14 @@ def test_an_answer_that_makes_no_sense_is_refused() -> None:
         f"workload {train} has no check bugdet; it has: budget",
         f"workload {late} has no check budget; it has: none",
     ]
+
+
+@pytest.mark.parametrize("name", ["red/train", "Job/red/train"])
+def test_a_check_is_answered_by_the_name_of_the_job_too(name: str) -> None:
+    simulation = start(checked("budget"), WAITING)
+    submit(simulation, job("train", gpus=4, pods=2))
+    simulation.submit(AnswerCheck(name, "budget", "Ready", "fine"))
+    assert states(simulation) == [("budget", "Ready", "fine")]
 
 
 def capacity(**autoscaler: int) -> Simulation:

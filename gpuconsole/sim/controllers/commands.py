@@ -29,6 +29,7 @@ from gpuconsole.model.events import What
 from gpuconsole.sim.autoscaling import spot
 from gpuconsole.sim.controllers import checks, cluster_orders, creating, deleting, federation, slices, workload_orders
 from gpuconsole.sim.controllers.refusals import Refusal
+from gpuconsole.sim.controllers.workload_orders import meant
 from gpuconsole.sim.world import World
 
 
@@ -46,13 +47,13 @@ def _carry(world: World, command: Command) -> Refusal:
         case Delete(table, key):
             return deleting.delete(world, table, key)
         case SetActive(key, active, cause, why):
-            return workload_orders.set_active(world, key, active, cause, why)
+            return workload_orders.set_active(world, meant(world, key), active, cause, why)
         case Requeue(key):
-            return workload_orders.requeue(world, key)
+            return workload_orders.requeue(world, meant(world, key))
         case SetPriority(key, priority):
-            return workload_orders.set_priority(world, key, priority)
+            return workload_orders.set_priority(world, meant(world, key), priority)
         case MoveToQueue(key, queue):
-            return workload_orders.move(world, key, queue)
+            return workload_orders.move(world, meant(world, key), queue)
         case SetStopPolicy(key, policy):
             return cluster_orders.stop(world, key, policy)
         case SetQuota():
@@ -74,7 +75,7 @@ def _carry(world: World, command: Command) -> Refusal:
         case RestoreCluster(name):
             return federation.lose(world, name, False)
         case AnswerCheck(key, name, state, message):
-            return checks.answer(world, key, name, state, message)
+            return checks.answer(world, meant(world, key), name, state, message)
         case FailPod(key):
             return cluster_orders.fail_pod(world, key)
         case Scale():

@@ -128,5 +128,11 @@ def _crew_of(world: World, key: str) -> Crew | None:
     return next((crew for crew in world.crews.values() if key in (crew.key, crew.key.partition("/")[2])), None)
 
 
+def meant(world: World, key: str) -> str:
+    """The key of the Workload that `key` means: its own, or that of the job of this name."""
+    workload = None if world.workload(key) is not None else _workload_of(world, key)
+    return key if workload is None else workload.key
+
+
 def _no_workload(workload: Workload | None, key: str) -> Refusal:
     return f"there is no workload {key}" if workload is None else f"workload {key} is finished"
