@@ -1,8 +1,8 @@
 """A topology assignment as the API writes it: domains in slices, what their values share written once.
 
 Kueue 0.19 pkg/util/tas/tas_assignment.go. A slice has for each level either one value for all its domains, or a prefix,
-a suffix and what lies between; the same for pod counts. Behind the gate TASAssignmentsEncodingByHostnamePrefix hosts are
-first split into runs of a common prefix (`pool-a-node-`), if that makes the whole shorter.
+a suffix and what lies between; the same for pod counts. Behind the gate TASAssignmentsEncodingByHostnamePrefix hosts
+are first split into runs of a common prefix (`pool-a-node-`), if that makes the whole shorter.
 """
 
 import itertools
