@@ -165,7 +165,8 @@ def _from_snapshot(file: Path, request: Request) -> Opened:
     snapshot = ClusterState.from_file(saved).freeze()
     if request.own_prices:
         policy = replace(policy, prices=_prices(request))
-    simulation = Simulation.from_snapshot(snapshot, policy=with_kueue(policy, request), seed=request.seed or 0)
+    seed = request.seed if request.seed is not None else saved.seed or 0
+    simulation = Simulation.from_snapshot(snapshot, policy=with_kueue(policy, request), seed=seed)
     return Opened(simulation=simulation, about=_about(simulation, file.name))
 
 

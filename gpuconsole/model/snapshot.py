@@ -154,12 +154,15 @@ class SnapshotFile(Struct, frozen=True, kw_only=True):
     recent: tuple[Happened, ...] = ()
     policy: msgspec.Raw = NO_POLICY
     """How the simulation runs that it was taken from (`sim.files` reads it); null for a live cluster."""
+    seed: int | None = None
+    """What chance in that simulation depends on."""
 
 
-def encode(snapshot: Snapshot, policy: msgspec.Raw = NO_POLICY) -> bytes:
-    """Write a Snapshot as JSON."""
+def encode(snapshot: Snapshot, policy: msgspec.Raw = NO_POLICY, seed: int | None = None) -> bytes:
+    """Write a Snapshot as JSON, with the policy and the seed of the simulation that it was taken from."""
+    objects = tuple(snapshot.objects())
     return msgspec.json.encode(
-        SnapshotFile(time=snapshot.time, objects=tuple(snapshot.objects()), recent=snapshot.recent, policy=policy)
+        SnapshotFile(time=snapshot.time, objects=objects, recent=snapshot.recent, policy=policy, seed=seed)
     )
 
 

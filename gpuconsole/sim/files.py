@@ -8,8 +8,9 @@ from gpuconsole.sim.policy import SimPolicy
 
 
 def write(simulation: Simulation) -> bytes:
-    """Write the cluster of a simulation with its policy, as JSON. What is under way begins anew when it is opened."""
-    return encode(simulation.snapshot(), msgspec.Raw(msgspec.json.encode(simulation.policy)))
+    """Write the cluster of a simulation with its policy and seed, as JSON. What is under way begins anew when opened."""
+    policy = msgspec.Raw(msgspec.json.encode(simulation.policy))
+    return encode(simulation.snapshot(), policy, simulation.seed)
 
 
 def policy_in(file: SnapshotFile) -> SimPolicy | None:

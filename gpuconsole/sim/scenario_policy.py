@@ -29,6 +29,8 @@ from gpuconsole.sim.scenario_form import (
 from gpuconsole.sim.scenario_kueue import kueue_config
 from gpuconsole.sim.scenario_placement import placement_of
 
+MOST_PER_HOUR = 1_000_000
+"""Arrivals of one stream; more would only stop the clock."""
 T = TypeVar("T")
 
 _SPELLED_OUT: Mapping[str, Callable[[ScenarioForm], object]] = {
@@ -139,6 +141,8 @@ class _Reading:
         numbers = (form.per_hour, form.at_start, *form.by_hour, *form.kinds.values(), *form.priorities.values())
         if min(numbers) < 0:
             self.problems.append(f"{path}: rates, weights and numbers are 0 or more")
+        if form.per_hour > MOST_PER_HOUR:
+            self.problems.append(f"{path}.perHour: {form.per_hour:g} is more than {MOST_PER_HOUR} jobs an hour")
         usual = Stream(name="", namespace="")
         return Stream(
             name=form.name,

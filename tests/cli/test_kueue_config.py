@@ -156,6 +156,13 @@ def test_a_saved_snapshot_goes_on_with_its_policy(gpuconsole: Line, cluster: Pat
     assert changed == replace(policy, kueue=load(usual).config, prices=load_prices(other.read_text(), "prices.yaml"))
 
 
+def test_a_saved_snapshot_goes_on_with_its_seed(gpuconsole: Line, cluster: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
+    gpuconsole("simulate", wrote(tmp_path, SAVED, "scenario.yaml"), "--until", "0s", "--seed", "7", "--save", saved)
+    assert open_simulation(Request(snapshot=saved)).simulation.seed == 7
+    assert open_simulation(Request(snapshot=saved, seed=0)).simulation.seed == 0
+
+
 def test_a_snapshot_without_a_policy_is_simulated_with_the_usual_one(tmp_path: Path) -> None:
     saved = tmp_path / "live.json"
     saved.write_bytes(encode(EMPTY))

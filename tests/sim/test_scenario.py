@@ -276,3 +276,9 @@ def test_a_value_that_does_not_fit_is_not_missing_too() -> None:
         "x.state: Invalid enum value 'ready'; it must be one of Pending, Ready, Rejected, Retry",
         "x: Object missing required field `workload`",
     ]
+
+
+def test_a_stream_that_would_stop_the_clock_is_refused() -> None:
+    stream = {"name": "flood", "namespace": "red", "perHour": 1e12}
+    with pytest.raises(ScenarioError, match=r"arrivals\[0\].perHour: 1e\+12 is more than 1000000 jobs an hour"):
+        load_scenario([{"arrivals": [stream]}])
