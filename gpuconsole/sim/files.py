@@ -8,7 +8,7 @@ from gpuconsole.sim.policy import SimPolicy
 
 
 def write(simulation: Simulation) -> bytes:
-    """Write the cluster of a simulation with its policy and seed, as JSON. What is under way begins anew when opened."""
+    """Write the cluster of a simulation with its policy and seed, as JSON. What is under way begins anew."""
     policy = msgspec.Raw(msgspec.json.encode(simulation.policy))
     return encode(simulation.snapshot(), policy, simulation.seed)
 
