@@ -1,5 +1,6 @@
 """The command as a process: signals, pipes, full disks."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -19,7 +20,9 @@ def test_ctrl_c_ends_a_simulation_without_a_traceback(tmp_path: Path) -> None:
     # The first line of the bare mode comes when the process is up; then it waits for more.
     command = [*COMMAND, "simulate", "--cycles", "-"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, env=environment(tmp_path), **pipes) as process:  # type: ignore[call-overload]
+    # Who runs the tests in the background ignores Ctrl-C, and children inherit that.
+    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, text=True, env=environment(tmp_path), preexec_fn=heard, **pipes) as process:  # type: ignore[call-overload]
         process.stdin.write('{"name": "x", "start": "2026-01-05T08:00:00Z", "objects": [], "steps": []}\n')
         process.stdin.flush()
         assert process.stdout.readline() != ""
