@@ -9,6 +9,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from gpuconsole.scheduling.volcano.actions.bundles import Bundle, bundles_of, in_order, only_allowed, requested
+from gpuconsole.scheduling.volcano.actions.starving import starving_by_queue
 from gpuconsole.scheduling.volcano.actions.trials import plan
 from gpuconsole.scheduling.volcano.actions.worksheets import drained, worksheet
 from gpuconsole.scheduling.volcano.api.job import JobInfo
@@ -20,7 +21,6 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
 from gpuconsole.scheduling.volcano.domains import TOP
 from gpuconsole.scheduling.volcano.functions import Eviction, EvictionContext, Purpose
-from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.session import Session
 from gpuconsole.scheduling.volcano.statement import CannotPlace, Statement
 
@@ -61,17 +61,7 @@ class _GangEviction:
 
     def run(self) -> None:
         session = self._session
-        queues = Heap(session.queue_first)
-        starving: dict[str, Heap[JobInfo]] = {}
-        seen = set()
-        for job in session.jobs.values():
-            if job.is_pending or session.job_valid(job) is not None or job.queue not in session.queues:
-                continue
-            if job.queue not in seen:
-                seen.add(job.queue)
-                queues.push(session.queues[job.queue])
-            if session.job_starving(job):
-                starving.setdefault(job.queue, Heap(session.job_first)).push(job)
+        queues, starving = starving_by_queue(session)
         while queues:
             queue = queues.pop()
             if self._kind is Eviction.GANG_RECLAIM and session.overused(queue):

@@ -3,6 +3,7 @@
 Volcano 1.15 actions/reclaim. Nodes are tried in order of names; Volcano's is that of its search, which is parallel.
 """
 
+from gpuconsole.scheduling.volcano.actions.starving import starving_by_queue
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
@@ -19,32 +20,20 @@ NAME = "reclaim"
 
 def reclaim(session: Session) -> None:
     """Let each queue that is not overused reclaim for its starving jobs, the first first."""
-    queues = Heap(session.queue_first)
-    starving: dict[str, Heap[JobInfo]] = {}
-    tasks: dict[str, Heap[TaskInfo]] = {}
-    seen = set()
-    for job in session.jobs.values():
-        if job.is_pending or session.job_valid(job) is not None or job.queue not in session.queues:
-            continue
-        if job.queue not in seen:
-            seen.add(job.queue)
-            queues.push(session.queues[job.queue])
-        if session.job_starving(job):
-            starving.setdefault(job.queue, Heap(session.job_first)).push(job)
-            pending = (task for _, task in sorted(job.of_status(TaskStatus.PENDING).items()) if not task.gated)
-            tasks[job.uid] = Heap(session.task_first, pending)
+    queues, starving = starving_by_queue(session)
     while queues:
         queue = queues.pop()
         if session.overused(queue):
             continue
         jobs = starving.get(queue.uid)
         while jobs:
-            job = jobs.pop()
-            _reclaim_for_job(session, queue, job, tasks[job.uid])
+            _reclaim_for_job(session, queue, jobs.pop())
 
 
-def _reclaim_for_job(session: Session, queue: QueueInfo, job: JobInfo, tasks: Heap[TaskInfo]) -> None:
+def _reclaim_for_job(session: Session, queue: QueueInfo, job: JobInfo) -> None:
     """Reclaim task by task until the job starves no more; all is taken back if that does not get it started."""
+    pending = (task for _, task in sorted(job.of_status(TaskStatus.PENDING).items()) if not task.gated)
+    tasks = Heap(session.task_first, pending)
     statement = Statement(session)
     finder_remembers = session.configuration.arguments_of(NAME).flag("predicateErrorCacheEnable", True)
     while session.job_starving(job) and tasks:
