@@ -98,3 +98,29 @@ class PlacementEngine(Protocol):
 
     def recall(self, memory: tuple[str, ...]) -> None:
         """Take back what `memory` gave, after all objects were applied."""
+
+
+class SessionPlacement:
+    """What engines share that open one session a pass, as Volcano and KAI do. Mutates."""
+
+    def __init__(self) -> None:
+        self._stirred = False
+        """Something happened since the last session."""
+        self._alarm: Time | None = None
+        self._rung: Time = 0
+        """The alarm that was told last."""
+
+    def alarm(self) -> Time | None:
+        """When time alone will change what it decides; told once for each such time, after a pass."""
+        if self._alarm is None or self._alarm == self._rung:
+            return None
+        self._rung = self._alarm
+        return self._alarm
+
+    def stir(self) -> None:
+        """Let the next pass open a session."""
+        self._stirred = True
+
+    def deadlock(self) -> Deadlock | None:
+        """None: a session starts a gang whole or not at all."""
+        return None

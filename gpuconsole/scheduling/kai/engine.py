@@ -31,7 +31,7 @@ from gpuconsole.scheduling.kai.session import Bound, Evicted, Session
 from gpuconsole.scheduling.kai.store import Store
 from gpuconsole.scheduling.kai.timing import next_change
 from gpuconsole.scheduling.kai.usage import Stretch, UsageBook
-from gpuconsole.scheduling.placement import Deadlock
+from gpuconsole.scheduling.placement import SessionPlacement
 
 
 class Memory(Struct, frozen=True):
@@ -44,21 +44,18 @@ class Memory(Struct, frozen=True):
     usage: list[Stretch]
 
 
-class KaiPlacement:
+class KaiPlacement(SessionPlacement):
     """The objects that KAI looks at, who owns which GPU, and since when gangs are stale."""
 
     def __init__(self, policy: KaiPolicy) -> None:
+        super().__init__()
         self.policy = policy
         self._configuration = read(policy.conf) if policy.conf else Configuration()
         self._store = Store()
         self._stale: dict[str, Time] = {}
         self._usage = _usage_book(policy.usage)
-        self._stirred = False
         self._made_way: dict[str, int] = {}
         """Pod → how many victims of this pass go for it."""
-        self._alarm: Time | None = None
-        self._rung: Time = 0
-        """The latest alarm that was told."""
 
     @property
     def has_pending(self) -> bool:
@@ -150,21 +147,6 @@ class KaiPlacement:
             for job in session.jobs.values():
                 _add_use(held, job, session)
             self._usage.note(now, held, total_of(session.nodes.values(), session.parameters))
-
-    def alarm(self) -> Time | None:
-        """When a gang is stale for long enough, or a job has run for its queue's minimum; told once."""
-        if self._alarm is None or self._alarm == self._rung:
-            return None
-        self._rung = self._alarm
-        return self._alarm
-
-    def stir(self) -> None:
-        """Let the next pass open a session."""
-        self._stirred = True
-
-    def deadlock(self) -> Deadlock | None:
-        """None: a session starts a gang whole or not at all."""
-        return None
 
     def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
         """Indices of the GPUs that nobody owns, by node."""

@@ -74,20 +74,3 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     def arguments_of(self, action: str) -> Arguments:
         return self.arguments.get(action, NONE)
-
-
-HELM = Configuration(
-    tiers=(
-        (
-            PluginOption(name="priority"),
-            PluginOption(name="gang", enabled=DEFAULTS - {Flag.PREEMPTABLE}),
-            PluginOption(name="conformance"),
-        ),
-        (
-            PluginOption(name="overcommit"),
-            PluginOption(name="drf", enabled=DEFAULTS - {Flag.PREEMPTABLE}),
-            *tier("predicates", "proportion", "nodeorder", "binpack"),
-        ),
-    ),
-)
-"""What Volcano's Helm chart installs; bin-packing there scores cpu and memory only."""

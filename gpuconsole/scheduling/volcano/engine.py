@@ -13,7 +13,7 @@ from gpuconsole.model.cluster import Node, Pod, PodTemplate
 from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, SetPhase, Unschedulable
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
-from gpuconsole.scheduling.placement import Deadlock
+from gpuconsole.scheduling.placement import SessionPlacement
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.labels import group_of
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
@@ -43,10 +43,11 @@ class Memory(Struct, frozen=True, kw_only=True):
     rung: Time = 0
 
 
-class VolcanoPlacement:
+class VolcanoPlacement(SessionPlacement):
     """The objects that Volcano looks at, who owns which GPU, and what earlier sessions left behind."""
 
     def __init__(self, policy: VolcanoPolicy) -> None:
+        super().__init__()
         self.policy = policy
         self._configuration = read_configuration(policy.conf).configuration
         self._store = Store(policy.default_queue)
@@ -55,14 +56,10 @@ class VolcanoPlacement:
         """Sub-job → hyper node where victims made room for it."""
         self._kept: dict[str, Time] = {}
         self._search_start = 0
-        self._stirred = False
         self._lagging = False
         """The last session bound tasks: that their PodGroups run is seen by the next one."""
         self._said: dict[str, str] = {}
         """Why PodGroups do not run, as it was last told."""
-        self._alarm: Time | None = None
-        self._rung: Time = 0
-        """The latest alarm that was told."""
 
     @property
     def has_pending(self) -> bool:
@@ -113,21 +110,6 @@ class VolcanoPlacement:
             *self._evictions(session, now),
             *self._words(session),
         ]
-
-    def alarm(self) -> Time | None:
-        """The next deadline that a plugin looks at; None if it was told already, or there is none."""
-        if self._alarm is None or self._alarm == self._rung:
-            return None
-        self._rung = self._alarm
-        return self._alarm
-
-    def stir(self) -> None:
-        """Let the next pass open a session."""
-        self._stirred = True
-
-    def deadlock(self) -> Deadlock | None:
-        """None: a session starts a gang whole or not at all."""
-        return None
 
     def free_gpus(self) -> dict[str, tuple[int, ...]]:
         """Indices of the GPUs that nobody owns, by node."""

@@ -3,9 +3,24 @@
 import pytest
 
 from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.conf import DEFAULTS, HELM, Configuration, Flag, PluginOption
+from gpuconsole.scheduling.volcano.conf import DEFAULTS, Configuration, Flag, PluginOption, tier
 from gpuconsole.scheduling.volcano.policy import HELM_CONF
 from gpuconsole.scheduling.volcano.reading import read_configuration
+
+HELM = Configuration(
+    tiers=(
+        (
+            PluginOption(name="priority"),
+            PluginOption(name="gang", enabled=DEFAULTS - {Flag.PREEMPTABLE}),
+            PluginOption(name="conformance"),
+        ),
+        (
+            PluginOption(name="overcommit"),
+            PluginOption(name="drf", enabled=DEFAULTS - {Flag.PREEMPTABLE}),
+            *tier("predicates", "proportion", "nodeorder", "binpack"),
+        ),
+    ),
+)
 
 WHOLE = """\
 actions: "enqueue, reclaim,allocate"
