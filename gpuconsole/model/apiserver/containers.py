@@ -67,42 +67,29 @@ CONTAINER_SECURITY = record(
 )
 VOLUME_DEVICE = record(text="devicePath! name!")
 VOLUME_MOUNT = record(text="mountPath! mountPropagation name! recursiveReadOnly subPath subPathExpr", flag="readOnly")
+_CONTAINER_PARTS = {
+    "env": listed(ENV_VARIABLE, by=("name",)),
+    "envFrom": listed(ENV_FROM),
+    "lifecycle": LIFECYCLE,
+    "livenessProbe": PROBE,
+    "ports": listed(PORT, by=("containerPort", "protocol")),
+    "readinessProbe": PROBE,
+    "resizePolicy": listed(RESIZE_RULE),
+    "resources": RESOURCES,
+    "restartPolicyRules": listed(RESTART_RULE),
+    "securityContext": CONTAINER_SECURITY,
+    "startupProbe": PROBE,
+    "volumeDevices": listed(VOLUME_DEVICE, by=("devicePath",)),
+    "volumeMounts": listed(VOLUME_MOUNT, by=("mountPath",)),
+}
 CONTAINER = record(
-    {
-        "env": listed(ENV_VARIABLE, by=("name",)),
-        "envFrom": listed(ENV_FROM),
-        "lifecycle": LIFECYCLE,
-        "livenessProbe": PROBE,
-        "ports": listed(PORT, by=("containerPort", "protocol")),
-        "readinessProbe": PROBE,
-        "resizePolicy": listed(RESIZE_RULE),
-        "resources": RESOURCES,
-        "restartPolicyRules": listed(RESTART_RULE),
-        "securityContext": CONTAINER_SECURITY,
-        "startupProbe": PROBE,
-        "volumeDevices": listed(VOLUME_DEVICE, by=("devicePath",)),
-        "volumeMounts": listed(VOLUME_MOUNT, by=("mountPath",)),
-    },
+    _CONTAINER_PARTS,
     texts="args command",
     text="image imagePullPolicy name! restartPolicy terminationMessagePath terminationMessagePolicy workingDir",
     flag="stdin stdinOnce tty",
 )
 EPHEMERAL_CONTAINER = record(
-    {
-        "env": listed(ENV_VARIABLE, by=("name",)),
-        "envFrom": listed(ENV_FROM),
-        "lifecycle": LIFECYCLE,
-        "livenessProbe": PROBE,
-        "ports": listed(PORT, by=("containerPort", "protocol")),
-        "readinessProbe": PROBE,
-        "resizePolicy": listed(RESIZE_RULE),
-        "resources": RESOURCES,
-        "restartPolicyRules": listed(RESTART_RULE),
-        "securityContext": CONTAINER_SECURITY,
-        "startupProbe": PROBE,
-        "volumeDevices": listed(VOLUME_DEVICE, by=("devicePath",)),
-        "volumeMounts": listed(VOLUME_MOUNT, by=("mountPath",)),
-    },
+    _CONTAINER_PARTS,
     texts="args command",
     text="image imagePullPolicy name! restartPolicy targetContainerName terminationMessagePath "
     "terminationMessagePolicy workingDir",

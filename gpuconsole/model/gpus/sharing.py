@@ -13,7 +13,6 @@ from gpuconsole.model.quantity import GPU
 from gpuconsole.model.resources import Resources
 
 STRATEGY = "nvidia.com/gpu.sharing-strategy"
-REPLICAS = "nvidia.com/gpu.replicas"
 FAIL = "gpuconsole.io/fail-requests-greater-than-one"
 """Annotation: pods that ask for more than one shared device are refused (failRequestsGreaterThanOne)."""
 UNEXPECTED = "UnexpectedAdmissionError"

@@ -7,8 +7,6 @@ from enum import IntEnum
 from msgspec import Struct
 
 POD_NUMBER_EXCEEDED = "node(s) pod number exceeded"
-RESOURCE_FIT_FAILED = "node(s) resource fit failed"
-ALL_UNAVAILABLE = "all nodes are unavailable"
 
 UNSCHEDULABLE_REASON = "Unschedulable"
 """Reason of the pod's condition while it cannot be placed."""

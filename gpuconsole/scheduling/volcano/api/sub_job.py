@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.volcano import NetworkTopology, SubGroupPolicy
 from gpuconsole.scheduling.volcano.api.gang import Gang
@@ -109,8 +107,3 @@ def sub_job_id(job: str, policy: str, values: Sequence[str]) -> str:
             number = (number ^ byte) * 16777619 & 0xFFFFFFFF
         name = "".join(_SAFE[ord(letter) % len(_SAFE)] for letter in str(number))
     return f"{job}/{policy}-{name}"
-
-
-def with_tier(topology: NetworkTopology, tier: int) -> NetworkTopology:
-    """The same demand with its tier as a number, where it was given by name."""
-    return replace(topology, highest_tier=tier, highest_tier_name="")
