@@ -1,0 +1,31 @@
+"""The one registry of actions: footer, help, palette, menus and `gpuconsole keys` are generated from it.
+
+Imports no Textual, so that the command line can print it. A screen offers an action by naming its id in `handlers()`;
+a key means the first action with that key which the screen in front offers.
+"""
+
+from gpuconsole.ui.actions.action import Action as Action
+from gpuconsole.ui.actions.action import Scope as Scope
+from gpuconsole.ui.actions.everywhere import EVERYWHERE
+from gpuconsole.ui.actions.nodes import NODES
+from gpuconsole.ui.actions.objects import OBJECTS
+from gpuconsole.ui.actions.tables import TABLES
+from gpuconsole.ui.actions.trying import SUBMIT, WHAT_IF
+from gpuconsole.ui.actions.views import SIMULATION, VIEWS
+from gpuconsole.ui.actions.workloads import QUEUES, WORKLOADS
+
+ACTIONS: tuple[Action, ...] = (
+    *EVERYWHERE,
+    *VIEWS,
+    *SIMULATION,
+    *TABLES,
+    *OBJECTS,
+    *WORKLOADS,
+    *QUEUES,
+    *NODES,
+    *WHAT_IF,
+    *SUBMIT,
+)
+
+BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}
+ALIASES: dict[str, Action] = {alias: action for action in ACTIONS for alias in action.aliases}

@@ -1,0 +1,64 @@
+"""What can be done with nodes."""
+
+from gpuconsole.ui.actions.action import Action, Scope
+
+NODES: tuple[Action, ...] = (
+    Action(id="node.cordon", keys=("c",), label="cordon", help="Cordon the node.", scope=Scope.NODE, changes=True),
+    Action(
+        id="node.uncordon", keys=("u",), label="uncordon", help="Uncordon the node.", scope=Scope.NODE, changes=True
+    ),
+    Action(
+        id="node.drain",
+        keys=("r",),
+        label="drain",
+        help="Cordon the node and evict its pods.",
+        scope=Scope.NODE,
+        changes=True,
+        dangerous=True,
+    ),
+    Action(
+        id="node.fail",
+        keys=("m f",),
+        label="fail node",
+        help="Let the node stop answering: its pods fail.",
+        scope=Scope.NODE,
+        changes=True,
+        dangerous=True,
+    ),
+    Action(
+        id="node.restore",
+        keys=("m r",),
+        label="restore node",
+        help="Bring a failed node back.",
+        scope=Scope.NODE,
+        changes=True,
+    ),
+    Action(
+        id="node.left",
+        keys=("left", "h"),
+        label="left",
+        help="Move to the node on the left in the map.",
+        scope=Scope.NODE,
+    ),
+    Action(
+        id="node.right",
+        keys=("right", "l"),
+        label="right",
+        help="Move to the node on the right in the map.",
+        scope=Scope.NODE,
+    ),
+    Action(
+        id="node.layout",
+        keys=("M",),
+        label="map or list",
+        help="Change between the map of GPUs and the list of nodes.",
+        scope=Scope.NODE,
+    ),
+    Action(
+        id="node.colour",
+        keys=("B",),
+        label="colour by",
+        help="Colour GPUs by queue, by owner or by state.",
+        scope=Scope.NODE,
+    ),
+)

@@ -1,0 +1,80 @@
+"""What can be done with what is under the cursor, whatever it is."""
+
+from gpuconsole.ui.actions.action import Action, Scope
+
+OBJECTS: tuple[Action, ...] = (
+    Action(
+        id="object.open",
+        keys=("enter",),
+        label="open",
+        help="Go deeper into what is under the cursor.",
+        scope=Scope.OBJECT,
+        footer=True,
+    ),
+    Action(
+        id="object.explain",
+        keys=("x",),
+        label="explain",
+        help="Say why it is where it is, or why it waits.",
+        scope=Scope.OBJECT,
+        footer=True,
+    ),
+    Action(
+        id="object.who",
+        keys=("w",),
+        label="who preempted",
+        help="Show who preempted it, and whom it preempted.",
+        scope=Scope.OBJECT,
+    ),
+    Action(
+        id="object.what-if",
+        keys=("i",),
+        label="what-if",
+        help="Take it into a what-if.",
+        scope=Scope.OBJECT,
+        footer=True,
+    ),
+    Action(
+        id="object.describe",
+        keys=("d",),
+        label="describe",
+        help="Describe it in plain lines.",
+        scope=Scope.OBJECT,
+        footer=True,
+    ),
+    Action(
+        id="object.yaml",
+        keys=("y",),
+        label="yaml",
+        help="Show it as YAML; there, y copies its name.",
+        scope=Scope.OBJECT,
+        footer=True,
+    ),
+    Action(
+        id="object.copy-name",
+        keys=("y y",),
+        label="copy name",
+        help="Copy its name.",
+        scope=Scope.OBJECT,
+    ),
+    Action(id="object.copy-json", keys=("Y",), label="copy JSON", help="Copy it as JSON.", scope=Scope.OBJECT),
+    Action(id="object.events", keys=("E",), label="events", help="Show what happened to it.", scope=Scope.OBJECT),
+    Action(id="object.owner", keys=("o",), label="owner", help="Go to what owns it.", scope=Scope.OBJECT),
+    Action(
+        id="object.menu",
+        keys=("m",),
+        label="menu",
+        help="Show everything that can be done with it; a second key picks.",
+        scope=Scope.OBJECT,
+        footer=True,
+    ),
+    Action(
+        id="object.delete",
+        keys=("ctrl+x",),
+        label="delete",
+        help="Delete it and what it owns, after typing `delete`.",
+        scope=Scope.OBJECT,
+        changes=True,
+        dangerous=True,
+    ),
+)
