@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,7 @@ from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.tables import counted
 from gpuconsole.cli.validate import as_line
 from gpuconsole.errors import ConsoleError, NotSupportedError, SourceError, UsageError
+from gpuconsole.insight.engines import engines
 from gpuconsole.model.catalogue import Catalogue, CatalogueError
 from gpuconsole.model.catalogue import load as load_catalogue
 from gpuconsole.model.clock import Time, parse_time
@@ -31,7 +32,7 @@ from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.services.status import Mode, Status
-from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Capacity, FixedCapacity, KarpenterPolicy
+from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.files import policy_in
 from gpuconsole.sim.policy import SimPolicy
@@ -40,7 +41,6 @@ from gpuconsole.sim.scenario import Scenario, ScenarioError, build, load_scenari
 
 START: Time = parse_time(SCENARIO_START)
 """When a simulation of plain manifests begins: a Monday morning, the same each time."""
-ENGINE = "Kueue 0.19"
 
 
 class FindingsError(ConsoleError):
@@ -171,38 +171,20 @@ def _from_snapshot(file: Path, request: Request) -> Opened:
 
 
 def _about_placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> list[str]:
-    match placement:
-        case PlacementPolicy():
-            return [f"gangs {'on' if placement.gangs else 'off'}", placement.score]
-        case VolcanoPolicy():
-            return ["Volcano"]
-        case KaiPolicy():
-            return ["KAI"]
-        case _:
-            assert_never(placement)
-
-
-def _about_capacity(capacity: Capacity) -> list[str]:
-    match capacity:
-        case FixedCapacity():
-            return []
-        case KarpenterPolicy():
-            return ["Karpenter"]
-        case AutoscalerPolicy():
-            return ["Cluster Autoscaler"]
-        case _:
-            assert_never(capacity)
+    if not isinstance(placement, PlacementPolicy):
+        return []
+    return [f"gangs {'on' if placement.gangs else 'off'}", placement.score]
 
 
 def _about(simulation: Simulation, source: str) -> Status:
     policy = simulation.policy
-    texts = [*_about_capacity(policy.capacity), *_about_placement(policy.placement)]
+    texts = _about_placement(policy.placement)
     if policy.kueue is not None:
         texts.append(f"fair sharing {'on' if policy.kueue.fair_sharing else 'off'}")
     return Status(
         mode=Mode.SIM,
         source=clean(source),
-        engine="" if policy.kueue is None else ENGINE,
+        engines=engines(policy),
         policy=" · ".join(reversed(texts)),
         nodes_synthesised=any(node.synthesised for node in simulation.snapshot().nodes.all()),
     )

@@ -12,6 +12,7 @@ from gpuconsole.backends.base import Backend, Clocked, Forkable
 from gpuconsole.backends.guard import Entry, Guard
 from gpuconsole.errors import NotSupportedError, WorkerError
 from gpuconsole.insight import positions
+from gpuconsole.insight.engines import sharing
 from gpuconsole.insight.whatif import WhatIf, what_if
 from gpuconsole.model.clock import Span
 from gpuconsole.model.commands import Command
@@ -74,6 +75,7 @@ class Console:
             reached=clocked.reached if clocked else None,
             paused=clocked.paused if clocked else False,
             read_only=self._guard.read_only,
+            engines=replace(self._about.engines, sharing=sharing(self.snapshot)),
             time=self.snapshot.time,
             age=time.monotonic() - renewed if renewed is not None else 0.0,
             loading=renewed is None,

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from gpuconsole.insight.engines import Engines
 from gpuconsole.model.clock import Time
 
 
@@ -19,8 +20,8 @@ class Status(Struct, frozen=True, kw_only=True):
     mode: Mode = Mode.SIM
     source: str = ""
     """Where the cluster comes from: a fixture's name, files."""
-    engine: str = ""
-    """Who admits: `Kueue 0.19`, or nothing where there is no queueing."""
+    engines: Engines = Engines()
+    """Who admits, places, provides nodes and shares GPUs."""
     policy: str = ""
     """How: `fair sharing off · binpack · gangs`."""
     speed: float | None = None

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from textual.color import Color
 
+from gpuconsole.insight.engines import Engine, Engines
 from gpuconsole.insight.quota_node import QuotaUse
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.quantity import GPU
@@ -26,8 +27,9 @@ from gpuconsole.ui.travel import Travel
 from gpuconsole.ui.widgets.bars import bar, gauge, pool, share, spark
 from gpuconsole.ui.widgets.command_line import CommandError, parse_command
 from gpuconsole.ui.widgets.confirm import whole_number
-from gpuconsole.ui.widgets.header import fit_parts, left_parts, mode, right_part
+from gpuconsole.ui.widgets.header import engine_words, fit_parts, left_parts, mode, right_part
 from gpuconsole.ui.widgets.palette import Entry, ranked
+from tests.ui.worlds import KUEUE
 
 THEMES = Path(__file__).parents[2] / "themes"
 
@@ -316,6 +318,23 @@ def test_the_palette_finds_by_label_and_alias_before_help() -> None:
 
 # The header
 
+FOUR = Engines(
+    admission=Engine("Kueue 0.19", "Kueue"),
+    placement=Engine("Volcano", "Volcano"),
+    capacity=Engine("Karpenter", "Karp"),
+    sharing=Engine("MIG mixed", "MIG"),
+)
+
+
+def test_the_engines_in_force_are_named_in_full_or_in_short() -> None:
+    assert [engine_words(FOUR), engine_words(FOUR, short=True)] == [
+        "Kueue 0.19 · Volcano · Karpenter · MIG mixed",
+        "Kueue×Volcano×Karp×MIG",
+    ]
+    bare = Engines(placement=Engine("KAI", "KAI"))
+    assert [engine_words(bare), engine_words(bare, short=True)] == ["no queueing · KAI", "KAI"]
+
+
 MODES = {
     "running": (Status(speed=60.0, reached=60.0), "SIM ×60"),
     "too slow": (Status(speed=1000.0, reached=640.04), "SIM ×1,000 → ×640"),
@@ -335,7 +354,7 @@ def test_the_mode(case: str) -> None:
 FULL = Status(
     speed=60.0,
     source="default",
-    engine="Kueue 0.19",
+    engines=KUEUE,
     policy="fair sharing off",
     nodes_synthesised=True,
     time=1_767_604_460_000_000,
@@ -360,10 +379,10 @@ def test_a_narrow_header_leaves_out_what_matters_least(case: str) -> None:
 
 def test_the_header_says_what_is_wrong() -> None:
     troubled = Status(
-        read_only=True, stalled="a tick takes 9 s", history="disk full", worker="died", source="x", engine="Kueue"
+        read_only=True, stalled="a tick takes 9 s", history="disk full", worker="died", source="x", engines=KUEUE
     )
     text = plain(fit_parts(left_parts(troubled, {"b", "a"}), 200))
-    assert text == " SIM   RO  · ⚠ stalled: a tick takes 9 s · x · a, b · Kueue · ⚠ disk full · ⚠ worker: died"
+    assert text == " SIM   RO  · ⚠ stalled: a tick takes 9 s · x · a, b · Kueue 0.19 · ⚠ disk full · ⚠ worker: died"
     assert [plain(right_part(Status(loading=True))), plain(right_part(FULL))] == [
         "loading…",
         "Mon 5 Jan 09:14:20 · 0.4 s old ",

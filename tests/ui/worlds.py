@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.backends.simulated import SimulatedBackend
+from gpuconsole.insight.engines import Engine, Engines
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time, parse_time
 from gpuconsole.model.cluster import (
     Container,
@@ -48,6 +49,7 @@ from gpuconsole.services.status import Mode, Status
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 
+KUEUE = Engines(admission=Engine("Kueue 0.19", "Kueue"))
 NOW: Time = parse_time("2026-01-05T09:14:20Z")
 FLAVOR = "a100-80gb"
 REFUSED = "couldn't assign flavors to pod set main: "
@@ -252,9 +254,7 @@ def snapshot_of(objects: Iterable[Object], lines: Sequence[Happened] = ()) -> Sn
 def recorded(objects: Iterable[Object], lines: Sequence[Happened] = ()) -> Console:
     """A console that plays a recording of these objects up to NOW, and stays there until it is ticked."""
     events: list[Event] = [*sorted(lines, key=lambda row: row.time), *(Applied(NOW, thing) for thing in objects)]
-    console = Console(
-        RecordedBackend(events, speed=60.0), about=Status(mode=Mode.REPLAY, source="test", engine="Kueue 0.19")
-    )
+    console = Console(RecordedBackend(events, speed=60.0), about=Status(mode=Mode.REPLAY, source="test", engines=KUEUE))
     console.tick((NOW - events[0].time) / 60e6)
     return console
 
@@ -262,7 +262,7 @@ def recorded(objects: Iterable[Object], lines: Sequence[Happened] = ()) -> Conso
 def simulated(objects: Iterable[Object], *, speed: float = 1.0) -> Console:
     """A console on the embedded simulator that begins with these objects at NOW; tests tick it by hand."""
     simulation = Simulation.from_objects(objects, policy=SimPolicy(), seed=7, start=NOW)
-    console = Console(SimulatedBackend(simulation, speed=speed), about=Status(source="test", engine="Kueue 0.19"))
+    console = Console(SimulatedBackend(simulation, speed=speed), about=Status(source="test", engines=KUEUE))
     console.tick(0.0)
     return console
 

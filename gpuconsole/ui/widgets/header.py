@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from gpuconsole.insight.engines import Engines
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import Cell, Painted, Piece, painted, width_of
@@ -14,8 +15,20 @@ Part = tuple[int, Cell]
 """A rank and a text: on a narrow screen the parts of the highest rank are left out first."""
 
 
-def left_parts(status: Status, namespaces: Collection[str]) -> list[Part]:
-    """What stands on the left, in its order."""
+ENGINES = 2
+"""The rank of the engines."""
+
+
+def engine_words(engines: Engines, short: bool = False) -> str:
+    """The engines in force: `Kueue 0.19 · Volcano · Karpenter · MIG mixed`, or in short `Kueue×Volcano×Karp×MIG`."""
+    if short:
+        return "×".join(part.short for part in engines.parts)
+    names = [part.name for part in engines.parts]
+    return " · ".join(names if engines.admission.name else ["no queueing", *names])
+
+
+def left_parts(status: Status, namespaces: Collection[str], short: bool = False) -> list[Part]:
+    """What stands on the left, in its order; the engines in full or in short."""
     where = ", ".join(sorted(namespaces)) if namespaces else "all namespaces"
     parts: list[Part] = [(0, ((f" {mode(status)} ", "chip"),))]
     if status.read_only:
@@ -25,7 +38,7 @@ def left_parts(status: Status, namespaces: Collection[str]) -> list[Part]:
     parts += [
         (1, ((status.source, "strong"),)),
         (5, where) if not namespaces else (1, ((where, "borrowed"),)),
-        (2, status.engine or "no queueing"),
+        (ENGINES, engine_words(status.engines, short)),
         (3, status.policy),
     ]
     if status.nodes_synthesised:
@@ -79,5 +92,9 @@ class Header(StatusLine):
 
     def show(self, status: Status, namespaces: Collection[str]) -> None:
         right = right_part(status)
+        room = self.size.width - width_of(right) - 1
+        parts = left_parts(status, namespaces)
+        if sum(width_of(text) + 3 for rank, text in parts if rank <= ENGINES) > room:
+            parts = left_parts(status, namespaces, short=True)
         self.right = right
-        self.left = fit_parts(left_parts(status, namespaces), self.size.width - width_of(right) - 1)
+        self.left = fit_parts(parts, room)

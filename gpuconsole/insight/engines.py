@@ -1,0 +1,93 @@
+"""The engines in force: who admits, who places, who provides nodes, and how GPUs are shared, each in a word or two."""
+
+from typing import assert_never
+
+from msgspec import Struct
+
+from gpuconsole.insight.once import once
+from gpuconsole.model.gpus.sharing import STRATEGY
+from gpuconsole.model.gpus.strategies import MigStrategy
+from gpuconsole.model.resources import is_mig
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Capacity, FixedCapacity, KarpenterPolicy
+from gpuconsole.sim.policy import SimPolicy
+
+KUEUE = "Kueue 0.19"
+
+
+class Engine(Struct, frozen=True):
+    """What decides one thing, in full and in short; two empty texts where nothing does."""
+
+    name: str = ""
+    short: str = ""
+
+
+NONE = Engine()
+
+
+class Engines(Struct, frozen=True, kw_only=True):
+    """Admission × placement × capacity × sharing."""
+
+    admission: Engine = NONE
+    placement: Engine = NONE
+    capacity: Engine = NONE
+    sharing: Engine = NONE
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        """Those that there are, in the order in which a job meets them."""
+        return tuple(part for part in (self.admission, self.placement, self.capacity, self.sharing) if part.name)
+
+
+def engines(policy: SimPolicy) -> Engines:
+    """What a simulation's policy chooses; how GPUs are shared is read from the nodes, see `sharing`."""
+    return Engines(
+        admission=NONE if policy.kueue is None else Engine(KUEUE, "Kueue"),
+        placement=_placement(policy.placement),
+        capacity=_capacity(policy.capacity),
+    )
+
+
+def _placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> Engine:
+    match placement:
+        case PlacementPolicy():
+            return Engine("kube-scheduler", "kube")
+        case VolcanoPolicy():
+            return Engine("Volcano", "Volcano")
+        case KaiPolicy():
+            return Engine("KAI", "KAI")
+        case _:
+            assert_never(placement)
+
+
+def _capacity(capacity: Capacity) -> Engine:
+    match capacity:
+        case FixedCapacity():
+            return NONE
+        case KarpenterPolicy():
+            return Engine("Karpenter", "Karp")
+        case AutoscalerPolicy():
+            return Engine("Cluster Autoscaler", "CA")
+        case _:
+            assert_never(capacity)
+
+
+@once("nodes", "resource_slices")
+def sharing(snapshot: Snapshot) -> Engine:
+    """How the nodes' GPUs are shared; nothing where all are given away whole, by the device plugin."""
+    found: dict[Engine, None] = {}
+    for node in snapshot.nodes.all():
+        kind = node.labels.get(STRATEGY, "")
+        if kind not in ("", "none"):
+            found[Engine("MPS", "MPS") if kind == "mps" else Engine("time-slicing", "TS")] = None
+        if node.labels.get("nvidia.com/mig.strategy") == MigStrategy.SINGLE:
+            found[Engine("MIG single", "MIG")] = None
+        elif any(map(is_mig, node.allocatable)):
+            found[Engine("MIG mixed", "MIG")] = None
+    if len(snapshot.resource_slices):
+        found[Engine("DRA", "DRA")] = None
+    ways = sorted(found, key=lambda way: way.name)
+    return Engine(" + ".join(way.name for way in ways), "+".join(dict.fromkeys(way.short for way in ways)))
