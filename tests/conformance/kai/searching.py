@@ -18,11 +18,11 @@ from gpuconsole.scheduling.kai.plugins.proportion import Proportion
 from gpuconsole.scheduling.kai.session import Session
 from gpuconsole.scheduling.kai.solving.affinity_filter import AffinityFilter
 from gpuconsole.scheduling.kai.solving.feasible import feasible_nodes
-from gpuconsole.scheduling.kai.solving.gpu_filters import IdleGpus, match_greedily
+from gpuconsole.scheduling.kai.solving.gpu_filters import IdleGpus, NotGrown, match_greedily
 from gpuconsole.scheduling.kai.solving.likeness import Failures
 from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
 from tests.conformance.kai import values
-from tests.conformance.tables import Case, Check, NotModelled, Table, compare
+from tests.conformance.tables import Case, Check, Table, compare
 
 Document = Mapping[str, Any]
 
@@ -116,37 +116,59 @@ def _jobs(tasks: Sequence[Task]) -> list[Job]:
     return [Job(uid, tasks=found) for uid, found in by_job.items()]
 
 
+def _filter(fields: Document, pending: Sequence[str], nodes: int) -> IdleGpus:
+    """The filter as it was dumped, after the scenarios that it has seen."""
+    found = IdleGpus(fields.get("nodesNameToIdleGpus") or {}, pending, nodes)
+    found.recorded |= {*(fields.get("recordedVictimsInCache") or {})}
+    found.potential |= {*(fields.get("potentialVictimsInCache") or {})}
+    return found
+
+
 def idle_gpus(table: Table, case: Case) -> Sequence[str]:
     fields = case.input["fields"]
     scenario = _scenario(case.input["args"]["scenario"])
-    needs = [task.request.gpus + task.request.claimed for task in scenario.pending]
-    found = IdleGpus(fields.get("nodesNameToIdleGpus") or {}, needs)
-    found.seen |= {*(fields.get("recordedVictimsInCache") or {}), *(fields.get("potentialVictimsInCache") or {})}
+    found = _filter(fields, [*(fields.get("pendingTasksInState") or {})], len(scenario.pending))
+    got, error = False, False
+    try:
+        got = found.could_do(scenario)
+    except NotGrown:
+        error = True
     want = case.want.get("want") or {}
-    return list(compare("could do", found.could_do(scenario), want.get("validScenario", False)))
+    return [
+        *compare("could do", got, want.get("validScenario", False)),
+        *compare("fails", error, want.get("wantErr", False)),
+    ]
 
 
 def absorbed(table: Table, case: Case) -> Sequence[str]:
-    """Victims that are new are counted once; KAI's assertions about its own callers have no counterpart."""
-    fields, want = case.input["fields"], case.want.get("want") or {}
-    if want.get("wantErr"):
-        raise NotModelled("an assertion about the caller")
-    found = IdleGpus(fields.get("nodesNameToIdleGpus") or {}, [0.0] * len(fields.get("maxFreeGpuNodesSorted") or ()))
-    found.seen |= {*(fields.get("recordedVictimsInCache") or {}), *(fields.get("potentialVictimsInCache") or {})}
-    if case.input["args"].get("scenario"):
-        found.absorb(_scenario(case.input["args"]["scenario"]))
-    seen = {*(want.get("recordedVictimsInCache") or {}), *(want.get("potentialVictimsInCache") or {})}
+    """Victims that are new are counted once; a scenario that is not the one before and more is refused."""
+    fields, want, args = case.input["fields"], case.want.get("want") or {}, case.input["args"]
+    first = args.get("isFirstScenario", False)
+    scenario = _scenario(args["scenario"]) if args.get("scenario") else None
+    pending = [*(fields.get("pendingTasksInState") or {})]
+    if first and scenario is not None:
+        pending += [task.uid for task in scenario.pending]
+    found = _filter(fields, pending, len(fields.get("maxFreeGpuNodesSorted") or ()))
+    error = ""
+    try:
+        if scenario is not None:
+            found.absorb(scenario, first)
+    except NotGrown as problem:
+        error = str(problem)
+    if want.get("wantErr") or error:
+        return list(compare("error", error, want.get("expectedErrorData", "")))
     return [
         *compare("nodes", found.best, want.get("maxFreeGpuNodesSorted") or []),
         *compare("free", found.free, want.get("nodesNameToIdleGpus") or {}),
-        *compare("seen", found.seen, seen),
+        *compare("recorded", found.recorded, {*(want.get("recordedVictimsInCache") or {})}),
+        *compare("potential", found.potential, {*(want.get("potentialVictimsInCache") or {})}),
     ]
 
 
 def freed_gpus(table: Table, case: Case) -> Sequence[str]:
     fields, victim = case.input["fields"], values.task(case.input["args"]["victimTask"])
     nodes = fields.get("maxFreeGpuNodesSorted") or ()
-    found = IdleGpus(fields.get("nodesNameToIdleGpus") or {}, [0.0] * len(nodes))
+    found = _filter(fields, (), len(nodes))
     found.best = list(nodes)
     found.free_up(victim.node, victim.accepted.gpus + victim.accepted.claimed)
     want = case.want.get("want") or {}

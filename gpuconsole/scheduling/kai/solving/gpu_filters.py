@@ -12,6 +12,10 @@ from gpuconsole.scheduling.kai.session import Session
 from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
 
 T = TypeVar("T")
+_NOT_GROWN = (
+    "accumulatedIdleGpus requires all the filters scenarios using the same instance to be based on the same scenario"
+    " with accumulation of potential victims. "
+)
 Domain = tuple[str, str, str]
 """Topology, level, and the value of the level's label."""
 
@@ -41,32 +45,67 @@ def _freed(task: Task) -> float:
     return task.accepted.gpus + task.accepted.claimed
 
 
+class NotGrown(Exception):
+    """The scenario is not the one before with more victims; a filter that counted those cannot tell of it."""
+
+
 class IdleGpus:
     """Enough GPUs free on single nodes for every pending task? Only as many nodes count as there are tasks. Mutates."""
 
-    def __init__(self, free: Mapping[str, float], needs: Iterable[float]) -> None:
+    def __init__(self, free: Mapping[str, float], pending: Iterable[str], nodes: int) -> None:
         self.free = dict(free)
-        self._needs = sorted(needs, reverse=True)
-        self.best = sorted(self.free, key=lambda name: -self.free[name])[: len(self._needs)]
+        self.best = sorted(self.free, key=lambda name: -self.free[name])[:nodes]
         """The nodes that count, the one with the most free GPUs first."""
-        self.seen: set[str] = set()
+        self._pending = frozenset(pending)
+        self.recorded: set[str] = set()
+        self.potential: set[str] = set()
 
     @classmethod
     def of(cls, scenario: GrowingScenario, session: Session) -> IdleGpus:
         """The filter for a scenario's job."""
         free = {name: free_gpus(node) for name, node in session.nodes.items()}
-        return cls(free, (task.request.gpus + task.request.claimed for task in scenario.pending))
+        found = cls(free, (task.uid for task in scenario.pending), len(scenario.pending))
+        found.absorb(scenario, first=True)
+        return found
 
     def could_do(self, scenario: GrowingScenario) -> bool:
+        """Raises NotGrown."""
         self.absorb(scenario)
-        return match_greedily(self._needs, self.best, lambda name: self.free[name])
+        needs = sorted((task.request.gpus + task.request.claimed for task in scenario.pending), reverse=True)
+        return match_greedily(needs, self.best, lambda name: self.free[name])
 
-    def absorb(self, scenario: GrowingScenario) -> None:
-        """Count the GPUs of victims that were not seen yet."""
-        for task in (*scenario.recorded, *scenario.potential):
-            if task.node and task.uid not in self.seen:
-                self.seen.add(task.uid)
+    def absorb(self, scenario: GrowingScenario, first: bool = False) -> None:
+        """Count the GPUs of victims that were not seen yet. Raises NotGrown."""
+        stranger = next((task.uid for task in scenario.pending if task.uid not in self._pending), None)
+        if stranger is not None:
+            where = "in the scenario given at the AccumulatedIdleGpus ctor"
+            raise NotGrown(f"{_NOT_GROWN}The pending task {stranger} didn't appear {where}")
+        known = len(self.recorded)
+        hits = self._take(scenario.recorded, self.recorded)
+        if not first and not known == hits == len(self.recorded):
+            raise NotGrown(
+                f"{_NOT_GROWN}The recorded victims should remain the same between the different scenario filtering."
+                f" {hits} cache hits, pre update recorded tasks seen {known},"
+                f" post update recorded tasks seen {len(self.recorded)}"
+            )
+        known = len(self.potential)
+        hits = self._take(scenario.potential, self.potential)
+        if hits != known:
+            raise NotGrown(
+                f"{_NOT_GROWN}The list of potential victims for the current scenario should contain the previous list"
+                f" of potential victims. Only {hits} out {known} tasks are the contained in the current scenario"
+            )
+
+    def _take(self, victims: Iterable[Task], seen: set[str]) -> int:
+        """Free the GPUs of the new victims; how many were seen before."""
+        hits = 0
+        for task in victims:
+            if task.uid in seen:
+                hits += 1
+            elif task.node:
+                seen.add(task.uid)
                 self.free_up(task.node, _freed(task))
+        return hits
 
     def free_up(self, node: str, gpus: float) -> None:
         """A victim would leave so many GPUs of the node."""

@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kai.choosing import tasks_to_evict
 from gpuconsole.scheduling.kai.order import JobsByQueue, Wanted
 from gpuconsole.scheduling.kai.session import Session
 from gpuconsole.scheduling.kai.solving.affinity_filter import AffinityFilter
-from gpuconsole.scheduling.kai.solving.gpu_filters import DomainGpus, IdleGpus
+from gpuconsole.scheduling.kai.solving.gpu_filters import DomainGpus, IdleGpus, NotGrown
 from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
 
 
@@ -59,7 +59,14 @@ class Scenarios:
         return None
 
     def _could_do(self) -> bool:
-        return all(found.could_do(self._scenario) for found in self._filters)
+        return all(self._passes(found) for found in self._filters)
+
+    def _passes(self, found: AffinityFilter | DomainGpus | IdleGpus) -> bool:
+        """True also where the filter cannot tell: a trial more does no harm."""
+        try:
+            return found.could_do(self._scenario)
+        except NotGrown:
+            return True
 
     def _grow(self) -> bool:
         """Add the next victims; False if they were recorded already."""
