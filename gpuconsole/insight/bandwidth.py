@@ -10,10 +10,9 @@ from gpuconsole.model.gpus.sharing import device
 from gpuconsole.model.gpus.wiring import (
     NETWORK,
     NETWORK_BANDWIDTH,
-    NVLINK,
-    NVLINK_BANDWIDTH,
     PCIE,
     bandwidth,
+    nvlink_bandwidth,
     wiring_of,
 )
 from gpuconsole.model.snapshot import Snapshot
@@ -65,7 +64,7 @@ def connection(snapshot: Snapshot, pods: Iterable[Pod]) -> Connection | None:
         return Connection(Link.NETWORK, slowest, total, len(nodes))
     (node,) = nodes
     if _joined(node, homes[node.name]):
-        return Connection(Link.NVLINK, bandwidth(node.annotations, NVLINK_BANDWIDTH, NVLINK), total, 1)
+        return Connection(Link.NVLINK, nvlink_bandwidth(node.labels, node.annotations), total, 1)
     return Connection(Link.PCIE, PCIE, total, 1)
 
 

@@ -1,11 +1,15 @@
 """Node pools: what each autoscaled group of machines is, does and costs, now and so far."""
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 
 from msgspec import Struct
 
 from gpuconsole.model.autoscaling import SPOT, Instance, NodeGroup
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.gpus.instances import division_of
+from gpuconsole.model.gpus.sharing import device, replicas
 from gpuconsole.model.snapshot import Snapshot
 
 
@@ -21,7 +25,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     spot: int
     gpus: int
     used: int
-    """GPUs that pods hold."""
+    """GPUs that pods hold, or a part of which they hold."""
     hourly: float
     """USD an hour for all machines, those that start or leave included."""
     idle_hourly: float
@@ -45,11 +49,11 @@ class Losses(Struct, frozen=True):
 
 def pools(snapshot: Snapshot) -> tuple[Pool, ...]:
     """Every pool, by name."""
-    held: dict[str, int] = {}
+    held: dict[str, set[str]] = {}
     busy: set[str] = set()
     for pod in snapshot.pods.all():
         if pod.node and not pod.done:
-            held[pod.node] = held.get(pod.node, 0) + len(pod.gpus)
+            held.setdefault(pod.node, set()).update(_devices(snapshot.nodes.get(pod.node), pod))
             busy.add(pod.node)
     groups = sorted(snapshot.node_groups.all(), key=lambda group: group.name)
     return tuple(_pool(snapshot, group, held, busy) for group in groups)
@@ -63,14 +67,14 @@ def total_hourly(rows: Iterable[Pool]) -> float:
 def by_team(snapshot: Snapshot) -> dict[str, float]:
     """USD an hour of all machines, by namespace; what nobody holds is under an empty name.
 
-    A machine's price is shared by the GPUs that pods hold; of a machine without GPUs by pods in equal parts.
+    A machine's price is shared by the GPUs that pods hold (a turn on a shared one counts by its part, a MIG instance by
+    its memory); of a machine without GPUs by pods in equal parts.
     """
-    holders: dict[str, dict[str, int]] = {}
+    holders: dict[str, dict[str, Fraction]] = {}
     for pod in snapshot.pods.all():
         if pod.node and not pod.done:
             own = holders.setdefault(pod.node, {})
-            own[pod.namespace] = own.get(pod.namespace, 0) + len(pod.gpus)
-            own[""] = own.get("", 0) + 1
+            own[pod.namespace] = own.get(pod.namespace, Fraction(0)) + _gpus_of(snapshot.nodes.get(pod.node), pod)
     found: dict[str, float] = {}
     for group in snapshot.node_groups.all():
         for one in group.instances:
@@ -79,13 +83,34 @@ def by_team(snapshot: Snapshot) -> dict[str, float]:
     return dict(sorted(found.items()))
 
 
-def _parts(one: Instance, holders: Mapping[str, int]) -> Iterable[tuple[str, float]]:
+def _devices(node: Node | None, pod: Pod) -> Iterable[str]:
+    """Which GPUs of its node a pod has something of."""
+    if node is None:
+        return
+    yield from (f"divided {one.gpu}" for one in pod.slices)
+    yield from (f"whole {device(index, node.gpus, node.labels)}" for index in pod.gpus)
+
+
+def _gpus_of(node: Node | None, pod: Pod) -> Fraction:
+    """How many GPUs a pod has, in parts of them."""
+    if node is None:
+        return Fraction(0)
+    whole = Fraction(len(pod.gpus), replicas(node.labels))
+    if not pod.slices:
+        return whole
+    division = division_of(node.allocatable, node.labels, node.annotations)
+    if division is None:
+        return whole
+    spans = sum(division.geometry.by_name[one.profile].span for one in pod.slices)
+    return whole + Fraction(spans, division.geometry.slices)
+
+
+def _parts(one: Instance, holders: Mapping[str, Fraction]) -> Iterable[tuple[str, float]]:
     """Who holds which part of a machine."""
-    teams = {team: count for team, count in holders.items() if team}
     if not one.gpus:
-        share = 1 / len(teams) if teams else 0.0
-        return [*((team, share) for team in teams), *([] if teams else [("", 1.0)])]
-    parts = [(team, min(1.0, count / one.gpus)) for team, count in teams.items() if count]
+        share = 1 / len(holders) if holders else 0.0
+        return [*((team, share) for team in holders), *([] if holders else [("", 1.0)])]
+    parts = [(team, min(1.0, float(count / one.gpus))) for team, count in holders.items() if count]
     return [*parts, ("", max(0.0, 1.0 - sum(part for _, part in parts)))]
 
 
@@ -95,7 +120,7 @@ def losses(lines: Iterable[Happened], reason: str = "") -> Losses:
     return Losses(sum(line.lost_gpu_seconds for line in chosen) / 3600, sum(line.cost for line in chosen))
 
 
-def _pool(snapshot: Snapshot, group: NodeGroup, held: Mapping[str, int], busy: set[str]) -> Pool:
+def _pool(snapshot: Snapshot, group: NodeGroup, held: Mapping[str, set[str]], busy: set[str]) -> Pool:
     ready = [one for one in group.instances if one.ready is not None and one.leaving is None]
     return Pool(
         name=group.name,
@@ -105,7 +130,7 @@ def _pool(snapshot: Snapshot, group: NodeGroup, held: Mapping[str, int], busy: s
         leaving=sum(one.leaving is not None for one in group.instances),
         spot=sum(one.capacity_type == SPOT for one in group.instances),
         gpus=sum(one.gpus for one in group.instances),
-        used=sum(held.get(one.name, 0) for one in group.instances),
+        used=sum(len(held.get(one.name, ())) for one in group.instances),
         hourly=group.hourly,
         idle_hourly=sum(_idle(one, held, busy) for one in group.instances),
         saved_hourly=sum(max(0.0, one.list_price - one.price) for one in group.instances),
@@ -116,7 +141,7 @@ def _pool(snapshot: Snapshot, group: NodeGroup, held: Mapping[str, int], busy: s
     )
 
 
-def _idle(one: Instance, held: Mapping[str, int], busy: set[str]) -> float:
+def _idle(one: Instance, held: Mapping[str, set[str]], busy: set[str]) -> float:
     if not one.gpus:
         return 0.0 if one.name in busy else one.price
-    return one.price * max(0, one.gpus - held.get(one.name, 0)) / one.gpus
+    return one.price * max(0, one.gpus - len(held.get(one.name, ()))) / one.gpus

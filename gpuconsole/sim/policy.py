@@ -13,6 +13,7 @@ from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.arrivals import Stream
 from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, SpotPolicy
 from gpuconsole.sim.chance import Spread
+from gpuconsole.sim.equipping import BARE, Equipment
 
 
 class Checks(StrEnum):
@@ -46,6 +47,8 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     autoscaler: Autoscaler = Autoscaler()
     capacity: Capacity = FIXED
     spot: SpotPolicy = SpotPolicy()
+    equipment: Equipment = BARE
+    """What becomes of the GPUs of nodes that autoscalers make."""
     keep_finished: Span | None = None
     """Finished workloads, with their jobs and pods, are removed after this span; None keeps them."""
     arrivals: tuple[Stream, ...] = ()

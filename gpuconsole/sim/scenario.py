@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.model.catalogue import Catalogue
 from gpuconsole.model.clock import Time, parse_time
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
@@ -15,6 +17,7 @@ from gpuconsole.model.text import clean
 from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.closed import convert
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.equipping import equipped
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario_capacity import NO_CATALOGUE
 from gpuconsole.sim.scenario_form import ClusterForm, ScenarioForm
@@ -77,7 +80,8 @@ def build(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | N
     """
     objects = scenario.objects
     if isinstance(scenario.policy.capacity, FixedCapacity):
-        objects = complete(objects, gpus_per_node=gpus_per_node or scenario.gpus_per_node)
+        made = complete(objects, gpus_per_node=gpus_per_node or scenario.gpus_per_node)
+        objects = tuple(_equipped(thing, scenario.policy) for thing in made)
     simulation = Simulation.from_objects(
         objects,
         policy=scenario.policy,
@@ -88,6 +92,11 @@ def build(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | N
     for step in scenario.steps:
         simulation.schedule(step.at, *step.commands)
     return simulation
+
+
+def _equipped(thing: Object, policy: SimPolicy) -> Object:
+    """Nodes that were made from flavors share their GPUs as all others do."""
+    return equipped(thing, policy.equipment) if isinstance(thing, Node) and thing.synthesised else thing
 
 
 def _read(
@@ -122,7 +131,7 @@ def _read(
         objects=objects,
         clusters=clusters,
         steps=steps,
-        policy=policy,
+        policy=replace(policy, equipment=equipment),
         gpus_per_node=form.engine.capacity.gpus_per_node,
     )
 

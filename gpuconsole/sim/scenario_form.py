@@ -108,7 +108,7 @@ class LinksForm(Struct, frozen=True, rename="camel"):
     wiring: str = ""
     """Groups of GPUs by index, `nvlink=0-3,4-7 switch=… numa=…`; nothing is as the model is usually built in."""
     nvlink: int | None = None
-    """GB/s inside an NVLink domain; 600 is usual."""
+    """GB/s inside an NVLink domain; nothing is what the model of GPU has (A100 600, H100 900)."""
     network: int | None = None
     """GB/s between nodes; 25 is usual."""
 

@@ -1,63 +1,26 @@
-"""How the GPUs of a scenario's nodes are divided, shared and joined, applied to nodes as they join.
-
-`engine.sharing` and `engine.capacity.links`; what a node's own annotations say of its links stays.
-"""
+"""How the GPUs of a scenario's nodes are divided, shared and joined: `engine.sharing` and `engine.capacity.links`."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.documents.sources import read_file
 from gpuconsole.model.gpus import parted, wiring
-from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, written
-from gpuconsole.model.gpus.models import GpuModel, model_of
-from gpuconsole.model.gpus.sharing import FAIL, SharedResource, Sharing, SharingKind, labelled, shared
-from gpuconsole.model.gpus.strategies import MigStrategy, offer
+from gpuconsole.model.gpus.sharing import SharedResource, Sharing, SharingKind
+from gpuconsole.model.gpus.strategies import MigStrategy
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.resources import is_mig
 from gpuconsole.model.text import clean
+from gpuconsole.sim.equipping import BARE, Equipment, Mig, SharingRule, equipped
 from gpuconsole.sim.scenario_form import Document, EngineForm, LinksForm, MigForm, ReplicasForm, SharingForm
 from gpuconsole.sim.scenario_steps import Step
 
 PATH = "engine.sharing"
 _LINKS = "engine.capacity.links"
-
-
-class Mig(Struct, frozen=True, kw_only=True):
-    """How GPUs are divided into MIG instances."""
-
-    strategy: MigStrategy
-    name: str
-    """Of the configuration, as the label nvidia.com/mig.config has it."""
-    config: parted.Config | None = None
-    """None is what mig-parted knows by that name for the model."""
-    dynamic: bool = False
-
-
-class SharingRule(Struct, frozen=True, kw_only=True):
-    """What becomes of the GPUs of some nodes."""
-
-    node_selector: Mapping[str, str]
-    mig: Mig | None = None
-    sharing: Sharing | None = None
-
-
-class Equipment(Struct, frozen=True, kw_only=True):
-    """What a scenario makes of nodes with GPUs."""
-
-    rules: tuple[SharingRule, ...] = ()
-    """The first that fits a node counts."""
-    links: Mapping[str, str] = {}
-    """Annotations about what joins GPUs."""
-
-
-BARE = Equipment()
 
 
 def equipment_of(form: EngineForm, folder: Path | None, problems: list[str]) -> Equipment:
@@ -73,7 +36,7 @@ def equip(things: Iterable[Object], equipment: Equipment, problems: list[str]) -
     """The objects, with what becomes of each node."""
     if equipment == BARE:
         return tuple(things)
-    return tuple(_equipped(thing, equipment, problems) if isinstance(thing, Node) else thing for thing in things)
+    return tuple(_of(thing, equipment, problems) if isinstance(thing, Node) else thing for thing in things)
 
 
 def equip_steps(steps: Iterable[Step], equipment: Equipment, problems: list[str]) -> tuple[Step, ...]:
@@ -88,6 +51,13 @@ def equip_steps(steps: Iterable[Step], equipment: Equipment, problems: list[str]
         )
         for step in steps
     )
+
+
+def _of(node: Node, equipment: Equipment, problems: list[str]) -> Node:
+    found: list[str] = []
+    made = equipped(node, equipment, found)
+    problems.extend(f"{PATH}.mig: {problem}" for problem in found)
+    return made
 
 
 def _rule(form: SharingForm, path: str, folder: Path | None, problems: list[str]) -> SharingRule:
@@ -152,69 +122,3 @@ def _links(form: LinksForm, problems: list[str]) -> dict[str, str]:
         problems.append(f"{_LINKS}: nvlink and network are GB/s, 1 or more")
     notes = {name: str(number) for name, number in numbers.items() if number is not None}
     return notes | ({wiring.WIRING: form.wiring} if form.wiring else {})
-
-
-def _equipped(node: Node, equipment: Equipment, problems: list[str]) -> Node:
-    if not node.gpus:
-        return node
-    node = replace(node, annotations={**equipment.links, **node.annotations})
-    rule = next((rule for rule in equipment.rules if rule.node_selector.items() <= node.labels.items()), None)
-    if rule is None:
-        return node
-    divided = node if rule.mig is None else _divided(node, rule.mig, problems)
-    return divided if rule.sharing is None else _shared(divided, rule.sharing)
-
-
-def _divided(node: Node, mig: Mig, problems: list[str]) -> Node:
-    model = model_of(node.labels)
-    config = mig.config if mig.config is not None or model is None else parted.known(model, mig.name)
-    if model is None or config is None:
-        what = "its labels name no GPU with MIG" if model is None else f"there is no configuration {mig.name}"
-        problems.append(f"{PATH}.mig: node {node.name}: {what}")
-        return node
-    try:
-        layouts = parted.divided(config, model, node.allocatable.get(GPU, 0))
-    except parted.ConfigError as error:
-        problems.append(f"{PATH}.mig: node {node.name}: {error}")
-        return node
-    product = node.labels.get("nvidia.com/gpu.product", model.name)
-    offered = offer(model, product, layouts, mig.strategy)
-    if offered.problem:
-        problems.append(f"{PATH}.mig: node {node.name} offers nothing under single: {offered.problem}")
-    resources = _dynamic(model, len(layouts)) if mig.dynamic else offered.resources
-    notes = {LAYOUT: written(layouts)}
-    notes = {DYNAMIC: str(len(layouts))} if mig.dynamic else notes if any(map(is_mig, resources)) else {}
-    return replace(
-        node,
-        labels={**node.labels, **offered.labels, "nvidia.com/mig.config": mig.name, _STATE: "success"},
-        annotations={**node.annotations, **notes},
-        capacity=_instead(node.capacity, resources),
-        allocatable=_instead(node.allocatable, resources),
-    )
-
-
-_STATE = "nvidia.com/mig.config.state"
-
-
-def _dynamic(model: GpuModel, gpus: int) -> dict[str, int]:
-    """What GPUs offer that are divided as pods come: of each profile what one alone could be divided into."""
-    assert model.mig is not None
-    return {
-        profile.resource: gpus
-        * (1 if profile.media else min(len(profile.starts), model.mig.compute // profile.compute))
-        for profile in model.mig.profiles
-    }
-
-
-def _instead(resources: Mapping[str, int], offered: Mapping[str, int]) -> dict[str, int]:
-    return {**{name: amount for name, amount in resources.items() if name != GPU}, **offered}
-
-
-def _shared(node: Node, sharing: Sharing) -> Node:
-    return replace(
-        node,
-        labels=labelled(node.labels, node.allocatable, sharing),
-        annotations={**node.annotations, **({FAIL: "true"} if sharing.strict else {})},
-        capacity=shared(node.capacity, sharing),
-        allocatable=shared(node.allocatable, sharing),
-    )

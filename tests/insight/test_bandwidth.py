@@ -8,7 +8,7 @@ from gpuconsole.model.events import Applied
 from gpuconsole.model.gpus.wiring import NETWORK_BANDWIDTH, NVLINK_BANDWIDTH
 from gpuconsole.model.state import ClusterState
 
-FAST = {NVLINK_BANDWIDTH: "900", NETWORK_BANDWIDTH: "50"}
+FAST = {NVLINK_BANDWIDTH: "800", NETWORK_BANDWIDTH: "50"}
 
 
 def node(name: str, product: str = "NVIDIA-A100-SXM4-80GB", **annotations: str) -> Node:
@@ -37,9 +37,14 @@ SHARED = Node(name="n1", labels={"nvidia.com/gpu.replicas": "4"}, allocatable={"
     ("nodes", "pods", "text"),
     [
         ([node("n1")], [pod("a", "n1", 0, 1), pod("b", "n1", 6)], "3 GPUs in one NVLink domain, 600 GB/s"),
-        ([node("n1", **FAST)], [pod("a", "n1", 0, 1)], "2 GPUs in one NVLink domain, 900 GB/s"),
+        ([node("n1", **FAST)], [pod("a", "n1", 0, 1)], "2 GPUs in one NVLink domain, 800 GB/s"),
         ([node("n1", "")], [pod("a", "n1", 0, 1)], "2 GPUs in one NVLink domain, 600 GB/s"),
-        ([node("n1", "NVIDIA-A30")], [pod("a", "n1", 0, 1)], "2 GPUs in one NVLink domain, 600 GB/s"),
+        ([node("n1", "NVIDIA-A30")], [pod("a", "n1", 0, 1)], "2 GPUs in one NVLink domain, 200 GB/s"),
+        ([node("n1", "Tesla-V100-SXM2-16GB")], [pod("a", "n1", 0, 1)], "2 GPUs in one NVLink domain, 300 GB/s"),
+        ([node("n1", "NVIDIA-H100-80GB-HBM3")], [pod("a", "n1", 0, 1)], "2 GPUs in one NVLink domain, 900 GB/s"),
+        ([node("n1", "NVIDIA-H800")], [pod("a", "n1", 0, 1)], "2 GPUs in one NVLink domain, 400 GB/s"),
+        ([node("n1", "NVIDIA-H200", **FAST)], [pod("a", "n1", 0, 1)], "2 GPUs in one NVLink domain, 800 GB/s"),
+        ([node("n1", "NVIDIA-B200")], [pod("a", "n1", 0, 1)], "2 GPUs in one NVLink domain, 1800 GB/s"),
         ([node("n1", "NVIDIA-A30")], [pod("a", "n1", 1, 2)], "2 GPUs on one node, joined by PCIe, about 32 GB/s"),
         ([node("n1"), node("n2")], [pod("a", "n1", 0), pod("b", "n2", 0)], "2 GPUs on 2 nodes, about 25 GB/s"),
         ([node("n1"), node("n2", **FAST)], [pod("a", "n1", 0), pod("b", "n2", 0)], "2 GPUs on 2 nodes, about 25 GB/s"),

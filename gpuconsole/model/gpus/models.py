@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.model.gpus.mig import Geometry, Profile
 from gpuconsole.model.prices import gpu_type
@@ -43,6 +44,8 @@ class GpuModel(Struct, frozen=True, kw_only=True):
     """Streaming multiprocessors of a whole GPU."""
     links: Links = Links.NONE
     """As most machines with this model are built."""
+    nvlink: int = 0
+    """GB/s of one GPU to the others of its NVLink domain, both directions together; 0 without NVLink."""
     mig: Geometry | None = None
     pci: tuple[int, ...] = ()
     """Device and vendor id, as the device filters of mig-parted write them."""
@@ -91,6 +94,7 @@ def _by_eight(
     gigabytes: str,
     whole: int,
     *,
+    nvlink: int,
     links: Links = Links.ALL,
     memory: tuple[int, ...] = (),
     sms: tuple[int, ...] = (),
@@ -98,15 +102,18 @@ def _by_eight(
 ) -> GpuModel:
     profiles = tuple(_eighths(gigabytes, memory, sms))
     total = int(gigabytes.split()[-1]) * 1024
-    return GpuModel(name=name, memory=total, sms=whole, links=links, mig=Geometry(7, 8, profiles), pci=pci)
+    return GpuModel(
+        name=name, memory=total, sms=whole, links=links, nvlink=nvlink, mig=Geometry(7, 8, profiles), pci=pci
+    )
 
 
 def _by_four(
-    name: str, gigabytes: str, whole: int, links: Links, sms: tuple[int, ...], media: tuple[int, ...]
+    name: str, gigabytes: str, whole: int, nvlink: int, sms: tuple[int, ...], media: tuple[int, ...]
 ) -> GpuModel:
     total = int(gigabytes.split()[-1]) * 1024
     mig = Geometry(4, 4, tuple(_quarters(gigabytes, sms, media)))
-    return GpuModel(name=name, memory=total, sms=whole, links=links, mig=mig)
+    links = Links.PAIRS if nvlink else Links.NONE
+    return GpuModel(name=name, memory=total, sms=whole, links=links, nvlink=nvlink, mig=mig)
 
 
 _A100_SMS = (14, 14, 28, 42, 56, 98)
@@ -118,6 +125,7 @@ _MODELS = (
         "a100-40gb",
         "5 10 10 20 20 40",
         108,
+        nvlink=600,
         memory=(4864, 9856, 9856, 19968, 19968, 40192),
         sms=_A100_SMS,
         pci=(0x20B010DE, 0x20B110DE, 0x20F110DE, 0x20F610DE),
@@ -126,6 +134,7 @@ _MODELS = (
         "a100-80gb",
         "10 20 20 40 40 80",
         108,
+        nvlink=600,
         memory=(9856, 19968, 19968, 40192, 40192, 80384),
         sms=_A100_SMS,
         pci=(0x20B210DE, 0x20B510DE),
@@ -134,24 +143,29 @@ _MODELS = (
         "h100-80gb",
         "10 20 20 40 40 80",
         132,
+        nvlink=900,
         memory=_HOPPER_MEMORY,
         sms=_HOPPER_SMS,
         pci=(0x233010DE, 0x233110DE),
     ),
-    _by_eight("h100-96gb", "12 24 24 48 48 96", 132, sms=_HOPPER_SMS),
-    _by_eight("h100-94gb", "12 24 24 47 47 94", 132, sms=_HOPPER_SMS, links=Links.PAIRS),
-    _by_eight("h200", "18 35 35 71 71 141", 132, sms=_HOPPER_SMS, pci=(0x233510DE, 0x233B10DE)),
-    _by_eight("b200", "23 45 45 90 90 180", 148, pci=(0x290110DE,)),
-    _by_eight("gb200", "23 47 47 93 93 186", 152),
-    _by_eight("b300", "34 67 67 135 135 269", 148),
-    _by_four("a30", "6 12 24", 56, Links.PAIRS, (14, 28, 56), (1, 2)),
-    _by_four("rtx-pro-6000", "24 48 96", 188, Links.NONE, (), ()),
-    GpuModel(name="v100", memory=16 * 1024, sms=80, links=Links.ALL),
+    _by_eight("h100-96gb", "12 24 24 48 48 96", 132, nvlink=900, sms=_HOPPER_SMS),
+    _by_eight("h100-94gb", "12 24 24 47 47 94", 132, nvlink=600, sms=_HOPPER_SMS, links=Links.PAIRS),
+    _by_eight("h200", "18 35 35 71 71 141", 132, nvlink=900, sms=_HOPPER_SMS, pci=(0x233510DE, 0x233B10DE)),
+    _by_eight("b200", "23 45 45 90 90 180", 148, nvlink=1800, pci=(0x290110DE,)),
+    _by_eight("gb200", "23 47 47 93 93 186", 152, nvlink=1800),
+    _by_eight("b300", "34 67 67 135 135 269", 148, nvlink=1800),
+    _by_four("a30", "6 12 24", 56, 200, (14, 28, 56), (1, 2)),
+    _by_four("rtx-pro-6000", "24 48 96", 188, 0, (), ()),
+    GpuModel(name="v100", memory=16 * 1024, sms=80, links=Links.ALL, nvlink=300),
     GpuModel(name="t4", memory=16 * 1024, sms=40),
     GpuModel(name="a10g", memory=24 * 1024, sms=80),
     GpuModel(name="l4", memory=24 * 1024, sms=58),
     GpuModel(name="l40s", memory=48 * 1024, sms=142),
 )
-MODELS: Mapping[str, GpuModel] = {model.name: model for model in _MODELS}
-_ALSO = {"gh200": "h100-96gb", "gb300": "b300", "h800": "h100-80gb", "a800": "a100-80gb"}
+_BY_NAME = {model.name: model for model in _MODELS}
+_SLOWER = tuple(
+    replace(_BY_NAME[model], name=name, nvlink=400) for name, model in (("h800", "h100-80gb"), ("a800", "a100-80gb"))
+)
+MODELS: Mapping[str, GpuModel] = {**_BY_NAME, **{model.name: model for model in _SLOWER}}
+_ALSO = {"gh200": "h100-96gb", "gb300": "b300"}
 """Models that are divided as another one is."""

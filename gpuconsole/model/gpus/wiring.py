@@ -19,7 +19,7 @@ NVLINK_BANDWIDTH = "gpuconsole.io/nvlink-bandwidth"
 NETWORK_BANDWIDTH = "gpuconsole.io/network-bandwidth"
 """Annotations: GB/s of a GPU inside its NVLink domain, and to GPUs of other nodes."""
 NVLINK, PCIE, NETWORK = 600, 32, 25
-"""GB/s where no annotation tells."""
+"""GB/s where neither an annotation nor the model of GPU tells."""
 _MOST = 64
 _GROUPS = re.compile(r"(nvlink|switch|numa)=([0-9+,-]+)")
 _NAMES = ("nvlink", "switch", "numa")
@@ -56,6 +56,12 @@ def bandwidth(annotations: Mapping[str, str], name: str, usual: int) -> int:
     """GB/s by an annotation, else what is usual."""
     text = annotations.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 and int(text) else usual
+
+
+def nvlink_bandwidth(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:
+    """GB/s of a GPU inside its NVLink domain: by the node's annotation, else by its model of GPU."""
+    model = model_of(labels)
+    return bandwidth(annotations, NVLINK_BANDWIDTH, model.nvlink if model is not None and model.nvlink else NVLINK)
 
 
 @lru_cache(maxsize=1024)

@@ -75,7 +75,7 @@ def rooms_left(world: World, view: View, policy: AutoscalerPolicy) -> list[Room]
     known = {group.name: group for group in policy.groups}
     for instance in view.starting:
         group = known.get(instance.name.rpartition("-")[0])
-        if group is not None and (template := _template(policy, group)) is not None:
+        if group is not None and (template := _template(world, policy, group)) is not None:
             there.append(Room(replace(template, name=instance.name)))
     for request in _promised(world):
         if not any(pod.workload == workload_of(request) for pod in view.everyone):
@@ -106,7 +106,7 @@ def options_for(
     for group in policy.groups:
         backoff = world.fleet.backoffs.get(group.name)
         size = len(view.groups[group.name].instances) if group.name in view.groups else 0
-        template, offering = _template(policy, group), offering_of(policy, group)
+        template, offering = _template(world, policy, group), offering_of(policy, group)
         if backoff is not None and world.now < backoff.until:
             reasons.append("in backoff after failed scale-up")
         elif template is None or offering is None:
@@ -136,13 +136,15 @@ def _counted(reasons: Iterable[str]) -> dict[str, int]:
     return counts
 
 
-def _template(policy: AutoscalerPolicy, group: ScalingGroup) -> Node | None:
+def _template(world: World, policy: AutoscalerPolicy, group: ScalingGroup) -> Node | None:
     """A node of the group, as it would be."""
     offering = offering_of(policy, group)
     if offering is None:
         return None
     instance = Instance(name="", type=group.type, zone=offering.zone, capacity_type=group.capacity_type)
-    return node_of(instance, offering.type, 0, {**group.labels, GROUP: group.name}, group.taints)
+    return node_of(
+        instance, offering.type, 0, {**group.labels, GROUP: group.name}, group.taints, world.policy.equipment
+    )
 
 
 def grow(world: World, policy: AutoscalerPolicy, option: Option, view: View) -> None:

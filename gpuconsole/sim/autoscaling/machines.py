@@ -102,7 +102,7 @@ def join(world: World, name: str) -> None:
     group, instance = found
     kind = policy.catalogue.types[instance.type]
     labels, taints = _described(world, policy, group.name, instance)
-    node = node_of(instance, kind, world.now, labels, taints)
+    node = node_of(instance, kind, world.now, labels, taints, world.policy.equipment)
     change(world, replace(instance, ready=world.now))
     world.put(node)
     world.tell(What.NODE_UP, node=name, gpus=node.gpus)

@@ -9,6 +9,7 @@ from gpuconsole.model.catalogue import Catalogue, Offering
 from gpuconsole.model.cluster import HOSTNAME, Node, Requirement
 from gpuconsole.model.resources import Resources
 from gpuconsole.sim.autoscaling.policy import SpotPolicy
+from gpuconsole.sim.equipping import BARE, Equipment, equipped
 
 
 class Offer(Struct, frozen=True, eq=False):
@@ -39,7 +40,7 @@ def requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement
     return Requirement(key, operator, values)
 
 
-def offers_of(pool: NodePool, catalogue: Catalogue) -> list[Offer]:
+def offers_of(pool: NodePool, catalogue: Catalogue, equipment: Equipment = BARE) -> list[Offer]:
     """What the pool may buy, the cheapest first. Karpenter buys on demand where nothing asks for a capacity type."""
     wanted = [requirement(*one) for one in pool.requirements]
     if all(one.key != CAPACITY_TYPE for one in wanted):
@@ -54,7 +55,8 @@ def offers_of(pool: NodePool, catalogue: Catalogue) -> list[Offer]:
         }
         if all(one.matches(labels) for one in wanted):
             node = Node(name="", labels=labels, taints=pool.taints, allocatable=offering.type.capacity)
-            found.append(Offer(offering, node, offering.type.capacity))
+            node = equipped(node, equipment)
+            found.append(Offer(offering, node, node.allocatable))
     return found
 
 

@@ -11,6 +11,7 @@ from gpuconsole.model.cluster import HOSTNAME, NO_LABELS, Node, Pod, Taint
 from gpuconsole.model.quantity import PODS
 from gpuconsole.scheduling.kube.filters import refusal
 from gpuconsole.scheduling.kube.shapes import Shape, Shapes
+from gpuconsole.sim.equipping import BARE, Equipment, equipped
 
 
 class Room:
@@ -84,9 +85,10 @@ def node_of(
     now: Time,
     labels: Mapping[str, str] = NO_LABELS,
     taints: tuple[Taint, ...] = (),
+    equipment: Equipment = BARE,
 ) -> Node:
-    """The node that a machine becomes."""
-    return Node(
+    """The node that a machine becomes, with its GPUs divided and shared."""
+    node = Node(
         name=instance.name,
         uid=f"node-{instance.name}-{instance.launched}",
         created=now,
@@ -96,6 +98,7 @@ def node_of(
         capacity=kind.capacity,
         allocatable=kind.capacity,
     )
+    return equipped(node, equipment)
 
 
 def tainted(node: Node, taint: Taint) -> Node:

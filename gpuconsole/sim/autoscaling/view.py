@@ -25,6 +25,7 @@ class View:
         self.catalogue = catalogue
         self.shapes = Shapes()
         self._memo = world.offers
+        self._equipment = world.policy.equipment
         self.nodes: dict[str, Node] = {node.name: node for node in state.table("nodes").all()}
         self.groups: dict[str, NodeGroup] = {group.name: group for group in state.table("node_groups").all()}
         self.node_pools: dict[str, NodePool] = {pool.name: pool for pool in state.table("node_pools").all()}
@@ -50,7 +51,7 @@ class View:
     def _offers_of(self, pool: NodePool) -> list[Offer]:
         known = self._memo.get(id(pool))
         if known is None:
-            known = self._memo[id(pool)] = (pool, offers_of(pool, self.catalogue))
+            known = self._memo[id(pool)] = (pool, offers_of(pool, self.catalogue, self._equipment))
         return known[1]
 
     def instances(self) -> Iterable[Instance]:
@@ -87,10 +88,10 @@ class View:
         group = instance.name.rpartition("-")[0]
         if kind is None:
             return None
-        pool = self.node_pools.get(group)
+        pool, equipment = self.node_pools.get(group), self._equipment
         if pool is not None:
-            return node_of(instance, kind, self.now, {**pool.labels, POOL: pool.name}, pool.taints)
-        return node_of(instance, kind, self.now, {GROUP: group})
+            return node_of(instance, kind, self.now, {**pool.labels, POOL: pool.name}, pool.taints, equipment)
+        return node_of(instance, kind, self.now, {GROUP: group}, equipment=equipment)
 
     @cached_property
     def pools(self) -> Pools:

@@ -1,0 +1,117 @@
+"""How the GPUs of nodes are divided, shared and joined, as the device plugin and the MIG manager of a cluster do it.
+
+It is applied to nodes as they join; what a node's own annotations say of its links stays. Autoscalers know what the
+nodes that they could buy will offer, as NodeOverlays and the template tags of groups tell them.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.gpus import parted
+from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, written
+from gpuconsole.model.gpus.models import GpuModel, model_of
+from gpuconsole.model.gpus.sharing import FAIL, Sharing, labelled, shared
+from gpuconsole.model.gpus.strategies import MigStrategy, offer
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import is_mig
+
+
+class Mig(Struct, frozen=True, kw_only=True):
+    """How GPUs are divided into MIG instances."""
+
+    strategy: MigStrategy
+    name: str
+    """Of the configuration, as the label nvidia.com/mig.config has it."""
+    config: parted.Config | None = None
+    """None is what mig-parted knows by that name for the model."""
+    dynamic: bool = False
+
+
+class SharingRule(Struct, frozen=True, kw_only=True):
+    """What becomes of the GPUs of some nodes."""
+
+    node_selector: Mapping[str, str]
+    mig: Mig | None = None
+    sharing: Sharing | None = None
+
+
+class Equipment(Struct, frozen=True, kw_only=True):
+    """What is made of nodes with GPUs."""
+
+    rules: tuple[SharingRule, ...] = ()
+    """The first that fits a node counts."""
+    links: Mapping[str, str] = {}
+    """Annotations about what joins GPUs."""
+
+
+BARE = Equipment()
+
+
+def equipped(node: Node, equipment: Equipment, problems: list[str] | None = None) -> Node:
+    """The node with what becomes of its GPUs; what cannot be is added to `problems`, and leaves them whole."""
+    if equipment == BARE or not node.gpus:
+        return node
+    node = replace(node, annotations={**equipment.links, **node.annotations})
+    rule = next((rule for rule in equipment.rules if rule.node_selector.items() <= node.labels.items()), None)
+    if rule is None:
+        return node
+    divided = node if rule.mig is None else _divided(node, rule.mig, [] if problems is None else problems)
+    return divided if rule.sharing is None else _shared(divided, rule.sharing)
+
+
+def _divided(node: Node, mig: Mig, problems: list[str]) -> Node:
+    model = model_of(node.labels)
+    config = mig.config if mig.config is not None or model is None else parted.known(model, mig.name)
+    if model is None or config is None:
+        what = "its labels name no GPU with MIG" if model is None else f"there is no configuration {mig.name}"
+        problems.append(f"node {node.name}: {what}")
+        return node
+    try:
+        layouts = parted.divided(config, model, node.allocatable.get(GPU, 0))
+    except parted.ConfigError as error:
+        problems.append(f"node {node.name}: {error}")
+        return node
+    product = node.labels.get("nvidia.com/gpu.product", model.name)
+    offered = offer(model, product, layouts, mig.strategy)
+    if offered.problem:
+        problems.append(f"node {node.name} offers nothing under single: {offered.problem}")
+    resources = _dynamic(model, len(layouts)) if mig.dynamic else offered.resources
+    notes = {LAYOUT: written(layouts)}
+    notes = {DYNAMIC: str(len(layouts))} if mig.dynamic else notes if any(map(is_mig, resources)) else {}
+    return replace(
+        node,
+        labels={**node.labels, **offered.labels, "nvidia.com/mig.config": mig.name, _STATE: "success"},
+        annotations={**node.annotations, **notes},
+        capacity=_instead(node.capacity, resources),
+        allocatable=_instead(node.allocatable, resources),
+    )
+
+
+_STATE = "nvidia.com/mig.config.state"
+
+
+def _dynamic(model: GpuModel, gpus: int) -> dict[str, int]:
+    """What GPUs offer that are divided as pods come: of each profile what one alone could be divided into."""
+    assert model.mig is not None
+    return {
+        profile.resource: gpus
+        * (1 if profile.media else min(len(profile.starts), model.mig.compute // profile.compute))
+        for profile in model.mig.profiles
+    }
+
+
+def _instead(resources: Mapping[str, int], offered: Mapping[str, int]) -> dict[str, int]:
+    return {**{name: amount for name, amount in resources.items() if name != GPU}, **offered}
+
+
+def _shared(node: Node, sharing: Sharing) -> Node:
+    return replace(
+        node,
+        labels=labelled(node.labels, node.allocatable, sharing),
+        annotations={**node.annotations, **({FAIL: "true"} if sharing.strict else {})},
+        capacity=shared(node.capacity, sharing),
+        allocatable=shared(node.allocatable, sharing),
+    )
