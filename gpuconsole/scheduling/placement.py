@@ -9,10 +9,11 @@ from typing import Protocol
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.cluster import Pod, PodTemplate
 from gpuconsole.model.decisions import PlacementDecision
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
+from gpuconsole.scheduling.score_table import ScoreTable
 
 
 class HalfPlaced(Struct, frozen=True, kw_only=True):
@@ -90,6 +91,12 @@ class PlacementEngine(Protocol):
     def largest_gang(self, template: PodTemplate) -> int:
         """How many pods of this template would fit now, all at once."""
 
+    def scores(self, pod: Pod) -> ScoreTable | None:
+        """What every filter and every score says of every node, for a pod as if it came now.
+
+        The pod may wait, run, or be one that nobody has made. None where the engine gives no such table.
+        """
+
     def fork(self) -> "PlacementEngine":
         """An engine that starts equal and never touches this one."""
 
@@ -123,4 +130,8 @@ class SessionPlacement:
 
     def deadlock(self) -> Deadlock | None:
         """None: a session starts a gang whole or not at all."""
+        return None
+
+    def scores(self, pod: Pod) -> ScoreTable | None:
+        """None: what a node scores in a session depends on what else the session does."""
         return None

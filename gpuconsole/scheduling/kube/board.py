@@ -90,6 +90,10 @@ class Board:
         self._outlooks[key] = outlook
         return outlook.renew()
 
+    def fit_score(self, state: NodeState, shape: Shape) -> int:
+        """What the node scores in NodeResourcesFit, or by the packing policy in its place."""
+        return scorer(self.policy, shape, self._packing)(state)
+
     def measure(self, waiting: Iterable[Shape]) -> None:
         """Look at which pods are typical now, those that wait among them; FGD's scores depend on it."""
         if self.policy.score != "fgd":

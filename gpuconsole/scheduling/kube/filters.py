@@ -24,13 +24,21 @@ def refusal(node: Node, shape: Shape) -> str:
     NodeUnschedulable, TaintToleration and NodeAffinity, in that order; the first that fails speaks. Removing pods
     never helps against these (UnschedulableAndUnresolvable).
     """
-    if node.unschedulable and not tolerated(CORDONED, shape.tolerations):
-        return messages.UNSCHEDULABLE
-    taints = node.taints if node.ready else (NOT_READY, *node.taints)
-    for taint in taints:
+    refused = unschedulable(node, shape) or tainted(node, shape)
+    return refused or ("" if affine(node, shape) else messages.NO_AFFINITY)
+
+
+def unschedulable(node: Node, shape: Shape) -> str:
+    """NodeUnschedulable: the node is cordoned, and the pod does not tolerate that."""
+    return messages.UNSCHEDULABLE if node.unschedulable and not tolerated(CORDONED, shape.tolerations) else ""
+
+
+def tainted(node: Node, shape: Shape) -> str:
+    """TaintToleration: the first taint that keeps the pod away."""
+    for taint in node.taints if node.ready else (NOT_READY, *node.taints):
         if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, shape.tolerations):
             return messages.untolerated(taint.key, taint.value)
-    return "" if affine(node, shape) else messages.NO_AFFINITY
+    return ""
 
 
 def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:

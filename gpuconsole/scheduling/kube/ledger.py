@@ -62,7 +62,7 @@ class Ledger:
         if pod.done or pod.deleted or pod.gates:
             self.withdraw(pod.key)
         else:
-            self._await(self._waiter(pod))
+            self._await(self.waiter(pod))
 
     def forget(self, key: str) -> None:
         """A pod is gone."""
@@ -82,6 +82,10 @@ class Ledger:
         """The pod's place on its node, if it has one."""
         home = self._homes.get(key)
         return None if home is None else self.board.nodes[home[0]].seats[key]
+
+    def number_of(self, key: str) -> int:
+        """The number of the node that the pod sits on. Raises KeyError if it sits on none."""
+        return self._homes[key][0]
 
     def leave(self, key: str) -> None:
         """A pod is on its way out of its place."""
@@ -141,7 +145,8 @@ class Ledger:
         if self.queue.add(waiter):
             self.stirred = True
 
-    def _waiter(self, pod: Pod) -> Waiter:
+    def waiter(self, pod: Pod) -> Waiter:
+        """The pod as it stands in the queue."""
         template = pod.template
         named = self.classes.get(template.priority_class)
         return Waiter(

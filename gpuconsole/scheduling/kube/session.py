@@ -33,9 +33,11 @@ from gpuconsole.scheduling.kube.placing import (
     refusal,
 )
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.scoring_table import score_table
 from gpuconsole.scheduling.kube.shapes import Shape
 from gpuconsole.scheduling.kube.units import Gang, Line, Waiter
 from gpuconsole.scheduling.placement import Deadlock
+from gpuconsole.scheduling.score_table import ScoreTable
 
 DEFAULT = PlacementPolicy()
 
@@ -155,6 +157,20 @@ class Placement:
     def fitting(self, shape: Shape, priority: int) -> int:
         """How many pods of this shape and priority would fit now."""
         return self._board.outlook(shape, priority).slots
+
+    def scores(self, pod: Pod) -> ScoreTable:
+        """What every filter and every score says of every node, for a pod as if it came now.
+
+        It may wait, run, or be a pod that nobody has made.
+        """
+        waiter = self._ledger.waiter(pod)
+        with self._board.trial():
+            seat = self._ledger.seat_of(pod.key)
+            if seat is not None:
+                self._board.unseat(self._ledger.number_of(pod.key), pod.key)
+            if waiter.nominated:
+                self._board.unreserve(self._board.number(waiter.nominated), waiter.pod)
+            return score_table(self._board, waiter)
 
     def _try_line(self, line: Line, now: Time) -> bool:
         """Try the first pod of the line; True if the next one is to be tried."""
