@@ -172,6 +172,18 @@ class PodClaim(Struct, frozen=True, omit_defaults=True):
     claim: str = ""
 
 
+class PodVolume(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Storage that a pod mounts: by a claim that others may name too, or by one of its own (generic ephemeral)."""
+
+    name: str
+    claim: str = ""
+    """Empty for a claim that is made for the pod, and goes with it: `POD-NAME`."""
+    storage_class: str | None = None
+    """What a claim of its own asks for."""
+    storage: int = 0
+    access_modes: tuple[str, ...] = ()
+
+
 class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a pod asks for: shared by all pods of a pod set."""
 
@@ -199,6 +211,8 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     hostname: str = ""
     subdomain: str = ""
     resource_claims: tuple[PodClaim, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
+    """Those of its volumes that are claims."""
     spread: tuple[SpreadConstraint, ...] = ()
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None

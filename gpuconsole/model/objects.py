@@ -29,6 +29,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
+from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, Workload
 
@@ -41,6 +42,10 @@ Object = Union[
     WorkloadPriorityClass,
     Topology,
     Node,
+    StorageClass,
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
     DeviceClass,
     ResourceSlice,
     ResourceClaimTemplate,
@@ -78,6 +83,10 @@ TABLES: dict[type, str] = {
     WorkloadPriorityClass: "workload_priority_classes",
     Topology: "topologies",
     Node: "nodes",
+    StorageClass: "storage_classes",
+    CSINode: "csi_nodes",
+    PersistentVolume: "persistent_volumes",
+    PersistentVolumeClaim: "persistent_volume_claims",
     DeviceClass: "device_classes",
     ResourceSlice: "resource_slices",
     ResourceClaimTemplate: "resource_claim_templates",

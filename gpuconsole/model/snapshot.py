@@ -38,6 +38,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
+from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, Workload
 
@@ -96,6 +97,10 @@ class Snapshot:
     workload_priority_classes: View[WorkloadPriorityClass]
     topologies: View[Topology]
     nodes: View[Node]
+    storage_classes: View[StorageClass]
+    csi_nodes: View[CSINode]
+    persistent_volumes: View[PersistentVolume]
+    persistent_volume_claims: View[PersistentVolumeClaim]
     device_classes: View[DeviceClass]
     resource_slices: View[ResourceSlice]
     resource_claim_templates: View[ResourceClaimTemplate]

@@ -27,6 +27,8 @@ API_VERSIONS: Mapping[str, str] = {
     "PriorityClass": "scheduling.k8s.io/v1",
     "WorkloadPriorityClass": "kueue.x-k8s.io/v1beta2",
     "Topology": "kueue.x-k8s.io/v1beta2",
+    "StorageClass": "storage.k8s.io/v1",
+    "CSINode": "storage.k8s.io/v1",
     "DeviceClass": "resource.k8s.io/v1",
     "ResourceSlice": "resource.k8s.io/v1",
     "ResourceClaimTemplate": "resource.k8s.io/v1",

@@ -35,6 +35,7 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.resources import Resources, short
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, PodSet, Workload, phase
 from gpuconsole.scheduling.kueue.readiness import readiness, using_check, using_flavor, using_topology
@@ -74,6 +75,7 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
             | LimitRange() | RuntimeClass() | VolcanoQueue() | PodGroup() | NodePool() | HyperNode() | DeviceClass()
             | Numatopology() | ResourceQuota()
             | NodeGroup() | PodDisruptionBudget() | KaiQueue()
+            | StorageClass() | CSINode() | PersistentVolume() | PersistentVolumeClaim()
             | ResourceSlice() | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig()
             | ProvisioningRequest() | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()
         ):  # fmt: skip
@@ -320,6 +322,10 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
     (NodePool, ("consolidation_policy", "consolidate_after", "weight")),
     (NodeGroup, ("autoscaler", "launched", "gone", "interrupted")),
     (PodDisruptionBudget, ("min_available", "max_unavailable")),
+    (StorageClass, ("provisioner", "waits", "default")),
+    (CSINode, ("limits",)),
+    (PersistentVolume, ("storage", "storage_class", "phase", "claim")),
+    (PersistentVolumeClaim, ("storage", "storage_class", "phase", "volume", "selected_node")),
     (DeviceClass, ("extended_resource", "selectors")),
     (ResourceSlice, ("driver", "pool", "generation")),
     (ResourceClaimTemplate, ()),

@@ -1,7 +1,9 @@
 """Pod templates: what a pod asks for, where it may run, and the rules for device requests."""
 
+from collections.abc import Iterator
+
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import Container, PodClaim, PodResources, PodTemplate, SpreadConstraint
+from gpuconsole.model.cluster import Container, PodClaim, PodResources, PodTemplate, PodVolume, SpreadConstraint
 from gpuconsole.model.documents.amounts import fractions, is_extended, resources
 from gpuconsole.model.documents.names import annotations, labels, unique
 from gpuconsole.model.documents.reader import INT32, Reader
@@ -42,6 +44,7 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
         hostname=spec.text("hostname"),
         subdomain=spec.text("subdomain"),
         resource_claims=tuple(_claim(place) for place in spec.items("resourceClaims")),
+        volumes=tuple(_volumes(spec)),
         spread=tuple(_spread(place) for place in spec.items("topologySpreadConstraints")),
         pod_affinity=pod_affinity(spec, "podAffinity"),
         pod_anti_affinity=pod_affinity(spec, "podAntiAffinity"),
@@ -80,6 +83,21 @@ def _container(place: Reader, checked: bool) -> Container:
 
 def _claim(place: Reader) -> PodClaim:
     return PodClaim(place.text("name"), place.text("resourceClaimTemplateName"), place.text("resourceClaimName"))
+
+
+def _volumes(spec: Reader) -> Iterator[PodVolume]:
+    """Volumes that are claims; others are there wherever a pod runs."""
+    for place in spec.items("volumes"):
+        own = place.down("ephemeral", "volumeClaimTemplate", "spec")
+        if "persistentVolumeClaim" in place:
+            yield PodVolume(name=place.text("name"), claim=place.mapping("persistentVolumeClaim").required("claimName"))
+        elif "ephemeral" in place:
+            yield PodVolume(
+                name=place.text("name"),
+                storage_class=own.text("storageClassName") if "storageClassName" in own else None,
+                storage=resources(own.mapping("resources"), "requests").get("storage", 0),
+                access_modes=own.texts("accessModes"),
+            )
 
 
 def _check_requests(needs: Reader, container: Container) -> None:

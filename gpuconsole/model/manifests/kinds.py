@@ -18,6 +18,7 @@ from gpuconsole.model.manifests import (
     kueue,
     multikueue,
     provisioning,
+    storage,
     volcano,
     workload,
 )
@@ -34,6 +35,10 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     ("", "Pod"): core.pod,
     ("", "LimitRange"): core.limit_range,
     ("", "ResourceQuota"): core.resource_quota,
+    ("", "PersistentVolume"): storage.volume,
+    ("", "PersistentVolumeClaim"): storage.claim,
+    ("storage.k8s.io", "StorageClass"): storage.storage_class,
+    ("storage.k8s.io", "CSINode"): storage.csi_node,
     ("node.k8s.io", "RuntimeClass"): core.runtime_class,
     ("scheduling.k8s.io", "PriorityClass"): core.priority_class,
     (KUEUE, "ResourceFlavor"): capacity.resource_flavor,
@@ -72,6 +77,7 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
 VERSIONS: Mapping[str, tuple[str, ...]] = {
     "": ("v1",),
     "node.k8s.io": ("v1",),
+    "storage.k8s.io": ("v1",),
     "scheduling.k8s.io": ("v1",),
     KUEUE: ("v1beta1", "v1beta2"),
     DEVICES: ("v1", "v1beta2"),

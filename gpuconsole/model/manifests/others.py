@@ -21,16 +21,13 @@ _UNSIMULATED: Mapping[str, tuple[str, ...]] = {
     "scheduling.run.ai": ("PodGroup",),
 }
 _NO_EFFECT: Mapping[str, tuple[str, ...]] = {
-    "": (
-        *("ConfigMap", "Endpoints", "Event", "PersistentVolume", "PersistentVolumeClaim", "Secret", "Service"),
-        "ServiceAccount",
-    ),
+    "": ("ConfigMap", "Endpoints", "Event", "Secret", "Service", "ServiceAccount"),
     "apps": ("ControllerRevision", "DaemonSet"),
     "rbac.authorization.k8s.io": ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
     "apiextensions.k8s.io": ("CustomResourceDefinition",),
     "admissionregistration.k8s.io": ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
     "networking.k8s.io": ("Ingress", "NetworkPolicy"),
-    "storage.k8s.io": ("StorageClass",),
+    "storage.k8s.io": ("CSIDriver", "CSIStorageCapacity", "VolumeAttachment", "VolumeAttributesClass"),
     "karpenter.k8s.aws": ("EC2NodeClass",),
     "kustomize.config.k8s.io": ("Kustomization",),
     "nvidia.com": ("ClusterPolicy",),

@@ -1,0 +1,109 @@
+"""Storage: PersistentVolume, PersistentVolumeClaim (v1), StorageClass, CSINode (storage.k8s.io/v1)."""
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import NodeTerm, Requirement
+from gpuconsole.model.documents.amounts import resources
+from gpuconsole.model.documents.metadata import metadata
+from gpuconsole.model.documents.reader import INT32, Reader
+from gpuconsole.model.documents.selectors import node_term, selector
+from gpuconsole.model.storage import (
+    AVAILABLE,
+    BOUND,
+    DEFAULT_CLASS,
+    FILESYSTEM,
+    LOST,
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+
+_BOUND = "pv.kubernetes.io/bind-completed"
+_SELECTED = "volume.kubernetes.io/selected-node"
+_CLASS = "volume.beta.kubernetes.io/storage-class"
+_MODES = (FILESYSTEM, "Block")
+_VOLUME_PHASES = ("", "Pending", AVAILABLE, BOUND, "Released", "Failed")
+_WAITS = "WaitForFirstConsumer"
+
+
+def volume(reader: Reader, now: Time) -> PersistentVolume:
+    """A volume; one of which nothing says how it is, is there for claims, or bound to the one that it names."""
+    meta = metadata(reader, now, namespaced=False)
+    spec = reader.mapping("spec")
+    held, csi = spec.mapping("claimRef"), spec.mapping("csi")
+    claim = f"{held.text('namespace') or 'default'}/{held.text('name')}" if held.text("name") else ""
+    phase = reader.mapping("status").one_of("phase", "", _VOLUME_PHASES)
+    return PersistentVolume(
+        name=meta.name,
+        created=meta.created,
+        labels=meta.labels,
+        storage=resources(spec, "capacity").get("storage", 0),
+        storage_class=meta.annotations.get(_CLASS) or spec.text("storageClassName"),
+        access_modes=spec.texts("accessModes"),
+        mode=spec.one_of("volumeMode", FILESYSTEM, _MODES),
+        node_affinity=_nodes(spec),
+        claim=claim,
+        phase=phase or (BOUND if claim else AVAILABLE),
+        driver=csi.text("driver"),
+        handle=csi.text("volumeHandle"),
+        deleted=reader.mapping("metadata").moment("deletionTimestamp") or 0,
+    )
+
+
+def _nodes(spec: Reader) -> tuple[NodeTerm, ...] | None:
+    required = spec.down("nodeAffinity", "required")
+    return tuple(node_term(term) for term in required.items("nodeSelectorTerms")) if required.value else None
+
+
+def claim(reader: Reader, now: Time) -> PersistentVolumeClaim:
+    """A claim; it is bound where its annotation or its status says so."""
+    meta = metadata(reader, now)
+    spec = reader.mapping("spec")
+    phase = reader.mapping("status").one_of("phase", "", ("", "Pending", BOUND, LOST))
+    named = meta.annotations.get(_CLASS)
+    return PersistentVolumeClaim(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        created=meta.created,
+        storage_class=named or (spec.text("storageClassName") if "storageClassName" in spec else None),
+        storage=resources(spec.mapping("resources"), "requests").get("storage", 0),
+        access_modes=spec.texts("accessModes"),
+        mode=spec.one_of("volumeMode", FILESYSTEM, _MODES),
+        selector=selector(spec, "selector"),
+        volume=spec.text("volumeName"),
+        bound=_BOUND in meta.annotations or phase == BOUND,
+        phase=phase,
+        selected_node=meta.annotations.get(_SELECTED, ""),
+        deleted=reader.mapping("metadata").moment("deletionTimestamp") or 0,
+    )
+
+
+def storage_class(reader: Reader, now: Time) -> StorageClass:
+    meta = metadata(reader, now, namespaced=False)
+    if not reader.text("provisioner"):
+        reader.report.refused(reader.at("provisioner"), "no provisioner is named", "name one", "required")
+    return StorageClass(
+        name=meta.name,
+        created=meta.created,
+        provisioner=reader.text("provisioner"),
+        waits=reader.one_of("volumeBindingMode", "Immediate", ("Immediate", _WAITS)) == _WAITS,
+        topologies=tuple(
+            tuple(
+                Requirement(one.text("key"), "In", one.texts("values")) for one in place.items("matchLabelExpressions")
+            )
+            for place in reader.items("allowedTopologies")
+        ),
+        default=meta.annotations.get(DEFAULT_CLASS) == "true",
+    )
+
+
+def csi_node(reader: Reader, now: Time) -> CSINode:
+    """Limits of the node of this name, of those drivers that state one."""
+    meta = metadata(reader, now, namespaced=False)
+    limits = {}
+    for place in reader.mapping("spec").items("drivers"):
+        count = place.mapping("allocatable").optional("count", high=INT32)
+        if count is not None:
+            limits[place.text("name")] = count
+    return CSINode(name=meta.name, limits=limits)
