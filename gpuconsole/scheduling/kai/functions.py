@@ -1,6 +1,6 @@
 """What plugins add to a session: one list per extension point, in the order of the tiers (KAI 0.13 framework)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -45,13 +45,26 @@ OverQueue = Callable[[Job, Sequence[Task]], OverCapacity | None]
 Subsets = Callable[[Job, SubGroup | PodSet, Mapping[str, PodSet], Sequence[Task], NodeSet], list[NodeSet]]
 
 
+class Measure(Protocol):
+    """A score of nodes that goes by where each stands among all."""
+
+    def measure(self, task: Task, node: NodeState) -> float | None:
+        """What is compared; None for a node that is left out of the comparison."""
+
+    def weigh(self, value: float | None, least: float, most: float) -> float:
+        """The score, given the least and the most that nodes have."""
+
+
 class Functions:
     """Comparisons give a negative number if the first comes first, 0 if they cannot tell. Mutates."""
 
     def __init__(self) -> None:
         self.gpu_order: list[Callable[[Task, NodeState, str], float]] = []
-        self.node_pre_order: list[Callable[[Task, NodeSet], None]] = []
         self.node_order: list[Callable[[Task, NodeState], float]] = []
+        """Scores by the task's shape and the node's kind; by more than that only with a word in `standing`."""
+        self.standing: list[Callable[[Task], Hashable]] = []
+        """What else scores depend on: while these are equal, so are the scores."""
+        self.measures: list[Measure] = []
         self.job_order: list[Callable[[Job, Job], int]] = []
         self.pod_set_order: list[Callable[[PodSet, PodSet], int]] = []
         self.task_order: list[Callable[[Task, Task], int]] = []
@@ -69,6 +82,8 @@ class Functions:
         self.subsets: list[Subsets] = []
         self.pre_predicates: list[Callable[[Task, Job], str | None]] = []
         self.predicates: list[Callable[[Task, Job, NodeState], NodeError | None]] = []
+        self.fixed_predicates: list[Callable[[Task, NodeState], bool]] = []
+        """What of the predicates never changes in a session: False for a node that can be left out."""
         self.before_job: list[Callable[[Job], None]] = []
         self.allocated: list[Callable[[Task], None]] = []
         self.deallocated: list[Callable[[Task], None]] = []

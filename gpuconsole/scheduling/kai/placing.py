@@ -82,10 +82,13 @@ class Attempt:
         if refusal is not None:
             job.note(task, TaskErrors(refusal))
             return False
-        return any(
-            session.fits(task, node, not self._waiting) and self._on(task, node)
-            for node in session.by_score(task, nodes)
-        )
+        note = not self._waiting
+        ranking = session.ranking(task, nodes)
+        if any(session.fits(task, node, note) and self._on(task, node) for node in ranking.in_order()):
+            return True
+        if note:
+            session.note_unfit(task, ranking)
+        return False
 
     def _on(self, task: Task, node: NodeState) -> bool:
         if task.shares:

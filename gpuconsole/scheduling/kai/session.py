@@ -25,8 +25,9 @@ from gpuconsole.scheduling.kai.api.topologies import Topology
 from gpuconsole.scheduling.kai.choosing import sum_to_allocate, tasks_to_allocate
 from gpuconsole.scheduling.kai.conf import Configuration, Parameters
 from gpuconsole.scheduling.kai.fair_share.capacity import OverCapacity
-from gpuconsole.scheduling.kai.functions import Functions, NodeSet, NoScore, Scenario
+from gpuconsole.scheduling.kai.functions import Functions, NodeSet, Scenario
 from gpuconsole.scheduling.kai.misfits import misfit
+from gpuconsole.scheduling.kai.ranking import Ranking, Rankings
 
 WHOLE_GPU = "-2"
 """Stands for a GPU that nobody uses where GPUs are chosen for sharing."""
@@ -86,6 +87,12 @@ class Session:
         self.functions = Functions()
         self.decided: list[Decided] = []
         self._groups = 0
+        self.changes: list[str] = []
+        """Nodes in the order in which their books changed."""
+        for node in self.nodes.values():
+            node.changes = self.changes
+        self.all_nodes = list(self.nodes.values())
+        self._rankings = Rankings(self)
 
     def new_group(self) -> str:
         """A name for a GPU that begins to be shared."""
@@ -209,24 +216,26 @@ class Session:
                 return reason
         return None
 
-    def by_score(self, task: Task, nodes: NodeSet) -> NodeSet:
+    def ranking(self, task: Task, nodes: NodeSet) -> Ranking:
         """The nodes, best first, equal ones by name; a node that a plugin cannot score is left out."""
-        for prepare in self.functions.node_pre_order:
-            prepare(task, nodes)
-        scored = []
-        for node in nodes:
-            try:
-                scored.append((-sum(score(task, node) for score in self.functions.node_order), node.name, node))
-            except NoScore:
-                continue
-        return [node for _, _, node in sorted(scored, key=lambda item: item[:2])]
+        return self._rankings.of(task, nodes)
+
+    def note_unfit(self, task: Task, ranking: Ranking) -> None:
+        """Note on the task's job why the nodes that were not even tried do not take it."""
+        job = self.jobs[task.job]
+        errors = TaskErrors()
+        errors.nodes.update(ranking.unfit(task, _gang(job)))
+        if errors.nodes:
+            job.note(task, errors)
+        for node in ranking.refused():
+            self.fits(task, node, True)
 
     def fits(self, task: Task, node: NodeState, note: bool) -> bool:
         """True if the node takes the task now or once something is released; why not is noted on its job."""
         job = self.jobs[task.job]
         error = None
         if not node.fits(task):
-            error = misfit(task, node, sum(1 for _ in job.tasks()) > 1) if note and not node.fits_idle(task) else None
+            error = misfit(task, node, _gang(job)) if note and not node.fits_idle(task) else None
         else:
             error = self._predicate_error(task, job, node)
             if error is None:
@@ -257,6 +266,10 @@ class Session:
     def affine(self) -> bool:
         """True if a task of the session minds which pods are near."""
         return any(task.spec.near or task.spec.apart for job in self.jobs.values() for task in job.tasks())
+
+
+def _gang(job: Job) -> bool:
+    return sum(len(pod_set.tasks) for pod_set in job.pod_sets.values()) > 1
 
 
 def _first_word(compares: Sequence[Callable[[T, T], int]], one: T, other: T) -> int:

@@ -7,6 +7,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kai.api.amounts import CPU, GPU, Amounts
 from gpuconsole.scheduling.kai.api.nodes import GPU_COUNT_LABEL, NodeState
 from gpuconsole.scheduling.kai.api.pod_sets import PodSet
+from gpuconsole.scheduling.kai.api.requests import asking
 from gpuconsole.scheduling.kai.api.statuses import Status
 from gpuconsole.scheduling.kai.api.tasks import Task
 from gpuconsole.scheduling.kai.conf import Arguments, BadArgument
@@ -22,6 +23,7 @@ from gpuconsole.scheduling.kai.plugins import (
     taskorder,
 )
 from gpuconsole.scheduling.kai.plugins.roles import Kubeflow, Ray
+from gpuconsole.scheduling.kai.ranking import span
 from gpuconsole.scheduling.kai.session import Session
 from tests.conformance.kai import values
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
@@ -107,11 +109,13 @@ def packed(table: Table, case: Case) -> Sequence[str]:
         name: (_node(name, Amounts(gpus=_whole(found, "nodeAllocatableGPUs")), _idle(found)), found)
         for name, found in case.input["testNodeMetadataMap"].items()
     }
-    least, most = nodeplacement.free_range([node for node, _ in nodes.values()], GPU)
+    task, plugin = Task("task", request=asking(1)), nodeplacement.NodePlacement(Arguments())
+    free = {name: plugin.measure(task, node) for name, (node, _) in nodes.items()}
+    least, most = span([value for value in free.values() if value is not None])
     return [
         line
-        for name, (node, found) in nodes.items()
-        for line in compare(name, nodeplacement.pack(node, GPU, least, most), found.get("nodeExpectedScore", 0))
+        for name, (_, found) in nodes.items()
+        for line in compare(name, plugin.weigh(free[name], least, most), found.get("nodeExpectedScore", 0))
     ]
 
 

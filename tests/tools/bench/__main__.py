@@ -10,12 +10,21 @@ import argparse
 from tests.tools.bench.completion import completion
 from tests.tools.bench.cycles import cycles
 from tests.tools.bench.forks import forks
+from tests.tools.bench.gangs import gangs
 from tests.tools.bench.keys import keys
 from tests.tools.bench.packing import packing
 from tests.tools.bench.places import places
 from tests.tools.bench.report import Report
 
-PARTS = {"cycles": cycles, "places": places, "forks": forks, "loads": completion, "packing": packing, "keys": keys}
+PARTS = {
+    "cycles": cycles,
+    "places": places,
+    "forks": forks,
+    "loads": completion,
+    "packing": packing,
+    "gangs": gangs,
+    "keys": keys,
+}
 
 
 def main() -> int:

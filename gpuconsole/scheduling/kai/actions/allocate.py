@@ -15,7 +15,7 @@ def allocate(session: Session) -> None:
         job = jobs.pop()
         statement = Statement(session)
         fresh = job.count(ALLOCATED) == 0
-        if not Attempt(session, statement, job, waiting=False).run(list(session.nodes.values())):
+        if not Attempt(session, statement, job, waiting=False).run(session.all_nodes):
             statement.discard()
             continue
         waits = job.must_pipeline

@@ -1,6 +1,7 @@
 """Sums of resources: what a node has free, what a job holds (KAI 0.13 api/resource_info Resource)."""
 
 import re
+from collections.abc import Hashable
 
 from gpuconsole.scheduling.kai.api.requests import Request
 
@@ -36,6 +37,14 @@ class Amounts:
 
     def clone(self) -> "Amounts":
         return Amounts(self.cpu, self.memory, self.gpus, dict(self.scalars))
+
+    @property
+    def key(self) -> Hashable:
+        return (self.cpu, self.memory, self.gpus, *self.scalars.items())
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.cpu or self.memory or self.gpus or self.scalars)
 
     def add(self, other: "Amounts") -> None:
         self._shift(other, 1)

@@ -1,7 +1,7 @@
 """A node in a session: what is idle, what is being released, and who sits on it (KAI 0.13 api/node_info)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 from msgspec.structs import replace
 
@@ -42,12 +42,33 @@ class NodeState:
         self.claimed_gpus = False
         """True where GPUs are offered only by resource slices."""
         self.shared = SharedGpus()
+        self.changes: list[str] = []
+        """Names of nodes, this one again with every change of its books."""
+        self._kind: Hashable = None
 
     def offer_claimed(self, gpus: float) -> None:
         """Count GPUs that resource slices offer."""
         if gpus > 0:
             self.allocatable.gpus += gpus
             self.idle.gpus += gpus
+
+    @property
+    def kind(self) -> Hashable:
+        """Equal for nodes that treat every task alike, but for their names and labels."""
+        if self._kind is None:
+            self._kind = self._describe()
+        return self._kind
+
+    def _describe(self) -> Hashable:
+        if self.shared.used or self.legacy_mig:
+            return self.name, len(self.changes)
+        node, labels = self.node, self.node.labels
+        return (
+            *(self.allocatable.key, self.idle.key, self.releasing.key),
+            *(self.gpu_memory, self.gpu_memory_known, self.claimed_gpus, node.taints, node.unschedulable, node.ready),
+            *(labels.get(GPU_COUNT_LABEL), labels.get(MIG_ENABLED_LABEL), labels.get(MIG_STRATEGY_LABEL)),
+            tuple(node.conditions.items()),
+        )
 
     # What is free
 
@@ -83,7 +104,7 @@ class NodeState:
 
     def fits(self, task: Task) -> bool:
         """True if the task fits what is idle or being released."""
-        return self._fits(task, self.free())
+        return self._fits(task, self.idle if self.releasing.nothing else self.free())
 
     def _fits(self, task: Task, free: Amounts) -> bool:
         if task.shares:
@@ -166,6 +187,8 @@ class NodeState:
         self.add(task)
 
     def _account(self, task: Task, sign: int) -> None:
+        self.changes.append(self.name)
+        self._kind = None
         held = _whole_part(task)
         _shift(self.used, held, sign)
         match task.status:

@@ -1,8 +1,9 @@
 """A pod as a session sees it (KAI 0.13 api/pod_info)."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from copy import copy
 from enum import StrEnum
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -102,6 +103,21 @@ class Task:
     def set_name(self) -> str:
         return self.pod_set or DEFAULT_POD_SET
 
+    @cached_property
+    def shape(self) -> Hashable:
+        """Equal for tasks that every node treats alike, as far as its own books and labels go."""
+        request, spec = self.request, self.spec
+        return (
+            *(request.cpu, request.memory, request.count, request.portion, request.gpu_memory),
+            *(_items(request.scalars), _items(request.claims), _items(request.mig)),
+            *(self.sort, self.legacy_mig, spec.nominated, _items(spec.node_selector), spec.affinity, spec.tolerations),
+        )
+
+    @property
+    def choosy(self) -> bool:
+        """True if it goes by names or labels of nodes."""
+        return bool(self.spec.nominated or self.spec.node_selector) or self.spec.affinity is not None
+
     @property
     def shares(self) -> bool:
         """True if it asks for a part of a GPU."""
@@ -114,3 +130,7 @@ class Task:
     def to_allocate(self, really: bool) -> bool:
         """True if a place is to be found: it waits, or a trial evicted it and may place it anew."""
         return self.status is Status.PENDING or (not really and self.status is Status.RELEASING and self.virtual)
+
+
+def _items(of: Mapping[str, int] | Mapping[str, str]) -> tuple[tuple[str, int | str], ...]:
+    return tuple(sorted(of.items()))

@@ -34,6 +34,7 @@ class Predicates:
             self._largest.raise_to(node.allocatable)
         session.functions.pre_predicates.append(lambda task, job: self._refuse(session, task))
         session.functions.predicates.append(lambda task, job, node: self._check(session, task, job, node))
+        session.functions.fixed_predicates.append(lets_in)
 
     def _refuse(self, session: Session, task: Task) -> str | None:
         """Why no node whatever takes the task."""
@@ -78,6 +79,13 @@ class Predicates:
             yield NodeError(("cannot allocate all claims",))
         if session.parameters.restrict_nodes and (text := _wrong_worker(task, node)):
             yield NodeError((text,))
+
+
+def lets_in(task: Task, node: NodeState) -> bool:
+    """True if neither the node's condition nor its labels and taints keep the task away."""
+    if conditions(node.node) or untolerated(task.spec, node.node) is not None:
+        return False
+    return node_matches(task.spec, node.node)
 
 
 def wrong_sort(task: Task, node: NodeState) -> str:

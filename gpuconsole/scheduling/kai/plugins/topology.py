@@ -1,7 +1,7 @@
 """topology: a sub-group's tasks stay in one domain of a level, or as close as they can (KAI 0.13)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from gpuconsole.scheduling.kai.api.errors import POD_ERRORS, JobError
 from gpuconsole.scheduling.kai.api.jobs import Job
@@ -33,12 +33,15 @@ class TopologyAware:
     def __init__(self, arguments: Arguments) -> None:
         self.trees: dict[str, Tree] = {}
         self._scores: dict[str, dict[str, float]] = {}
+        self._scored = 0
+        """How often scores were made: those of a group hold until they are made anew."""
 
     def open(self, session: Session) -> None:
         self._session = session
         self.trees = {topology.name: Tree(topology, session.nodes.values()) for topology in session.topologies}
         session.functions.subsets.append(self.subsets)
         session.functions.node_order.append(self._score)
+        session.functions.standing.append(self._standing)
         session.functions.before_job.append(lambda job: self._scores.clear())
 
     def subsets(
@@ -91,6 +94,7 @@ class TopologyAware:
         sort_tree(needs, domain, constraint.preferred or constraint.required)
         if constraint.preferred:
             self._scores[group.name] = node_scores(domain, constraint.preferred)
+            self._scored += 1
         found = self._domains(job, group, constraint, pod_sets, tasks, tree)
         ordered = [d for d in narrow_first(tree.root) if any(d is candidate for candidate in found)]
         return [[node for name, node in sorted(d.nodes.items()) if name in valid] for d in ordered]
@@ -123,7 +127,12 @@ class TopologyAware:
             _note(job, no_match(job, group, constraint))
         return found
 
+    def _standing(self, task: Task) -> Hashable:
+        return (self._scored, task.job, task.set_name) if self._scores else None
+
     def _score(self, task: Task, node: NodeState) -> float:
+        if not self._scores:
+            return 0
         pod_set = self._session.jobs[task.job].pod_sets.get(task.set_name)
         group: PodSet | SubGroup | None = pod_set
         while group is not None:

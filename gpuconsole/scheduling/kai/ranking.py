@@ -1,0 +1,194 @@
+"""Nodes in the order in which a task would take them, kept for all tasks that are alike.
+
+KAI scores every node for every task. Here nodes are put in classes of equal score once, of nodes of one kind only the
+first being looked at; afterwards only nodes that changed since are, and what depends on all nodes (how full a node is
+beside the others) is weighed by class. The order is the same: by score, equal ones by name.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.kai.api.errors import NodeError
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.functions import Measure, NodeSet, NoScore
+from gpuconsole.scheduling.kai.misfits import misfit
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.kai.session import Session
+
+MOST = 16
+"""Rankings that a session keeps."""
+_Class = tuple[float, tuple[float | None, ...]]
+"""The sum of the scores that depend on the node alone, and its measures."""
+
+
+class _Outcome(Struct, frozen=True):
+    """What a node is to a task; one without a score is left out."""
+
+    measures: tuple[float | None, ...]
+    lacking: bool = False
+    refused: bool = False
+    base: float | None = None
+
+
+class Rankings:
+    """The latest rankings of a session. Mutates."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._kept: dict[Hashable, Ranking] = {}
+        self._kinds: dict[Hashable, int] = {}
+        """Kinds of nodes, numbered: numbers are quicker to look up."""
+        self._kind_of: dict[str, tuple[Hashable, int]] = {}
+
+    def of(self, task: Task, nodes: NodeSet) -> Ranking:
+        """The ranking of these nodes for the task, up to date."""
+        functions = self._session.functions
+        key = (id(nodes), task.shape, tuple(ask(task) for ask in functions.standing))
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= MOST:
+                del self._kept[next(iter(self._kept))]
+            found = self._kept[key] = Ranking(self._session, task, nodes, self._kind)
+        found.refresh(task)
+        return found
+
+    def _kind(self, node: NodeState) -> int:
+        kind = node.kind
+        known = self._kind_of.get(node.name)
+        if known is None or known[0] is not kind:
+            known = self._kind_of[node.name] = (kind, self._kinds.setdefault(kind, len(self._kinds)))
+        return known[1]
+
+
+class Ranking:
+    """One set of nodes for one shape of tasks. Mutates."""
+
+    def __init__(self, session: Session, task: Task, nodes: NodeSet, kind: Callable[[NodeState], int]) -> None:
+        self._functions, self._changes, self._seen = session.functions, session.changes, len(session.changes)
+        self._kind = kind
+        self._outcomes: dict[int, _Outcome] = {}
+        """What became of a node of a kind; of the others it is the same."""
+        self._choosy = task.choosy or any(ask(task) is not None for ask in session.functions.standing)
+        self._nodes = nodes
+        """Held so that no other list gets its identity, by which the ranking is known."""
+        self._by_name = {node.name: node for node in nodes}
+        self._classes: dict[_Class, list[str]] = {}
+        self._class_of: dict[str, _Class] = {}
+        self._measured: dict[str, tuple[float | None, ...]] = {}
+        self._counts: list[Counter[float]] = [Counter() for _ in self._functions.measures]
+        self._lacking: dict[str, dict[bool, NodeError | None]] = {}
+        """Nodes that have too little for the task → in which words, for gangs and for others."""
+        self._refused: dict[str, None] = {}
+        """Nodes that would never take it."""
+        for name in sorted(self._by_name):
+            self._place(task, self._by_name[name], list.append)
+
+    def refresh(self, task: Task) -> None:
+        """Look again at the nodes that changed."""
+        if self._seen == len(self._changes):
+            return
+        changed = dict.fromkeys(self._changes[self._seen :])
+        self._seen = len(self._changes)
+        for name in changed:
+            node = self._by_name.get(name)
+            if node is not None:
+                self._leave(name)
+                self._place(task, node, insort)
+
+    def _place(self, task: Task, node: NodeState, insert: Callable[[list[str], str], None]) -> None:
+        name = node.name
+        outcome = self._outcome(task, node)
+        measures = self._measured[name] = outcome.measures
+        for counts, value in zip(self._counts, measures, strict=True):
+            if value is not None:
+                counts[value] += 1
+        if outcome.lacking:
+            self._lacking[name] = {}
+        elif outcome.refused:
+            self._refused[name] = None
+        elif outcome.base is not None:
+            found = self._class_of[name] = (outcome.base, measures)
+            insert(self._classes.setdefault(found, []), name)
+
+    def _outcome(self, task: Task, node: NodeState) -> _Outcome:
+        """What becomes of the node; a task that goes by names and labels looks at each by itself."""
+        if self._choosy:
+            return self._evaluate(task, node)
+        kind = self._kind(node)
+        known = self._outcomes.get(kind)
+        if known is None:
+            known = self._outcomes[kind] = self._evaluate(task, node)
+        return known
+
+    def _evaluate(self, task: Task, node: NodeState) -> _Outcome:
+        functions = self._functions
+        measures = tuple(m.measure(task, node) for m in functions.measures)
+        if not node.fits(task):
+            return _Outcome(measures, lacking=True)
+        if not all(allows(task, node) for allows in functions.fixed_predicates):
+            return _Outcome(measures, refused=True)
+        try:
+            return _Outcome(measures, base=sum(score(task, node) for score in functions.node_order))
+        except NoScore:
+            return _Outcome(measures)
+
+    def _leave(self, name: str) -> None:
+        for counts, value in zip(self._counts, self._measured[name], strict=True):
+            if value is not None:
+                counts[value] -= 1
+                if not counts[value]:
+                    del counts[value]
+        self._lacking.pop(name, None)
+        self._refused.pop(name, None)
+        found = self._class_of.pop(name, None)
+        if found is not None:
+            names = self._classes[found]
+            del names[bisect_left(names, name)]
+            if not names:
+                del self._classes[found]
+
+    def in_order(self) -> Iterator[NodeState]:
+        """The nodes that could take the task, best first."""
+        ranges = [span(counts) for counts in self._counts]
+        by_total: dict[float, list[list[str]]] = {}
+        for found, names in self._classes.items():
+            by_total.setdefault(_total(found, self._functions.measures, ranges), []).append(names)
+        for total in sorted(by_total, reverse=True):
+            alike = by_total[total]
+            for name in alike[0] if len(alike) == 1 else heapq.merge(*alike):
+                yield self._by_name[name]
+
+    def unfit(self, task: Task, gang: bool) -> Mapping[str, NodeError]:
+        """The nodes that have too little, and what they lack."""
+        found: dict[str, NodeError] = {}
+        for name, known in self._lacking.items():
+            if gang not in known:
+                node = self._by_name[name]
+                known[gang] = None if node.fits_idle(task) else misfit(task, node, gang)
+            error = known[gang]
+            if error is not None:
+                found[name] = error
+        return found
+
+    def refused(self) -> Iterator[NodeState]:
+        """The nodes that would never take the task, whatever they have."""
+        return (self._by_name[name] for name in self._refused)
+
+
+def span(values: Collection[float]) -> tuple[float, float]:
+    """The least and the most, the most being 0 at least."""
+    return (min(values), max(0.0, *values)) if values else (float("inf"), 0.0)
+
+
+def _total(found: _Class, measures: Sequence[Measure], ranges: Sequence[tuple[float, float]]) -> float:
+    base, values = found
+    return base + sum(m.weigh(value, *span) for m, value, span in zip(measures, values, ranges, strict=True))

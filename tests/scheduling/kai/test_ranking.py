@@ -1,0 +1,89 @@
+"""Nodes that are ranked once for tasks that are alike stand in the order that scoring all of them again would give."""
+
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.tasks import Spec, Task
+from gpuconsole.scheduling.kai.conf import Configuration, PluginOption, Tier
+from gpuconsole.scheduling.kai.plugins.predicates import lets_in
+from gpuconsole.scheduling.kai.ranking import span
+from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.statement import Statement
+from tests.scheduling.kai.worlds import job, node, queue, request, session
+
+SPREAD = Configuration(
+    tiers=(
+        Tier(
+            (
+                *(PluginOption(name=name) for name in ("predicates", "nodeavailability", "gpusharingorder")),
+                PluginOption(name="nodeplacement", arguments={"cpu": "binpack", "gpu": "spread"}),
+            )
+        ),
+    )
+)
+
+
+def afresh(made: Session, task: Task) -> list[str]:
+    """Every node scored for this task alone: what KAI does."""
+    functions = made.functions
+    values = [[m.measure(task, found) for found in made.all_nodes] for m in functions.measures]
+    spans = [span([value for value in column if value is not None]) for column in values]
+
+    def total(found: NodeState) -> float:
+        relative = sum(
+            m.weigh(m.measure(task, found), *reach) for m, reach in zip(functions.measures, spans, strict=True)
+        )
+        return sum(score(task, found) for score in functions.node_order) + relative
+
+    open_to = [found for found in made.all_nodes if found.fits(task) and lets_in(task, found)]
+    return [found.name for found in sorted(open_to, key=lambda found: (-total(found), found.name))]
+
+
+def ranked(made: Session, task: Task) -> list[str]:
+    return [found.name for found in made.ranking(task, made.all_nodes).in_order()]
+
+
+def cluster(gpus: list[int], configuration: Configuration) -> Session:
+    labels: Mapping[str, str] = {"pool": "fast"}
+    nodes = [node(f"n{at}", count, labels if at % 3 else None) for at, count in enumerate(gpus)]
+    jobs = [job(f"j{size}", size, [""] * 12, least=1) for size in (0, 0.5, 1, 2)]
+    return session(nodes, [queue("a", 8)], jobs, configuration=configuration)
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["0", "0.5", "1", "2"]), st.booleans()), max_size=10)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=6), STEPS, st.booleans())
+def test_a_ranking_follows_every_change(gpus: list[int], steps: list[tuple[str, bool]], spread: bool) -> None:
+    made = cluster(gpus, SPREAD if spread else Configuration())
+    statement = Statement(made)
+    for size, undo in steps:
+        task = made.jobs[f"j{size}"].pending[0]
+        order = ranked(made, task)
+        assert order == afresh(made, task)
+        if not order:
+            continue
+        checkpoint = statement.checkpoint()
+        if task.shares:
+            task.groups = (made.gpus_for(task, made.nodes[order[0]])[0],)
+        if made.nodes[order[0]].fits_idle(task):
+            statement.allocate(task, order[0])
+        if undo:
+            statement.rollback(checkpoint)
+
+
+def test_nodes_that_never_take_a_task_are_not_tried_but_named_when_nothing_is_found() -> None:
+    made = cluster([4, 0, 4], Configuration())
+    need, sort = request(2)
+    choosy = Task("choosy", job="j2", request=need, sort=sort, spec=Spec(node_selector={"pool": "slow"}))
+    assert ranked(made, choosy) == []
+    made.note_unfit(choosy, made.ranking(choosy, made.all_nodes))
+    said = {name: error.reasons for name, error in made.jobs["j2"].task_errors["choosy"].nodes.items()}
+    assert said == {
+        "n0": ("node(s) didn't match Pod's node affinity/selector",),
+        "n1": ("node(s) didn't have enough resources: GPUs",),
+        "n2": ("node(s) didn't match Pod's node affinity/selector",),
+    }
