@@ -94,7 +94,7 @@ def usefulness(snapshot: Snapshot) -> Usefulness:
     rows = {row.node: row for row in gpu_rows(snapshot)}
     nodes = [node for node in snapshot.nodes.all() if node.gpus]
     return Usefulness(
-        cluster=_slots("cluster", [rows[node.name] for node in nodes]),
+        cluster=slots_of("cluster", [rows[node.name] for node in nodes]),
         flavors=_flavors(snapshot, nodes, rows),
         domains=_domains(snapshot, nodes, rows),
         fragments=_fragments(snapshot, nodes, rows),
@@ -106,7 +106,7 @@ def _flavors(snapshot: Snapshot, nodes: Sequence[Node], rows: Mapping[str, GpuRo
     for flavor in sorted(snapshot.flavors.all(), key=lambda flavor: flavor.name):
         own = [rows[node.name] for node in nodes if flavor.node_labels.items() <= node.labels.items()]
         if own:
-            found.append(_slots(flavor.name, own))
+            found.append(slots_of(flavor.name, own))
     return tuple(found)
 
 
@@ -122,10 +122,11 @@ def _domains(snapshot: Snapshot, nodes: Sequence[Node], rows: Mapping[str, GpuRo
                     above.setdefault((levels[depth - 1], *values), []).append(rows[node.name])
             # Two topologies may begin with the same levels: those domains are the same.
             found.update((key, above[key]) for key in sorted(above) if key not in found)
-    return tuple(_slots("/".join(values), own, level) for (level, *values), own in found.items())
+    return tuple(slots_of("/".join(values), own, level) for (level, *values), own in found.items())
 
 
-def _slots(name: str, rows: Sequence[GpuRow], level: str = "") -> Slots:
+def slots_of(name: str, rows: Sequence[GpuRow], level: str = "") -> Slots:
+    """What the idle GPUs of these nodes are good for."""
     idle = [row.counts[GpuState.IDLE] for row in rows]
     widest = max((row.gpus for row in rows), default=0)
     return Slots(

@@ -29,6 +29,7 @@ VIEWS = {
     "queues": "2",
     "workloads": "3",
     "nodes": "4",
+    "topology": "5",
     "preemptions": "6",
     "what-if": "7",
     "submit": "8",
@@ -40,6 +41,7 @@ SCOPES = {
     "Workloads": "workloads",
     "Queues": "queues",
     "Nodes": "nodes",
+    "Topology": "topology",
     "What-if": "what-if",
     "Submit": "submit",
 }

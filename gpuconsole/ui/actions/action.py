@@ -16,6 +16,7 @@ class Scope(StrEnum):
     WORKLOAD = "Workloads"
     QUEUE = "Queues"
     NODE = "Nodes"
+    TOPOLOGY = "Topology"
     WHAT_IF = "What-if"
     SUBMIT = "Submit"
 

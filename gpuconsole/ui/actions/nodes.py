@@ -1,4 +1,4 @@
-"""What can be done with nodes."""
+"""What can be done with nodes and the domains that they are in."""
 
 from gpuconsole.ui.actions.action import Action, Scope
 
@@ -60,5 +60,24 @@ NODES: tuple[Action, ...] = (
         label="colour by",
         help="Colour GPUs by queue, by owner or by state.",
         scope=Scope.NODE,
+    ),
+)
+
+TOPOLOGY: tuple[Action, ...] = (
+    Action(
+        id="topology.fold",
+        keys=("left", "h"),
+        label="fold",
+        help="Fold what is below, or move to the domain above.",
+        scope=Scope.TOPOLOGY,
+        footer=True,
+    ),
+    Action(
+        id="topology.unfold",
+        keys=("right", "l"),
+        label="unfold",
+        help="Unfold what is below: blocks, racks, hosts.",
+        scope=Scope.TOPOLOGY,
+        footer=True,
     ),
 )

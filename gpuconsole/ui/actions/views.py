@@ -14,6 +14,9 @@ VIEWS: tuple[Action, ...] = (
     ),
     _view("workloads", "3", "workloads", "Workloads with their place in the queue.", "wl", "workloads", "workload"),
     _view("nodes", "4", "nodes", "Nodes with a map of their GPUs.", "no", "nodes", "node", "gpu"),
+    _view(
+        "topology", "5", "topology", "Blocks, racks and hosts, and what would fit where.", "topo", "topology", "racks"
+    ),
     _view("preemptions", "6", "preempt", "Who evicted whom, and why.", "pre", "preemptions"),
     _view("whatif", "7", "what-if", "Try changes in a fork of this cluster.", "sim", "whatif", "what-if"),
     Action(

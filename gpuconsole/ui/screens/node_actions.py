@@ -24,7 +24,7 @@ class NodeScreen(ObjectScreen):
 
     def targets(self) -> list[str]:
         """Names of the nodes that an action is meant for."""
-        return [subject.key for subject in self.subjects() if subject.key in self.snapshot.nodes]
+        return [key for table, key in self.subjects() if table == "nodes" and key in self.snapshot.nodes]
 
     def handlers(self) -> Handlers:
         if not self.targets():

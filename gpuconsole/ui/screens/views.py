@@ -10,6 +10,7 @@ from gpuconsole.ui.screens.nodes import NodesScreen
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen
 from gpuconsole.ui.screens.queues import QueuesScreen
 from gpuconsole.ui.screens.submit import SubmitScreen
+from gpuconsole.ui.screens.topology import TopologyScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.screens.workloads import WorkloadsScreen
 
@@ -18,6 +19,7 @@ VIEWS: dict[str, Callable[[], Screen[None]]] = {
     "queues": QueuesScreen,
     "workloads": WorkloadsScreen,
     "nodes": NodesScreen,
+    "topology": TopologyScreen,
     "preemptions": PreemptionsScreen,
     "whatif": WhatIfScreen,
     "submit": SubmitScreen,

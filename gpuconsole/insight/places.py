@@ -1,0 +1,87 @@
+"""Where nodes stand: the trees of blocks, racks and hosts by Kueue's Topologies and by Volcano's HyperNodes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.once import once
+from gpuconsole.model.cluster import HOSTNAME, Node
+from gpuconsole.model.queues import Topology
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.volcano import HyperNode
+from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodes
+
+WHOLE = "cluster"
+
+
+class Place(Struct, frozen=True, eq=False):
+    """A part of a data centre. The lowest ones have no children; their nodes are the hosts."""
+
+    path: tuple[str, ...]
+    """Names from the tree's root on; they tell equal names apart."""
+    level: str
+    """What kind of place it is: a node label, a tier; empty for a root."""
+    nodes: tuple[str, ...]
+    """Names of all its nodes with GPUs, by name."""
+    children: tuple["Place", ...] = ()
+    problem: str = ""
+    """Why the tree is not whole."""
+
+    @property
+    def name(self) -> str:
+        return self.path[-1]
+
+
+@once("nodes", "topologies", "hyper_nodes")
+def places(snapshot: Snapshot) -> tuple[Place, ...]:
+    """A tree for each Topology, one for all HyperNodes; without either all nodes are in one place."""
+    nodes = sorted((node for node in snapshot.nodes.all() if node.gpus), key=lambda node: node.name)
+    trees = [_by_levels(topology, nodes) for topology in snapshot.topologies.all()]
+    if len(snapshot.hyper_nodes):
+        trees.append(_by_hyper_nodes(snapshot.hyper_nodes.all(), nodes))
+    return tuple(trees) or (Place((WHOLE,), "", tuple(node.name for node in nodes)),)
+
+
+def _by_levels(topology: Topology, nodes: Iterable[Node]) -> Place:
+    levels = tuple(level for level in topology.levels if level != HOSTNAME)
+    own = [node for node in nodes if all(level in node.labels for level in levels)]
+    return _divided((topology.name,), "", levels, own)
+
+
+def _divided(path: tuple[str, ...], level: str, levels: tuple[str, ...], nodes: Iterable[Node]) -> Place:
+    groups: dict[str, list[Node]] = {}
+    for node in nodes:
+        groups.setdefault(node.labels[levels[0]] if levels else "", []).append(node)
+    below = (
+        tuple(_divided((*path, value), levels[0], levels[1:], group) for value, group in sorted(groups.items()))
+        if levels
+        else ()
+    )
+    return Place(path, level, tuple(node.name for group in groups.values() for node in group), below)
+
+
+def _by_hyper_nodes(hyper_nodes: Iterable[HyperNode], nodes: Sequence[Node]) -> Place:
+    world = HyperNodes()
+    known = {node.name for node in nodes}
+    for node in nodes:
+        world.set_node(node)
+    for hyper_node in hyper_nodes:
+        world.apply(hyper_node)
+    if world.problem:
+        return Place(("HyperNodes",), "", tuple(sorted(known)), problem=world.problem)
+    roots = sorted(info.name for info in world.tree.values() if not info.parent)
+    children = tuple(_below(world, name, ("HyperNodes",), known) for name in roots)
+    held = sorted({node for child in children for node in child.nodes})
+    return Place(("HyperNodes",), "", tuple(held), children)
+
+
+def _below(world: HyperNodes, name: str, path: tuple[str, ...], known: set[str]) -> Place:
+    info = world.tree[name]
+    own = sorted(world.real_nodes.get(name, frozenset()) & known)
+    children = tuple(_below(world, child, (*path, name), known) for child in sorted(info.children))
+    return Place((*path, name), info.tier_name or f"tier {info.tier}", tuple(own), children)
+
+
+def outside(tree: Place, nodes: Mapping[str, Node]) -> int:
+    """How many nodes with GPUs the tree does not know."""
+    return sum(node.gpus > 0 for node in nodes.values()) - len(tree.nodes)

@@ -1,0 +1,134 @@
+"""The data centre as a tree of domains: what is used and free in each, what would fit there, and who runs there.
+
+A domain none of whose nodes look different is the same object as in the answer before.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.fragmentation import Slots, slots_of
+from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.places import Place, outside, places
+from gpuconsole.model.snapshot import Snapshot
+
+HOST = "host"
+
+
+class Domain(Struct, frozen=True, eq=False, kw_only=True):
+    """A block, a rack, a tier of the network, a host, or the root of a tree."""
+
+    path: tuple[str, ...]
+    level: str
+    """A node label or a tier; `host` for a node, empty for a root."""
+    slots: Slots
+    """GPUs, and what those that are idle are good for."""
+    states: Mapping[GpuState, int]
+    owners: Mapping[str, int]
+    """Workload, job or pod → its GPUs here, those with most first."""
+    children: tuple["Domain", ...] = ()
+    host: GpuRow | None = None
+    """The node itself, where the domain is one."""
+    rows: tuple[GpuRow, ...] = ()
+    """The nodes that it was made from."""
+    note: str = ""
+    """What is wrong with the tree, or what it leaves out."""
+
+    @property
+    def name(self) -> str:
+        return self.path[-1]
+
+    @property
+    def gpus(self) -> int:
+        return self.slots.gpus
+
+    @property
+    def used(self) -> int:
+        """GPUs that do work."""
+        return self.states[GpuState.OWN] + self.states[GpuState.BORROWED]
+
+    @property
+    def busy(self) -> int:
+        """GPUs that are not idle: in use, held, or of a node that failed."""
+        return self.gpus - self.slots.idle
+
+
+_kept: list[dict[tuple[str, ...], Domain]] = [{}]
+
+
+def domains(snapshot: Snapshot) -> tuple[Domain, ...]:
+    """The root domain of each tree."""
+    rows = {row.node: row for row in gpu_rows(snapshot)}
+    before, found = _kept[0], dict[tuple[str, ...], Domain]()
+    trees = places(snapshot)
+    roots = tuple(_domain(tree, rows, before, found, _note(tree, snapshot)) for tree in trees)
+    _kept[0] = found
+    return roots
+
+
+def _note(tree: Place, snapshot: Snapshot) -> str:
+    missing = outside(tree, snapshot.nodes)
+    left_out = f"{missing} node{'s' if missing > 1 else ''} with GPUs not in it" if missing > 0 else ""
+    return tree.problem or left_out
+
+
+Known = Mapping[tuple[str, ...], Domain]
+
+
+def _domain(
+    place: Place, rows: Mapping[str, GpuRow], before: Known, found: dict[tuple[str, ...], Domain], note: str = ""
+) -> Domain:
+    own = tuple(rows[name] for name in place.nodes if name in rows)
+    if place.children:
+        children = tuple(_domain(child, rows, before, found) for child in place.children)
+    else:
+        children = tuple(_host((*place.path, row.node), row, before, found) for row in own)
+    known = before.get(place.path)
+    if known is None or known.note != note or not _same(known, own, children):
+        known = Domain(
+            path=place.path,
+            level=place.level,
+            slots=slots_of("/".join(place.path), own, place.level),
+            states=_sum(own),
+            owners=_most(own),
+            children=children,
+            rows=own,
+            note=note,
+        )
+    found[place.path] = known
+    return known
+
+
+def _same(known: Domain, rows: Sequence[GpuRow], children: Sequence[Domain]) -> bool:
+    return (
+        len(known.rows) == len(rows)
+        and len(known.children) == len(children)
+        and all(old is new for old, new in zip(known.rows, rows, strict=True))
+        and all(old is new for old, new in zip(known.children, children, strict=True))
+    )
+
+
+def _host(path: tuple[str, ...], row: GpuRow, before: Known, found: dict[tuple[str, ...], Domain]) -> Domain:
+    known = before.get(path)
+    if known is None or known.host is not row:
+        known = Domain(
+            path=path,
+            level=HOST,
+            slots=slots_of(row.node, (row,), HOST),
+            states=row.counts,
+            owners=_most((row,)),
+            host=row,
+            rows=(row,),
+        )
+    found[path] = known
+    return known
+
+
+def _sum(rows: Sequence[GpuRow]) -> Mapping[GpuState, int]:
+    return {state: sum(row.counts[state] for row in rows) for state in GpuState}
+
+
+def _most(rows: Sequence[GpuRow]) -> Mapping[str, int]:
+    counts = Counter(name for row in rows for cell in row.cells if (name := cell.workload or cell.pod))
+    return dict(counts.most_common())

@@ -1,0 +1,156 @@
+"""The tree of domains as rows of a table: what is folded, and the columns."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuconsole.insight.fragmentation import SIZES, Gang
+from gpuconsole.insight.gpumap import GpuState
+from gpuconsole.insight.topology import HOST, Domain
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.names import called
+from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
+from gpuconsole.ui.widgets.bars import share
+
+BAR = 16
+DEEPEST = 8
+"""Deeper rows are indented no further, so that their names can be read."""
+FEW = 40
+"""So many hosts are shown without being asked for."""
+SHADES = (
+    (GpuState.OWN, "█", "own"),
+    (GpuState.BORROWED, "▓", "borrowed"),
+    (GpuState.HELD, "▒", "held"),
+    (GpuState.FAULT, "×", "fault"),
+    (GpuState.IDLE, "░", "idle"),
+)
+SEPARATOR = "\x1f"
+
+
+@dataclass(frozen=True)
+class DomainRow:
+    """A line of the tree."""
+
+    domain: Domain
+    depth: int
+    opened: bool | None
+    """None where there is nothing below."""
+
+    @property
+    def key(self) -> str:
+        return SEPARATOR.join(self.domain.path)
+
+
+def domain_rows(roots: Iterable[Domain], opened: Mapping[str, bool]) -> list[DomainRow]:
+    """Flatten what is unfolded; what `opened` does not know shows its children, unless they are many hosts."""
+    roots = tuple(roots)
+    few = sum(len(root.rows) for root in roots) <= FEW
+    rows: list[DomainRow] = []
+    waiting = [(root, 0) for root in reversed(roots)]
+    while waiting:
+        domain, depth = waiting.pop()
+        hosts = bool(domain.children) and domain.children[0].level == HOST
+        open_here = opened.get(SEPARATOR.join(domain.path), few or not hosts)
+        rows.append(DomainRow(domain, depth, open_here if domain.children else None))
+        if open_here:
+            waiting += [(child, depth + 1) for child in reversed(domain.children)]
+    return rows
+
+
+def bar(states: Mapping[GpuState, int], width: int) -> Painted:
+    """What the GPUs do, as parts of the whole: used █, borrowed ▓, held ▒, faulty ×, idle ░."""
+    amounts = tuple(states[state] for state, _, _ in SHADES)
+    if not sum(amounts):
+        return (("·" * width, "dim"),)
+    cells = share(width, amounts)
+    return tuple((shade * count, role) for (_, shade, role), count in zip(SHADES, cells, strict=True) if count)
+
+
+def name_cell(row: DomainRow) -> Painted:
+    """The name, indented by its depth, with the fold mark."""
+    mark = "  " if row.opened is None else "▾ " if row.opened else "▸ "
+    role = "title" if not row.depth else "" if row.domain.level == HOST else "strong"
+    note = ((" ⚠", "fault"),) if row.domain.note else ()
+    return (("  " * min(row.depth, DEEPEST) + mark, "dim"), (row.domain.name, role), *health(row.domain), *note)
+
+
+def health(domain: Domain) -> Painted:
+    """What is the matter with a host."""
+    host = domain.host
+    if host is None or (host.ready and not host.cordoned):
+        return ()
+    return ((f" {GLYPHS['held']}", "held"),) if host.ready else ((f" {GLYPHS['fault']}", "fault"),)
+
+
+def level_cell(row: DomainRow) -> Cell:
+    """The kind of place: the last part of its label."""
+    return ((row.domain.level.rpartition("/")[2].rpartition(".")[2] or "", "dim"),)
+
+
+def gang_text(gang: Gang | None) -> str:
+    """`4×8`: four pods of eight GPUs."""
+    return f"{gang.pods}×{gang.gpus}" if gang is not None else fmt.NOTHING
+
+
+def owners_cell(domain: Domain, most: int) -> Painted:
+    """Who runs here: those with most GPUs, and how many more there are."""
+    names = list(domain.owners.items())
+    shown: list[Cell] = [((called(name), "strong"), (f" {count}", "")) for name, count in names[:most]]
+    more = ((f"+{len(names) - most} more", "dim"),) if len(names) > most else ()
+    return join([*shown, more])
+
+
+def _slots(size: int) -> Column[DomainRow]:
+    def cell(row: DomainRow) -> Cell:
+        count = row.domain.slots.slots[size]
+        return ((fmt.number(count) if count else fmt.NOTHING, "" if count else "dim"),)
+
+    return Column(f"×{size}", cell, id=f"slots-{size}", width=5 if size < 4 else 4, align="right", rank=1)
+
+
+COLUMNS: tuple[Column[DomainRow], ...] = (
+    Column("DOMAIN", name_cell, id="name", width=18, flex=2),
+    Column("LEVEL", level_cell, width=8, flex=1, rank=3),
+    Column("USED", lambda row: f"{fmt.number(row.domain.used)}/{fmt.number(row.domain.gpus)}", width=11, align="right"),
+    Column("", lambda row: bar(row.domain.states, BAR), width=BAR),
+    *(_slots(size) for size in SIZES),
+    Column("GANG", lambda row: gang_text(row.domain.slots.largest_gang), width=6, align="right", rank=2),
+    Column("WHO RUNS THERE", lambda row: owners_cell(row.domain, 3), width=16, flex=4, rank=4),
+)
+
+
+def about(row: DomainRow) -> tuple[Cell, ...]:
+    """A few lines on the domain under the cursor: what fits, and who runs there."""
+    domain, slots = row.domain, row.domain.slots
+    kind = f"{domain.level.rpartition('/')[2]} " if domain.level else ""
+    nodes = f"{fmt.number(slots.nodes)} node{'s' if slots.nodes != 1 else ''}, " if domain.host is None else ""
+    first: Cell = (
+        (f" {kind}", "dim"),
+        (" / ".join(domain.path[1:]) or domain.name, "strong"),
+        (f"  {nodes}{fmt.gpus(domain.gpus)}: ", ""),
+        *_states(domain),
+    )
+    gang = slots.largest_gang
+    largest = f"{gang.pods} pods of {fmt.gpus(gang.gpus)}" if gang is not None else "none of two pods"
+    fits = "  ".join(f"{size}: {fmt.number(slots.slots[size])}" for size in SIZES)
+    second: Cell = ((" free slots by GPUs  ", "dim"), (fits, ""), (f"  largest pod {slots.largest_pod}", "dim"))
+    third: Cell = ((" largest gang  ", "dim"), (largest, ""))
+    who: Cell = ((" runs there  ", "dim"), *(owners_cell(domain, 4) or (("nobody", "dim"),)))
+    note: tuple[Cell, ...] = (((f" ⚠ {domain.note}", "fault"),),) if domain.note else ()
+    return (first, *note, second, third, who)
+
+
+def _states(domain: Domain) -> Painted:
+    words = {
+        GpuState.OWN: "in own quota",
+        GpuState.BORROWED: "borrowed",
+        GpuState.HELD: "held",
+        GpuState.FAULT: "faulty",
+        GpuState.IDLE: "idle",
+    }
+    shown: Sequence[Cell] = [
+        ((f"{shade} {fmt.number(domain.states[state])} {words[state]}", role),)
+        for state, shade, role in SHADES
+        if domain.states[state]
+    ]
+    return join(shown)
