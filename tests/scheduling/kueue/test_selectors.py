@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.model.devices import Capacity, Device, Version
-from gpuconsole.scheduling.kueue.dra.cel.values import EvaluationError
+from gpuconsole.scheduling.devices.cel.values import EvaluationError
+from gpuconsole.scheduling.devices.selectors import fault, selects
 from gpuconsole.scheduling.kueue.dra.problems import ClaimError
-from gpuconsole.scheduling.kueue.dra.selectors import compiled, fault, selects
+from gpuconsole.scheduling.kueue.dra.selectors import compiled
 
 DRIVER = "gpu.example.com"
 CARD = Device(

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from gpuconsole.model.documents import syntax
 from gpuconsole.model.documents.fields import FieldError, duplicate, invalid, required, too_long, too_many
 from gpuconsole.model.documents.findings import Path
+from gpuconsole.scheduling.devices.selectors import fault
 from gpuconsole.scheduling.kueue.configuration.form import Configuration, DeviceClassMappingForm, SourceForm
-from gpuconsole.scheduling.kueue.dra.selectors import fault
 
 MOST_MAPPINGS = 16
 MOST_CLASSES = 8

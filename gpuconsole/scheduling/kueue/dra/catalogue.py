@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.model.devices import DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
-from gpuconsole.scheduling.kueue.dra.cel.tree import Tree
+from gpuconsole.scheduling.devices.cel.tree import Tree
 from gpuconsole.scheduling.kueue.dra.mapping import ClassMap, DeviceClassMapping
 from gpuconsole.scheduling.kueue.dra.pools import Pool, pools_of
 from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem

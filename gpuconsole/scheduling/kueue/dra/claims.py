@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from gpuconsole.model.devices import EXACT_COUNT, Device, DeviceRequest, ResourceSlice
 from gpuconsole.model.quantity import MAX
+from gpuconsole.scheduling.devices.cel.tree import Tree
+from gpuconsole.scheduling.devices.cel.values import EvaluationError
+from gpuconsole.scheduling.devices.selectors import selects
 from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
-from gpuconsole.scheduling.kueue.dra.cel.tree import Tree
-from gpuconsole.scheduling.kueue.dra.cel.values import EvaluationError
 from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
-from gpuconsole.scheduling.kueue.dra.selectors import compiled, selects
+from gpuconsole.scheduling.kueue.dra.selectors import compiled
 
 Published = tuple[str, Device]
 """A driver and one of its devices."""

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from gpuconsole.model.devices import Device, DeviceRequest
+from gpuconsole.scheduling.devices.cel.tree import Tree
+from gpuconsole.scheduling.devices.cel.values import EvaluationError
+from gpuconsole.scheduling.devices.selectors import selects
 from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
-from gpuconsole.scheduling.kueue.dra.cel.tree import Tree
-from gpuconsole.scheduling.kueue.dra.cel.values import EvaluationError
 from gpuconsole.scheduling.kueue.dra.mapping import CapacitySource, CounterSource
 from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
-from gpuconsole.scheduling.kueue.dra.selectors import compiled, selects
+from gpuconsole.scheduling.kueue.dra.selectors import compiled
 
 Selectors = tuple[list[Tree], list[Tree]]
 """The class's and the request's own."""

@@ -1,50 +1,10 @@
-"""Whether a device is one of those that CEL selectors mean.
+"""Selectors of device classes and requests, compiled for Kueue: what is wrong with them is told by field."""
 
-Expressions see `device.driver`, and `device.attributes` and `device.capacity` by domain; a domain that the device does
-not have is empty (k8s.io/dynamic-resource-allocation/cel).
-"""
+from collections.abc import Sequence
 
-from collections.abc import Iterable, Sequence
-from fractions import Fraction
-from functools import lru_cache
-from typing import Any
-
-from gpuconsole.model.devices import Attribute, Device, Version
-from gpuconsole.scheduling.kueue.dra.cel.evaluation import evaluate
-from gpuconsole.scheduling.kueue.dra.cel.functions import FUNCTIONS
-from gpuconsole.scheduling.kueue.dra.cel.parsing import parse
-from gpuconsole.scheduling.kueue.dra.cel.tokens import SyntaxProblem
-from gpuconsole.scheduling.kueue.dra.cel.tree import Tree
-from gpuconsole.scheduling.kueue.dra.cel.values import EvaluationError, Quantity, Semver
+from gpuconsole.scheduling.devices.cel.tree import Tree
+from gpuconsole.scheduling.devices.selectors import compile_selector
 from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
-
-_NAMES = frozenset({"device"})
-
-
-class Domains(dict[str, dict[str, Any]]):
-    """Values by domain and name; a domain that is not there is empty."""
-
-    def __missing__(self, key: str) -> dict[str, Any]:
-        return {}
-
-
-@lru_cache(maxsize=1024)
-def _compile(expression: str) -> Tree | str:
-    """The expression as a tree, or what is wrong with it."""
-    try:
-        return parse(expression, _NAMES, FUNCTIONS)
-    except SyntaxProblem as problem:
-        before = expression[: problem.column]
-        line, column = before.count("\n") + 1, problem.column - (before.rfind("\n") + 1) + 1
-        shown = (expression.split("\n") or [""])[line - 1][:200]
-        place = f"<input>:{line}:{column}"
-        return f"compilation failed: ERROR: {place}: {problem}\n | {shown}\n | {'.' * min(column - 1, 200)}^"
-
-
-def fault(expression: str) -> str:
-    """What is wrong with an expression; nothing if it can be compiled."""
-    found = _compile(expression)
-    return found if isinstance(found, str) else ""
 
 
 def compiled(selectors: Sequence[str], path: str, context: str, *, first_only: bool = False) -> list[Tree]:
@@ -52,7 +12,7 @@ def compiled(selectors: Sequence[str], path: str, context: str, *, first_only: b
     trees: list[Tree] = []
     problems: list[Problem] = []
     for index, expression in enumerate(selectors):
-        found = _compile(expression) if expression else None
+        found = compile_selector(expression) if expression else None
         if isinstance(found, str):
             field = f"{path}[{index}].cel.expression"
             problems.append(Problem(Kind.INVALID, field, expression, f"{context}: {found}"))
@@ -61,40 +21,3 @@ def compiled(selectors: Sequence[str], path: str, context: str, *, first_only: b
     if problems:
         raise ClaimError(*problems[: 1 if first_only else None])
     return trees
-
-
-def selects(trees: Iterable[Tree], driver: str, device: Device) -> bool:
-    """True if all expressions say so; no expressions do. Raises EvaluationError, as when an attribute is missing."""
-    values: dict[str, Any] | None = None
-    for tree in trees:
-        if values is None:
-            values = {"device": _seen(driver, device)}
-        answer = evaluate(tree, values)
-        if not isinstance(answer, bool):
-            raise EvaluationError("must evaluate to bool")
-        if not answer:
-            return False
-    return True
-
-
-def _seen(driver: str, device: Device) -> dict[str, Any]:
-    """The device as expressions see it."""
-    attributes, capacity = Domains(), Domains()
-    for name, value in device.attributes.items():
-        domain, short = _qualified(driver, name)
-        attributes.setdefault(domain, {})[short] = _plain(f"{domain}/{short}", value)
-    for name, offered in device.capacity.items():
-        domain, short = _qualified(driver, name)
-        capacity.setdefault(domain, {})[short] = Quantity(Fraction(offered.value))
-    return {"driver": driver, "attributes": attributes, "capacity": capacity, "allowMultipleAllocations": False}
-
-
-def _qualified(driver: str, name: str) -> tuple[str, str]:
-    domain, slash, short = name.rpartition("/")
-    return (domain, short) if slash else (driver, name)
-
-
-def _plain(name: str, value: Attribute) -> Any:
-    if value is None:
-        raise EvaluationError(f"attribute {name}: unsupported attribute value")
-    return Semver.parse(value.version) if isinstance(value, Version) else value

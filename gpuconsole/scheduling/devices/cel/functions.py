@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuconsole.scheduling.kueue.dra.cel.values import EvaluationError, Quantity, Semver
+from gpuconsole.scheduling.devices.cel.values import EvaluationError, Quantity, Semver
 
 INT64 = 2**63
 _LONGEST_PATTERN = 256

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Container, Mapping
 
-from gpuconsole.scheduling.kueue.dra.cel.tokens import SyntaxProblem, Token, tokens, unquote
-from gpuconsole.scheduling.kueue.dra.cel.tree import (
+from gpuconsole.scheduling.devices.cel.tokens import SyntaxProblem, Token, tokens, unquote
+from gpuconsole.scheduling.devices.cel.tree import (
     Bind,
     Call,
     Choice,

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from gpuconsole.scheduling.kueue.dra.cel.functions import apply
-from gpuconsole.scheduling.kueue.dra.cel.tree import (
+from gpuconsole.scheduling.devices.cel.functions import apply
+from gpuconsole.scheduling.devices.cel.tree import (
     Bind,
     Call,
     Choice,
@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kueue.dra.cel.tree import (
     Name,
     Tree,
 )
-from gpuconsole.scheduling.kueue.dra.cel.values import EvaluationError
+from gpuconsole.scheduling.devices.cel.values import EvaluationError
 
 
 def evaluate(tree: Tree, names: Mapping[str, Any]) -> Any:
