@@ -101,6 +101,15 @@ class PreferredTerm(Struct, frozen=True, omit_defaults=True):
     term: NodeTerm
 
 
+class HostPort(Struct, frozen=True, omit_defaults=True):
+    """A port of its node that a container takes."""
+
+    port: int
+    protocol: str = "TCP"
+    ip: str = "0.0.0.0"
+    """The address of the node; 0.0.0.0 is all of them."""
+
+
 class Container(Struct, frozen=True, omit_defaults=True):
     """What one container asks for. `sidecar` is an init container with restartPolicy Always."""
 
@@ -111,6 +120,8 @@ class Container(Struct, frozen=True, omit_defaults=True):
     sidecar: bool = False
     fractions: Mapping[str, str] = NO_LABELS
     """Requested devices that are no whole number, as quantities; `requests` has them rounded up."""
+    ports: tuple[HostPort, ...] = ()
+    """Those that it takes of its node."""
 
     @property
     def effective(self) -> Resources:
@@ -143,6 +154,8 @@ class SpreadConstraint(Struct, frozen=True, omit_defaults=True):
     """False counts nodes too that the pod's node affinity forbids (nodeAffinityPolicy: Ignore)."""
     honors_taints: bool = False
     """True leaves out nodes whose taints the pod does not tolerate (nodeTaintsPolicy: Honor)."""
+    match_label_keys: tuple[str, ...] = ()
+    """Labels in which a pod has to be like this one, besides what the selector asks for."""
 
 
 class PodTerm(Struct, frozen=True, omit_defaults=True):
@@ -154,6 +167,10 @@ class PodTerm(Struct, frozen=True, omit_defaults=True):
     namespaces: tuple[str, ...] = ()
     """Where they are; together with `namespace_selector`. Where neither is given, the pod's own namespace."""
     namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    """Labels in which a pod has to be like the one that asks, besides what the selector asks for."""
+    mismatch_label_keys: tuple[str, ...] = ()
+    """Labels in which it has to differ."""
 
 
 class PodAffinity(Struct, frozen=True, omit_defaults=True):

@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import Container, PodClaim, PodResources, PodTemplate, PodVolume, SpreadConstraint
+from gpuconsole.model.cluster import (
+    Container,
+    HostPort,
+    PodClaim,
+    PodResources,
+    PodTemplate,
+    PodVolume,
+    SpreadConstraint,
+)
 from gpuconsole.model.documents.amounts import fractions, is_extended, resources
 from gpuconsole.model.documents.names import annotations, labels, unique
 from gpuconsole.model.documents.reader import INT32, Reader
@@ -57,7 +65,8 @@ def _pod_resources(spec: Reader) -> PodResources | None:
 
 
 def _containers(spec: Reader, key: str, checked: bool) -> tuple[Container, ...]:
-    found = tuple(_container(place, checked) for place in spec.items(key, MOST_CONTAINERS))
+    host_network = spec.flag("hostNetwork")
+    found = tuple(_container(place, checked, host_network) for place in spec.items(key, MOST_CONTAINERS))
     absent = spec.raw(key) is None and bool(spec.value)
     if key == "containers" and (absent or (checked and not spec.raw(key))):
         spec.report.refused(spec.at(key), "a pod needs at least one container", "add a container", "required")
@@ -66,7 +75,7 @@ def _containers(spec: Reader, key: str, checked: bool) -> tuple[Container, ...]:
     return found
 
 
-def _container(place: Reader, checked: bool) -> Container:
+def _container(place: Reader, checked: bool, host_network: bool) -> Container:
     needs = place.mapping("resources")
     container = Container(
         name=place.required("name") if checked or "name" not in place else place.text("name"),
@@ -75,10 +84,20 @@ def _container(place: Reader, checked: bool) -> Container:
         limits=resources(needs, "limits"),
         sidecar=place.text("restartPolicy") == "Always",
         fractions=fractions(needs, "requests"),
+        ports=tuple(_host_ports(place, host_network)),
     )
     if checked:
         _check_requests(needs, container)
     return container
+
+
+def _host_ports(place: Reader, host_network: bool) -> Iterator[HostPort]:
+    """Ports of the node; in its network, all that the container names (the API server's defaulting)."""
+    for port in place.items("ports"):
+        number = port.number("hostPort", 0, low=0, high=65535)
+        number = number or (port.number("containerPort", 0, low=0, high=65535) if host_network else 0)
+        if number:
+            yield HostPort(number, port.text("protocol") or "TCP", port.text("hostIP") or "0.0.0.0")
 
 
 def _claim(place: Reader) -> PodClaim:
@@ -137,4 +156,5 @@ def _spread(place: Reader) -> SpreadConstraint:
         min_domains=place.optional("minDomains", low=1),
         honors_affinity=place.one_of("nodeAffinityPolicy", "Honor", ("Honor", "Ignore")) == "Honor",
         honors_taints=place.one_of("nodeTaintsPolicy", "Ignore", ("Honor", "Ignore")) == "Honor",
+        match_label_keys=place.texts("matchLabelKeys"),
     )

@@ -4,7 +4,7 @@ Volcano 1.15 framework/session.go. It owns the tasks, jobs and nodes that it is 
 made for this session.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Protocol
@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import ResourceQuota
 from gpuconsole.model.volcano import Numatopology
+from gpuconsole.scheduling.kube.storage import Plan, Storage
 from gpuconsole.scheduling.volcano.api.budgets import OpenBudget
 from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
 from gpuconsole.scheduling.volcano.api.job import JobInfo
@@ -64,6 +65,9 @@ class Cluster(Struct, kw_only=True):
     """ResourceQuotas by namespace."""
     numa: dict[str, Numatopology] = field(default_factory=dict)
     """What nodes say of their CPUs."""
+    storage: Storage = field(default_factory=Storage)
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    """Feature gates of Kubernetes that vc-scheduler was started with, where they are not at their defaults."""
     kept: dict[str, Time] = field(default_factory=dict)
     """When plugins last did what they do only now and then; sessions hand it on."""
     now: Time = 0
@@ -91,7 +95,12 @@ class Session(Voting):
         self.queues = {uid: cluster.queues[uid] for uid in sorted(cluster.queues)}
         self.placed = Placed(self.node_list)
         self.budgets, self.quotas, self.numa = cluster.budgets, cluster.quotas, cluster.numa
-        self.kept = cluster.kept
+        self.kept, self.gates = cluster.kept, cluster.gates
+        self.storage = cluster.storage
+        self.promised: dict[str, Plan] = {}
+        """What a pod was promised of storage with its node, by the pod's key."""
+        self.before_bind: list[Callable[[TaskInfo], bool]] = []
+        """Say of a task whether something has to be bound before its pod is."""
         self.total = Resource()
         for node in self.node_list:
             self.total.add(node.allocatable)
@@ -166,6 +175,10 @@ class Session(Voting):
         """Bind a task for good to the node that it was given."""
         self.binds.append(task)
         self.update_status(task, TaskStatus.BINDING)
+
+    def waits_for_others(self, task: TaskInfo) -> bool:
+        """True if volumes or devices of the task have to be bound before its pod is."""
+        return any(asked(task) for asked in self.before_bind)
 
     def allocate(self, task: TaskInfo, node: NodeInfo) -> None:
         """Give a task a node outside of any statement; if its job is ready, all its tasks that have one are bound."""

@@ -3,26 +3,51 @@
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from msgspec import Struct, field
-
-from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.scheduling.kube import messages, neighbours, spreading
-from gpuconsole.scheduling.kube.filters import CORDONED, NOT_READY, affine, tolerated
-from gpuconsole.scheduling.kube.neighbours import Nearness, is_picky, nearness
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kube import neighbours
+from gpuconsole.scheduling.kube.neighbours import is_picky, nearness
 from gpuconsole.scheduling.kube.shapes import Shape, Shapes
-from gpuconsole.scheduling.kube.spreading import Spread
 from gpuconsole.scheduling.volcano.api.fit_errors import POD_NUMBER_EXCEEDED, Code, FitError, Status
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
 from gpuconsole.scheduling.volcano.functions import EventHandler
 from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugins.node_filters import (
+    InterPodAffinity,
+    NodeAffinity,
+    NodeFilter,
+    NodePorts,
+    NodeUnschedulable,
+    PodTopologySpread,
+    Prepares,
+    Reserves,
+    Scores,
+    TaintToleration,
+    Trial,
+)
+from gpuconsole.scheduling.volcano.plugins.volume_filters import (
+    NodeVolumeLimits,
+    VolumeBinding,
+    VolumeBindingArguments,
+    VolumeZone,
+)
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import Session
 
-Filter = Callable[[Node, Shape], str]
-"""Why a node is out of the question for pods of a shape, whatever runs on it; empty if it is not."""
+SWITCHES: tuple[tuple[str, Callable[["Session"], NodeFilter]], ...] = (
+    ("", NodeUnschedulable),
+    ("predicate.NodeAffinityEnable", NodeAffinity),
+    ("predicate.NodePortsEnable", NodePorts),
+    ("predicate.TaintTolerationEnable", TaintToleration),
+    ("predicate.PodAffinityEnable", InterPodAffinity),
+    ("predicate.NodeVolumeLimitsEnable", NodeVolumeLimits),
+    ("predicate.VolumeZoneEnable", VolumeZone),
+    ("predicate.PodTopologySpreadEnable", PodTopologySpread),
+)
+"""Filters in the order in which they are asked, and the arguments that switch them off."""
+VOLUMES = "predicate.VolumeBindingEnable"
 
 
 class PredicatesPlugin(Plugin):
@@ -36,33 +61,39 @@ class PredicatesPlugin(Plugin):
     def __init__(self, arguments: Arguments) -> None:
         self._arguments = arguments
         self._shapes = Shapes()
-        self._stable: list[tuple[str, Filter]] = [("NodeUnschedulable", _cordoned)]
-        self._near = arguments.flag("predicate.PodAffinityEnable", True)
-        self._spread = arguments.flag("predicate.PodTopologySpreadEnable", True)
-        self._outlook: tuple[str, int, Outlook] | None = None
+        self._active: tuple[str, int, list[NodeFilter]] | None = None
         self._refused: dict[tuple[Shape, str], Status | None] = {}
-        if arguments.flag("predicate.NodeAffinityEnable", True):
-            self._stable.append(("NodeAffinity", _astray))
-        if arguments.flag("predicate.TaintTolerationEnable", True):
-            self._stable.append(("TaintToleration", _tainted))
+        self._unprepared: dict[str, str] = {}
 
     def on_session_open(self, session: "Session") -> None:
         self._placed = placed = session.placed
         self._refused = {}
+        self.filters = list(self._make(session))
+        self.stable = [one for one in self.filters if one.stable]
+        self.passing = [one for one in self.filters if not one.stable]
+        self.preparing = [one for one in self.filters if isinstance(one, Prepares)]
+        self.reserving = [one for one in self.filters if isinstance(one, Reserves)]
+        self.scoring = [one for one in self.filters if isinstance(one, Scores)]
+        session.functions.pre_predicates[self.name] = self._prepare
+        session.functions.predicates[self.name] = self._predicate
+        session.functions.batch_node_order[self.name] = self._scores
+        session.functions.handlers.append(EventHandler(self._allocated, self._deallocated))
+        session.functions.handlers.append(EventHandler(placed.add, placed.remove))
+        session.before_bind.append(self._before_bind)
+        self._simulate(session)
 
-        def predicate(task: TaskInfo, node: NodeInfo) -> FitError | None:
-            if node.node is None:
-                return FitError((Status(Code.ERROR, "node info not found", self.name),), task.key, node.name)
-            statuses = []
-            if node.allocatable.max_tasks <= len(placed.on(node.name)):
-                statuses.append(Status(Code.UNSCHEDULABLE, POD_NUMBER_EXCEEDED, self.name))
-            shape = self._shapes.of(task.pod.template)
-            refused = self._refusal(node.node, shape)
-            if refused is not None:
-                statuses.append(refused)
-            else:
-                statuses += self._crowded(task, shape, node.node)
-            return FitError(tuple(statuses), task.key, node.name) if statuses else None
+    def _make(self, session: "Session") -> Iterator[NodeFilter]:
+        for switch, make in SWITCHES:
+            if not switch or self._arguments.flag(switch, True):
+                yield make(session)
+        if self._arguments.flag(VOLUMES, True):
+            scores = session.gates.get("StorageCapacityScoring", False)
+            yield VolumeBinding(session, VolumeBindingArguments.of(self._arguments, scores=scores))
+
+    def _simulate(self, session: "Session") -> None:
+        """Trials of preemption ask about neighbours only."""
+        placed = self._placed
+        near = next((one for one in self.filters if isinstance(one, InterPodAffinity)), None)
 
         def removed(preemptor: TaskInfo, task: TaskInfo, node: NodeInfo) -> None:
             _trial(session, preemptor).gone.add(task.key)
@@ -72,94 +103,85 @@ class PredicatesPlugin(Plugin):
 
         def simulated(task: TaskInfo, node: NodeInfo) -> FitError | None:
             gone = _trial(session, task).gone
-            if not self._near or node.node is None or not (placed.picky or is_picky(task.pod)):
+            if near is None or node.node is None or not (placed.picky or is_picky(task.pod)):
                 return None
-            reason = neighbours.refusal(task.pod, node.node, nearness(task.pod, placed.without(gone)))
-            return FitError((_neighbour(reason),), task.key, node.name) if reason else None
+            found = near.judge(neighbours.refusal(task.pod, node.node, nearness(task.pod, placed.without(gone))))
+            return FitError((found,), task.key, node.name) if found else None
 
-        session.functions.predicates[self.name] = predicate
         session.functions.simulate_remove[self.name] = removed
         session.functions.simulate_add[self.name] = added
         session.functions.simulate_predicate[self.name] = simulated
-        session.functions.handlers.append(EventHandler(placed.add, placed.remove))
+
+    def _prepare(self, task: TaskInfo) -> FitError | None:
+        """Why no node will do, whatever runs there; the first filter that knows one speaks."""
+        shape = self._shapes.of(task.pod.template)
+        for one in self.preparing:
+            if isinstance(one, NodeFilter) and one.concerns(task):
+                reason = one.prepare(task, shape)
+                if reason:
+                    text = f"plugin {one.name} pre-predicates failed {reason}"
+                    return FitError.saying(Code.UNRESOLVABLE, text, plugin=one.name)
+        return None
+
+    def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+        if node.node is None:
+            return FitError((Status(Code.ERROR, "node info not found", self.name),), task.key, node.name)
+        statuses = []
+        if node.allocatable.max_tasks <= len(self._placed.on(node.name)):
+            statuses.append(Status(Code.UNSCHEDULABLE, POD_NUMBER_EXCEEDED, self.name))
+        shape = self._shapes.of(task.pod.template)
+        refused = self._refusal(task, node.node, shape)
+        if refused is not None:
+            statuses.append(refused)
+        else:
+            statuses += self._crowded(task, shape, node.node)
+        return FitError(tuple(statuses), task.key, node.name) if statuses else None
 
     def _crowded(self, task: TaskInfo, shape: Shape, node: Node) -> Iterator[Status]:
-        """What pods that are there already forbid; the first that no eviction changes ends it."""
-        outlook = self._look(task.pod, task.key, shape)
-        if outlook.near is not None:
-            reason = neighbours.refusal(task.pod, node, outlook.near)
-            if reason:
-                yield _neighbour(reason)
-                if reason == neighbours.AFFINITY:
+        """What is there already forbids; the first that no eviction changes ends it."""
+        for one in self._concerned(task):
+            status = one.refuse(task, shape, node)
+            if status is not None:
+                yield status
+                if status.code is Code.UNRESOLVABLE:
                     return
-        reason = spreading.refusal(node, outlook.spreads)
-        if reason:
-            code = Code.UNRESOLVABLE if reason == spreading.MISSING_LABEL else Code.UNSCHEDULABLE
-            yield Status(code, reason, "PodTopologySpread")
 
-    def _look(self, pod: Pod, key: str, shape: Shape) -> "Outlook":
-        """What the pod meets, looked at again only when pods came or went."""
-        known, placed = self._outlook, self._placed
-        if known is None or known[:2] != (key, placed.changes):
-            near = None
-            if self._near and (placed.picky or is_picky(pod)):
-                near = nearness(pod, placed.without())
-            spreads = spreading.hard_spreads(pod, shape, placed.without()) if self._spread else ()
-            known = self._outlook = key, placed.changes, Outlook(near, spreads)
+    def _concerned(self, task: TaskInfo) -> list[NodeFilter]:
+        """Filters that have anything to say about the task, gathered again only when pods came or went."""
+        known, now = self._active, self._placed.changes
+        if known is None or known[:2] != (task.key, now):
+            known = self._active = task.key, now, [one for one in self.passing if one.concerns(task)]
         return known[2]
 
-    def _refusal(self, node: Node, shape: Shape) -> Status | None:
+    def _refusal(self, task: TaskInfo, node: Node, shape: Shape) -> Status | None:
         """Why a node is out of the question for pods of a shape. Found once in a session: nodes do not change in it."""
         key = shape, node.name
         if key not in self._refused:
-            self._refused[key] = self._find_refusal(node, shape)
+            found = (one.refuse(task, shape, node) for one in self.stable)
+            self._refused[key] = next((status for status in found if status is not None), None)
         return self._refused[key]
 
-    def _find_refusal(self, node: Node, shape: Shape) -> Status | None:
-        for name, refuse in self._stable:
-            reason = refuse(node, shape)
-            if reason:
-                return Status(Code.UNRESOLVABLE, reason, name)
-        return None
+    def _scores(self, task: TaskInfo, nodes: list[NodeInfo]) -> dict[str, float]:
+        totals: dict[str, float] = {}
+        for one in self.scoring:
+            if isinstance(one, NodeFilter) and one.concerns(task):
+                for name, score in one.scores(task, [info.node for info in nodes if info.node is not None]).items():
+                    totals[name] = totals.get(name, 0.0) + score
+        return totals
 
+    def _allocated(self, task: TaskInfo) -> None:
+        for one in self.reserving:
+            one.reserve(task)
 
-class Outlook(Struct, frozen=True):
-    """What a pod meets on the nodes, as far as anybody minds."""
+    def _deallocated(self, task: TaskInfo) -> None:
+        for one in self.reserving:
+            one.release(task)
 
-    near: Nearness | None
-    spreads: tuple[Spread, ...]
-
-
-class Trial(Struct):
-    """Pods that a trial has taken off their nodes, by key. Mutates."""
-
-    gone: set[str] = field(default_factory=set)
-
-    def clone(self) -> "Trial":
-        return Trial(set(self.gone))
+    def _before_bind(self, task: TaskInfo) -> bool:
+        return any(one.before_bind(task) for one in self.reserving)
 
 
 def _trial(session: "Session", task: TaskInfo) -> Trial:
     kept = session.cycle_state(task).setdefault(PredicatesPlugin.name, Trial())
     assert isinstance(kept, Trial)
     return kept
-
-
-def _neighbour(reason: str) -> Status:
-    code = Code.UNRESOLVABLE if reason == neighbours.AFFINITY else Code.UNSCHEDULABLE
-    return Status(code, reason, "InterPodAffinity")
-
-
-def _cordoned(node: Node, shape: Shape) -> str:
-    return messages.UNSCHEDULABLE if node.unschedulable and not tolerated(CORDONED, shape.tolerations) else ""
-
-
-def _astray(node: Node, shape: Shape) -> str:
-    return "" if affine(node, shape) else messages.NO_AFFINITY
-
-
-def _tainted(node: Node, shape: Shape) -> str:
-    for taint in node.taints if node.ready else (NOT_READY, *node.taints):
-        if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, shape.tolerations):
-            return messages.untolerated(taint.key, taint.value)
-    return ""

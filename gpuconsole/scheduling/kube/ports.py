@@ -1,0 +1,26 @@
+"""NodePorts: pods that take ports of their node, each of which only one can have."""
+
+from collections.abc import Iterable
+
+from gpuconsole.model.cluster import HostPort, Pod, PodTemplate
+
+NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
+ANYWHERE = "0.0.0.0"
+
+
+def wanted(template: PodTemplate) -> tuple[HostPort, ...]:
+    """The ports that a pod takes while it runs."""
+    running = (*(one for one in template.init_containers if one.sidecar), *template.containers)
+    return tuple(port for container in running for port in container.ports)
+
+
+def refusal(pod: Pod, others: Iterable[Pod]) -> str:
+    """Why pods that are there leave no room for the pod's ports; empty if they do."""
+    mine = wanted(pod.template)
+    clash = mine and any(_clash(port, taken) for other in others for taken in wanted(other.template) for port in mine)
+    return NO_PORTS if clash else ""
+
+
+def _clash(one: HostPort, other: HostPort) -> bool:
+    same = one.port == other.port and one.protocol == other.protocol
+    return same and (one.ip == other.ip or ANYWHERE in (one.ip, other.ip))

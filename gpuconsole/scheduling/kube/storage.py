@@ -1,0 +1,80 @@
+"""What there is of storage, what pods were promised of it, and the claims of a pod."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from gpuconsole.model.cluster import Pod, PodVolume
+from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+
+
+class Storage(Struct, kw_only=True):
+    """What there is of storage, and what is spoken for by pods that were given a node. Mutates by `hold`, `release`."""
+
+    claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
+    classes: Mapping[str, StorageClass] = field(default_factory=dict)
+    limits: Mapping[str, CSINode] = field(default_factory=dict)
+    held: dict[str, str] = field(default_factory=dict)
+    """Volume → claim that is about to be bound to it."""
+    chosen: dict[str, str] = field(default_factory=dict)
+    """Claim → node for which a volume is about to be made."""
+
+    def class_of(self, claim: PersistentVolumeClaim) -> str:
+        """The class that the claim names, or the default one, or none."""
+        if claim.storage_class is not None:
+            return claim.storage_class
+        defaults = sorted(
+            (known for known in self.classes.values() if known.default), key=lambda known: (-known.created, known.name)
+        )
+        return defaults[0].name if defaults else ""
+
+    def node_of(self, claim: PersistentVolumeClaim) -> str:
+        """The node for which a volume is being made."""
+        return self.chosen.get(claim.key) or claim.selected_node
+
+    def owner_of(self, volume: PersistentVolume) -> str:
+        return self.held.get(volume.name) or volume.claim
+
+    def hold(self, plan: "Plan") -> None:
+        """Take for granted what a pod was promised."""
+        self.held.update({volume: claim for claim, volume in plan.bindings})
+        self.chosen.update(dict.fromkeys(plan.provisions, plan.node))
+
+    def release(self, plan: "Plan") -> None:
+        """Take the promise back."""
+        for _, volume in plan.bindings:
+            self.held.pop(volume, None)
+        for claim in plan.provisions:
+            self.chosen.pop(claim, None)
+
+
+class Plan(Struct, frozen=True):
+    """How the claims of a pod would get their volumes on a node, or why they cannot."""
+
+    node: str
+    bindings: tuple[tuple[str, str], ...] = ()
+    """(claim, volume that is there already)."""
+    provisions: tuple[str, ...] = ()
+    """Claims for which a volume would be made."""
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def waits(self) -> bool:
+        """True if something has to be bound before the pod is."""
+        return bool(self.bindings or self.provisions)
+
+
+def claim_name(pod: Pod, volume: PodVolume) -> str:
+    """The claim that the pod names, or the one that is made for it."""
+    return volume.claim or f"{pod.name}-{volume.name}"
+
+
+def claim_keys(pod: Pod) -> tuple[str, ...]:
+    """`namespace/name` of each claim of the pod, as it mounts them."""
+    return tuple(f"{pod.namespace}/{claim_name(pod, volume)}" for volume in pod.template.volumes)
+
+
+def is_bound(claim: PersistentVolumeClaim) -> bool:
+    """True if claim and volume know each other."""
+    return bool(claim.volume) and claim.bound

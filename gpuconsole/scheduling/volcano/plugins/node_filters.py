@@ -1,0 +1,193 @@
+"""kube-scheduler's filters as Volcano's predicates runs them, in its order, with its reasons."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+
+from msgspec import Struct, field
+
+from gpuconsole.model.cluster import Node, NodeTerm, Pod
+from gpuconsole.scheduling.kube import messages, neighbours, ports, spreading
+from gpuconsole.scheduling.kube.filters import CORDONED, NOT_READY, affine, tolerated
+from gpuconsole.scheduling.kube.neighbours import Nearness, is_picky, nearness
+from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.kube.spreading import Spread
+from gpuconsole.scheduling.volcano.api.fit_errors import Code, Status
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.placed import Placed
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+CONFLICT = "pod affinity terms conflict"
+
+
+class NodeFilter:
+    """One filter in one session. What it remembers of a task holds until a pod comes or goes anywhere."""
+
+    name: ClassVar[str]
+    stable: ClassVar[bool] = False
+    """True if only the node and what kind of pod it is count, whatever runs there."""
+
+    def __init__(self, session: "Session") -> None:
+        self.placed: Placed = session.placed
+
+    def concerns(self, task: TaskInfo) -> bool:
+        """False if it has nothing to say about the task on any node."""
+        return True
+
+    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+        """Why the task cannot be on the node; None if it can."""
+        raise NotImplementedError
+
+    def resolvable(self, reason: str) -> Status:
+        """A refusal that evicting others may take back."""
+        return Status(Code.UNSCHEDULABLE, reason, self.name)
+
+    def final(self, reason: str) -> Status:
+        """A refusal that no eviction changes."""
+        return Status(Code.UNRESOLVABLE, reason, self.name)
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A filter that looks at a task once, before it looks at nodes."""
+
+    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+        """Why no node will do; empty if some may."""
+
+
+@runtime_checkable
+class Reserves(Protocol):
+    """A filter that keeps something for a task that got a node, which has to be bound before its pod is."""
+
+    def reserve(self, task: TaskInfo) -> None: ...
+
+    def release(self, task: TaskInfo) -> None: ...
+
+    def before_bind(self, task: TaskInfo) -> bool:
+        """True if something has to be bound before the pod."""
+
+
+@runtime_checkable
+class Scores(Protocol):
+    """A filter that also says which nodes are better."""
+
+    def scores(self, task: TaskInfo, nodes: Sequence[Node]) -> dict[str, float]: ...
+
+
+class NodeUnschedulable(NodeFilter):
+    name, stable = "NodeUnschedulable", True
+
+    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+        out = node.unschedulable and not tolerated(CORDONED, shape.tolerations)
+        return self.final(messages.UNSCHEDULABLE) if out else None
+
+
+class NodeAffinity(NodeFilter):
+    name, stable = "NodeAffinity", True
+
+    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+        """Terms that name nodes, and no node that all conditions of one of them name, suit nobody."""
+        named = [_named(term) for term in shape.affinity or ()]
+        return CONFLICT if named and all(names is not None and not names for names in named) else ""
+
+    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+        return None if affine(node, shape) else self.final(messages.NO_AFFINITY)
+
+
+def _named(term: NodeTerm) -> set[str] | None:
+    """The nodes that a term names; None if it names none."""
+    found: set[str] | None = None
+    for one in term.fields:
+        if one.key == "metadata.name" and one.operator == "In":
+            found = set(one.values) if found is None else found & set(one.values)
+    return found
+
+
+class TaintToleration(NodeFilter):
+    name, stable = "TaintToleration", True
+
+    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+        for taint in node.taints if node.ready else (NOT_READY, *node.taints):
+            if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, shape.tolerations):
+                return self.final(messages.untolerated(taint.key, taint.value))
+        return None
+
+
+class NodePorts(NodeFilter):
+    name = "NodePorts"
+
+    def concerns(self, task: TaskInfo) -> bool:
+        return bool(ports.wanted(task.pod.template))
+
+    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+        return ""
+
+    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+        reason = ports.refusal(task.pod, self.placed.on(node.name).values())
+        return self.resolvable(reason) if reason else None
+
+
+class InterPodAffinity(NodeFilter):
+    name = "InterPodAffinity"
+
+    def __init__(self, session: "Session") -> None:
+        super().__init__(session)
+        self._found: tuple[str, int, Nearness] | None = None
+
+    def concerns(self, task: TaskInfo) -> bool:
+        return bool(self.placed.picky) or is_picky(task.pod)
+
+    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+        self._near(task.pod)
+        return ""
+
+    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+        return self.judge(neighbours.refusal(task.pod, node, self._near(task.pod)))
+
+    def judge(self, reason: str) -> Status | None:
+        if not reason:
+            return None
+        return self.final(reason) if reason == neighbours.AFFINITY else self.resolvable(reason)
+
+    def _near(self, pod: Pod) -> Nearness:
+        known, now = self._found, self.placed.changes
+        if known is None or known[:2] != (pod.key, now):
+            known = self._found = pod.key, now, nearness(pod, self.placed.without())
+        return known[2]
+
+
+class PodTopologySpread(NodeFilter):
+    name = "PodTopologySpread"
+
+    def __init__(self, session: "Session") -> None:
+        super().__init__(session)
+        self._found: tuple[str, int, tuple[Spread, ...]] | None = None
+
+    def concerns(self, task: TaskInfo) -> bool:
+        return bool(task.pod.template.spread)
+
+    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+        self._spreads(task.pod, shape)
+        return ""
+
+    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+        reason = spreading.refusal(node, self._spreads(task.pod, shape))
+        if not reason:
+            return None
+        return self.final(reason) if reason == spreading.MISSING_LABEL else self.resolvable(reason)
+
+    def _spreads(self, pod: Pod, shape: Shape) -> tuple[Spread, ...]:
+        known, now = self._found, self.placed.changes
+        if known is None or known[:2] != (pod.key, now):
+            known = self._found = pod.key, now, spreading.hard_spreads(pod, shape, self.placed.without())
+        return known[2]
+
+
+class Trial(Struct):
+    """Pods that a trial has taken off their nodes, by key. Mutates."""
+
+    gone: set[str] = field(default_factory=set)
+
+    def clone(self) -> "Trial":
+        return Trial(set(self.gone))

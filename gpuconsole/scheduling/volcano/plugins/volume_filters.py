@@ -1,0 +1,153 @@
+"""kube-scheduler's filters about volumes as Volcano's predicates runs them, and what becomes of a pod's claims."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kube import volume_filters, volumes
+from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.kube.storage import Plan
+from gpuconsole.scheduling.volcano.api.fit_errors import Status
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.plugins.node_filters import NodeFilter
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+BIND_TIMEOUT = 600
+
+
+class VolumeFilter(NodeFilter):
+    """A filter for pods that mount claims."""
+
+    def __init__(self, session: "Session") -> None:
+        super().__init__(session)
+        self.storage = session.storage
+        self.nodes: Mapping[str, Node] = session.placed.nodes
+
+    def concerns(self, task: TaskInfo) -> bool:
+        return bool(task.pod.template.volumes)
+
+
+class NodeVolumeLimits(VolumeFilter):
+    name = "NodeVolumeLimits"
+
+    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+        return ""
+
+    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+        others = self.placed.on(node.name).values()
+        reason = volume_filters.limit_refusal(task.pod, node, others, self.storage)
+        return self.resolvable(reason) if reason else None
+
+
+class VolumeZone(VolumeFilter):
+    name = "VolumeZone"
+
+    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+        return volume_filters.zone_trouble(task.pod, self.storage)
+
+    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+        reason = volume_filters.zone_refusal(task.pod, node, self.storage)
+        return self.final(reason) if reason else None
+
+
+class VolumeBindingArguments(Struct, frozen=True):
+    """How claims are bound, as the plugin's arguments say it."""
+
+    weight: int = 1
+    """Of its score; without CSI drivers that publish their capacity it tells no node from another."""
+    bind_timeout: int = BIND_TIMEOUT
+    """Seconds until a claim that is not bound gives its pod's node up."""
+    shape: tuple[tuple[int, int], ...] = ()
+    """(utilization in percent, score of 0 to 10) where volumes are scored (StorageCapacityScoring)."""
+
+    @classmethod
+    def of(cls, arguments: Arguments, *, scores: bool = False) -> "VolumeBindingArguments":
+        """What the arguments say; `scores` is the feature gate StorageCapacityScoring."""
+        given = arguments.get("volumebinding.shape")
+        points = tuple(_point(one) for one in given) if scores and isinstance(given, list) else ()
+        return cls(
+            arguments.integer("volumebinding.weight", 1),
+            arguments.integer("volumebinding.bindTimeoutSeconds", BIND_TIMEOUT),
+            (points or ((0, 10), (100, 0))) if scores else (),
+        )
+
+
+def _point(said: object) -> tuple[int, int]:
+    """A point of the shape; its keys are read whatever their case."""
+    known = {str(key).lower(): value for key, value in said.items()} if isinstance(said, Mapping) else {}
+    point = Arguments(known)
+    return point.integer("utilization", 0), point.integer("score", 0)
+
+
+def on_line(points: Sequence[tuple[int, int]], at: int) -> int:
+    """The height at a place of a line through points, level before the first and after the last one."""
+    for number, (place, height) in enumerate(points):
+        if at <= place:
+            if not number:
+                return height
+            before, low = points[number - 1]
+            return low + int((height - low) * (at - before) / (place - before))
+    return points[-1][1]
+
+
+class VolumeBinding(VolumeFilter):
+    """Claims that are bound keep their pod near their volumes; the others get theirs on the node that is chosen."""
+
+    name = "VolumeBinding"
+
+    def __init__(self, session: "Session", arguments: VolumeBindingArguments) -> None:
+        super().__init__(session)
+        self._promised = session.promised
+        self.arguments = arguments
+
+    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+        return volumes.trouble(task.pod, self.storage)
+
+    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+        reasons = volumes.plan(task.pod, node, self.storage).reasons
+        return self.final(", ".join(reasons)) if reasons else None
+
+    def reserve(self, task: TaskInfo) -> None:
+        node = self.nodes.get(task.node_name)
+        if node is None or not task.pod.template.volumes or volumes.trouble(task.pod, self.storage):
+            return
+        plan = volumes.plan(task.pod, node, self.storage)
+        if plan.waits:
+            self._promised[task.key] = plan
+            self.storage.hold(plan)
+
+    def release(self, task: TaskInfo) -> None:
+        plan = self._promised.pop(task.key, None)
+        if plan is not None:
+            self.storage.release(plan)
+
+    def before_bind(self, task: TaskInfo) -> bool:
+        return task.key in self._promised
+
+    def scores(self, task: TaskInfo, nodes: Sequence[Node]) -> dict[str, float]:
+        """How full the volumes of the pod's claims would be, by the shape; nothing without StorageCapacityScoring.
+
+        Claims for which volumes have to be made do not count: nobody says how much room drivers have.
+        """
+        if not self.arguments.shape or volumes.trouble(task.pod, self.storage):
+            return {}
+        plans = {node.name: volumes.plan(task.pod, node, self.storage) for node in nodes}
+        return {name: float(self.arguments.weight * self._score(plan)) for name, plan in plans.items() if plan.bindings}
+
+    def _score(self, plan: Plan) -> int:
+        asked: Counter[str] = Counter()
+        there: Counter[str] = Counter()
+        for key, name in plan.bindings:
+            volume = self.storage.volumes[name]
+            asked[volume.storage_class] += self.storage.claims[key].storage
+            there[volume.storage_class] += volume.storage
+        points = [(used, score * 10) for used, score in self.arguments.shape]
+        filled = [100 if not there[kind] else min(100, asked[kind] * 100 // there[kind]) for kind in there]
+        return math.floor(sum(on_line(points, used) for used in filled) / len(filled) + 0.5)
