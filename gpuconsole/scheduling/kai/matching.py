@@ -30,7 +30,7 @@ def untolerated(spec: Spec, node: Node) -> Taint | None:
 
 
 def ready(node: Node) -> bool:
-    return not conditions(node)
+    return node.ready and not node.unschedulable and not (node.conditions and conditions(node))
 
 
 def conditions(node: Node) -> tuple[str, ...]:

@@ -68,8 +68,8 @@ class JobsByQueue:
             queue is not None
             and queue.leaf
             and (not queue.parent or queue.parent in queues)
-            and (not wanted.ready or job.ready)
             and (not wanted.pending or Status.PENDING in job.by_status)
+            and (not wanted.ready or job.ready)
             and (not wanted.preemptible or job.preemptible)
             and (not wanted.active or job.active_allocated > 0)
         )

@@ -144,11 +144,16 @@ def plain_of(needs: Resources) -> Amounts:
 
 def node_of(node: Node) -> NodeState:
     """An empty node of the cluster."""
+    return NodeState(node, room_of(node))
+
+
+def room_of(node: Node) -> Amounts:
+    """What the node has for pods."""
     amounts = plain_of(node.allocatable)
     amounts.gpus = sum(node.allocatable.get(name, 0) for name in GPU_RESOURCES)
     amounts.scalars.setdefault(PODS, NO_LIMIT_OF_PODS)
     amounts.scalars.update((n, count) for n, count in node.allocatable.items() if n.startswith(MIG_PREFIX))
-    return NodeState(node, amounts)
+    return amounts
 
 
 def job_of(key: str, pods: Mapping[str, Pod], tasks: Iterable[Task], queue: str, stale: int | None) -> Job:

@@ -13,7 +13,8 @@ from gpuconsole.model.queues import Topology
 from gpuconsole.scheduling.devices import inside
 from gpuconsole.scheduling.devices.slices import give
 from gpuconsole.scheduling.kai import reading
-from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY
+from gpuconsole.scheduling.kai.api.amounts import Amounts
+from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, NodeState
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, Status
 from gpuconsole.scheduling.kai.api.tasks import Task
 from gpuconsole.scheduling.kai.api.topologies import Topology as Levels
@@ -33,6 +34,9 @@ class Store:
         self.books = GpuBooks()
         self._queues: dict[str, KaiQueue] = {}
         self._topologies: dict[str, Topology] = {}
+        self._tasks: dict[str, tuple[Pod, Task]] = {}
+        """What was read of pods, to be cloned by sessions."""
+        self._rooms: dict[str, tuple[Node, Amounts]] = {}
 
     @property
     def any_waiting(self) -> bool:
@@ -89,8 +93,10 @@ class Store:
         }
         if table == "pods":
             self.books.leave(key)
+            self._tasks.pop(key, None)
         elif table == "nodes":
             self.books.describe(key, None)
+            self._rooms.pop(key, None)
         return table in known and known[table].pop(key, None) is not None
 
     def session(
@@ -102,10 +108,10 @@ class Store:
         usage: Mapping[str, Mapping[str, float]],
     ) -> Session:
         """A session on all that is known, its plugins opened."""
-        nodes = {name: reading.node_of(node) for name, node in self.nodes.items()}
+        nodes = {name: NodeState(node, self._room(node)) for name, node in self.nodes.items()}
         tasks: dict[str, list[Task]] = {}
         for _, pod in sorted(self.pods.items()):
-            task = reading.task_of(pod, policy.parameters.scheduler_name)
+            task = self._task(pod, policy.parameters.scheduler_name)
             if task.status in (Status.DELETED, Status.FAILED) or (task.node and task.node not in nodes):
                 continue
             tasks.setdefault(task.job, []).append(task)
@@ -126,12 +132,25 @@ class Store:
         open_session(session)
         return session
 
+    def _task(self, pod: Pod, scheduler: str) -> Task:
+        known = self._tasks.get(pod.key)
+        if known is None or known[0] is not pod:
+            known = self._tasks[pod.key] = (pod, reading.task_of(pod, scheduler))
+        return known[1].clone()
+
+    def _room(self, node: Node) -> Amounts:
+        known = self._rooms.get(node.name)
+        if known is None or known[0] is not node:
+            known = self._rooms[node.name] = (node, reading.room_of(node))
+        return known[1].clone()
+
     def fork(self) -> "Store":
         """A store that starts equal and never touches this one."""
         twin = Store()
         twin.pods, twin.books = dict(self.pods), self.books.fork()
         twin.nodes, twin._queues = dict(self.nodes), dict(self._queues)
         twin._topologies = dict(self._topologies)
+        twin._tasks, twin._rooms = dict(self._tasks), dict(self._rooms)
         return twin
 
 

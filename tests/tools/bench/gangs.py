@@ -1,4 +1,4 @@
-"""A gang of 64 pods on 5,000 nodes of 8 GPUs, of which half are in use: one pass of an engine of sessions."""
+"""A gang of 64 pods on 5,000 nodes of 8 GPUs: one pass of an engine of sessions."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -20,18 +20,25 @@ NODES, PODS = 5_000, 64
 ENGINES: dict[str, Callable[[], PlacementEngine]] = {"KAI": lambda: KaiPlacement(KaiPolicy(default_queue="team"))}
 
 
+LOADS = (
+    ("equal pods", True, 0, 0.2),
+    ("pods of which no two are equal", False, 0, 1.0),
+    ("equal pods, half of the nodes in use", True, NODES // 2, None),
+)
+
+
 def gangs(report: Report) -> None:
-    """The pods are equal, or every one asks for another amount of CPU, so that none is evaluated as another was."""
+    """One pass, in which all pods start; unequal ones differ in what they ask for of CPU."""
     for name, make in ENGINES.items():
-        for alike, bar in ((True, 0.2), (False, 1.0)):
+        for load, alike, running, bar in LOADS:
             seconds = []
             for _ in range(report.runs):
                 engine = make()
-                for thing in _cluster(alike):
+                for thing in _cluster(alike, running):
                     engine.apply(thing, 0)
                 gc.collect()
                 seconds.append(cpu(partial(_start, engine)))
-            text = f"{name}: a gang of {PODS} {'equal' if alike else 'different'} pods on {NODES:,} nodes"
+            text = f"{name}: a gang on {NODES:,} nodes, {PODS} {load}"
             report.time(text, sorted(seconds)[len(seconds) // 2], bar=bar)
 
 
@@ -39,12 +46,12 @@ def _start(engine: PlacementEngine) -> None:
     assert sum(isinstance(decision, Bind) for decision in engine.schedule(1)) == PODS
 
 
-def _cluster(alike: bool) -> Iterator[Object]:
+def _cluster(alike: bool, running: int) -> Iterator[Object]:
     room = {"cpu": 128_000, "memory": 2**40, GPU: 8, "pods": 110}
     for number in range(NODES):
         yield Node(name=f"n{number:04}", labels={"nvidia.com/gpu.memory": "80000"}, allocatable=room)
     yield KaiQueue(name="team", gpu=EVERYTHING, cpu=EVERYTHING, memory=EVERYTHING)
-    for number in range(NODES // 2):
+    for number in range(running):
         pod = _pod(f"old-{number:04}", 8, 16_000)
         yield replace(pod, node=f"n{number:04}", phase=PodPhase.RUNNING)
     for number in range(PODS):

@@ -21,6 +21,8 @@ def mig_profile(name: str) -> tuple[int, int] | None:
 
 def mig_slices(amounts: dict[str, int]) -> float:
     """GPU slices of all MIG resources in a list: KAI counts one slice as one GPU of quota."""
+    if not any(name.startswith(MIG_PREFIX) for name in amounts):
+        return 0.0
     return float(sum(profile[0] * n for name, n in amounts.items() if (profile := mig_profile(name))))
 
 
@@ -36,7 +38,7 @@ class Amounts:
         self.scalars: dict[str, int] = {} if scalars is None else scalars
 
     def clone(self) -> "Amounts":
-        return Amounts(self.cpu, self.memory, self.gpus, dict(self.scalars))
+        return Amounts(self.cpu, self.memory, self.gpus, self.scalars.copy())
 
     @property
     def key(self) -> Hashable:

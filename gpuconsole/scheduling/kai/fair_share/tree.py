@@ -16,7 +16,6 @@ from gpuconsole.scheduling.kai.fair_share.quantities import (
     minus,
     of_amounts,
     of_request,
-    plus,
     quantities,
 )
 from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, Share
@@ -30,7 +29,8 @@ def total_of(nodes: Iterable[NodeState], parameters: Parameters) -> Quantities:
     """What all nodes have for the queues."""
     total = quantities()
     for node in nodes:
-        total = plus(total, offered(node, parameters))
+        for name, amount in offered(node, parameters).items():
+            total[name] += amount
     return total
 
 
