@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help run test lint unit smoke bench mutants conformance fgd screenshots clean
+.PHONY: help run test lint unit smoke bench mutants conformance fgd controlplane test-live screenshots clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -43,6 +43,12 @@ conformance: $(STAMP) ## compare with what Kueue, Volcano and KAI decided (needs
 
 fgd: $(STAMP) ## replay FGD's traces and compare with its paper (needs ../shared/traces); ARGS=--quick for one workload
 	$(BIN)/python -m tests.tools.fgd $(ARGS)
+
+controlplane: $(STAMP) ## build a control plane for the live tests (needs Go; 7 to 30 minutes the first time)
+	@$(BIN)/python -m tests.controlplane.build $(BUILD)
+
+test-live: controlplane ## test on a real API server, which is started on 127.0.0.1 and stopped again
+	$(BIN)/pytest tests/live -m live --durations=10
 
 screenshots: $(STAMP) ## draw docs/*.svg from the default fixture
 	$(BIN)/python -m tests.tools.screenshots

@@ -1,9 +1,31 @@
-"""How laws are tried: locally with new examples each time, in CI with the same ones, so that it never hangs on luck."""
+"""How laws are tried: locally with new examples each time, in CI with the same ones, so that it never hangs on luck.
+
+And a word about the tests that need a real API server, where they are left out.
+"""
 
 import os
+from collections.abc import Sequence
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+LEFT_OUT = pytest.StashKey[int]()
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Count the live tests that a run leaves out."""
+    live = [item for item in items if item.get_closest_marker("live") is not None]
+    if live:
+        stash = live[0].config.stash
+        stash[LEFT_OUT] = stash.get(LEFT_OUT, 0) + len(live)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say that they did not run."""
+    left_out = config.stash.get(LEFT_OUT, 0)
+    if left_out:
+        terminalreporter.line(f"{left_out} live tests did not run: `make test-live` does that (it needs Go)")
