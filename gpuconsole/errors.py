@@ -6,6 +6,7 @@ ConsoleError                exit status 1
 │   ├── ConfigError         a setting, with where it came from (file, environment, option)
 │   └── NotSupportedError   a source or a mode that this version does not have
 ├── ReadOnlyError           a change was asked of a console that only looks
+├── ClusterError            the API server of a live cluster cannot be reached, or says no
 ├── HistoryError            the history in SQLite cannot be opened, read or written
 └── WorkerError             the worker process did not start, died, or did not answer
 """
@@ -45,6 +46,10 @@ class NotSupportedError(UsageError):
 
 
 class ReadOnlyError(ConsoleError):
+    pass
+
+
+class ClusterError(ConsoleError):
     pass
 
 

@@ -2,16 +2,19 @@
 
 A backend is pulled: `poll` says what happened, and is called by one thread only. Everything else may be called from any
 thread. A backend whose time we make ourselves (a simulation, a recording) is `Clocked` as well; one whose future can be
-computed is `Forkable`.
+computed is `Forkable`. One whose time is everybody's is `Live`.
 """
 
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
+from msgspec import Struct
+
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
 
 MIN_SPEED = 1.0
 MAX_SPEED = 10_000.0
@@ -66,6 +69,56 @@ class Forkable(Protocol):
 
     def fork(self) -> Simulation:
         """An independent twin of the simulation as it is now. Waits for a running poll (≤ 20 ms)."""
+
+
+class Missing(Struct, frozen=True):
+    """A right that the user does not have; no namespace stands for the whole cluster."""
+
+    verb: str
+    resource: str
+    """`workloads.kueue.x-k8s.io`"""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        where = f"in namespace {self.namespace}" if self.namespace else "in the whole cluster"
+        return f"may not {self.verb} {self.resource} {where}"
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """How well a live cluster can be seen at this moment."""
+
+    loading: bool = True
+    """Not everything that can be read was read once."""
+    age: float = 0.0
+    """Seconds since the server last said anything."""
+    lost: str = ""
+    """Why what is shown may be out of date; empty while it is not."""
+    kinds: int = 0
+    """Kinds that are served, of those that the console knows."""
+    readable: int = 0
+    """Those of them that the user may read wherever it was asked for."""
+    missing: tuple[Missing, ...] = ()
+    unread: tuple[str, ...] = ()
+    """What could not be read for other reasons, each in a sentence."""
+    requests: int = 0
+    """Sent in the last minute."""
+    most: float = 0.0
+    """Requests a second that are never exceeded."""
+
+
+@runtime_checkable
+class Live(Protocol):
+    """What only a backend offers whose cluster others run: the time is everybody's, and the sight of it can fail."""
+
+    @property
+    def now(self) -> Time: ...
+
+    @property
+    def health(self) -> Health: ...
+
+    @property
+    def policy(self) -> SimPolicy:
+        """How a Snapshot goes on when it is tried out in a simulation, as far as the cluster tells."""
 
 
 class Follower(Protocol):

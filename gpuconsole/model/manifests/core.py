@@ -36,6 +36,8 @@ MOST_DEVICES = 4_096
 # Kueue's own pod groups are admitted together, but no scheduler places them together.
 _GANG_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _GANG_ANNOTATION = "scheduling.k8s.io/group-name"
+_OWNER_KINDS = {("batch.volcano.sh", "Job"): "VolcanoJob"}
+"""Kinds whose jobs go by another name here, because Kubernetes has one of that name itself."""
 
 
 def namespace(reader: Reader, now: Time) -> Namespace:
@@ -127,10 +129,22 @@ def pod(reader: Reader, now: Time) -> Pod:
         started=status.moment("startTime") or 0,
         deleted=reader.mapping("metadata").moment("deletionTimestamp") or 0,
         nominated_node=status.text("nominatedNodeName"),
-        reason=status.text("reason"),
-        message=status.text("message", limit=4096),
+        **_why(status),
         unready=any(not place.flag("ready") for place in status.items("containerStatuses")) and _runs(status),
     )
+
+
+def _why(status: Reader) -> dict[str, Any]:
+    """Why it is where it is: its own words, else when it was bound, or why the scheduler finds no node for it."""
+    said = {"reason": status.text("reason"), "message": status.text("message", limit=4096)}
+    for condition in status.items("conditions"):
+        if condition.raw("type") != "PodScheduled":
+            continue
+        if condition.raw("status") == "True":
+            return {**said, "bound": condition.moment("lastTransitionTime") or 0}
+        if not any(said.values()):
+            return {"reason": condition.text("reason"), "message": condition.text("message", limit=4096)}
+    return said
 
 
 def _runs(status: Reader) -> bool:
@@ -146,7 +160,8 @@ def owner(reader: Reader, namespace: str) -> str:
     """`Kind/namespace/name` of the controlling owner, or of the first owner, or nothing."""
     first = ""
     for reference in reader.mapping("metadata").items("ownerReferences"):
-        key = f"{reference.text('kind')}/{namespace}/{reference.text('name')}"
+        group, kind = reference.text("apiVersion").rpartition("/")[0], reference.text("kind")
+        key = f"{_OWNER_KINDS.get((group, kind), kind)}/{namespace}/{reference.text('name')}"
         if reference.flag("controller"):
             return key
         first = first or key

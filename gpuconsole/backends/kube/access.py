@@ -1,0 +1,90 @@
+"""What the user may do: the API server is asked (SelfSubjectAccessReview), and what is missing is named."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.backends.base import Missing
+from gpuconsole.backends.kube.answers import Refused
+from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.discovery import Served
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+AT_ONCE = 8
+READING = "list"
+"""The verb that is asked for; who may list but not watch hears it when the watch is refused."""
+
+
+class _Verdict(Struct, frozen=True):
+    allowed: bool = False
+
+
+class _Review(Struct, frozen=True):
+    status: _Verdict = _Verdict()
+
+
+_REVIEW = msgspec.json.Decoder(_Review)
+
+
+class Reach(Struct, frozen=True):
+    """Where a kind may be read: everywhere (`""`), or in these namespaces; and what is missing where."""
+
+    served: Served
+    namespaces: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+
+def allowed(connection: Connection, verb: str, served: Served, namespace: str = "", *, part: str = "") -> bool:
+    """Ask whether we may. True where nobody answers that: the server will say it when it is tried.
+
+    `part` is a subresource. Raises Unreachable.
+    """
+    attributes = {"verb": verb, "group": served.group, "resource": served.plural}
+    if namespace and served.namespaced:
+        attributes["namespace"] = namespace
+    if part:
+        attributes["subresource"] = part
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    try:
+        answer = connection.send("POST", REVIEWS, body=msgspec.json.encode(review))
+        return _REVIEW.decode(answer.body).status.allowed
+    except (Refused, msgspec.DecodeError):
+        return True
+
+
+def reach(connection: Connection, kinds: Sequence[Served], namespaces: Sequence[str], home: str) -> list[Reach]:
+    """Where each kind may be read, of `namespaces` or, where none are named, of the whole cluster.
+
+    A namespaced kind that may not be read in the whole cluster is looked for in `home`, the context's own namespace.
+    Raises Unreachable.
+    """
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="access") as pool:
+        return list(pool.map(lambda served: _reach(connection, served, namespaces, home), kinds))
+
+
+def _reach(connection: Connection, served: Served, namespaces: Sequence[str], home: str) -> Reach:
+    if not served.namespaced:
+        return _within(connection, served, ("",))
+    if namespaces:
+        return _within(connection, served, namespaces)
+    everywhere = _within(connection, served, ("",))
+    if everywhere.namespaces:
+        return everywhere
+    at_home = _within(connection, served, (home,))
+    return Reach(served, at_home.namespaces, everywhere.missing)
+
+
+def _within(connection: Connection, served: Served, namespaces: Sequence[str]) -> Reach:
+    found, missing = [], []
+    for namespace in namespaces:
+        if allowed(connection, READING, served, namespace):
+            found.append(namespace)
+        else:
+            missing.append(Missing(READING, served.resource, namespace))
+    return Reach(served, tuple(found), tuple(missing))

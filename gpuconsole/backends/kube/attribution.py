@@ -1,0 +1,113 @@
+"""Whose a pod is, by the marks that controllers leave on it; and which pods and jobs the console looks at at all.
+
+These look at documents as they came, before anything of them is read: of a cluster with 100,000 pods, most are no
+concern of ours, and never become objects.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from gpuconsole.model.jobs.labels import QUEUE, WORKLOAD
+from gpuconsole.model.jobs.podgroup import GROUP
+from gpuconsole.model.resources import is_gpu, is_mig
+
+Document = Mapping[str, Any]
+
+_BY_LABEL = (
+    ("jobset.sigs.k8s.io/jobset-name", "JobSet"),
+    ("volcano.sh/job-name", "VolcanoJob"),
+    ("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"),
+)
+"""Label with the name of a pod's job → its kind."""
+_TEMPLATE_HASH = "pod-template-hash"
+"""Label of a Deployment's pods: what its ReplicaSet's name adds to its own."""
+_RAY_NAME, _RAY_KIND = "ray.io/originated-from-cr-name", "ray.io/originated-from-crd"
+_OWNER_KINDS = {("batch.volcano.sh", "Job"): "VolcanoJob"}
+"""Kinds that are called otherwise here, because two groups have one of that name."""
+_NO_OWNERS = ("CronJob",)
+"""Controllers of Jobs that are no job themselves."""
+_MARKS = (
+    *(WORKLOAD, QUEUE, GROUP, "gpu-fraction", "gpu-memory", "kai.scheduler/queue", "runai/queue"),
+    *("scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group", "pod-group-name"),
+)
+"""Labels and annotations of pods that somebody queues or places together."""
+
+
+def job_of(document: Document) -> str:
+    """`Kind/namespace/name` of the job that a pod belongs to, or nothing.
+
+    A JobSet's pods are owned by Jobs of its, a RayJob's by its cluster: labels name the job itself.
+    """
+    meta = _mapping(document, "metadata")
+    labels = _mapping(meta, "labels")
+    namespace = meta.get("namespace") or "default"
+    for label, kind in _BY_LABEL:
+        if isinstance(labels.get(label), str):
+            return f"{kind}/{namespace}/{labels[label]}"
+    if labels.get(_RAY_KIND) == "RayJob" and isinstance(labels.get(_RAY_NAME), str):
+        return f"RayJob/{namespace}/{labels[_RAY_NAME]}"
+    kind, name = controller(document) or ("", "")
+    suffix = f"-{labels.get(_TEMPLATE_HASH)}"
+    if kind == "ReplicaSet" and name.endswith(suffix):
+        kind, name = "Deployment", name.removesuffix(suffix)
+    return f"{kind}/{namespace}/{name}" if name else ""
+
+
+def controller(document: Document) -> tuple[str, str] | None:
+    """(kind, name) of the controlling owner, or of the first one; None without any."""
+    owners = [owner for owner in _list(_mapping(document, "metadata"), "ownerReferences") if isinstance(owner, dict)]
+    owner = next((owner for owner in owners if owner.get("controller")), owners[0] if owners else None)
+    if owner is None:
+        return None
+    group = str(owner.get("apiVersion", "")).rpartition("/")[0]
+    kind = str(owner.get("kind", ""))
+    return _OWNER_KINDS.get((group, kind), kind), str(owner.get("name", ""))
+
+
+def is_part(document: Document) -> bool:
+    """True for a Job that another job made: the other one is shown."""
+    owner = controller(document)
+    return owner is not None and owner[0] not in _NO_OWNERS
+
+
+def wants_gpus(spec: Document) -> bool:
+    """True for a pod spec that asks for devices of any kind."""
+    if spec.get("resourceClaims"):
+        return True
+    return any(_is_device(name) for name in _asked(spec))
+
+
+def concerns_us(document: Document, known: Collection[str]) -> bool:
+    """True for a pod that asks for GPUs, is queued or placed with others, or belongs to a job in `known`."""
+    meta = _mapping(document, "metadata")
+    marks = (_mapping(meta, "labels"), _mapping(meta, "annotations"))
+    return (
+        any(mark in place for place in marks for mark in _MARKS)
+        or wants_gpus(_mapping(document, "spec"))
+        or job_of(document) in known
+    )
+
+
+def _asked(spec: Document) -> Iterator[str]:
+    for key in ("containers", "initContainers"):
+        for container in _list(spec, key):
+            needs = _mapping(container, "resources")
+            yield from _mapping(needs, "limits")
+            yield from _mapping(needs, "requests")
+    needs = _mapping(spec, "resources")
+    yield from _mapping(needs, "limits")
+    yield from _mapping(needs, "requests")
+
+
+def _is_device(resource: str) -> bool:
+    return is_gpu(resource) or is_mig(resource) or "gpu" in resource
+
+
+def _mapping(document: Any, key: str) -> Document:
+    value = document.get(key) if isinstance(document, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _list(document: Document, key: str) -> list[Any]:
+    value = document.get(key)
+    return value if isinstance(value, list) else []

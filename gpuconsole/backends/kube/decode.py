@@ -1,0 +1,227 @@
+"""From the API server's bytes to the model's structs: pages of lists and lines of watches, one decoder a kind."""
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.backends.kube.attribution import concerns_us, is_part, job_of, wants_gpus
+from gpuconsole.backends.kube.discovery import EVENT, Served
+from gpuconsole.backends.kube.wire import FORMS, Thing
+from gpuconsole.model.clock import Time, parse_time
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.documents.findings import Silence
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.jobs.labels import QUEUE
+from gpuconsole.model.jobs.podgroup import GROUP
+from gpuconsole.model.manifests.kinds import DECODERS
+from gpuconsole.model.objects import Object
+from gpuconsole.model.text import clean
+from gpuconsole.model.workloads import Job
+
+ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_DROPPED = "kubectl.kubernetes.io/last-applied-configuration"
+_SILENCE = Silence()
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """A Kubernetes Event: what a controller says of an object."""
+
+    kind: str
+    key: str
+    """`namespace/name` of what it is about."""
+    reason: str
+    message: str
+    warning: bool = False
+    time: Time = 0
+    """When it was last said."""
+
+
+class Item(Struct, frozen=True):
+    """One object of an answer. `thing` is None for one that is no concern of ours, or could not be read."""
+
+    name: str
+    """`namespace/name`"""
+    version: str
+    thing: Object | Told | None
+    key: str = ""
+    """By which the model knows it; empty where `thing` is None."""
+
+
+class Page(Struct, frozen=True):
+    items: list[Item]
+    version: str
+    """The list's resourceVersion."""
+    more: str = ""
+    """The token for the next page."""
+
+
+class Line(Struct, frozen=True):
+    """One line of a watch: an object, a bookmark (its version, `end` for that of the initial events), or an error."""
+
+    type: str
+    item: Item | None = None
+    version: str = ""
+    end: bool = False
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class _ListMeta(Struct, frozen=True):
+    resourceVersion: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Pages(Struct, frozen=True):
+    metadata: _ListMeta = _ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+class _Lines(Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class _MarkMeta(Struct, frozen=True):
+    resourceVersion: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Mark(Struct, frozen=True):
+    metadata: _MarkMeta = _MarkMeta()
+
+
+class _Failure(Struct, frozen=True):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+_PAGES = msgspec.json.Decoder(_Pages)
+_LINES = msgspec.json.Decoder(_Lines)
+_MARKS = msgspec.json.Decoder(_Mark)
+_FAILURES = msgspec.json.Decoder(_Failure)
+
+
+class Decoder:
+    """Reads what is served of one kind. `known` are the keys of the jobs whose pods are wanted without GPUs, too."""
+
+    def __init__(self, served: Served, known: Collection[str] = ()) -> None:
+        self.served = served
+        self.unread = 0
+        """Objects that could not be read."""
+        self._known = known
+        self._form: msgspec.json.Decoder[Any] = msgspec.json.Decoder(FORMS.get(served.source, Thing))
+        self._version = f"{served.group}/{served.version}" if served.group else served.version
+
+    def page(self, body: bytes, now: Time) -> Page:
+        """Read a page of a list. Raises msgspec.DecodeError for what is no list."""
+        page = _PAGES.decode(body)
+        items = [self.item(raw, now) for raw in page.items or ()]
+        return Page(items, page.metadata.resourceVersion, page.metadata.continue_)
+
+    def line(self, text: bytes, now: Time) -> Line:
+        """Read a line of a watch. Raises msgspec.DecodeError for what is none."""
+        line = _LINES.decode(text)
+        if line.type == BOOKMARK:
+            meta = _MARKS.decode(line.object).metadata
+            return Line(BOOKMARK, version=meta.resourceVersion, end=INITIAL_EVENTS_END in (meta.annotations or ()))
+        if line.type == ERROR:
+            failure = _FAILURES.decode(line.object)
+            return Line(ERROR, code=failure.code, reason=clean(failure.reason), message=clean(failure.message))
+        item = self.item(line.object, now)
+        return Line(line.type, item, item.version)
+
+    def item(self, raw: msgspec.Raw | bytes, now: Time) -> Item:
+        """Read one object; what cannot be read is counted, never raised."""
+        try:
+            document = self._form.decode(raw)
+            meta = document["metadata"]
+            name, version = f"{meta.get('namespace') or ''}/{meta['name']}", str(meta.get("resourceVersion", ""))
+        except (msgspec.DecodeError, KeyError, TypeError):
+            self.unread += 1
+            return Item("", "", None)
+        try:
+            thing = self._thing(document, now)
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError):
+            # The readers never raise for what a document holds; should one do, its object is missing, and that is said.
+            self.unread += 1
+            thing = None
+        key = "" if thing is None or isinstance(thing, Told) else thing.key
+        return Item(name, version, thing, key)
+
+    def _thing(self, document: dict[str, Any], now: Time) -> Object | Told | None:
+        source = self.served.source
+        if source == EVENT:
+            return _told(document, now)
+        if source == ("", "Pod") and not concerns_us(document, self._known):
+            return None
+        if source == ("batch", "Job") and is_part(document):
+            return None
+        annotations = document["metadata"].get("annotations")
+        if isinstance(annotations, dict):
+            annotations.pop(_DROPPED, None)
+        document["apiVersion"], document["kind"] = self._version, self.served.kind
+        thing = DECODERS[source](Reader(document, _SILENCE), now)
+        match thing:
+            case Pod():
+                return _attributed(thing, document)
+            case Job() if not _is_ours(thing):
+                return None
+            case _:
+                return thing if thing.name else None
+
+
+def _attributed(pod: Pod, document: dict[str, Any]) -> Pod:
+    group = pod.labels.get(GROUP, "")
+    workload = pod.workload or (f"{pod.namespace}/{group}" if group else "")
+    return replace(pod, job=clean(job_of(document), 400), workload=workload)
+
+
+def _is_ours(job: Job) -> bool:
+    """True for a job that is queued or asks for devices; a cluster has many others."""
+    return bool(
+        job.queue
+        or QUEUE in job.labels
+        or job.volcano is not None
+        or any(_template_wants_gpus(pods.template) for pods in job.pod_sets)
+    )
+
+
+def _template_wants_gpus(template: Any) -> bool:
+    if template.resource_claims:
+        return True
+    containers = (*template.containers, *template.init_containers)
+    needs = [{"resources": {"requests": c.requests, "limits": c.limits}} for c in containers]
+    return wants_gpus({"containers": needs})
+
+
+def _told(document: dict[str, Any], now: Time) -> Told | None:
+    about = document.get("involvedObject") or {}
+    namespace, name = about.get("namespace"), about.get("name")
+    if not isinstance(name, str):
+        return None
+    return Told(
+        kind=clean(str(about.get("kind", "")), 100),
+        key=clean(f"{namespace}/{name}" if namespace else name, 400),
+        reason=clean(str(document.get("reason", "")), 200),
+        message=clean(str(document.get("message", ""))),
+        warning=document.get("type") == "Warning",
+        time=_when(document, now),
+    )
+
+
+def _when(document: dict[str, Any], now: Time) -> Time:
+    series = document.get("series")
+    last = series.get("lastObservedTime") if isinstance(series, dict) else None
+    for text in (last, document.get("lastTimestamp"), document.get("eventTime"), document.get("firstTimestamp")):
+        if isinstance(text, str):
+            try:
+                return min(now, parse_time(text))
+            except (ValueError, OverflowError):
+                continue
+    return now

@@ -1,0 +1,190 @@
+"""Which kinds that we can read a cluster serves, in which version, under which path.
+
+Two requests where the server answers in the aggregated form (Kubernetes 1.27 and newer); else one for the list of
+groups, and one for each group that has kinds of ours.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec import Struct, field
+
+from gpuconsole.backends.kube.answers import Refused
+from gpuconsole.backends.kube.client import JSON, Connection
+from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS
+from gpuconsole.model.text import clean
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+EVENT = ("", "Event")
+LEFT_ALONE = frozenset(
+    {
+        *(("", "PersistentVolume"), ("", "PersistentVolumeClaim"), ("", "PodTemplate"), ("batch", "CronJob")),
+        *(("storage.k8s.io", "StorageClass"), ("storage.k8s.io", "CSINode")),
+    }
+)
+"""Many objects, of which no screen shows any."""
+SOURCES = (*(source for source in DECODERS if source not in LEFT_ALONE), EVENT)
+"""(group, kind) of all that is watched where it is served."""
+
+
+class Served(Struct, frozen=True, kw_only=True):
+    """A kind as the cluster serves it."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool
+    verbs: frozenset[str] = frozenset()
+
+    @property
+    def source(self) -> tuple[str, str]:
+        return self.group, self.kind
+
+    @property
+    def resource(self) -> str:
+        """For people: `workloads.kueue.x-k8s.io`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """The path of all objects, those of a namespace, or one."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        inside = f"/namespaces/{namespace}" if namespace and self.namespaced else ""
+        return f"{root}{inside}/{self.plural}{f'/{name}' if name else ''}"
+
+
+class _Kind(Struct, frozen=True):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class _Resource(Struct, frozen=True, rename="camel"):
+    resource: str = ""
+    response_kind: _Kind | None = None
+    scope: str = ""
+    verbs: tuple[str, ...] = ()
+
+
+class _Version(Struct, frozen=True):
+    version: str = ""
+    resources: tuple[_Resource, ...] = ()
+
+
+class _Meta(Struct, frozen=True):
+    name: str = ""
+
+
+class _Group(Struct, frozen=True):
+    metadata: _Meta = _Meta()
+    versions: tuple[_Version, ...] = ()
+
+
+class _Groups(Struct, frozen=True):
+    """apidiscovery.k8s.io/v2 APIGroupDiscoveryList"""
+
+    kind: str = ""
+    items: tuple[_Group, ...] = ()
+
+
+class _OldVersion(Struct, frozen=True):
+    version: str = ""
+
+
+class _OldGroup(Struct, frozen=True):
+    name: str = ""
+    versions: tuple[_OldVersion, ...] = ()
+
+
+class _OldGroups(Struct, frozen=True):
+    """metav1.APIGroupList"""
+
+    groups: tuple[_OldGroup, ...] = ()
+
+
+class _OldResource(Struct, frozen=True):
+    name: str = ""
+    kind: str = ""
+    namespaced: bool = False
+    verbs: tuple[str, ...] = ()
+
+
+class _OldResources(Struct, frozen=True):
+    """metav1.APIResourceList"""
+
+    resources: tuple[_OldResource, ...] = field(default_factory=tuple)
+
+
+_GROUPS = msgspec.json.Decoder(_Groups)
+_OLD_GROUPS = msgspec.json.Decoder(_OldGroups)
+_OLD_RESOURCES = msgspec.json.Decoder(_OldResources)
+_WANTED: frozenset[str] = frozenset(group for group, _ in SOURCES)
+
+
+def discover(connection: Connection) -> tuple[Served, ...]:
+    """What of ours is served, each kind in one version, in the order of `SOURCES`. Raises Unreachable, Refused."""
+    core = connection.get("/api", accept=f"{AGGREGATED},{JSON}")
+    groups = _GROUPS.decode(core.body)
+    if groups.kind == "APIGroupDiscoveryList":
+        named = _GROUPS.decode(connection.get("/apis", accept=f"{AGGREGATED},{JSON}").body)
+        found = [served for group in (*groups.items, *named.items) for served in _aggregated(group)]
+    else:
+        found = list(_one_by_one(connection))
+    return choose(found)
+
+
+def choose(found: Iterable[Served]) -> tuple[Served, ...]:
+    """One version of each kind: the server's favourite among those that we know well, else its favourite."""
+    by_kind: dict[tuple[str, str], list[Served]] = {}
+    for served in found:
+        if served.source in SOURCES and {"list", "watch"} <= served.verbs:
+            by_kind.setdefault(served.source, []).append(served)
+    return tuple(_favourite(by_kind[source]) for source in SOURCES if source in by_kind)
+
+
+def _favourite(versions: list[Served]) -> Served:
+    known: Mapping[str, tuple[str, ...]] = VERSIONS
+    return next((served for served in versions if served.version in known.get(served.group, ())), versions[0])
+
+
+def _aggregated(group: _Group) -> Iterable[Served]:
+    for version in group.versions:
+        for resource in version.resources:
+            kind = resource.response_kind.kind if resource.response_kind is not None else ""
+            yield Served(
+                group=clean(group.metadata.name),
+                version=clean(version.version),
+                kind=clean(kind),
+                plural=clean(resource.resource),
+                namespaced=resource.scope == "Namespaced",
+                verbs=frozenset(resource.verbs),
+            )
+
+
+def _one_by_one(connection: Connection) -> Iterable[Served]:
+    """Discovery as older servers offer it."""
+    yield from _resources(connection, "", "v1", "/api/v1")
+    for group in _OLD_GROUPS.decode(connection.get("/apis").body).groups:
+        if group.name not in _WANTED:
+            continue
+        for version in group.versions:
+            yield from _resources(connection, group.name, version.version, f"/apis/{group.name}/{version.version}")
+
+
+def _resources(connection: Connection, group: str, version: str, path: str) -> Iterable[Served]:
+    try:
+        listed = _OLD_RESOURCES.decode(connection.get(path).body).resources
+    except Refused as error:
+        if error.code in (404, 503):
+            return  # An aggregated API whose server is gone.
+        raise
+    for resource in listed:
+        if "/" not in resource.name:
+            yield Served(
+                group=group,
+                version=version,
+                kind=clean(resource.kind),
+                plural=clean(resource.name),
+                namespaced=resource.namespaced,
+                verbs=frozenset(resource.verbs),
+            )

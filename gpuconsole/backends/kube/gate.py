@@ -1,0 +1,112 @@
+"""Whether the server can be reached: one probe finds out for all watches, so that a dead server is not stormed."""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from gpuconsole.backends.kube.answers import Refused, Unauthorized, Unreachable
+from gpuconsole.backends.kube.client import Connection
+from gpuconsole.errors import ClusterError
+
+LOG = logging.getLogger(__name__)
+READY = "/readyz"
+PATIENCE = 3.0
+"""Seconds in which a healthy server answers the probe."""
+QUIET = 20.0
+"""Seconds without a byte from anywhere after which the server is asked whether it is there."""
+SHORTEST, LONGEST = 0.3, 3.0
+"""Seconds between two probes of a server that does not answer."""
+LOOK = 1.0
+SOON = 2.0
+"""After an outage of so many seconds streams are opened anew: those that stand may lead nowhere."""
+
+
+class Gate:
+    """Open while the server answers. Mutates; one thread runs `watch_over`, any thread may wait or report."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        reopened: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+        quiet: float = QUIET,
+    ) -> None:
+        """`reopened` is called when the server answers again after an outage."""
+        self._connection = connection
+        self._reopened = reopened
+        self._clock = clock
+        self._quiet = quiet
+        self._open = threading.Event()
+        self._open.set()
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self.problem = ""
+        """Why it is shut."""
+        self._since = 0.0
+
+    @property
+    def shut(self) -> bool:
+        return not self._open.is_set()
+
+    def report(self, error: ClusterError) -> None:
+        """Somebody could not reach the server: shut the gate until the probe does."""
+        if self._open.is_set():
+            LOG.warning("The cluster is out of reach: %s", error)
+            self._since = self._clock()
+            self.problem = str(error)
+            self._open.clear()
+        self._wake.set()
+
+    def wait(self) -> None:
+        """Wait until the server answers, or everything ends."""
+        while not self._stopped.is_set() and not self._open.wait(LOOK):
+            pass
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._wake.set()
+        self._open.set()
+
+    def watch_over(self) -> None:
+        """Probe while the gate is shut, and when nothing was heard for a while. Ends with `stop`."""
+        while not self._stopped.is_set():
+            self._wake.wait(LOOK)
+            self._wake.clear()
+            if self.shut:
+                self._regain()
+            elif self._clock() - self._connection.heard > self._quiet:
+                self._probe()
+
+    def _regain(self) -> None:
+        wait = SHORTEST
+        while not self._stopped.is_set() and not self._probe():
+            # Chance, so that many consoles do not come back in step.
+            self._stopped.wait(wait * random.uniform(0.7, 1.3))
+            wait = min(LONGEST, wait * 1.6)
+        if self._stopped.is_set():
+            return
+        LOG.info("The cluster is in reach again")
+        lasted = self._clock() - self._since
+        self.problem = ""
+        if lasted > SOON:
+            self._reopened()
+        self._open.set()
+
+    def _probe(self) -> bool:
+        """Ask the server whether it is ready. One that refuses to say is there."""
+        try:
+            self._connection.get(READY, read=PATIENCE)
+        except Unreachable as error:
+            self.report(error)
+            return False
+        except Unauthorized as error:
+            self.report(error)
+            return False
+        except Refused as error:
+            if error.code >= 500:
+                self.report(error)
+                return False
+        return True

@@ -1,0 +1,189 @@
+"""Objects as the API server sends them, cut down to the fields that are needed while their bytes are read.
+
+Typed dicts, because what reads them (`model.manifests`) reads any document by its keys: so there is one set of rules
+for files and for the wire. Fields that are not named here (managedFields, probes, volumes, images of nodes …) never
+become Python objects. Leaves are `Any`: a value of a wrong type is that reader's to judge.
+"""
+
+from typing import Any, TypedDict
+
+
+class Meta(TypedDict, total=False):
+    name: Any
+    namespace: Any
+    uid: Any
+    resourceVersion: Any
+    creationTimestamp: Any
+    deletionTimestamp: Any
+    labels: Any
+    annotations: Any
+    ownerReferences: Any
+
+
+class TemplateMeta(TypedDict, total=False):
+    labels: Any
+    annotations: Any
+
+
+class Thing(TypedDict, total=False):
+    """Kinds that are small or few: only their metadata are cut down."""
+
+    metadata: Meta
+    spec: Any
+    status: Any
+    # Kinds that have no spec.
+    value: Any
+    globalDefault: Any
+    preemptionPolicy: Any
+    description: Any
+    handler: Any
+    overhead: Any
+    template: Any
+
+
+class ContainerWire(TypedDict, total=False):
+    name: Any
+    image: Any
+    resources: Any
+    restartPolicy: Any
+
+
+class PodSpec(TypedDict, total=False):
+    containers: list[ContainerWire] | None
+    initContainers: list[ContainerWire] | None
+    resources: Any
+    overhead: Any
+    nodeSelector: Any
+    affinity: Any
+    tolerations: Any
+    priorityClassName: Any
+    priority: Any
+    preemptionPolicy: Any
+    restartPolicy: Any
+    terminationGracePeriodSeconds: Any
+    schedulerName: Any
+    schedulingGates: Any
+    runtimeClassName: Any
+    hostname: Any
+    subdomain: Any
+    resourceClaims: Any
+    topologySpreadConstraints: Any
+    nodeName: Any
+
+
+class Template(TypedDict, total=False):
+    metadata: TemplateMeta | None
+    spec: PodSpec | None
+
+
+class ContainerStatus(TypedDict, total=False):
+    name: Any
+    ready: Any
+    resources: Any
+    allocatedResources: Any
+
+
+class PodStatus(TypedDict, total=False):
+    phase: Any
+    startTime: Any
+    nominatedNodeName: Any
+    reason: Any
+    message: Any
+    conditions: Any
+    containerStatuses: list[ContainerStatus] | None
+    initContainerStatuses: list[ContainerStatus] | None
+
+
+class PodWire(TypedDict, total=False):
+    metadata: Meta
+    spec: PodSpec
+    status: PodStatus
+
+
+class NodeSpec(TypedDict, total=False):
+    taints: Any
+    unschedulable: Any
+
+
+class NodeStatus(TypedDict, total=False):
+    capacity: Any
+    allocatable: Any
+    conditions: Any
+
+
+class NodeWire(TypedDict, total=False):
+    metadata: Meta
+    spec: NodeSpec
+    status: NodeStatus
+
+
+class PodSetWire(TypedDict, total=False):
+    name: Any
+    count: Any
+    minCount: Any
+    template: Template | None
+    topologyRequest: Any
+
+
+class WorkloadSpec(TypedDict, total=False):
+    podSets: list[PodSetWire] | None
+    queueName: Any
+    priority: Any
+    priorityClassRef: Any
+    priorityClassName: Any
+    priorityClassSource: Any
+    active: Any
+    maximumExecutionTimeSeconds: Any
+    preemptionGates: Any
+
+
+class WorkloadWire(TypedDict, total=False):
+    metadata: Meta
+    spec: WorkloadSpec
+    status: Any
+
+
+class JobSpec(TypedDict, total=False):
+    parallelism: Any
+    completions: Any
+    completionMode: Any
+    backoffLimit: Any
+    suspend: Any
+    managedBy: Any
+    template: Template | None
+
+
+class JobWire(TypedDict, total=False):
+    metadata: Meta
+    spec: JobSpec
+    status: Any
+
+
+class InvolvedObject(TypedDict, total=False):
+    kind: Any
+    namespace: Any
+    name: Any
+    uid: Any
+
+
+class EventWire(TypedDict, total=False):
+    metadata: Meta
+    involvedObject: InvolvedObject
+    reason: Any
+    message: Any
+    type: Any
+    count: Any
+    firstTimestamp: Any
+    lastTimestamp: Any
+    eventTime: Any
+    series: Any
+
+
+FORMS: dict[tuple[str, str], type[Any]] = {
+    ("", "Pod"): PodWire,
+    ("", "Node"): NodeWire,
+    ("", "Event"): EventWire,
+    ("kueue.x-k8s.io", "Workload"): WorkloadWire,
+    ("batch", "Job"): JobWire,
+}
+"""(group, kind) → its form; every other kind is a `Thing`."""
