@@ -87,6 +87,8 @@ class Bind(Struct, frozen=True):
     node: str
     gpus: tuple[int, ...] = ()
     slices: tuple[Instance, ...] = ()
+    volumes: tuple[tuple[str, str], ...] = ()
+    """(claim, volume that it is bound to before the pod starts); an empty volume is one that has to be made."""
 
 
 class EvictPod(Struct, frozen=True):

@@ -33,6 +33,8 @@ class PersistentVolume(Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     claim: str = ""
     """`namespace/name` of the claim that it is bound to, or kept for."""
     phase: str = AVAILABLE
+    disposable: bool = False
+    """It goes when its claim goes (reclaim policy Delete)."""
     driver: str = ""
     """The CSI driver that attaches it."""
     handle: str = ""
@@ -64,6 +66,8 @@ class PersistentVolumeClaim(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     bound: bool = False
     """Claim and volume know each other."""
     phase: str = ""
+    pod: str = ""
+    """The pod that it was made for and goes with."""
     selected_node: str = ""
     """The node of the pod for which a volume is being made."""
     deleted: Time = 0
@@ -84,6 +88,8 @@ class StorageClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     topologies: tuple[tuple[Requirement, ...], ...] = ()
     """Where volumes may be made (allowedTopologies): nodes to whose labels one of these applies; none is anywhere."""
     default: bool = False
+    keeps: bool = False
+    """Its volumes stay when their claims go (reclaimPolicy Retain)."""
 
     @property
     def key(self) -> str:

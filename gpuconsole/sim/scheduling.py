@@ -21,7 +21,7 @@ from gpuconsole.model.events import What
 from gpuconsole.model.resources import gpus
 from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.scheduling.kueue.session import Session
-from gpuconsole.sim.controllers import failing, nodes, places, pods, sampling, slices, workloads
+from gpuconsole.sim.controllers import failing, nodes, places, pods, sampling, slices, storage, workloads
 from gpuconsole.sim.controllers.volcano import groups
 from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.kernel import Backoff, PlaceAgain, Sample, Wake
@@ -120,6 +120,8 @@ def _run_cycle(world: World, session: Session) -> None:
 def place_pods(world: World) -> None:
     """Place every pod that could be placed."""
     world.placement_due = False
+    if world.unprovided:
+        storage.provide(world)
     if not world.placement.has_pending:
         return
     decisions = world.placement.schedule(world.now)
@@ -129,6 +131,7 @@ def place_pods(world: World) -> None:
     for decision in decisions:
         match decision:
             case Bind():
+                storage.bind_claims(world, decision)
                 pods.bind(world, decision)
                 failing.admit_pod(world, decision.pod)
             case EvictPod():

@@ -16,6 +16,7 @@ from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy, ResourceFlavor, Topology
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.scheduling.kueue.session import Session
@@ -30,6 +31,7 @@ from gpuconsole.sim.kernel import Kernel
 from gpuconsole.sim.members import Dispatch, Member
 from gpuconsole.sim.policy import SimPolicy
 
+STORED = (PersistentVolume, PersistentVolumeClaim, StorageClass)
 VOLCANO_JOB = "VolcanoJob/"
 """How the keys of Volcano's jobs begin."""
 
@@ -74,6 +76,7 @@ class World:
         "state",
         "suspects",
         "unchecked",
+        "unprovided",
         "waiting",
         "wake_at",
     )
@@ -123,6 +126,8 @@ class World:
         """What it has to look at."""
         self.delays: dict[str, dict[str, Delayed]] = {}
         """Volcano Job → pod → the action that waits for its timeout."""
+        self.unprovided = False
+        """Claims for volumes may have to be made, bound or let go before pods are placed."""
         self.births = 0
         """How many workloads were created here."""
         self.cycle_at: Time = 0
@@ -149,6 +154,7 @@ class World:
         """Show an object to the schedulers that care about it."""
         match thing:
             case Pod():
+                self.unprovided = self.unprovided or bool(thing.template.volumes)
                 self.fleet.see(thing, self.now)
                 self.placement.apply(thing, self.now)
                 self.placement_due = True
@@ -162,6 +168,7 @@ class World:
             case Job() | NodeGroup():
                 pass
             case _:
+                self.unprovided = self.unprovided or isinstance(thing, STORED)
                 self.fleet.stirred = True
                 self.placement.apply(thing, self.now)
                 self.placement_due = True
@@ -245,6 +252,7 @@ class World:
         pod = self.pod(key) if kind is Pod else None
         if pod is not None and pod.job.startswith(VOLCANO_JOB):
             self.changes.append(Change(pod, None))
+        self.unprovided = self.unprovided or kind in STORED or (pod is not None and bool(pod.template.volumes))
         event = Deleted(self.now, table, key)
         self.state.apply(event)
         self.out.append(event)
@@ -325,7 +333,7 @@ class World:
         twin.placement = self.placement.fork()
         twin.kernel = self.kernel.fork()
         twin.crews, twin.waiting = self.crews.copy(), self.waiting.copy()
-        twin.out = self.out[:]
+        twin.out, twin.unprovided = self.out[:], self.unprovided
         twin.members = {name: replace(m, cluster=m.cluster.fork()) for name, m in self.members.items()}
         twin.dispatches = self.dispatches.copy()
         twin.broods = {parent: variants.copy() for parent, variants in self.broods.items()}

@@ -44,6 +44,7 @@ def volume(reader: Reader, now: Time) -> PersistentVolume:
         node_affinity=_nodes(spec),
         claim=claim,
         phase=phase or (BOUND if claim else AVAILABLE),
+        disposable=spec.text("persistentVolumeReclaimPolicy") == "Delete",
         driver=csi.text("driver"),
         handle=csi.text("volumeHandle"),
         deleted=reader.mapping("metadata").moment("deletionTimestamp") or 0,
@@ -94,6 +95,7 @@ def storage_class(reader: Reader, now: Time) -> StorageClass:
             )
             for place in reader.items("allowedTopologies")
         ),
+        keeps=reader.text("reclaimPolicy") == "Retain",
         default=meta.annotations.get(DEFAULT_CLASS) == "true",
     )
 

@@ -64,6 +64,11 @@ class Plan(Struct, frozen=True):
         """True if something has to be bound before the pod is."""
         return bool(self.bindings or self.provisions)
 
+    @property
+    def volumes(self) -> tuple[tuple[str, str], ...]:
+        """(claim, volume) of each claim; no volume where one has to be made."""
+        return (*self.bindings, *((claim, "") for claim in self.provisions))
+
 
 def claim_name(pod: Pod, volume: PodVolume) -> str:
     """The claim that the pod names, or the one that is made for it."""

@@ -182,7 +182,9 @@ class VolcanoPlacement(SessionPlacement):
             pod = replace(self._store.pods[task.key], node=task.node_name, nominated_node="")
             seat = self._gpus.seat(pod, now)
             self._store.assume(replace(pod, gpus=seat.gpus, slices=seat.slices))
-            said.append(Bind(task.key, task.node_name, seat.gpus, seat.slices))
+            plan = session.promised.get(task.key)
+            volumes = plan.volumes if plan is not None else ()
+            said.append(Bind(task.key, task.node_name, seat.gpus, seat.slices, volumes))
         return said
 
     def _evictions(self, session: Session, now: Time) -> list[PlacementDecision]:

@@ -4,7 +4,7 @@ Volcano 1.15 framework/session.go. It owns the tasks, jobs and nodes that it is 
 made for this session.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Protocol
@@ -99,8 +99,6 @@ class Session(Voting):
         self.storage = cluster.storage
         self.promised: dict[str, Plan] = {}
         """What a pod was promised of storage with its node, by the pod's key."""
-        self.before_bind: list[Callable[[TaskInfo], bool]] = []
-        """Say of a task whether something has to be bound before its pod is."""
         self.total = Resource()
         for node in self.node_list:
             self.total.add(node.allocatable)
@@ -175,10 +173,6 @@ class Session(Voting):
         """Bind a task for good to the node that it was given."""
         self.binds.append(task)
         self.update_status(task, TaskStatus.BINDING)
-
-    def waits_for_others(self, task: TaskInfo) -> bool:
-        """True if volumes or devices of the task have to be bound before its pod is."""
-        return any(asked(task) for asked in self.before_bind)
 
     def allocate(self, task: TaskInfo, node: NodeInfo) -> None:
         """Give a task a node outside of any statement; if its job is ready, all its tasks that have one are bound."""

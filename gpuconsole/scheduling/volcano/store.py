@@ -8,7 +8,9 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PriorityClass, ResourceQuota
 from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
+from gpuconsole.scheduling.kube.storage import Storage
 from gpuconsole.scheduling.volcano.api.budgets import open_budget
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodes
 from gpuconsole.scheduling.volcano.api.labels import group_of
@@ -34,6 +36,10 @@ class Store:
         self.budgets: dict[str, PodDisruptionBudget] = {}
         self.quotas: dict[str, ResourceQuota] = {}
         self.numa: dict[str, Numatopology] = {}
+        self.storage_classes: dict[str, StorageClass] = {}
+        self.csi_nodes: dict[str, CSINode] = {}
+        self.volumes: dict[str, PersistentVolume] = {}
+        self.volume_claims: dict[str, PersistentVolumeClaim] = {}
         self.hyper_nodes = HyperNodes()
         self.phases: dict[str, str] = {}
         """Phases of PodGroups that have no object, by key."""
@@ -131,6 +137,9 @@ class Store:
         for _, quota in sorted(self.quotas.items()):
             cluster.quotas.setdefault(quota.namespace, []).append(quota)
         cluster.numa = dict(self.numa)
+        cluster.storage = Storage(
+            claims=self.volume_claims, volumes=self.volumes, classes=self.storage_classes, limits=self.csi_nodes
+        )
         cluster.budgets = [self._open(budget) for _, budget in sorted(self.budgets.items())]
         return cluster
 
@@ -140,6 +149,8 @@ class Store:
         twin.nodes, twin.pods, twin.groups = self.nodes.copy(), self.pods.copy(), self.groups.copy()
         twin.queues, twin.classes, twin.claims = self.queues.copy(), self.classes.copy(), self.claims.copy()
         twin.quotas, twin.numa = self.quotas.copy(), self.numa.copy()
+        twin.storage_classes, twin.csi_nodes = self.storage_classes.copy(), self.csi_nodes.copy()
+        twin.volumes, twin.volume_claims = self.volumes.copy(), self.volume_claims.copy()
         twin._waiting = self._waiting.copy()
         twin.budgets, twin.hyper_nodes, twin.phases = self.budgets.copy(), self.hyper_nodes.fork(), self.phases.copy()
         return twin
@@ -153,6 +164,10 @@ class Store:
             "pod_disruption_budgets": self.budgets,
             "resource_quotas": self.quotas,
             "numatopologies": self.numa,
+            "storage_classes": self.storage_classes,
+            "csi_nodes": self.csi_nodes,
+            "persistent_volumes": self.volumes,
+            "persistent_volume_claims": self.volume_claims,
         }
 
     def _open(self, budget: PodDisruptionBudget) -> Any:

@@ -55,7 +55,7 @@ class World:
 
     def _carry_out(self, decision: PlacementDecision) -> None:
         match decision:
-            case Bind(key, node, gpus):
+            case Bind(pod=key, node=node, gpus=gpus):
                 self.add(replace(self.pods[key], node=node, gpus=gpus, phase=PodPhase.RUNNING, bound=self.now))
             case EvictPod(key):
                 self.add(replace(self.pods[key], deleted=self.now))

@@ -58,14 +58,11 @@ class Prepares(Protocol):
 
 @runtime_checkable
 class Reserves(Protocol):
-    """A filter that keeps something for a task that got a node, which has to be bound before its pod is."""
+    """A filter that keeps something for a task that got a node: it is bound before the pod is (Reserve and PreBind)."""
 
     def reserve(self, task: TaskInfo) -> None: ...
 
     def release(self, task: TaskInfo) -> None: ...
-
-    def before_bind(self, task: TaskInfo) -> bool:
-        """True if something has to be bound before the pod."""
 
 
 @runtime_checkable

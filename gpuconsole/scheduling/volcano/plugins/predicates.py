@@ -79,7 +79,6 @@ class PredicatesPlugin(Plugin):
         session.functions.batch_node_order[self.name] = self._scores
         session.functions.handlers.append(EventHandler(self._allocated, self._deallocated))
         session.functions.handlers.append(EventHandler(placed.add, placed.remove))
-        session.before_bind.append(self._before_bind)
         self._simulate(session)
 
     def _make(self, session: "Session") -> Iterator[NodeFilter]:
@@ -176,9 +175,6 @@ class PredicatesPlugin(Plugin):
     def _deallocated(self, task: TaskInfo) -> None:
         for one in self.reserving:
             one.release(task)
-
-    def _before_bind(self, task: TaskInfo) -> bool:
-        return any(one.before_bind(task) for one in self.reserving)
 
 
 def _trial(session: "Session", task: TaskInfo) -> Trial:

@@ -128,9 +128,6 @@ class VolumeBinding(VolumeFilter):
         if plan is not None:
             self.storage.release(plan)
 
-    def before_bind(self, task: TaskInfo) -> bool:
-        return task.key in self._promised
-
     def scores(self, task: TaskInfo, nodes: Sequence[Node]) -> dict[str, float]:
         """How full the volumes of the pod's claims would be, by the shape; nothing without StorageCapacityScoring.
 

@@ -1,0 +1,159 @@
+"""Claims get volumes: at once, or with the node of the first pod that uses them; those of pods come and go with them.
+
+What Kubernetes' volume controllers and the drivers' provisioners do. Making a volume takes no time and never fails.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import HOSTNAME, Node, NodeTerm, Pod, Requirement
+from gpuconsole.model.decisions import Bind
+from gpuconsole.model.storage import AVAILABLE, BOUND, LOST, PersistentVolume, PersistentVolumeClaim, StorageClass
+from gpuconsole.scheduling.kube.storage import Storage, claim_name, is_bound
+from gpuconsole.scheduling.kube.volumes import match
+from gpuconsole.sim.world import World
+
+ZONE = "topology.kubernetes.io/zone"
+REACH: Mapping[str, str] = {
+    "ebs.csi.aws.com": ZONE,
+    "kubernetes.io/aws-ebs": ZONE,
+    "pd.csi.storage.gke.io": ZONE,
+    "kubernetes.io/gce-pd": ZONE,
+    "disk.csi.azure.com": ZONE,
+    "rancher.io/local-path": HOSTNAME,
+    "topolvm.io": HOSTNAME,
+    "local.csi.openebs.io": HOSTNAME,
+}
+"""Provisioners whose volumes only some nodes reach: those that have this label in common with the first one."""
+
+
+def provide(world: World) -> None:
+    """Make the claims of pods, delete those of pods that are gone, and bind what is to be bound at once."""
+    world.unprovided = False
+    for pod in list(world.state.table("pods").all()):
+        if pod.template.volumes and not pod.done:
+            _make_claims(world, pod)
+    claims = list(world.state.table("persistent_volume_claims").all())
+    for claim in claims:
+        if claim.pod and world.pod(claim.pod) is None:
+            world.drop(PersistentVolumeClaim, claim.key)
+    _release(world)
+    for claim in claims:
+        current = world.state.get(PersistentVolumeClaim, claim.key)
+        if current is not None and not is_bound(current):
+            _bind_at_once(world, current)
+
+
+def bind_claims(world: World, decision: Bind) -> None:
+    """Claims of a pod that has a node now get what the scheduler chose, or a volume that is made for that node."""
+    node = world.node(decision.node)
+    for key, name in decision.volumes:
+        claim = world.state.get(PersistentVolumeClaim, key)
+        if claim is None or is_bound(claim):
+            continue
+        if name:
+            volume = world.state.get(PersistentVolume, name)
+            if volume is not None:
+                _bind(world, claim, volume)
+        elif node is not None:
+            kind = world.state.get(StorageClass, _storage(world).class_of(claim))
+            if kind is not None:
+                _bind(world, claim, _made(claim, kind, _reach(kind, node)))
+
+
+def _make_claims(world: World, pod: Pod) -> None:
+    for volume in pod.template.volumes:
+        name = claim_name(pod, volume)
+        key = f"{pod.namespace}/{name}"
+        if not volume.claim and world.state.get(PersistentVolumeClaim, key) is None:
+            world.put(
+                PersistentVolumeClaim(
+                    namespace=pod.namespace,
+                    name=name,
+                    uid=world.uid("PersistentVolumeClaim", key),
+                    created=world.now,
+                    storage_class=volume.storage_class,
+                    storage=volume.storage,
+                    access_modes=volume.access_modes,
+                    pod=pod.key,
+                )
+            )
+
+
+def _release(world: World) -> None:
+    """Volumes whose claims are gone go too, or wait for their administrator; claims whose volumes are gone are lost."""
+    for volume in list(world.state.table("persistent_volumes").all()):
+        claim = world.state.get(PersistentVolumeClaim, volume.claim) if volume.claim else None
+        if volume.phase == BOUND and claim is None:
+            if volume.disposable:
+                world.drop(PersistentVolume, volume.key)
+            else:
+                world.put(replace(volume, phase="Released"))
+    for claim in list(world.state.table("persistent_volume_claims").all()):
+        if is_bound(claim) and claim.phase == BOUND and world.state.get(PersistentVolume, claim.volume) is None:
+            world.put(replace(claim, phase=LOST))
+
+
+def _bind_at_once(world: World, claim: PersistentVolumeClaim) -> None:
+    """A claim of a class that does not wait, or that names its volume, or for which a volume is kept."""
+    storage = _storage(world)
+    kind = storage.classes.get(storage.class_of(claim))
+    if claim.volume:
+        named = storage.volumes.get(claim.volume)
+        if named is not None and named.claim in ("", claim.key) and named.phase in (AVAILABLE, BOUND):
+            _bind(world, claim, named)
+        return
+    kept = next((volume for volume in storage.volumes.values() if volume.claim == claim.key), None)
+    if kept is not None:
+        _bind(world, claim, kept)
+    elif kind is None or not kind.waits:
+        found = match(claim, None, storage)
+        if found is not None:
+            _bind(world, claim, found)
+        elif kind is not None and kind.provisions:
+            _bind(world, claim, _made(claim, kind, _allowed(kind)))
+
+
+def _bind(world: World, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
+    world.put(replace(volume, claim=claim.key, phase=BOUND))
+    world.put(replace(claim, volume=volume.name, bound=True, phase=BOUND))
+
+
+def _made(claim: PersistentVolumeClaim, kind: StorageClass, reach: tuple[NodeTerm, ...] | None) -> PersistentVolume:
+    return PersistentVolume(
+        name=f"pvc-{claim.uid or claim.name}",
+        storage=claim.storage,
+        storage_class=kind.name,
+        access_modes=claim.access_modes,
+        mode=claim.mode,
+        node_affinity=reach,
+        disposable=not kind.keeps,
+        driver=kind.provisioner,
+        handle=f"pvc-{claim.uid or claim.name}",
+    )
+
+
+def _reach(kind: StorageClass, node: Node) -> tuple[NodeTerm, ...] | None:
+    """The nodes that reach a volume that is made for this one."""
+    keys = sorted({one.key for term in kind.topologies for one in term} | set(_keys(kind.provisioner)))
+    terms = tuple(Requirement(key, "In", (node.labels[key],)) for key in keys if key in node.labels)
+    return (NodeTerm(terms),) if terms else None
+
+
+def _keys(provisioner: str) -> Iterable[str]:
+    return (REACH[provisioner],) if provisioner in REACH else ()
+
+
+def _allowed(kind: StorageClass) -> tuple[NodeTerm, ...] | None:
+    """The nodes that reach a volume that is made before anybody knows where it is used: the first place allowed."""
+    return (NodeTerm(kind.topologies[0]),) if kind.topologies else None
+
+
+def _storage(world: World) -> Storage:
+    tables = world.state
+    return Storage(
+        claims={claim.key: claim for claim in tables.table("persistent_volume_claims").all()},
+        volumes={volume.key: volume for volume in tables.table("persistent_volumes").all()},
+        classes={kind.key: kind for kind in tables.table("storage_classes").all()},
+    )

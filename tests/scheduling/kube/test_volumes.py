@@ -1,0 +1,163 @@
+"""Volumes: which nodes reach them, which of them a pod's claims get, how many a node takes."""
+
+import pytest
+
+from gpuconsole.model.cluster import Container, HostPort, Node, NodeTerm, Pod, PodTemplate, PodVolume, Requirement
+from gpuconsole.model.storage import (
+    LOST,
+    ONE_POD,
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from gpuconsole.scheduling.kube import ports, volume_filters, volumes
+from gpuconsole.scheduling.kube.storage import Plan, Storage
+
+GI = 1024**3
+ZONE = "topology.kubernetes.io/zone"
+A, B = Node(name="a1", labels={ZONE: "a"}), Node(name="b1", labels={ZONE: "b"})
+IN_A = (NodeTerm((Requirement(ZONE, "In", ("a",)),)),)
+LATE = StorageClass(name="late", provisioner="ebs.csi.aws.com", waits=True)
+LOCAL = StorageClass(name="local", provisioner="kubernetes.io/no-provisioner", waits=True)
+SOON = StorageClass(name="soon", provisioner="ebs.csi.aws.com")
+
+
+def pod(*names: str, name: str = "p", own: bool = False) -> Pod:
+    mounted = tuple(PodVolume(name=one, claim="" if own else one) for one in names)
+    return Pod(name=name, template=PodTemplate(containers=(Container(),), volumes=mounted))
+
+
+def claim(name: str = "data", kind: str | None = "late", **facts: object) -> PersistentVolumeClaim:
+    return PersistentVolumeClaim(**{"name": name, "storage_class": kind, "storage": GI, **facts})  # type: ignore[arg-type]
+
+
+def volume(name: str = "pv", size: int = 2, kind: str = "local", **facts: object) -> PersistentVolume:
+    return PersistentVolume(**{"name": name, "storage": size * GI, "storage_class": kind, **facts})  # type: ignore[arg-type]
+
+
+def storage(*things: PersistentVolume | PersistentVolumeClaim | StorageClass | CSINode) -> Storage:
+    def of(kind: type) -> dict[str, object]:
+        return {one.key: one for one in things if isinstance(one, kind)}
+
+    tables = {
+        "claims": of(PersistentVolumeClaim),
+        "volumes": of(PersistentVolume),
+        "classes": {one.key: one for one in (LATE, LOCAL, SOON)} | of(StorageClass),
+        "limits": of(CSINode),
+    }
+    return Storage(**tables)  # type: ignore[arg-type]
+
+
+TROUBLES: dict[str, tuple[Pod, Storage, str]] = {
+    "a claim that is not there": (pod("data"), storage(), 'persistentvolumeclaim "data" not found'),
+    "a claim of its own that nobody made yet": (
+        pod("tmp", own=True),
+        storage(),
+        'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-tmp"',
+    ),
+    "a claim whose volume was lost": (
+        pod("data"),
+        storage(claim(volume="pv", phase=LOST)),
+        'persistentvolumeclaim "data" bound to non-existent persistentvolume "pv"',
+    ),
+    "a claim that goes": (pod("data"), storage(claim(deleted=1)), 'persistentvolumeclaim "data" is being deleted'),
+    "a claim that should be bound already": (pod("data"), storage(claim(kind="soon")), volumes.UNBOUND),
+    "a claim of no class": (pod("data"), storage(claim(kind="")), volumes.UNBOUND),
+    "a class that is not there": (
+        pod("data"),
+        storage(claim(kind="gone")),
+        'storageclass.storage.k8s.io "gone" not found',
+    ),
+    "a claim that waits for a node": (pod("data"), storage(claim()), ""),
+    "a claim of the default class, which waits": (
+        pod("data"),
+        storage(claim(kind=None), StorageClass(name="usual", provisioner="x", waits=True, default=True)),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_claims_keep_a_pod_from_every_node(name: str) -> None:
+    mounting, stored, text = TROUBLES[name]
+    assert volumes.trouble(mounting, stored) == text
+
+
+def test_a_bound_claim_keeps_its_pod_where_its_volume_is() -> None:
+    stored = storage(claim(volume="pv", bound=True), volume(node_affinity=IN_A))
+    assert volumes.plan(pod("data"), A, stored) == Plan("a1")
+    assert volumes.plan(pod("data"), B, stored) == Plan("b1", reasons=(volumes.ELSEWHERE,))
+    gone = storage(claim(volume="pv", bound=True))
+    assert volumes.plan(pod("data"), A, gone) == Plan("a1", reasons=(volumes.VOLUME_GONE,))
+
+
+def test_a_claim_gets_the_smallest_volume_that_suits_it_and_none_twice() -> None:
+    stored = storage(
+        claim("small", "local"),
+        claim("large", "local", storage=3 * GI),
+        *(volume(f"pv-{size}", size) for size in (5, 2, 4)),
+    )
+    assert volumes.plan(pod("large", "small"), A, stored) == Plan(
+        "a1", bindings=(("default/small", "pv-2"), ("default/large", "pv-4"))
+    )
+    assert volumes.plan(pod("large"), A, storage(claim("large", "local", storage=9 * GI), volume())) == Plan(
+        "a1", reasons=(volumes.NO_VOLUMES,)
+    )
+
+
+def test_a_volume_is_made_where_the_class_allows_it() -> None:
+    zonal = StorageClass(name="late", provisioner="x", waits=True, topologies=((Requirement(ZONE, "In", ("a",)),),))
+    stored = storage(claim(), zonal)
+    assert volumes.plan(pod("data"), A, stored) == Plan("a1", provisions=("default/data",))
+    assert volumes.plan(pod("data"), B, stored).reasons == (volumes.NO_VOLUMES,)
+
+
+def test_what_one_pod_was_promised_another_one_does_not_get() -> None:
+    stored = storage(claim("one", "local"), claim("two", "local"), claim("new"), volume())
+    first = volumes.plan(pod("one", "new"), A, stored)
+    stored.hold(first)
+    assert volumes.plan(pod("two"), A, stored).reasons == (volumes.NO_VOLUMES,)
+    assert volumes.plan(pod("new", name="q"), B, stored).reasons == (volumes.NO_VOLUMES,)
+    assert volumes.plan(pod("new", name="q"), A, stored).provisions == ("default/new",)
+    stored.release(first)
+    assert volumes.plan(pod("two"), A, stored).bindings == (("default/two", "pv"),)
+
+
+def test_a_volume_kept_for_a_claim_is_its_alone() -> None:
+    stored = storage(claim("one", "local"), claim("two", "local"), volume(claim="default/one", node_affinity=IN_A))
+    assert volumes.plan(pod("one"), A, stored).bindings == (("default/one", "pv"),)
+    assert volumes.plan(pod("one"), B, stored).reasons == (volumes.NO_VOLUMES,)
+    assert volumes.plan(pod("two"), A, stored).reasons == (volumes.NO_VOLUMES,)
+
+
+def test_labels_of_a_bound_volume_name_its_zones() -> None:
+    stored = storage(claim(volume="pv", bound=True), volume(labels={ZONE: "a__c"}))
+    assert volume_filters.zone_refusal(pod("data"), A, stored) == ""
+    assert volume_filters.zone_refusal(pod("data"), B, stored) == volume_filters.OTHER_ZONE
+    assert volume_filters.zone_refusal(pod("data"), Node(name="nowhere"), stored) == ""
+
+
+def test_a_driver_attaches_so_many_volumes_to_a_node_each_counted_once() -> None:
+    stored = storage(claim("one"), claim("two"), claim("three"), CSINode(name="a1", limits={"ebs.csi.aws.com": 2}))
+    there = [pod("one", name="x"), pod("one", name="y")]
+    assert volume_filters.limit_refusal(pod("one", "two"), A, there, stored) == ""
+    assert volume_filters.limit_refusal(pod("two", "three"), A, there, stored) == volume_filters.TOO_MANY
+    assert volume_filters.limit_refusal(pod("two", "three"), B, there, stored) == ""
+
+
+def test_a_claim_for_one_pod_is_in_use_while_another_pod_has_it() -> None:
+    stored = storage(claim(access_modes=(ONE_POD,)))
+    assert volume_filters.use_refusal(pod("data"), [pod("data", name="q")], stored) == volume_filters.IN_USE
+    assert volume_filters.use_refusal(pod("data"), [pod("data"), pod("other", name="q")], stored) == ""
+
+
+def test_only_one_pod_has_a_port_of_its_node() -> None:
+    def serving(name: str, *taken: HostPort) -> Pod:
+        return Pod(name=name, template=PodTemplate(containers=(Container(ports=taken),)))
+
+    anywhere, here, there = HostPort(80), HostPort(80, ip="10.0.0.1"), HostPort(80, ip="10.0.0.2")
+    assert ports.refusal(serving("p", anywhere), [serving("q", here)]) == ports.NO_PORTS
+    assert ports.refusal(serving("p", here), [serving("q", there)]) == ""
+    assert ports.refusal(serving("p", here), [serving("q", HostPort(80, "UDP"))]) == ""
+    assert ports.refusal(serving("p"), [serving("q", anywhere)]) == ""

@@ -1,0 +1,81 @@
+"""Claims in a simulation: bound at once, or with the node of a pod; made for pods, and gone with them."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.cluster import Container, Pod, PodTemplate, PodVolume
+from gpuconsole.model.commands import Delete
+from gpuconsole.model.objects import Object
+from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
+from tests.sim.cluster import GPU, START, node
+
+GI = 1024**3
+ZONE = "topology.kubernetes.io/zone"
+LATE = StorageClass(name="late", provisioner="ebs.csi.aws.com", waits=True)
+SOON = StorageClass(name="soon", provisioner="efs.csi.aws.com")
+POLICY = SimPolicy(kueue=None, placement=VolcanoPolicy())
+
+
+def pod(name: str, *volumes: PodVolume, gpus: int = 1) -> Pod:
+    template = PodTemplate(containers=(Container(requests={GPU: gpus}),), volumes=volumes, scheduler_name="volcano")
+    return Pod(name=name, template=template)
+
+
+def claim(name: str, kind: str) -> PersistentVolumeClaim:
+    return PersistentVolumeClaim(name=name, uid=f"u-{name}", storage_class=kind, storage=GI)
+
+
+def simulation(*things: Object) -> Simulation:
+    nodes = [replace(node(name, 2), labels={ZONE: zone}) for name, zone in (("a1", "a"), ("b1", "b"))]
+    made = Simulation.from_objects([*nodes, LATE, SOON, *things], policy=POLICY, seed=1, start=START)
+    made.advance(START + MINUTE)
+    return made
+
+
+def test_a_claim_that_waits_gets_a_volume_near_the_first_pod_and_keeps_the_next_one_there() -> None:
+    data = PodVolume(name="data", claim="data")
+    made = simulation(
+        claim("data", "late"), pod("filler", gpus=2), pod("one", data), pod("two", data), pod("six", data)
+    )
+    snapshot = made.snapshot()
+    bound = snapshot.persistent_volume_claims["default/data"]
+    volume = snapshot.persistent_volumes[bound.volume]
+    assert (bound.phase, volume.claim, volume.phase) == ("Bound", "default/data", "Bound")
+    assert {name: snapshot.pods[f"default/{name}"].node for name in ("filler", "one", "two", "six")} == {
+        "filler": "a1",
+        "one": "b1",
+        "six": "b1",
+        "two": "",
+    }
+
+
+def test_a_claim_that_does_not_wait_is_bound_before_any_pod() -> None:
+    made = simulation(claim("data", "soon"))
+    assert made.snapshot().persistent_volume_claims["default/data"].volume == "pvc-u-data"
+
+
+def test_a_pod_without_its_claim_waits_and_is_told_why() -> None:
+    made = simulation(pod("one", PodVolume(name="data", claim="data")))
+    told = made.snapshot().pods["default/one"]
+    assert told.node == ""
+    assert 'persistentvolumeclaim "data" not found' in told.message
+
+
+def test_a_claim_of_a_pods_own_goes_with_it_and_its_volume_too() -> None:
+    made = simulation(pod("one", PodVolume(name="tmp", storage_class="late", storage=GI)))
+    snapshot = made.snapshot()
+    assert snapshot.persistent_volume_claims["default/one-tmp"].bound
+    assert len(snapshot.persistent_volumes) == 1
+    made.submit(Delete("pods", "default/one"))
+    made.advance(START + 3 * MINUTE)
+    assert not made.snapshot().persistent_volume_claims
+    assert not made.snapshot().persistent_volumes
+
+
+def test_a_volume_that_is_kept_outlives_its_claim() -> None:
+    kept = PersistentVolume(name="pv", storage=GI, storage_class="soon", claim="default/data", phase="Bound")
+    made = simulation(kept)
+    assert made.snapshot().persistent_volumes["pv"].phase == "Released"
