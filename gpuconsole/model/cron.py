@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
@@ -25,6 +26,7 @@ _WORDS: tuple[dict[str, int], ...] = (
     {name: number for number, name in enumerate(_DAYS)},
 )
 _PART = re.compile(r"(\*|\?|[0-9]{1,2}|[a-z]{3})(?:-([0-9]{1,2}|[a-z]{3}))?(?:/([0-9]{1,2}))?")
+_TICK = timedelta(microseconds=1)
 _MOST_DAYS = 5 * 366
 """A schedule that never comes true within five years never does (30 February)."""
 
@@ -53,6 +55,23 @@ class Cron(Struct, frozen=True):
                         hit = moment.replace(hour=hour, minute=minute)
                         return (hit - epoch) // timedelta(seconds=1) * SECOND
             moment = (moment + timedelta(days=1)).replace(hour=0, minute=0)
+        return None
+
+    def next_in(self, time: Time, zone: str) -> Time | None:
+        """The first moment after `time` at which it comes true by the clocks of a time zone; an empty one is UTC.
+
+        A time of day that a change of the clocks leaves out is taken as if they had not changed yet.
+        """
+        if not zone:
+            return self.next_after(time)
+        clocks, epoch = ZoneInfo(zone), datetime(1970, 1, 1)
+        shown = (datetime.fromtimestamp(time // SECOND, UTC).astimezone(clocks).replace(tzinfo=None) - epoch) // _TICK
+        while (hit := self.next_after(shown)) is not None:
+            local = (epoch + timedelta(microseconds=hit)).replace(tzinfo=clocks)
+            moment = (local.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // _TICK
+            if moment > time:
+                return moment
+            shown = hit
         return None
 
     def _on(self, moment: datetime) -> bool:

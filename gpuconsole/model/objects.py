@@ -17,7 +17,7 @@ from gpuconsole.model.cluster import (
     RuntimeClass,
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from gpuconsole.model.kai import KaiQueue
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.queues import (
@@ -30,6 +30,7 @@ from gpuconsole.model.queues import (
     WorkloadPriorityClass,
 )
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from gpuconsole.model.training import TrainingRuntime
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, Workload
 
@@ -64,8 +65,10 @@ Object = Union[
     VolcanoQueue,
     PodGroup,
     KaiQueue,
+    KaiPodGroup,
     NodePool,
     NodeGroup,
+    TrainingRuntime,
     Job,
     Workload,
     StoredTemplate,
@@ -105,8 +108,10 @@ TABLES: dict[type, str] = {
     VolcanoQueue: "volcano_queues",
     PodGroup: "pod_groups",
     KaiQueue: "kai_queues",
+    KaiPodGroup: "kai_pod_groups",
     NodePool: "node_pools",
     NodeGroup: "node_groups",
+    TrainingRuntime: "training_runtimes",
     Job: "jobs",
     Workload: "workloads",
     StoredTemplate: "pod_templates",

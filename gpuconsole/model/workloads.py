@@ -8,6 +8,16 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import NO_LABELS, PodTemplate, Toleration
+from gpuconsole.model.job_rules import (
+    NO_PROGRESS,
+    BatchRules,
+    BatchStatus,
+    CronRules,
+    GroupRules,
+    JobRules,
+    MemberRules,
+    ReplicaRules,
+)
 from gpuconsole.model.resources import EMPTY, Resources, gpus, scale
 from gpuconsole.model.volcano_jobs import NO_STATUS, VolcanoSpec, VolcanoStatus
 
@@ -287,7 +297,7 @@ class JobPhase(StrEnum):
 
 
 class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """Any job-like object: a Job, JobSet, RayJob, PyTorchJob, pod group or Volcano Job, reduced to its pod sets."""
+    """Anything that makes pods: a Job, JobSet, RayJob, PyTorchJob, Deployment, pod group …, reduced to its pod sets."""
 
     kind: str = "Job"
     namespace: str = "default"
@@ -300,8 +310,12 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """LocalQueue by label; empty means that Kueue does not manage it."""
     workload_priority_class: str = ""
     pod_sets: tuple[PodSet, ...] = ()
-    gang: bool = False
-    """Its pods start together or not at all, even without Kueue."""
+    owner: str = ""
+    """`Kind/namespace/name` of the job that made it."""
+    rules: JobRules | None = None
+    """What its kind says beyond its pods; None for a kind whose pods do one work together."""
+    batch: BatchStatus = NO_PROGRESS
+    """How far a batch/v1 Job is."""
     min_available: int | None = None
     suspended: bool = False
     duration: Span | None = None
@@ -327,3 +341,20 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     @property
     def ended(self) -> bool:
         return self.phase in (JobPhase.SUCCEEDED, JobPhase.FAILED)
+
+    @property
+    def solo(self) -> bool:
+        """True if each of its pods works for itself; otherwise they do one work, all together."""
+        if isinstance(self.rules, BatchRules):
+            return not self.rules.together
+        return isinstance(self.rules, ReplicaRules)
+
+    @property
+    def endless(self) -> bool:
+        """True if it goes on until it is deleted."""
+        return isinstance(self.rules, ReplicaRules | GroupRules | MemberRules | CronRules)
+
+    @property
+    def makes_jobs(self) -> bool:
+        """True if it has no pods of its own, but makes jobs that have."""
+        return isinstance(self.rules, GroupRules | CronRules)

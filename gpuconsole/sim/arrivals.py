@@ -101,7 +101,6 @@ def job(stream: Stream, seed: int, number: int) -> Job:
         queue=stream.queue,
         workload_priority_class=_pick(random, stream.priorities) if stream.priorities else "",
         pod_sets=_pod_sets(stream, shape, kind),
-        gang=shape.pods > 1,
         duration=duration,
         checkpoint_interval=checkpoint,
     )

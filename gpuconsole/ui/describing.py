@@ -18,7 +18,7 @@ from gpuconsole.model.cluster import (
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
-from gpuconsole.model.kai import KaiQueue
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
@@ -36,6 +36,7 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.resources import Resources, short
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from gpuconsole.model.training import TrainingRuntime
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, PodSet, Workload, phase
 from gpuconsole.scheduling.kueue.readiness import readiness, using_check, using_flavor, using_topology
@@ -74,8 +75,8 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
             WorkloadPriorityClass() | PriorityClass() | Topology() | AdmissionCheck() | Namespace()
             | LimitRange() | RuntimeClass() | VolcanoQueue() | PodGroup() | NodePool() | HyperNode() | DeviceClass()
             | Numatopology() | ResourceQuota()
-            | NodeGroup() | PodDisruptionBudget() | KaiQueue()
-            | StorageClass() | CSINode() | PersistentVolume() | PersistentVolumeClaim()
+            | NodeGroup() | PodDisruptionBudget() | KaiQueue() | KaiPodGroup()
+            | StorageClass() | CSINode() | PersistentVolume() | PersistentVolumeClaim() | TrainingRuntime()
             | ResourceSlice() | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig()
             | ProvisioningRequest() | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()
         ):  # fmt: skip
@@ -315,6 +316,7 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
     (RuntimeClass, ("handler",)),
     (VolcanoQueue, ("weight", "parent", "reclaimable")),
     (KaiQueue, ("parent", "priority", "gpu", "cpu", "memory")),
+    (KaiPodGroup, ("queue", "min_member", "priority_class", "preemptibility")),
     (PodGroup, ("min_member", "queue")),
     (HyperNode, ("tier", "tier_name")),
     (Numatopology, ("cpu_policy", "topology_policy")),

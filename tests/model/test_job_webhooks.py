@@ -350,7 +350,7 @@ def test_a_job_with_a_queue_is_suspended_until_it_is_admitted() -> None:
     assert as_stored("kubeflow.org", "PyTorchJob", torch)["spec"] == {"runPolicy": {"suspend": True}}
 
 
-def test_findings_about_jobs_are_told_once_also_for_kinds_that_are_not_simulated() -> None:
+def test_findings_about_jobs_are_told_once_with_what_reading_them_finds() -> None:
     wrong = job({"queue-name": "Q", "max-exec-time-seconds": "1h"})
     ray = {
         "apiVersion": "ray.io/v1",
@@ -363,6 +363,7 @@ def test_findings_about_jobs_are_told_once_also_for_kinds_that_are_not_simulated
         ("Job/n/j", f"metadata.labels[{K}queue-name]"),
         ("Job/n/j", f"metadata.labels[{K}max-exec-time-seconds]"),
         ("RayCluster/r", f"metadata.labels[{K}queue-name]"),
+        ("RayCluster/r", "spec.headGroupSpec"),
     ]
 
 

@@ -70,12 +70,12 @@ def test_a_job_carries_its_queue_its_times_and_its_limits() -> None:
     assert (found.duration, found.checkpoint_interval) == (90 * MINUTE, 10 * MINUTE)
     assert (found.max_execution_time, found.backoff_limit) == (60 * SECOND, 2)
     assert found.pod_sets[0].min_count == 2
-    assert (found.gang, found.min_available, found.suspended, found.phase) == (False, None, False, JobPhase.PENDING)
+    assert (found.solo, found.min_available, found.suspended, found.phase) == (True, None, False, JobPhase.PENDING)
 
 
 def test_a_volcano_job_is_a_gang_with_its_own_queue_and_scheduler() -> None:
     found = job(DOCUMENTS["Job volcano"])
-    assert (found.key, found.queue, found.gang, found.min_available) == ("VolcanoJob/team/volcano", "", True, 3)
+    assert (found.key, found.queue, found.solo, found.min_available) == ("VolcanoJob/team/volcano", "", False, 3)
     assert found.volcano is not None
     assert found.volcano.queue == "ml"
     assert {(p.template.scheduler_name, p.template.priority_class) for p in found.pod_sets} == {("volcano", "training")}
@@ -85,7 +85,7 @@ def test_a_volcano_job_is_a_gang_with_its_own_queue_and_scheduler() -> None:
 
 def test_a_pytorch_job_with_a_scheduling_policy_is_a_gang() -> None:
     found = job(DOCUMENTS["PyTorchJob torch"])
-    assert (found.gang, found.min_available, found.suspended, found.phase) == (True, 4, True, JobPhase.SUSPENDED)
+    assert (found.solo, found.min_available, found.suspended, found.phase) == (False, 4, True, JobPhase.SUSPENDED)
     assert {pods.template.priority_class for pods in found.pod_sets} == {"training"}
 
 

@@ -639,17 +639,17 @@ def test_kinds_that_are_not_played_are_counted_by_name() -> None:
     text = "\n---\n".join(
         f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}"
         for version, kind in (
-            *(("apps/v1", "Deployment"), ("apps/v1", "Deployment"), ("batch/v1", "CronJob")),
-            *(("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"), ("kubeflow.org/v2beta1", "MPIJob")),
+            *(("apps/v1", "ReplicaSet"), ("apps/v1", "ReplicaSet"), ("argoproj.io/v1", "Workflow")),
+            *(("workload.codeflare.dev/v1beta2", "AppWrapper"), ("ray.io/v1", "RayCronJob")),
             *(("v1", "ConfigMap"), ("apps/v1", "DaemonSet"), ("example.com/v1", "Widget")),
         )
     )
     loaded = load_text(text, "zoo.yaml")
     assert loaded.known_unsimulated == {
-        "CronJob (batch)": 1,
-        "Deployment (apps)": 2,
-        "LeaderWorkerSet (leaderworkerset.x-k8s.io)": 1,
-        "MPIJob (kubeflow.org)": 1,
+        "AppWrapper (workload.codeflare.dev)": 1,
+        "RayCronJob (ray.io)": 1,
+        "ReplicaSet (apps)": 2,
+        "Workflow (argoproj.io)": 1,
     }
     assert loaded.unknown == {"Widget (example.com)": 1}
     assert not loaded.has_errors

@@ -141,7 +141,7 @@ def test_all_namespaces_are_admitted_where_that_is_asked_for() -> None:
 def test_the_volcano_job_is_a_gang_in_its_volcano_queue() -> None:
     job = next(thing for thing in seeds().objects if thing.key.endswith("distributed-training-v5"))
     assert isinstance(job, Job)
-    assert (job.gang, job.min_available, job.queue) == (True, 2, "")
+    assert (job.solo, job.min_available, job.queue) == (False, 2, "")
     assert [(pods.name, pods.count, pods.requests["nvidia.com/gpu"]) for pods in job.pod_sets] == [("worker", 2, 16)]
     assert job.volcano is not None
     assert job.volcano.queue == "team-a-queue"

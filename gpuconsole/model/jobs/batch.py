@@ -3,6 +3,7 @@
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.jobs.batch_rules import backoff_limit, batch_rules, batch_status
 from gpuconsole.model.jobs.common import MOST_PODS, job, phase, pod_set, pods
 from gpuconsole.model.jobs.topology import whole
 from gpuconsole.model.workloads import Job, PodSet
@@ -23,20 +24,27 @@ _JOBSET_FIELDS = (
 
 def batch_job(reader: Reader, now: Time) -> Job:
     """A Job: min(parallelism, completions) pods at once (Kueue 0.19 job integration podsCount)."""
-    spec = reader.mapping("spec")
-    spec.only(*_JOB_FIELDS)
-    count = _pods_at_once(spec)
+    spec, notes = reader.mapping("spec"), reader.down("metadata", "annotations")
     suspended = spec.flag("suspend")
-    pods = pod_set(spec, "main", count, restarts=True, min_count=_min_count(reader, count), index=COMPLETION_INDEX)
+    pods = job_pods(spec, notes)
     return job(
         reader,
         now,
         "Job",
         (pods,),
+        rules=batch_rules(spec, pods, notes),
+        batch=batch_status(reader.mapping("status")),
         suspended=suspended,
-        backoff_limit=spec.number("backoffLimit", 6, low=0),
+        backoff_limit=backoff_limit(spec),
         phase=phase(reader, suspended),
     )
+
+
+def job_pods(spec: Reader, notes: Reader) -> PodSet:
+    """The pods that a Job's spec has at once; `notes` are the annotations of the Job."""
+    spec.only(*_JOB_FIELDS)
+    count = _pods_at_once(spec)
+    return pod_set(spec, "main", count, restarts=True, min_count=_min_count(notes, count), index=COMPLETION_INDEX)
 
 
 def _pods_at_once(spec: Reader) -> int:
@@ -49,8 +57,7 @@ def _pods_at_once(spec: Reader) -> int:
     return parallelism if completions is None else min(parallelism, completions)
 
 
-def _min_count(reader: Reader, count: int) -> int | None:
-    notes = reader.down("metadata", "annotations")
+def _min_count(notes: Reader, count: int) -> int | None:
     if MIN_PARALLELISM not in notes:
         return None
     return whole(notes, MIN_PARALLELISM, 1, max(1, count - 1), f"should be between 0 and {count - 1}")
@@ -60,8 +67,7 @@ def jobset(reader: Reader, now: Time) -> Job:
     """A JobSet: one pod set a replicated job, with replicas × min(parallelism, completions) pods."""
     spec = reader.mapping("spec")
     spec.only(*_JOBSET_FIELDS)
-    pod_sets = tuple(_replicated(place) for place in spec.items("replicatedJobs", 1000))
-    unique(spec, "replicatedJobs", [pods.name for pods in pod_sets], "name", fatal=True)
+    pod_sets = replicated_jobs(spec)
     if not pod_sets:
         spec.report.refused(
             spec.at("replicatedJobs"), "replicatedJobs is empty: there is nothing to run", "add a job", "required"
@@ -70,6 +76,13 @@ def jobset(reader: Reader, now: Time) -> Job:
     backoff = spec.mapping("failurePolicy").number("maxRestarts", 0, low=0)
     state = phase(reader, suspended)
     return job(reader, now, "JobSet", pod_sets, suspended=suspended, backoff_limit=backoff, phase=state)
+
+
+def replicated_jobs(spec: Reader) -> tuple[PodSet, ...]:
+    """The pod sets of a JobSet's spec."""
+    pod_sets = tuple(_replicated(place) for place in spec.items("replicatedJobs", 1000))
+    unique(spec, "replicatedJobs", [pods.name for pods in pod_sets], "name", fatal=True)
+    return pod_sets
 
 
 def _replicated(place: Reader) -> PodSet:

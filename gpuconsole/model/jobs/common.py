@@ -6,6 +6,7 @@ from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.documents.metadata import TOP, metadata
 from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import INT32, Reader
+from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, MAX_EXECUTION, ON_NOTICE, PRIORITY_CLASS, QUEUE
 from gpuconsole.model.jobs.topology import topology_request, whole
 from gpuconsole.model.workloads import Job, JobPhase, PodSet
@@ -24,21 +25,19 @@ def job(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], **ow
         problem = f"it has {len(pod_sets)} pod sets; a Workload holds {MOST_POD_SETS}"
         reader.report.refused(reader.at("spec"), problem, "use fewer groups of pods", "too-many")
     facts = {"queue": labels.text(QUEUE), **own}
-    if DURATION not in notes and any(DURATION in pods.template.annotations for pods in pod_sets):
+    said = isinstance(own.get("rules"), BatchRules)
+    if DURATION not in notes and not said and any(DURATION in pods.template.annotations for pods in pod_sets):
         problem = f"{DURATION} stands in the pod template, where nothing reads it"
         remedy = "write it in the annotations of the job itself: it is how long the whole job takes"
         notes.report.warning(notes.at(DURATION), problem, remedy, "misplaced-annotation")
     positive_span(notes, ON_NOTICE)
-    return Job(
-        **meta.facts,
-        kind=kind,
-        workload_priority_class=labels.text(PRIORITY_CLASS),
-        pod_sets=pod_sets,
-        duration=positive_span(notes, DURATION),
-        checkpoint_interval=positive_span(notes, CHECKPOINT),
-        max_execution_time=_max_execution(labels),
-        **facts,
-    )
+    usual = {
+        "workload_priority_class": labels.text(PRIORITY_CLASS),
+        "duration": positive_span(notes, DURATION),
+        "checkpoint_interval": positive_span(notes, CHECKPOINT),
+        "max_execution_time": max_execution(labels),
+    }
+    return Job(**meta.facts, kind=kind, pod_sets=pod_sets, **{**usual, **facts})
 
 
 def check_spans(reader: Reader) -> None:
@@ -57,7 +56,8 @@ def positive_span(notes: Reader, key: str) -> Span | None:
     return span
 
 
-def _max_execution(labels: Reader) -> Span | None:
+def max_execution(labels: Reader) -> Span | None:
+    """How long Kueue lets the Workload of a job with these labels run."""
     if MAX_EXECUTION not in labels:
         return None
     seconds = whole(labels, MAX_EXECUTION, 1, INT32, "is too large")

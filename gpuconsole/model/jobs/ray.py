@@ -1,4 +1,4 @@
-"""ray.io RayJob: a head, worker groups, and a submitter in K8sJobMode, as Kueue 0.19 counts them."""
+"""ray.io RayJob, RayCluster, RayService: a head, worker groups, and a RayJob's submitter, as Kueue 0.19 counts them."""
 
 from msgspec.structs import replace
 
@@ -7,9 +7,11 @@ from gpuconsole.model.cluster import Container, PodTemplate
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job_rules import ReplicaRules
 from gpuconsole.model.jobs.common import MOST_PODS, job, phase, pod_set, pods
 from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.resources import largest
 from gpuconsole.model.workloads import Job, PodSet
 
 MIB = 1024 * 1024
@@ -18,6 +20,19 @@ _SUBMITTER = Container(
     "ray-job-submitter", requests={CPU: 500, MEMORY: 200 * MIB}, limits={CPU: 1000, MEMORY: 1024 * MIB}
 )
 _AUTOSCALER = {CPU: 500, MEMORY: 512 * MIB}
+_REDIS_CLEANUP = {CPU: 200, MEMORY: 256 * MIB}
+"""What the Job asks for that cleans a fault-tolerant cluster's Redis up, in the place of the head."""
+_FAULT_TOLERANT = "ray.io/ft-enabled"
+_CLUSTER_FIELDS = (
+    *("authOptions", "autoscalerOptions", "enableInTreeAutoscaling", "gcsFaultToleranceOptions", "headGroupSpec"),
+    *("headServiceAnnotations", "historyServerOptions", "managedBy", "networkPolicy", "rayVersion", "suspend"),
+    *("tlsOptions", "upgradeStrategy", "workerGroupSpecs"),
+)
+_SERVICE_FIELDS = (
+    *("deploymentUnhealthySecondThreshold", "excludeHeadPodFromServeSvc", "managedBy", "rayClusterConfig"),
+    *("rayClusterDeletionDelaySeconds", "serveConfigV2", "serveService", "serviceUnhealthySecondThreshold"),
+    *("suspend", "upgradeStrategy"),
+)
 _MODES = ("K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode")
 
 
@@ -41,10 +56,44 @@ def ray_job(reader: Reader, now: Time) -> Job:
             "write shutdownAfterJobFinishes: true",
             "ray-shutdown",
         )
-    pod_sets = (_head(cluster, mode), *_workers(cluster), *_submitter(spec, mode))
+    tolerant = _is_fault_tolerant(cluster, reader.down("metadata", "annotations"))
+    pod_sets = (_head(cluster, mode, tolerant), *_workers(cluster), *_submitter(spec, mode))
     limit = spec.number("backoffLimit", 0, low=0)
     state = phase(reader, suspended)
     return job(reader, now, "RayJob", pod_sets, suspended=suspended, backoff_limit=limit, phase=state)
+
+
+def ray_cluster(reader: Reader, now: Time) -> Job:
+    """A RayCluster: it works until it is deleted; a worker that is lost is replaced while the others go on."""
+    spec = reader.mapping("spec")
+    spec.only(*_CLUSTER_FIELDS)
+    return _served(reader, now, "RayCluster", spec)
+
+
+def ray_service(reader: Reader, now: Time) -> Job:
+    """A RayService: a cluster that serves, described in its rayClusterConfig."""
+    spec = reader.mapping("spec")
+    spec.only(*_SERVICE_FIELDS)
+    if "rayClusterConfig" not in spec:
+        spec.report.refused(spec.at("rayClusterConfig"), "rayClusterConfig is missing", "describe it", "required")
+    return _served(reader, now, "RayService", spec.mapping("rayClusterConfig"))
+
+
+def _served(reader: Reader, now: Time, kind: str, cluster: Reader) -> Job:
+    suspended = cluster.flag("suspend")
+    if "headGroupSpec" in cluster:
+        head = _head(cluster, "", _is_fault_tolerant(cluster, reader.down("metadata", "annotations")))
+    else:
+        head = PodSet(name="head")
+        problem = "headGroupSpec is missing"
+        cluster.report.refused(cluster.at("headGroupSpec"), problem, "every cluster has a head", "required")
+    pod_sets = (head, *_workers(cluster))
+    state = phase(reader, suspended)
+    return job(reader, now, kind, pod_sets, rules=ReplicaRules(), suspended=suspended, phase=state)
+
+
+def _is_fault_tolerant(cluster: Reader, notes: Reader) -> bool:
+    return "gcsFaultToleranceOptions" in cluster or notes.text(_FAULT_TOLERANT).lower() == "true"
 
 
 def _existing_cluster(spec: Reader, managed: bool) -> None:
@@ -57,16 +106,19 @@ def _existing_cluster(spec: Reader, managed: bool) -> None:
         )
 
 
-def _head(cluster: Reader, mode: str) -> PodSet:
+def _head(cluster: Reader, mode: str, tolerant: bool) -> PodSet:
     head = pod_set(cluster.mapping("headGroupSpec"), "head", 1)
-    extra: tuple[Container, ...] = ()
+    containers = head.template.containers
+    if tolerant and containers:
+        requests = largest(containers[0].requests, _REDIS_CLEANUP)
+        containers = (replace(containers[0], requests=requests), *containers[1:])
     if cluster.flag("enableInTreeAutoscaling"):
         options = cluster.mapping("autoscalerOptions").mapping("resources")
-        own = resources(options, "requests") if options.value else _AUTOSCALER
-        extra += (Container("autoscaler", requests=own, limits=resources(options, "limits")),)
+        needs, limits = (resources(options, key) if options.value else _AUTOSCALER for key in ("requests", "limits"))
+        containers += (Container("autoscaler", requests=needs, limits=limits),)
     if mode == "SidecarMode":
-        extra += (_SUBMITTER,)
-    return replace(head, template=replace(head.template, containers=head.template.containers + extra))
+        containers += (_SUBMITTER,)
+    return replace(head, template=replace(head.template, containers=containers))
 
 
 def _workers(cluster: Reader) -> tuple[PodSet, ...]:

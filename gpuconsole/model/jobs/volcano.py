@@ -59,7 +59,6 @@ def volcano_job(reader: Reader, now: Time) -> Job:
         "VolcanoJob",
         with_priority_class(tasks, volcano.priority_class),
         queue="",
-        gang=True,
         min_available=volcano.min_available,
         backoff_limit=volcano.max_retry,
         phase=job_phase(status.phase),

@@ -6,7 +6,7 @@ from typing import Any
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.jobs import batch, kubeflow, podgroup, ray
+from gpuconsole.model.jobs import apps, batch, cronjob, kubeflow, podgroup, ray, train
 from gpuconsole.model.jobs import volcano as volcano_jobs
 from gpuconsole.model.manifests import (
     capacity,
@@ -28,6 +28,7 @@ Decoder = Callable[[Reader, Time], Object]
 
 KUEUE = "kueue.x-k8s.io"
 DEVICES = "resource.k8s.io"
+TRAINER = "trainer.kubeflow.org"
 
 DECODERS: Mapping[tuple[str, str], Decoder] = {
     ("", "Namespace"): core.namespace,
@@ -60,14 +61,24 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     (DEVICES, "ResourceClaim"): devices.claim,
     ("batch", "Job"): batch.batch_job,
     ("jobset.x-k8s.io", "JobSet"): batch.jobset,
+    ("batch", "CronJob"): cronjob.cron_job,
+    ("apps", "Deployment"): apps.deployment,
+    ("apps", "StatefulSet"): apps.stateful_set,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): apps.leader_worker_set,
     ("ray.io", "RayJob"): ray.ray_job,
-    ("kubeflow.org", "PyTorchJob"): kubeflow.pytorch_job,
+    ("ray.io", "RayCluster"): ray.ray_cluster,
+    ("ray.io", "RayService"): ray.ray_service,
+    **{("kubeflow.org", replicas.kind): kubeflow.decoder(replicas) for replicas in kubeflow.ALL},
+    **{(group, "TrainJob"): train.train_job for group in (TRAINER, "kubeflow.org")},
+    **{(group, "TrainingRuntime"): train.training_runtime for group in (TRAINER, "kubeflow.org")},
+    **{(group, "ClusterTrainingRuntime"): train.cluster_training_runtime for group in (TRAINER, "kubeflow.org")},
     ("batch.volcano.sh", "Job"): volcano_jobs.volcano_job,
     ("scheduling.volcano.sh", "Queue"): volcano.volcano_queue,
     ("topology.volcano.sh", "HyperNode"): volcano.hyper_node,
     ("nodeinfo.volcano.sh", "Numatopology"): volcano.numatopology,
     ("scheduling.volcano.sh", "PodGroup"): volcano.pod_group,
     ("scheduling.run.ai", "Queue"): kai.queue,
+    ("scheduling.run.ai", "PodGroup"): kai.pod_group,
     ("kai.scheduler", "Topology"): capacity.topology,
     ("scheduling.x-k8s.io", "PodGroup"): volcano.coscheduling_group,
     ("karpenter.sh", "NodePool"): karpenter.node_pool,
@@ -84,13 +95,16 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
     "batch": ("v1",),
     "jobset.x-k8s.io": ("v1alpha2",),
     "ray.io": ("v1", "v1alpha1"),
-    "kubeflow.org": ("v1",),
+    "kubeflow.org": ("v2alpha1", "v2beta1", "v1"),
+    TRAINER: ("v1alpha1",),
+    "apps": ("v1",),
+    "leaderworkerset.x-k8s.io": ("v1",),
     "batch.volcano.sh": ("v1alpha1",),
     "scheduling.volcano.sh": ("v1beta1",),
     "topology.volcano.sh": ("v1alpha1",),
     "nodeinfo.volcano.sh": ("v1alpha1",),
     "scheduling.x-k8s.io": ("v1alpha1",),
-    "scheduling.run.ai": ("v2",),
+    "scheduling.run.ai": ("v2", "v2alpha2"),
     "kai.scheduler": ("v1alpha1",),
     "karpenter.sh": ("v1",),
     "policy": ("v1",),

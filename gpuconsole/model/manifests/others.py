@@ -5,12 +5,8 @@ from difflib import get_close_matches
 
 _UNSIMULATED: Mapping[str, tuple[str, ...]] = {
     "": ("ReplicationController",),
-    "apps": ("Deployment", "ReplicaSet", "StatefulSet"),
-    "batch": ("CronJob",),
-    "leaderworkerset.x-k8s.io": ("LeaderWorkerSet",),
-    "kubeflow.org": ("JAXJob", "MPIJob", "PaddleJob", "TFJob", "XGBoostJob"),
-    "trainer.kubeflow.org": ("ClusterTrainingRuntime", "TrainJob", "TrainingRuntime"),
-    "ray.io": ("RayCluster", "RayCronJob", "RayService"),
+    "apps": ("ReplicaSet",),
+    "ray.io": ("RayCronJob",),
     "sparkoperator.k8s.io": ("ScheduledSparkApplication", "SparkApplication"),
     "workload.codeflare.dev": ("AppWrapper",),
     "argoproj.io": ("CronWorkflow", "Workflow"),

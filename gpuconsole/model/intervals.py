@@ -1,0 +1,47 @@
+"""Sets of whole numbers as Kubernetes writes them: `0-3,7`, the indexes of an Indexed Job that are done."""
+
+from collections.abc import Iterable, Iterator
+
+Interval = tuple[int, int]
+"""First and last, both inside."""
+
+
+def parse_intervals(text: str) -> list[Interval]:
+    """The intervals of a text, as they stand; one that is no interval, or goes down, is left out."""
+    return [found for part in text.split(",") if (found := _interval(part)) is not None]
+
+
+def _interval(text: str) -> Interval | None:
+    first, dash, last = text.partition("-")
+    bounds = [first, last] if dash else [first, first]
+    if not all(bound.isascii() and bound.isdigit() and len(bound) <= 10 for bound in bounds):
+        return None
+    low, high = map(int, bounds)
+    return (low, high) if low <= high else None
+
+
+def count(texts: Iterable[str], limit: int) -> int:
+    """How many numbers from 0 to below `limit` stand in any of these texts."""
+    found, last = 0, -1
+    for low, high in sorted(pair for text in texts for pair in parse_intervals(text)):
+        low, high = max(low, last + 1), min(high, limit - 1)
+        if low <= high:
+            found, last = found + high - low + 1, high
+    return found
+
+
+def members(text: str) -> Iterator[int]:
+    """The numbers of a text, ascending as they are written."""
+    for low, high in parse_intervals(text):
+        yield from range(low, high + 1)
+
+
+def added(text: str, number: int) -> str:
+    """The set with one more number."""
+    merged: list[Interval] = []
+    for low, high in sorted([*parse_intervals(text), (number, number)]):
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(high, merged[-1][1])
+        else:
+            merged.append((low, high))
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in merged)
