@@ -86,15 +86,13 @@ def _files(kubeconfig: str | None) -> list[str]:
 
 
 def _from_pod() -> Place:
-    from kubernetes import client, config
-
+    client, config = _modules()
     configuration = client.Configuration()
     try:
         config.load_incluster_config(configuration)
     except config.ConfigException as error:
-        raise UsageError(
-            f"--live in a pod: {clean(str(error))}; mount a service account, or give --kubeconfig"
-        ) from error
+        problem = f"--live in a pod: {clean(str(error))}; mount a service account, or give --kubeconfig"
+        raise UsageError(problem) from error
     namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
     return _place(IN_CLUSTER, clean(namespace, 63), configuration)
 

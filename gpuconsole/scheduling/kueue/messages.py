@@ -28,6 +28,12 @@ _DUE_TO: Mapping[Rule | None, str] = {
 }
 
 
+def rule_in(message: str) -> Rule | None:
+    """The rule by which a victim was chosen, read from the text of its preemption; None where it says no known one."""
+    known = (rule for rule, words in _DUE_TO.items() if rule is not None and f"due to {words}" in message)
+    return max(known, key=lambda rule: len(_DUE_TO[rule]), default=None)
+
+
 def inactive(cluster_queue: str) -> str:
     return f"ClusterQueue {cluster_queue} is inactive"
 

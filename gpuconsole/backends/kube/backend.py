@@ -1,0 +1,242 @@
+"""A live cluster as a backend: threads list and watch, `poll` drains what they tell, commands go out as requests."""
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+
+from gpuconsole.backends.base import Health
+from gpuconsole.backends.kube.access import Reach, reach
+from gpuconsole.backends.kube.budget import Budget
+from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.decode import Decoder
+from gpuconsole.backends.kube.discovery import EVENT, Served, discover
+from gpuconsole.backends.kube.gate import QUIET, Gate
+from gpuconsole.backends.kube.joining import Joiner
+from gpuconsole.backends.kube.news import News
+from gpuconsole.backends.kube.settings import policy_of
+from gpuconsole.backends.kube.target import Target, ask_nobody
+from gpuconsole.backends.kube.watch import Pace, Phase, Watch
+from gpuconsole.errors import ClusterError
+from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.model.commands import Command
+from gpuconsole.model.events import Event, Happened
+from gpuconsole.sim.policy import SimPolicy
+
+LOG = logging.getLogger(__name__)
+WORK = 0.012
+"""Seconds of work a poll, so that a tick (this, then applying and freezing) stays near 20 ms."""
+PODS = ("", "Pod")
+SELECTORS = {EVENT: ("involvedObject.kind=Workload", "reason=FailedScheduling")}
+"""Of a kind with these, only what passes one of them is watched."""
+BEHIND = 3.0
+"""Seconds after which a watch that catches up makes the data stale."""
+PATIENCE = 20.0
+"""Seconds that pods wait for the jobs that say which of them are wanted."""
+
+
+def wall() -> Time:
+    """Now."""
+    return time.time_ns() // 1_000
+
+
+class KubeBackend:
+    """Watches one cluster. Mutates; see `Backend` for which thread may call what."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        pace: Pace | None = None,
+        quiet: float = QUIET,
+        budget: Budget | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is read and nothing is sent before `open`."""
+        self._target = target
+        self._pace = pace or Pace()
+        self._quiet = quiet
+        self._budget = budget or Budget()
+        self._clock = clock
+        self._inbox: SimpleQueue[list[News]] = SimpleQueue()
+        self._rest: deque[News] = deque()
+        self._joiner = Joiner()
+        self._early: list[Happened] | None = []
+        """Lines of the time until everything was read once: they come in no order."""
+        self._watches: list[Watch] = []
+        self._reached: dict[tuple[str, str], Reach] = {}
+        self._stopped = threading.Event()
+        self._behind_since: float | None = None
+        self.policy = SimPolicy()
+
+    def open(self) -> None:
+        """Connect, find out what there is and what may be read, and begin to read it.
+
+        Raises UsageError, ClusterError where there is no cluster to be seen.
+        """
+        self._connection = Connection(self._target, self._budget)
+        self._gate = Gate(self._connection, reopened=self._reopen, quiet=self._quiet)
+        served = discover(self._connection)
+        self._begin(reach(self._connection, served, self._target.namespaces, self._connection.place.namespace))
+        self.policy = policy_of(self._connection, served)
+        ask_nobody()
+        self._thread("gate", self._gate.watch_over)
+        self._thread("look-for-more", self._look_for_more)
+
+    @property
+    def connection(self) -> Connection:
+        """The way to the API server; there is one after `open`."""
+        return self._connection
+
+    @property
+    def served(self) -> Sequence[Served]:
+        """The kinds that the cluster has."""
+        return [reached.served for reached in self._reached.values()]
+
+    @property
+    def now(self) -> Time:
+        """The time of everybody, in whole seconds: it makes a Snapshot a second where nothing happens."""
+        return wall() // SECOND * SECOND
+
+    def poll(self, elapsed: float) -> Iterable[Event]:
+        events: list[Event] = []
+        deadline = self._clock() + WORK
+        while self._clock() < deadline and (self._rest or self._fetch()):
+            for _ in range(min(50, len(self._rest))):
+                events += self._joiner.take(self._rest.popleft())
+        return self._in_order(events)
+
+    def submit(self, command: Command) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End all threads; none is waited for, as each may be in the middle of an answer."""
+        self._stopped.set()
+        for watch in self._watches:
+            watch.stop()
+        if hasattr(self, "_gate"):
+            self._gate.stop()
+
+    # What is known of the sight
+
+    @property
+    def health(self) -> Health:
+        phases = [watch.phase for watch in self._watches]
+        loading = not self._watches or any(not watch.synced.is_set() for watch in self._watches)
+        missing = [right for reached in self._reached.values() for right in reached.missing]
+        missing += [watch.missing for watch in self._watches if watch.missing is not None]
+        lacking = {right.resource for right in missing}
+        heard = self._connection.heard
+        return Health(
+            loading=loading,
+            age=max(0.0, self._clock() - heard) if heard else 0.0,
+            lost=self._lost(phases, loading),
+            kinds=len(self._reached),
+            readable=sum(reached.served.resource not in lacking for reached in self._reached.values()),
+            missing=tuple(dict.fromkeys(missing)),
+            unread=tuple(self._unread()),
+            requests=self._budget.last_minute,
+            most=self._budget.rate,
+        )
+
+    def _lost(self, phases: Sequence[Phase], loading: bool) -> str:
+        """Why what is shown may be out of date."""
+        if self._gate.shut:
+            return self._gate.problem
+        if Phase.CATCHING_UP not in phases:
+            self._behind_since = None
+            return ""
+        if self._behind_since is None:
+            self._behind_since = self._clock()
+        if self._clock() - self._behind_since < BEHIND:
+            return ""
+        behind = [watch.label for watch in self._watches if watch.phase is Phase.CATCHING_UP]
+        return f"catching up with {', '.join(behind[:3])}{' …' if len(behind) > 3 else ''}"
+
+    def _unread(self) -> Iterable[str]:
+        for watch in self._watches:
+            if watch.problem:
+                yield watch.problem
+            if watch.decoder.unread:
+                yield f"{watch.decoder.unread} of {watch.label} could not be read"
+
+    # Watches
+
+    def _begin(self, reaches: Sequence[Reach]) -> None:
+        """Watch what may be read; pods after all that says which of them are wanted."""
+        begun = [watch for reached in reaches for watch in self._watches_of(reached)]
+        self._watches += begun
+        others = [watch for watch in begun if watch.decoder.served.source != PODS]
+        for watch in others:
+            self._thread(watch.label, watch.run)
+        for watch in begun:
+            if watch not in others:
+                self._thread(watch.label, partial(self._run_after, watch, others))
+
+    def _watches_of(self, reached: Reach) -> Iterable[Watch]:
+        self._reached[reached.served.source] = reached
+        for namespace in reached.namespaces:
+            for selector in SELECTORS.get(reached.served.source, ("",)):
+                yield Watch(
+                    self._connection,
+                    Decoder(reached.served, self._joiner.known),
+                    namespace=namespace,
+                    tell=self._inbox.put,
+                    gate=self._gate,
+                    wall=wall,
+                    pace=self._pace,
+                    selector=selector,
+                )
+
+    def _run_after(self, watch: Watch, others: Sequence[Watch]) -> None:
+        until = self._clock() + PATIENCE
+        for other in others:
+            other.synced.wait(max(0.0, until - self._clock()))
+        # What the others told is taken in by the thread that polls; until then no job is known.
+        while not self._inbox.empty() and self._clock() < until and not self._stopped.wait(0.02):
+            pass
+        watch.run()
+
+    def _reopen(self) -> None:
+        for watch in self._watches:
+            watch.reopen()
+
+    def _look_for_more(self) -> None:
+        """Now and then, look for kinds and rights that were not there when it began."""
+        while not self._stopped.wait(self._pace.again * random.uniform(0.8, 1.2)):
+            try:
+                wanting = [s for s in discover(self._connection) if not self._has(s)]
+                self._begin(reach(self._connection, wanting, self._target.namespaces, self._connection.place.namespace))
+            except ClusterError as error:
+                LOG.info("No look for more: %s", error)
+
+    def _has(self, served: Served) -> bool:
+        reached = self._reached.get(served.source)
+        return reached is not None and bool(reached.namespaces)
+
+    def _thread(self, name: str, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, name=f"kube {name}", daemon=True).start()
+
+    # Events
+
+    def _fetch(self) -> bool:
+        try:
+            self._rest.extend(self._inbox.get_nowait())
+        except Empty:
+            return False
+        return True
+
+    def _in_order(self, events: list[Event]) -> list[Event]:
+        """The events; lines of history of the first seconds are held back, and come by their times."""
+        if self._early is None:
+            return events
+        self._early += [event for event in events if isinstance(event, Happened)]
+        others: list[Event] = [event for event in events if not isinstance(event, Happened)]
+        if self.health.loading or self._rest or not self._inbox.empty():
+            return others
+        early, self._early = sorted(self._early, key=lambda line: line.time), None
+        return [*others, *early]

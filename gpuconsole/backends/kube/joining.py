@@ -1,0 +1,180 @@
+"""What the watches tell one by one, put together: pods with their workloads, lines of history with their names.
+
+Watches come in any order, and each knows only its own kind. This is where a pod learns which Workload it belongs to,
+though its Workload came later, and where an object's change becomes the events that the rest of the console knows.
+"""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from gpuconsole.backends.kube.decode import Told
+from gpuconsole.backends.kube.news import Drop, News, Put
+from gpuconsole.backends.kube.saying import Sayings
+from gpuconsole.backends.kube.seats import Seats
+from gpuconsole.backends.kube.telling import Chronicler
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.model.objects import TABLES
+from gpuconsole.model.queues import ClusterQueue, LocalQueue
+from gpuconsole.model.workloads import Job, Workload
+
+REMEMBERED = 50_000
+"""Workloads that are gone, but may still be named as somebody's preemptor."""
+DEEPEST = 4
+"""So many times a job can be made by another job."""
+
+
+class Joiner:
+    """All that is known of the objects whose changes have a meaning. Mutates by `take`; for one thread."""
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        """Keys of the jobs whose pods are wanted whatever they ask for. Only added to and taken from, so that other
+        threads may look into it."""
+        self._workloads: dict[str, Workload] = {}
+        self._jobs: dict[str, Job] = {}
+        self._queues: dict[str, ClusterQueue | LocalQueue] = {}
+        self._nodes: dict[str, Node] = {}
+        self._pods: dict[str, Pod] = {}
+        self._of_owner: dict[str, str] = {}
+        """Job → Workload."""
+        self._of_uid: dict[str, Workload] = {}
+        self._alone: dict[str, set[str]] = {}
+        """Job → its pods that have no Workload yet."""
+        self._seats = Seats()
+        self._chronicler = Chronicler(
+            by_uid=self._of_uid.get, queue_of=self._queue_of, job_of=lambda workload: self._jobs.get(workload.owner)
+        )
+        self._sayings = Sayings(self._chronicler, self._workloads.get)
+
+    def take(self, news: News) -> list[Event]:
+        """The events that a piece of news is, objects before what their change means."""
+        events: list[Event] = []
+        for event in self._put(news) if isinstance(news, Put) else self._drop(news):
+            if isinstance(event, Happened) and event.what is not What.PENDING:
+                self._sayings.told(event)
+            events.append(event)
+        return events
+
+    # What came or changed
+
+    def _put(self, put: Put) -> Iterator[Event]:
+        now, thing = put.time, put.thing
+        match thing:
+            case Told():
+                yield from self._sayings.lines(thing)
+            case Workload():
+                yield Applied(now, thing)
+                yield from self._workload(thing, now, listed=put.listed)
+            case Pod():
+                yield from self._pod(thing, now)
+            case Job():
+                yield Applied(now, thing)
+                self._jobs[thing.key] = thing
+                self.known.add(thing.key)
+                yield from self._claim(thing.key, now)
+            case Node():
+                yield Applied(now, thing)
+                before = self._nodes.get(thing.key)
+                self._nodes[thing.key] = thing
+                if before is not None or not put.listed:
+                    yield from self._chronicler.node(before, thing, now)
+            case ClusterQueue() | LocalQueue():
+                yield Applied(now, thing)
+                known = self._queues.get(thing.key)
+                self._queues[thing.key] = thing
+                if known is not None or not put.listed:
+                    yield from self._chronicler.queue(known, thing, now)
+            case _:
+                yield Applied(now, thing)
+
+    def _workload(self, workload: Workload, now: Time, *, listed: bool) -> Iterator[Event]:
+        before = self._workloads.get(workload.key)
+        self._workloads[workload.key] = workload
+        if workload.uid:
+            self._of_uid[workload.uid] = workload
+            if len(self._of_uid) > REMEMBERED + len(self._workloads):
+                self._of_uid.pop(next(iter(self._of_uid)))
+        if workload.owner:
+            self.known.add(workload.owner)
+            self._of_owner[workload.owner] = workload.key
+        yield from self._chronicler.workload(before, workload, now, listed=listed)
+        if before is None and workload.owner:
+            yield from self._claim(workload.owner, now)
+
+    def _pod(self, pod: Pod, now: Time) -> Iterator[Event]:
+        before = self._pods.get(pod.key)
+        joined = self._seats.seat(self._with_workload(pod))
+        self._pods[pod.key] = joined
+        yield Applied(now, joined)
+        yield from self._chronicler.pod(before, joined, now)
+
+    def _with_workload(self, pod: Pod) -> Pod:
+        """The pod with its Workload: what it says itself, if that exists, else its job's."""
+        if pod.workload in self._workloads or not pod.job:
+            return pod
+        workload = self._workload_of(pod.job)
+        if not workload:
+            self._alone.setdefault(pod.job, set()).add(pod.key)
+            return pod
+        return replace(pod, workload=workload)
+
+    def _workload_of(self, job: str) -> str:
+        """The Workload of a job, or of the job that made it."""
+        for _ in range(DEEPEST):
+            if job in self._of_owner:
+                return self._of_owner[job]
+            made = self._jobs.get(job)
+            if made is None or not made.owner:
+                return ""
+            job = made.owner
+        return ""
+
+    def _claim(self, owner: str, now: Time) -> Iterator[Event]:
+        """Pods that came before the Workload of their job are its now; so are those of the jobs that it made."""
+        for job in [owner, *(job.key for job in self._jobs.values() if job.owner == owner)] if self._alone else ():
+            for key in self._alone.pop(job, ()):
+                pod = self._pods.get(key)
+                if pod is None:
+                    continue
+                joined = self._with_workload(pod)
+                if joined is not pod:
+                    self._pods[key] = joined
+                    yield Applied(now, joined)
+
+    def _queue_of(self, workload: Workload) -> str:
+        """The ClusterQueue that a workload waits for, or nothing."""
+        door = self._queues.get(workload.local_queue)
+        return door.cluster_queue if isinstance(door, LocalQueue) else ""
+
+    # What is gone
+
+    def _drop(self, drop: Drop) -> Iterator[Event]:
+        yield Deleted(drop.time, TABLES[drop.kind], drop.key)
+        if drop.kind is Workload:
+            yield from self._workload_gone(drop.key, drop.time)
+        elif drop.kind is Pod:
+            self._pods.pop(drop.key, None)
+            self._seats.leave(drop.key)
+        elif drop.kind is Job:
+            self._jobs.pop(drop.key, None)
+            if drop.key not in self._of_owner:
+                self.known.discard(drop.key)
+        elif drop.kind is Node:
+            node = self._nodes.pop(drop.key, None)
+            gpus = node.gpus if node is not None else 0
+            yield Happened(time=drop.time, what=What.NODE_DOWN, node=drop.key, reason="Deleted", gpus=gpus)
+        elif drop.kind in (ClusterQueue, LocalQueue):
+            self._queues.pop(drop.key, None)
+
+    def _workload_gone(self, key: str, now: Time) -> Iterator[Event]:
+        workload = self._workloads.pop(key, None)
+        if workload is None:
+            return
+        if self._of_owner.get(workload.owner) == key:
+            del self._of_owner[workload.owner]
+            if workload.owner not in self._jobs:
+                self.known.discard(workload.owner)
+        yield from self._chronicler.workload_gone(workload, now)

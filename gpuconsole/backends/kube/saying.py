@@ -1,0 +1,75 @@
+"""Kubernetes' Events as lines of history: what Kueue and the schedulers said before we looked, or while we could not.
+
+What the conditions told already is not told twice: an Event of the same kind about the same workload within a few
+seconds is the same thing.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+from gpuconsole.backends.kube.decode import Told
+from gpuconsole.backends.kube.telling import Chronicler
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.messages import rule_in
+
+SAME: Span = 15 * SECOND
+REMEMBERED = 20_000
+EVICTED_DUE_TO = "EvictedDueTo"
+_WHAT = {
+    "QuotaReserved": What.RESERVED,
+    "Admitted": What.ADMITTED,
+    "Preempted": What.PREEMPTED,
+    "Pending": What.PENDING,
+}
+_UNSCHEDULABLE = "FailedScheduling"
+
+
+class Sayings:
+    """Turns Events into lines. Mutates: it remembers what was told lately."""
+
+    def __init__(self, chronicler: Chronicler, workload: Callable[[str], Workload | None]) -> None:
+        self._chronicler = chronicler
+        self._workload = workload
+        self._lately: OrderedDict[tuple[What, str], tuple[Time, str]] = OrderedDict()
+
+    def told(self, line: Happened) -> None:
+        """A line was told from the objects themselves."""
+        key = (line.what, line.workload or line.pod)
+        self._lately[key] = (line.time, line.message)
+        self._lately.move_to_end(key)
+        if len(self._lately) > REMEMBERED:
+            self._lately.popitem(last=False)
+
+    def lines(self, event: Told) -> Iterator[Happened]:
+        """The lines that an Event adds to what is told."""
+        line = self._line(event)
+        if line is None or self._known(line):
+            return
+        self.told(line)
+        yield line
+
+    def _known(self, line: Happened) -> bool:
+        time, message = self._lately.get((line.what, line.workload or line.pod), (None, ""))
+        if time is None:
+            return False
+        return abs(line.time - time) <= SAME or (line.what is What.PENDING and line.message == message)
+
+    def _line(self, event: Told) -> Happened | None:
+        if event.kind == "Pod" and event.reason == _UNSCHEDULABLE:
+            return Happened(
+                time=event.time, what=What.PENDING, pod=event.key, reason="Unschedulable", message=event.message
+            )
+        if event.kind != "Workload":
+            return None
+        evicted = event.reason.startswith(EVICTED_DUE_TO)
+        what = What.EVICTED if evicted else _WHAT.get(event.reason)
+        if what is None:
+            return None
+        namespace, _, name = event.key.rpartition("/")
+        workload = self._workload(event.key) or Workload(namespace=namespace, name=name)
+        reason = event.reason.removeprefix(EVICTED_DUE_TO) if evicted else ""
+        if what is What.PREEMPTED:
+            reason = rule_in(event.message) or ""
+        return self._chronicler.said(what, workload, event.time, reason, event.message)

@@ -1,0 +1,43 @@
+"""How the cluster's own schedulers are set up, as far as it lets itself be read: for what-ifs on it."""
+
+import logging
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from msgspec.structs import replace
+
+from gpuconsole.backends.kube.answers import Refused
+from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.discovery import Served
+from gpuconsole.errors import ClusterError
+from gpuconsole.model.manifests.kinds import KUEUE
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.configuration.loading import load_text
+from gpuconsole.sim.policy import SimPolicy
+
+LOG = logging.getLogger(__name__)
+NAMESPACE, NAME = "kueue-system", "kueue-manager-config"
+
+
+def policy_of(connection: Connection, served: Sequence[Served]) -> SimPolicy:
+    """How a simulation of this cluster behaves: with its Kueue's own Configuration, or Kueue's defaults."""
+    if not any(kind.source == (KUEUE, "ClusterQueue") for kind in served):
+        return SimPolicy(kueue=None)
+    config = _kueue(connection)
+    return SimPolicy() if config is None else replace(SimPolicy(), kueue=config)
+
+
+def _kueue(connection: Connection) -> KueueConfig | None:
+    """What the ConfigMap says that Kueue's manifests install; None where it cannot be read or used."""
+    path = f"/api/v1/namespaces/{quote(NAMESPACE)}/configmaps/{quote(NAME)}"
+    try:
+        body = connection.get(path).body
+    except Refused as error:
+        LOG.info("Kueue's Configuration cannot be read, so its defaults are assumed: %s", error)
+        return None
+    except ClusterError:
+        return None
+    loaded = load_text(body.decode(errors="replace"), NAME)
+    for finding in loaded.findings:
+        LOG.info("Kueue's Configuration: %s: %s", finding.path, finding.problem)
+    return loaded.config

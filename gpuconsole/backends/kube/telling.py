@@ -1,0 +1,215 @@
+"""What a change means, as lines of history: read from the difference between two states of an object.
+
+A watch says how things are, not what happened. Kueue leaves it in conditions, with its own reasons and texts; what
+falls between two states (an outage) is taken from Kubernetes' Events, see `saying`.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gpuconsole.insight.demand import unsaved_work
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
+from gpuconsole.model.resources import gpus, is_gpu
+from gpuconsole.model.workloads import Condition, Job, Workload
+from gpuconsole.scheduling.kueue.announcements import queued_since
+
+_UID = re.compile(r"\(UID: ([^,)\s]+)")
+_PATH = re.compile(r"preemptor path: (\S*?);")
+ABSENT = Condition("", False)
+
+
+def preemptor_uid(message: str) -> str:
+    """The UID of whom a victim made room for, by Kueue's text; nothing where it does not say."""
+    found = _UID.search(message)
+    return found[1] if found else ""
+
+
+def preemptor_queue(message: str) -> str:
+    """The preemptor's ClusterQueue, by Kueue's text: the last part of its path through the cohorts."""
+    found = _PATH.search(message)
+    return found[1].rpartition("/")[2] if found else ""
+
+
+class Chronicler:
+    """Says what happened to workloads, pods, nodes and queues; what it needs to know of others, it asks for."""
+
+    def __init__(
+        self,
+        *,
+        by_uid: Callable[[str], Workload | None],
+        queue_of: Callable[[Workload], str],
+        job_of: Callable[[Workload], Job | None],
+    ) -> None:
+        self._by_uid = by_uid
+        self._queue_of = queue_of
+        self._job_of = job_of
+
+    # Workloads
+
+    def workload(self, before: Workload | None, after: Workload, now: Time, *, listed: bool) -> Iterator[Happened]:
+        """Lines about a workload that was like `before`. One that was `listed` was there before we looked."""
+        if before is not None and before.uid != after.uid:
+            yield from self.workload_gone(before, now)
+            before = None
+        if before is None:
+            if listed:
+                yield from self._evictions(after, after, now)
+                return
+            yield self._line(What.SUBMITTED, after, min(now, after.created))
+        yield from self._changes(before, after, now)
+
+    def workload_gone(self, workload: Workload, now: Time) -> Iterator[Happened]:
+        """A workload was deleted; one that had ended is only tidied away."""
+        if not workload.finished:
+            yield self._line(What.DELETED, workload, now, reason="Deleted")
+
+    def _changes(self, before: Workload | None, after: Workload, now: Time) -> Iterator[Happened]:
+        if _turned(before, after, "QuotaReserved"):
+            reserved = _condition(after, "QuotaReserved")
+            if not after.admitted:
+                yield self._line(What.RESERVED, after, reserved.since, message=reserved.message)
+        elif not after.reserved:
+            yield from self._pending(before, after, now)
+        if _turned(before, after, "Admitted"):
+            admitted = _condition(after, "Admitted")
+            waited = max(0, admitted.since - queued_since(before or after))
+            yield self._line(What.ADMITTED, after, admitted.since, message=admitted.message, waited=waited)
+        if _turned(before, after, "PodsReady"):
+            yield self._line(What.STARTED, after, _condition(after, "PodsReady").since)
+        if _again(before, after, "Evicted"):
+            yield from self._evictions(before or after, after, now)
+        if before is not None and before.reserved and not after.reserved and after.is_true("Requeued"):
+            requeued, evicted = _condition(after, "Requeued"), _condition(after, "Evicted")
+            waited = max(0, requeued.since - evicted.since) if evicted.status else 0
+            yield self._line(What.REQUEUED, after, now, reason=requeued.reason, waited=waited)
+        if _turned(before, after, "Finished"):
+            finished = _condition(after, "Finished")
+            what = What.FAILED if finished.reason == "Failed" else What.FINISHED
+            yield self._line(what, before or after, finished.since, reason=finished.reason, message=finished.message)
+
+    def _pending(self, before: Workload | None, after: Workload, now: Time) -> Iterator[Happened]:
+        said = _condition(after, "QuotaReserved")
+        heard = _condition(before, "QuotaReserved").message if before is not None else ""
+        if said.message and said.message != heard and not after.finished:
+            yield self._line(What.PENDING, after, now, reason=said.reason, message=said.message)
+
+    def _evictions(self, before: Workload, after: Workload, now: Time) -> Iterator[Happened]:
+        """The eviction that a workload's conditions tell; whom it made room for, where it was preempted."""
+        evicted, preempted = _condition(after, "Evicted"), _condition(after, "Preempted")
+        if not evicted.status:
+            return
+        at = min(now, evicted.since)
+        names: dict[str, Any] = {"message": evicted.message, **self._loss(before, at)}
+        if evicted.reason == "Preempted":
+            names |= self._preemptor(evicted.message)
+            yield self._line(What.PREEMPTED, before, at, reason=preempted.reason, **names)
+        yield self._line(What.EVICTED, before, at, reason=evicted.reason, **names)
+
+    def _loss(self, before: Workload, at: Time) -> dict[str, float]:
+        lost = unsaved_work(before, self._job_of(before), at) / 1_000_000 * before.gpus if before.admitted else 0.0
+        return {"lost_gpu_seconds": lost} if lost else {}
+
+    def _preemptor(self, message: str) -> dict[str, Any]:
+        uid = preemptor_uid(message)
+        by = self._by_uid(uid)
+        if by is None:
+            return {"by": uid, "by_queue": preemptor_queue(message)}
+        return {"by": by.key, "by_queue": preemptor_queue(message) or self._queue_of(by), "by_priority": by.priority}
+
+    def said(self, what: What, workload: Workload, at: Time, reason: str, message: str) -> Happened:
+        """A line about a workload that an Event tells."""
+        more = self._preemptor(message) if what in (What.PREEMPTED, What.EVICTED) and "UID:" in message else {}
+        return self._line(what, workload, at, reason=reason, message=message, **more)
+
+    def _line(self, what: What, workload: Workload, time: Time, **more: Any) -> Happened:
+        return Happened(
+            time=time,
+            what=what,
+            workload=workload.key,
+            queue=workload.cluster_queue or self._queue_of(workload),
+            flavor=_flavor(workload),
+            gpus=workload.gpus,
+            priority=workload.priority,
+            **more,
+        )
+
+    # Pods, nodes, queues
+
+    def pod(self, before: Pod | None, after: Pod, now: Time) -> Iterator[Happened]:
+        """Lines about a pod that was like `before`."""
+        if before is None or before.uid != after.uid:
+            return
+        if after.node and not before.node:
+            waited = max(0, after.bound - after.created) if after.bound else 0
+            yield _pod_line(What.POD_BOUND, after, now, waited=waited)
+        elif not after.node and after.message and after.message != before.message:
+            yield _pod_line(What.PENDING, after, now)
+        if after.phase is PodPhase.FAILED and before.phase is not PodPhase.FAILED:
+            yield _pod_line(What.POD_FAILED, after, now)
+
+    def node(self, before: Node | None, after: Node, now: Time) -> Iterator[Happened]:
+        """Lines about a node that was like `before`, or is new."""
+        if before is None:
+            yield Happened(time=now, what=What.NODE_UP, node=after.name, gpus=after.gpus, reason="Added")
+            return
+        if before.ready != after.ready:
+            what = What.NODE_UP if after.ready else What.NODE_DOWN
+            yield Happened(time=now, what=what, node=after.name, gpus=after.gpus)
+        if before.unschedulable != after.unschedulable:
+            reason = "Cordoned" if after.unschedulable else "Uncordoned"
+            yield Happened(time=now, what=What.NODE_CHANGED, node=after.name, reason=reason)
+        if before.gpus != after.gpus:
+            yield Happened(time=now, what=What.NODE_CHANGED, node=after.name, reason="GPUs", gpus=after.gpus)
+
+    def queue(
+        self, before: ClusterQueue | LocalQueue | None, after: ClusterQueue | LocalQueue, now: Time
+    ) -> Iterator[Happened]:
+        """Lines about a queue that was like `before`."""
+        policy = before.stop_policy if before is not None else StopPolicy.NONE
+        name = after.name if isinstance(after, ClusterQueue) else after.cluster_queue
+        if policy is not after.stop_policy:
+            reason = f"StopPolicy{after.stop_policy.value}"
+            yield Happened(time=now, what=What.QUEUE_CHANGED, queue=name, reason=reason, message=after.key)
+        if isinstance(before, ClusterQueue) and isinstance(after, ClusterQueue) and before.quotas() != after.quotas():
+            yield Happened(time=now, what=What.QUEUE_CHANGED, queue=name, reason="Quota", message=after.key)
+
+
+def _condition(workload: Workload, type: str) -> Condition:
+    return workload.condition(type) or ABSENT
+
+
+def _turned(before: Workload | None, after: Workload, type: str) -> bool:
+    """True if a condition is true now, and was not."""
+    return after.is_true(type) and (before is None or not before.is_true(type))
+
+
+def _again(before: Workload | None, after: Workload, type: str) -> bool:
+    """True if a condition is true now, and was not, or of another moment."""
+    old, new = (_condition(before, type) if before is not None else ABSENT), _condition(after, type)
+    return new.status and (not old.status or old.since != new.since)
+
+
+def _pod_line(what: What, pod: Pod, now: Time, waited: Span = 0) -> Happened:
+    return Happened(
+        time=now,
+        what=what,
+        workload=pod.workload or pod.job,
+        pod=pod.key,
+        node=pod.node,
+        reason=pod.reason,
+        message=pod.message,
+        gpus=gpus(pod.template.requests),
+        priority=pod.priority,
+        waited=waited,
+    )
+
+
+def _flavor(workload: Workload) -> str:
+    if workload.admission is None:
+        return ""
+    pairs = (pair for assignment in workload.admission.pod_sets for pair in assignment.flavors.items())
+    return min(((not is_gpu(resource), flavor) for resource, flavor in pairs), default=(False, ""))[1]
