@@ -196,7 +196,7 @@ def test_the_same_seed_gives_the_same_history_however_time_is_cut(make: Make, da
 @law
 @given(MAKES, DATA)
 def test_money_and_lost_work_add_up(make: Make, data: st.DataObject) -> None:
-    """Pools cost what their machines cost while they are there; what finished ran for its work and for what was lost."""
+    """Pools cost what their machines cost while they are there; jobs run for their work and for what they lost."""
     simulation = fresh(make)
     live(simulation, drawn(data, make, forced=False))
     simulation.advance(simulation.now + 3 * HOUR)
