@@ -19,7 +19,7 @@ LEFT_OUT = pytest.StashKey[int]()
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     """Count the live tests that a run leaves out."""
     live = [item for item in items if item.get_closest_marker("live") is not None]
-    if live:
+    if live and live[0].config.option.markexpr == "not live":
         stash = live[0].config.stash
         stash[LEFT_OUT] = stash.get(LEFT_OUT, 0) + len(live)
 

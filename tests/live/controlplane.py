@@ -134,11 +134,11 @@ class ControlPlane:
         self.start_apiserver()
 
     def stop(self) -> None:
-        """Stop what runs, and leave nothing behind."""
+        """Stop what runs, and leave nothing behind. Nothing of it is worth a farewell."""
         for api in self._apis.values():
             api.close()
         for program in reversed(self.programs):
-            program.stop()
+            program.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _define(self, definition: tuple[str, bytes]) -> None:

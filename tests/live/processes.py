@@ -55,14 +55,11 @@ class Program:
                 preexec_fn=_die_with_parent,
             )
 
-    def stop(self, grace: float = 10) -> None:
-        """Ask it to end, and end it where it does not."""
-        self._signal(signal.SIGCONT)
-        self._end(signal.SIGTERM, grace)
-
     def kill(self) -> None:
         """End it as a machine that fails does: it has no time for anything."""
-        self._end(signal.SIGKILL, 10)
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def pause(self) -> None:
         """It hangs: connections stay open, and nothing is answered."""
@@ -90,16 +87,6 @@ class Program:
     def _signal(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
-
-    def _end(self, number: int, grace: float) -> None:
-        if self._process is None:
-            return
-        self._signal(number)
-        try:
-            self._process.wait(grace)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
 
 def free_ports(count: int) -> list[int]:

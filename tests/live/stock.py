@@ -6,6 +6,7 @@
 import base64
 import itertools
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -14,7 +15,7 @@ import httpx
 import msgspec
 import yaml
 
-from tests.live.api import Api, Manifest, until
+from tests.live.api import Api, Manifest, path_of, until
 
 BATCH = 512
 """Objects that are written at once."""
@@ -340,3 +341,37 @@ def _batched(manifests: Iterable[Manifest]) -> Iterator[tuple[Manifest, ...]]:
     iterator = iter(manifests)
     while batch := tuple(itertools.islice(iterator, BATCH)):
         yield batch
+
+
+@contextmanager
+def queues(api: Api, namespace: str = "team-a") -> Iterator[Api]:
+    """Two ClusterQueues of a cohort, cq-a with 16 GPUs and cq-b with 8, and a LocalQueue of each; gone afterwards."""
+    preemption = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
+    things = [
+        flavor("h100"),
+        priority_class("high", 1000),
+        priority_class("low", 10),
+        cluster_queue("cq-a", {"h100": 16}, cohort="research", preemption=preemption),
+        cluster_queue("cq-b", {"h100": 8}, cohort="research", preemption=preemption),
+        local_queue("lq-a", "cq-a", namespace=namespace),
+        local_queue("lq-b", "cq-b", namespace=namespace),
+    ]
+    api.apply(*things)
+    try:
+        yield api
+    finally:
+        sweep(api, namespace)
+        for thing in reversed(things):
+            api.delete(path_of(thing))
+
+
+def sweep(api: Api, namespace: str) -> None:
+    """Delete all jobs, Workloads and pods of a namespace, and wait until they are gone."""
+    kinds = {
+        "jobs": f"/apis/batch/v1/namespaces/{namespace}/jobs",
+        "workloads": f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads",
+        "pods": f"/api/v1/namespaces/{namespace}/pods",
+    }
+    for path in kinds.values():
+        api.call("DELETE", f"{path}?propagationPolicy=Background")
+    until(lambda: not any(api.items(path) for path in kinds.values()), 30)
