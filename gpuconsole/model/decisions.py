@@ -5,6 +5,7 @@ from typing import Union
 
 from msgspec import Struct
 
+from gpuconsole.model.devices import Allocation
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.workloads import Admission, PodSetNeeds, Workload
 
@@ -89,6 +90,8 @@ class Bind(Struct, frozen=True):
     slices: tuple[Instance, ...] = ()
     volumes: tuple[tuple[str, str], ...] = ()
     """(claim, volume that it is bound to before the pod starts); an empty volume is one that has to be made."""
+    devices: tuple[tuple[str, Allocation], ...] = ()
+    """(ResourceClaim that had no devices before, what it got)."""
 
 
 class EvictPod(Struct, frozen=True):
@@ -113,6 +116,16 @@ class Unschedulable(Struct, frozen=True):
     pod: str
     message: str
     gang: str = ""
+    story: str = ""
+    """What history tells of its gang or job, where that is another text than the pod's own."""
+
+
+class MarkGroup(Struct, frozen=True):
+    """A pod group of KAI (`namespace/name`) cannot be scheduled, for these (reason, message); without any it can."""
+
+    group: str
+    message: str = ""
+    reasons: tuple[tuple[str, str], ...] = ()
 
 
 class SetPhase(Struct, frozen=True):
@@ -124,7 +137,7 @@ class SetPhase(Struct, frozen=True):
     """Why it does not run, where that is so."""
 
 
-PlacementDecision = Union[Bind, EvictPod, Nominate, Unschedulable, SetPhase]
+PlacementDecision = Union[Bind, EvictPod, Nominate, Unschedulable, SetPhase, MarkGroup]
 
 
 class Pending(Struct, frozen=True):

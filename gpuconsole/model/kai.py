@@ -1,10 +1,15 @@
-"""KAI Scheduler's queues (scheduling.run.ai/v2)."""
+"""KAI Scheduler's queues (scheduling.run.ai/v2) and pod groups (scheduling.run.ai/v2alpha2)."""
+
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.cluster import NO_LABELS
 
 UNLIMITED = -1.0
+UNSCHEDULABLE_ON_NODE_POOL = "UnschedulableOnNodePool"
+"""Type of the condition that says why a pod group cannot be scheduled."""
 
 
 class QueueResource(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,3 +47,59 @@ class KaiQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     @property
     def key(self) -> str:
         return self.name
+
+
+class KaiTopology(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How close pods must be, or should be, by levels of a Topology."""
+
+    topology: str = ""
+    required: str = ""
+    preferred: str = ""
+
+
+class KaiSubGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Pods of a pod group with a minimum and a place of their own; one that is a parent holds groups, not pods."""
+
+    name: str
+    parent: str = ""
+    min_member: int = 1
+    constraint: KaiTopology | None = None
+
+
+class KaiCondition(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a pod group cannot be scheduled on the nodes of a pool (schedulingConditions)."""
+
+    type: str
+    reason: str = ""
+    message: str = ""
+    since: Time = 0
+    reasons: tuple[tuple[str, str], ...] = ()
+    """(reason, message) of everything that was tried: OverLimit, NonPreemptibleOverQuota, PodSchedulingErrors …"""
+
+
+class KaiPodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Pods that KAI schedules as one: they name it in the annotation pod-group-name."""
+
+    namespace: str = "default"
+    name: str
+    uid: str = ""
+    created: Time = 0
+    labels: Mapping[str, str] = NO_LABELS
+    annotations: Mapping[str, str] = NO_LABELS
+    min_member: int = 1
+    """How many pods start together; more than that are taken as they fit."""
+    queue: str = ""
+    priority_class: str = ""
+    preemptibility: str = ""
+    """`preemptible` or `non-preemptible`; empty goes by the priority."""
+    constraint: KaiTopology | None = None
+    sub_groups: tuple[KaiSubGroup, ...] = ()
+    mark_unschedulable: bool | None = None
+    """Whether pods are told why they wait; None is yes."""
+    backoff: int | None = None
+    """Scheduling cycles until it is called unschedulable: 1, or -1 for no end (schedulingBackoff)."""
+    conditions: tuple[KaiCondition, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"

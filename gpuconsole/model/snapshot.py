@@ -25,7 +25,7 @@ from gpuconsole.model.cluster import (
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
-from gpuconsole.model.kai import KaiQueue
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
@@ -115,6 +115,7 @@ class Snapshot:
     local_queues: View[LocalQueue]
     volcano_queues: View[VolcanoQueue]
     kai_queues: View[KaiQueue]
+    kai_pod_groups: View[KaiPodGroup]
     pod_groups: View[PodGroup]
     node_pools: View[NodePool]
     node_groups: View[NodeGroup]

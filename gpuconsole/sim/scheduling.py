@@ -11,6 +11,7 @@ from gpuconsole.model.decisions import (
     Evict,
     EvictPod,
     KeepWaiting,
+    MarkGroup,
     Nominate,
     Preempt,
     Refuse,
@@ -18,6 +19,7 @@ from gpuconsole.model.decisions import (
     Unschedulable,
 )
 from gpuconsole.model.events import What
+from gpuconsole.model.kai import UNSCHEDULABLE_ON_NODE_POOL, KaiCondition, KaiPodGroup
 from gpuconsole.model.resources import gpus
 from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.scheduling.kueue.session import Session
@@ -142,6 +144,8 @@ def place_pods(world: World) -> None:
                 _explain(world, decision)
             case SetPhase():
                 _set_phase(world, decision)
+            case MarkGroup():
+                _mark(world, decision)
             case _:
                 assert_never(decision)
     if decisions:
@@ -176,6 +180,24 @@ def _set_phase(world: World, decision: SetPhase) -> None:
         world.tell(What.PENDING, workload=job or decision.group, reason=UNSCHEDULABLE, message=decision.message)
 
 
+def _mark(world: World, decision: MarkGroup) -> None:
+    """Write down whether a pod group of KAI can be scheduled."""
+    group = world.state.get(KaiPodGroup, decision.group)
+    if group is None:
+        return
+    kept = tuple(one for one in group.conditions if one.type != UNSCHEDULABLE_ON_NODE_POOL)
+    if decision.message:
+        made = KaiCondition(
+            type=UNSCHEDULABLE_ON_NODE_POOL,
+            reason=UNSCHEDULABLE,
+            message=decision.message,
+            since=world.now,
+            reasons=decision.reasons,
+        )
+        kept += (made,)
+    world.put(replace(group, conditions=kept))
+
+
 def _explain(world: World, decision: Unschedulable) -> None:
     """Write down why a pod waits, in history once a gang."""
     pod = world.pod(decision.pod)
@@ -200,7 +222,7 @@ def _tell_waiting(world: World, pod: Pod, decision: Unschedulable) -> None:
         pod="" if decision.gang else pod.key,
         queue=pods.queue_of(world, pod),
         reason=UNSCHEDULABLE,
-        message=decision.message,
+        message=decision.story or decision.message,
         gpus=sum(gpus(p.template.requests) for p in waiting),
         priority=pod.priority,
     )

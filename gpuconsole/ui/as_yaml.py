@@ -48,6 +48,7 @@ API_VERSIONS: Mapping[str, str] = {
     "MPIJob": "kubeflow.org/v2beta1",
     "VolcanoQueue": "scheduling.volcano.sh/v1beta1",
     "KaiQueue": "scheduling.run.ai/v2",
+    "KaiPodGroup": "scheduling.run.ai/v2alpha2",
     "Numatopology": "nodeinfo.volcano.sh/v1alpha1",
     "HyperNode": "topology.volcano.sh/v1alpha1",
     "PodGroup": "scheduling.volcano.sh/v1beta1",

@@ -6,6 +6,8 @@ from gpuconsole.model.cluster import NAMESPACE_NAME, Namespace, PriorityClass
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue
+from gpuconsole.model.manifests.kai_checks import check_kai_group, check_kai_queue
 from gpuconsole.model.manifests.loaded import Entry
 from gpuconsole.model.manifests.volcano_checks import (
     check_queue_of_group,
@@ -40,6 +42,7 @@ def _check_scope(own: Sequence[Entry], known: Sequence[Entry]) -> None:
         _check(entry, names)
     _check_cycles(names.get("cohorts", {}), _cohort_parent, "parentName", "cohort")
     _check_cycles(names.get("volcano_queues", {}), _volcano_parent, "parent", "queue")
+    _check_cycles(names.get("kai_queues", {}), _kai_parent, "parentQueue", "queue")
     _check_defaults(names.get("priority_classes", {}).values())
 
 
@@ -63,6 +66,10 @@ def _check(entry: Entry, names: Names) -> None:
                 effect = "it has no parent"
                 _defined(parent, "volcano_queues", "Volcano Queue", names, place, ("spec", "parent"), effect)
             check_volcano_queue(place, known_queues(names.get("volcano_queues", {})))
+        case KaiQueue() as queue:
+            check_kai_queue(queue, place, names)
+        case KaiPodGroup() as group:
+            check_kai_group(group, place, names)
         case PodGroup(queue=name) if name:
             check_queue_of_group(place, known_queues(names.get("volcano_queues", {})))
 
@@ -181,6 +188,10 @@ def _check_workload(workload: Workload, place: Reader, names: Names) -> None:
 
 def _cohort_parent(entry: Entry) -> str:
     return entry.thing.parent if isinstance(entry.thing, Cohort) else ""
+
+
+def _kai_parent(entry: Entry) -> str:
+    return entry.thing.parent if isinstance(entry.thing, KaiQueue) else ""
 
 
 def _volcano_parent(entry: Entry) -> str:

@@ -17,7 +17,6 @@ from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.devices import inside
 from gpuconsole.scheduling.kai import reading
-from gpuconsole.scheduling.kai.api.errors import summary
 from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
 from gpuconsole.scheduling.kai.api.tasks import Task
@@ -27,6 +26,7 @@ from gpuconsole.scheduling.kai.fair_share.tree import total_of
 from gpuconsole.scheduling.kai.opening import run_actions
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kai.room import room
+from gpuconsole.scheduling.kai.saying import words
 from gpuconsole.scheduling.kai.session import Bound, Evicted, Session
 from gpuconsole.scheduling.kai.store import Store
 from gpuconsole.scheduling.kai.timing import next_change
@@ -130,15 +130,14 @@ class KaiPlacement(SessionPlacement):
         return EvictPod(uid, by, pod.node, evicted.message)
 
     def _words(self, session: Session) -> list[PlacementDecision]:
-        """Why pods still wait, where that is news."""
-        said: list[PlacementDecision] = []
-        for job in session.jobs.values():
-            text = summary(job.errors[-1:]) if job.errors else ""
-            for task in job.tasks():
-                pod = self._store.pods[task.uid]
-                if task.status is Status.PENDING and text and pod.message != text:
-                    self._store.pods[task.uid] = replace(pod, message=text)
-                    said.append(Unschedulable(task.uid, text, pod.gang))
+        """Why pods and pod groups still wait, where that is news."""
+        store, pool = self._store, self.policy.parameters.node_pool
+        said = [
+            word for job in session.jobs.values() for word in words(job, store.pods, store.groups.get(job.uid), pool)
+        ]
+        for word in said:
+            if isinstance(word, Unschedulable):
+                store.pods[word.pod] = replace(store.pods[word.pod], message=word.message)
         return said
 
     def _note_usage(self, now: Time, session: Session) -> None:

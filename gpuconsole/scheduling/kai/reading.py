@@ -5,8 +5,9 @@ KAI 0.13: api/pod_info (annotations gpu-fraction, gpu-memory, gpu-fraction-num-d
 
 from collections.abc import Iterable, Mapping
 
-from gpuconsole.model.cluster import Node, Pod, PodAffinity, PodPhase, PodTemplate
-from gpuconsole.model.kai import KaiQueue, QueueResource
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node, Pod, PodAffinity, PodPhase, PodTemplate, PriorityClass
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue, QueueResource
 from gpuconsole.model.quantity import CPU, MEMORY, PODS
 from gpuconsole.model.resources import GPU_RESOURCES, Resources
 from gpuconsole.scheduling.kai.api.amounts import MIG_PREFIX, Amounts
@@ -17,12 +18,16 @@ from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
 from gpuconsole.scheduling.kai.api.requests import Request
 from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
 from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Neighbourhood, Sort, Spec, Task
+from gpuconsole.scheduling.kai.trees import root_of
 
 QUEUE_LABEL = "kai.scheduler/queue"
+POD_GROUP = "pod-group-name"
+SUB_GROUP_LABEL = "kai.scheduler/subgroup-name"
 PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
 FRACTION, GPU_MEMORY, DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
 TOPOLOGY = "kai.scheduler/topology"
 REQUIRED, PREFERRED = "kai.scheduler/topology-required-placement", "kai.scheduler/topology-preferred-placement"
+DEFAULT_PRIORITY = 50
 NON_PREEMPTIBLE = 100
 """Jobs of this priority and above are never taken back, unless they say so."""
 NO_LIMIT_OF_PODS = 1_000_000
@@ -38,7 +43,10 @@ def note(pod: Pod, name: str) -> str:
 
 
 def group_of(pod: Pod) -> str:
-    """The pod group that KAI's pod grouper would put the pod in: its gang's, its owner's, else its own."""
+    """The pod group that the pod names; else, as KAI's pod grouper has it, its gang's, its owner's or its own."""
+    named = note(pod, POD_GROUP)
+    if named:
+        return f"{pod.namespace}/{named}"
     if pod.gang:
         return f"{pod.namespace}/{pod.gang}"
     return f"{pod.namespace}/{pod.job.rpartition('/')[2] or pod.name}"
@@ -53,6 +61,7 @@ def task_of(pod: Pod, scheduler: str) -> Task:
         job=group_of(pod),
         name=pod.name,
         namespace=pod.namespace,
+        pod_set=note(pod, SUB_GROUP_LABEL),
         request=request,
         sort=sort,
         status=status_of(pod),
@@ -157,31 +166,64 @@ def room_of(node: Node) -> Amounts:
 
 
 def job_of(key: str, pods: Mapping[str, Pod], tasks: Iterable[Task], queue: str, stale: int | None) -> Job:
-    """The pod group of these pods; a gang needs all of its size, others start pod by pod."""
+    """The pod group that KAI makes of these pods; a gang needs all of its size, others start pod by pod."""
     members = list(tasks)
     first = min((pods[task.uid] for task in members), key=lambda pod: (pod.created, pod.key))
     priority = max(pods[task.uid].priority for task in members)
-    placed = [pods[task.uid].bound for task in members if task.status in ALLOCATED]
     root = SubGroup("", _constraint(first))
     root.add(PodSet(DEFAULT_POD_SET, first.gang_size if first.gang else 1))
+    for task in members:
+        task.pod_set = ""
     return Job(
         key,
         name=key.rpartition("/")[2],
         namespace=first.namespace,
         queue=note(first, QUEUE_LABEL) or queue,
         priority=priority,
-        preemptible=_preemptible(first, priority),
+        preemptible=preemptible(note(first, PREEMPTIBILITY_LABEL), priority),
         created=first.created,
-        started=min(placed, default=None),
+        started=_started(pods, members),
         stale_since=stale,
         root=root,
         tasks=members,
     )
 
 
-def _preemptible(pod: Pod, priority: int) -> bool:
-    said = note(pod, PREEMPTIBILITY_LABEL)
-    return said == "preemptible" if said else priority < NON_PREEMPTIBLE
+def group_job(
+    group: KaiPodGroup, pods: Mapping[str, Pod], tasks: Iterable[Task], priority: int, stale: int | None
+) -> Job:
+    """A pod group as it was written; pods of sub-groups that it does not have are left out."""
+    members = list(tasks)
+    return Job(
+        group.key,
+        name=group.name,
+        namespace=group.namespace,
+        queue=group.queue,
+        priority=priority,
+        preemptible=preemptible(group.preemptibility, priority),
+        created=group.created,
+        started=_started(pods, members),
+        stale_since=stale,
+        root=root_of(group),
+        tasks=members,
+    )
+
+
+def _started(pods: Mapping[str, Pod], tasks: Iterable[Task]) -> Time | None:
+    return min((pods[task.uid].bound for task in tasks if task.status in ALLOCATED), default=None)
+
+
+def preemptible(said: str, priority: int) -> bool:
+    """Whether a pod group can be preempted: as it says, else by its priority (common/podgroup)."""
+    return said == "preemptible" if said in ("preemptible", "non-preemptible") else priority < NON_PREEMPTIBLE
+
+
+def group_priority(group: KaiPodGroup, classes: Mapping[str, PriorityClass]) -> int:
+    """The value of its priority class; the cluster's default, or KAI's, where there is no such class."""
+    known = classes.get(group.priority_class)
+    if known is None:
+        known = next((found for _, found in sorted(classes.items()) if found.global_default), None)
+    return DEFAULT_PRIORITY if known is None else known.value
 
 
 def _constraint(pod: Pod) -> TopologyConstraint | None:

@@ -1,22 +1,25 @@
 """The objects that KAI looks at, and who owns which GPU; every session is made of them. Mutates."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.cluster import Node, Pod, PriorityClass
 from gpuconsole.model.gpus.mig import Instance
-from gpuconsole.model.kai import KaiQueue
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Topology
 from gpuconsole.scheduling.devices import inside
 from gpuconsole.scheduling.devices.slices import give
 from gpuconsole.scheduling.kai import reading
 from gpuconsole.scheduling.kai.api.amounts import Amounts
+from gpuconsole.scheduling.kai.api.errors import NO_QUEUE, JobError
+from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, NodeState
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, Status
-from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Task
 from gpuconsole.scheduling.kai.api.topologies import Topology as Levels
 from gpuconsole.scheduling.kai.conf import Configuration
 from gpuconsole.scheduling.kai.gpu_books import GpuBooks
@@ -33,6 +36,8 @@ class Store:
         self.nodes: dict[str, Node] = {}
         self.books = GpuBooks()
         self._queues: dict[str, KaiQueue] = {}
+        self.groups: dict[str, KaiPodGroup] = {}
+        self._classes: dict[str, PriorityClass] = {}
         self._topologies: dict[str, Topology] = {}
         self._tasks: dict[str, tuple[Pod, Task]] = {}
         """What was read of pods, to be cloned by sessions."""
@@ -55,6 +60,11 @@ class Store:
             case KaiQueue():
                 self._queues[thing.name] = thing
                 return True
+            case KaiPodGroup():
+                return self._take_in_group(thing)
+            case PriorityClass():
+                self._classes[thing.name] = thing
+                return True
             case Topology():
                 self._topologies[thing.name] = thing
                 return True
@@ -74,6 +84,12 @@ class Store:
         self.pods[pod.key] = pod
         return known is None or _state(known) != _state(pod)
 
+    def _take_in_group(self, group: KaiPodGroup) -> bool:
+        """A pod group appeared or changed; conditions, which the engine said itself, are no news."""
+        known = self.groups.get(group.key)
+        self.groups[group.key] = group
+        return known is None or replace(known, conditions=()) != replace(group, conditions=())
+
     def instances(self, pod: Pod, name: str) -> tuple[Instance, ...]:
         """The MIG instances that a pod gets on a node."""
         node = self.nodes.get(name)
@@ -85,10 +101,12 @@ class Store:
 
     def delete(self, table: str, key: str) -> bool:
         """An object is gone; True if that is news."""
-        known: Mapping[str, dict[str, Pod] | dict[str, Node] | dict[str, KaiQueue] | dict[str, Topology]] = {
+        known: Mapping[str, dict[str, Any]] = {
             "pods": self.pods,
             "nodes": self.nodes,
             "kai_queues": self._queues,
+            "kai_pod_groups": self.groups,
+            "priority_classes": self._classes,
             "topologies": self._topologies,
         }
         if table == "pods":
@@ -119,10 +137,17 @@ class Store:
                 nodes[task.node].add(task)
         default = policy.default_queue
         known = [node.gpu_memory for node in nodes.values() if node.gpu_memory_known]
+        queues = reading.queues_of(self._queues, default, usage)
+        jobs = [self._job(key, of, default, stale.get(key)) for key, of in tasks.items()]
+        known_queues = {queue.uid for queue in queues}
+        for job in jobs:
+            if job.queue not in known_queues:
+                text = f"Queue '{job.queue}' does not exist"
+                job.errors.append(JobError(reason=NO_QUEUE, messages=(text,), sub_group=DEFAULT_POD_SET))
         session = Session(
-            jobs=[reading.job_of(key, self.pods, of, default, stale.get(key)) for key, of in tasks.items()],
+            jobs=jobs,
             nodes=nodes.values(),
-            queues=reading.queues_of(self._queues, default, usage),
+            queues=queues,
             topologies=[Levels(topology.name, topology.levels) for topology in self._topologies.values()],
             now=now,
             configuration=configuration,
@@ -131,6 +156,12 @@ class Store:
         )
         open_session(session)
         return session
+
+    def _job(self, key: str, tasks: list[Task], queue: str, stale: Time | None) -> Job:
+        group = self.groups.get(key)
+        if group is None:
+            return reading.job_of(key, self.pods, tasks, queue, stale)
+        return reading.group_job(group, self.pods, tasks, reading.group_priority(group, self._classes), stale)
 
     def _task(self, pod: Pod, scheduler: str) -> Task:
         known = self._tasks.get(pod.key)
@@ -149,6 +180,7 @@ class Store:
         twin = Store()
         twin.pods, twin.books = dict(self.pods), self.books.fork()
         twin.nodes, twin._queues = dict(self.nodes), dict(self._queues)
+        twin.groups, twin._classes = dict(self.groups), dict(self._classes)
         twin._topologies = dict(self._topologies)
         twin._tasks, twin._rooms = dict(self._tasks), dict(self._rooms)
         return twin

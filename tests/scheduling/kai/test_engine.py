@@ -109,7 +109,8 @@ def test_a_pod_is_told_once_why_it_waits() -> None:
     made = engine([node("n1", 1), queue("a", 4), pod("big", 2)])
     (said,) = made.schedule(1)
     assert isinstance(said, Unschedulable)
-    assert said.message.startswith("PodSchedulingErrors: Resources were not found for pod default/big due to: ")
+    assert said.message.startswith("Scheduling conditions were not met for pod default/big:\nMaxNodePoolResources: ")
+    assert said.story.startswith("PodSchedulingErrors: Resources were not found for pod default/big due to: ")
     made.apply(node("n2", 1), 2)
     assert made.schedule(2) == []
 

@@ -7,6 +7,8 @@ from msgspec import Struct
 
 NO_NODES = "no nodes with enough resources were found"
 UNABLE = "Unable to schedule podgroup"
+UNABLE_POD = "Unable to schedule pod"
+NO_QUEUE = "QueueDoesNotExist"
 TOO_FEW = "Not enough resources for the workload"
 POD_ERRORS = "PodSchedulingErrors"
 OVER_LIMIT = "OverLimit"

@@ -1,0 +1,44 @@
+"""Sub-groups of a pod group, and the resources of a queue (v2alpha2 podgroup_webhook, v2 queue_webhook)."""
+
+from collections.abc import Iterator, Mapping
+
+from gpuconsole.model.apiserver.jobs.parts import Document, at, entries
+from gpuconsole.model.apiserver.volcano.objections import Objection
+
+_GROUPS = ("spec", "subGroups")
+
+
+def check_pod_group(group: Document) -> Iterator[Objection]:
+    """The first of: a name that stands twice, a parent that is not there, parents in a circle."""
+    groups = list(entries(group, *_GROUPS))
+    names = [str(at(found, "name") or "") for found in groups]
+    for n, name in enumerate(names):
+        if name in names[:n]:
+            yield Objection((*_GROUPS, n, "name"), f"duplicate subgroup name {name}", "name it otherwise", "duplicate")
+            return
+    parents = {name: str(at(found, "parent") or "") for name, found in zip(names, groups, strict=True)}
+    for n, (name, parent) in enumerate(parents.items()):
+        if parent and parent not in parents:
+            text = f"parent {parent} of {name} was not found"
+            yield Objection((*_GROUPS, n, "parent"), text, f"define a sub-group {parent}", "undefined-sub-group")
+            return
+    for n, name in enumerate(names):
+        if _in_circle(name, parents):
+            text = "cycle detected in subgroups"
+            yield Objection((*_GROUPS, n, "parent"), text, "let one of them have no parent", "cycle")
+            return
+
+
+def _in_circle(name: str, parents: Mapping[str, str]) -> bool:
+    seen: set[str] = set()
+    while name and name not in seen:
+        seen.add(name)
+        name = parents.get(name, "")
+    return bool(name)
+
+
+def check_queue(queue: Document) -> Iterator[Objection]:
+    """A queue says what it is given, even if that is nothing."""
+    if at(queue, "spec", "resources") is None:
+        text = "resources must be specified"
+        yield Objection(("spec", "resources"), text, "give it gpu, cpu and memory, each with a quota", "required")
