@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import NodeTerm, Taint, Toleration
 
 EXACT_COUNT = "ExactCount"
 NO_COUNTERS: Mapping[str, int] = {}
@@ -53,6 +54,40 @@ class DeviceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     selectors: tuple[str, ...] = ()
     capacity: Mapping[str, int] = NO_COUNTERS
     """How much of each capacity of a device that several claims share."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints of devices that it puts up with."""
+    options: "tuple[DeviceRequest, ...]" = ()
+    """The alternatives, the best first."""
+
+
+class Likeness(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the devices of some requests have in common, or in what each differs from the others."""
+
+    requests: tuple[str, ...] = ()
+    """By name; none is all."""
+    same: str = ""
+    """An attribute of which all have one value (matchAttribute)."""
+    distinct: str = ""
+    """An attribute of which no two have the same value (distinctAttribute)."""
+
+
+class GivenDevice(Struct, frozen=True):
+    """A device that a request of a claim got."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    shared: bool = False
+    """For administrators: others may have it too."""
+
+
+class Allocation(Struct, frozen=True):
+    """The devices that a claim got."""
+
+    devices: tuple[GivenDevice, ...] = ()
+    nodes: tuple[NodeTerm, ...] | None = None
+    """Where they can be used: any of the terms; None is everywhere."""
 
 
 class ResourceClaimTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -62,6 +97,7 @@ class ResourceClaimTemplate(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     name: str
     uid: str = ""
     requests: tuple[DeviceRequest, ...] = ()
+    likenesses: tuple[Likeness, ...] = ()
 
     @property
     def key(self) -> str:
@@ -69,12 +105,19 @@ class ResourceClaimTemplate(Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ResourceClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """One claim that pods share by naming it."""
+    """One claim that pods share by naming it, or that was made for one of them."""
 
     namespace: str
     name: str
     uid: str = ""
     requests: tuple[DeviceRequest, ...] = ()
+    likenesses: tuple[Likeness, ...] = ()
+    pod: str = ""
+    """The pod that it was made for and goes with."""
+    allocation: Allocation | None = None
+    reserved: tuple[str, ...] = ()
+    """The pods that use it, `namespace/name`; without any its devices are free again."""
+    deleted: Time = 0
 
     @property
     def key(self) -> str:
@@ -106,6 +149,13 @@ class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
     capacity: Mapping[str, Capacity] = {}
     counters: tuple[Mapping[str, int], ...] = ()
     """What it consumes of each of the counter sets that it shares with other devices."""
+    counter_sets: tuple[str, ...] = ()
+    """The names of those sets, in the same order."""
+    taints: tuple[Taint, ...] = ()
+    node: str = ""
+    nodes: tuple[NodeTerm, ...] | None = None
+    """Where it is, if its slice leaves that to each device."""
+    everywhere: bool = False
 
 
 class ResourceSlice(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -118,6 +168,16 @@ class ResourceSlice(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     generation: int = 0
     pool_slices: int = 1
     devices: tuple[Device, ...] = ()
+    node: str = ""
+    """The node that has the devices."""
+    nodes: tuple[NodeTerm, ...] | None = None
+    """Or nodes that reach them: any of the terms."""
+    everywhere: bool = False
+    """Or all nodes do."""
+    each: bool = False
+    """Or every device says it itself."""
+    counter_sets: Mapping[str, Mapping[str, int]] = {}
+    """What devices of the pool share, of each set as much as there is."""
 
     @property
     def key(self) -> str:

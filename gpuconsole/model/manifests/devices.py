@@ -2,15 +2,21 @@
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import NodeTerm
 from gpuconsole.model.devices import (
     EXACT_COUNT,
+    Allocation,
     Attribute,
     Capacity,
     CapacityPolicy,
     Device,
     DeviceClass,
     DeviceRequest,
+    GivenDevice,
+    Likeness,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -19,12 +25,14 @@ from gpuconsole.model.devices import (
 from gpuconsole.model.documents.amounts import quantity
 from gpuconsole.model.documents.metadata import metadata, spec_of
 from gpuconsole.model.documents.reader import INT64, Reader
+from gpuconsole.model.documents.selectors import node_term, taints, tolerations
 from gpuconsole.model.text import clean
 
 LONGEST_EXPRESSION = 10_240
 MOST_REQUESTS = 32
 MOST_SELECTORS = 32
 MOST_DEVICES = 128
+MOST_OPTIONS = 8
 _LONGEST_NAME = 96
 _MODES = (EXACT_COUNT, "All")
 
@@ -45,14 +53,52 @@ def claim_template(reader: Reader, now: Time) -> ResourceClaimTemplate:
     meta = metadata(reader, now)
     spec = spec_of(reader, "metadata", "spec")
     return ResourceClaimTemplate(
-        namespace=meta.namespace, name=meta.name, uid=meta.uid, requests=_requests(spec.mapping("spec"))
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        requests=_requests(spec.mapping("spec")),
+        likenesses=_likenesses(spec.mapping("spec")),
     )
 
 
 def claim(reader: Reader, now: Time) -> ResourceClaim:
     meta = metadata(reader, now)
     spec = spec_of(reader, "devices", "controller")
-    return ResourceClaim(namespace=meta.namespace, name=meta.name, uid=meta.uid, requests=_requests(spec))
+    status = reader.mapping("status")
+    return ResourceClaim(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        requests=_requests(spec),
+        likenesses=_likenesses(spec),
+        pod=_made_for(reader, meta.namespace),
+        allocation=_allocation(status.mapping("allocation")) if "allocation" in status else None,
+        reserved=tuple(f"{meta.namespace}/{place.text('name')}" for place in status.items("reservedFor")),
+        deleted=reader.mapping("metadata").moment("deletionTimestamp") or 0,
+    )
+
+
+def _made_for(reader: Reader, namespace: str) -> str:
+    for owner in reader.mapping("metadata").items("ownerReferences"):
+        if owner.text("kind") == "Pod" and owner.flag("controller"):
+            return f"{namespace}/{owner.text('name')}"
+    return ""
+
+
+def _allocation(place: Reader) -> Allocation:
+    given = tuple(
+        GivenDevice(
+            one.text("request"), one.text("driver"), one.text("pool"), one.text("device"), one.flag("adminAccess")
+        )
+        for one in place.mapping("devices").items("results", MOST_DEVICES)
+    )
+    return Allocation(given, _nodes(place))
+
+
+def _nodes(place: Reader) -> tuple[NodeTerm, ...] | None:
+    if "nodeSelector" not in place:
+        return None
+    return tuple(node_term(term) for term in place.mapping("nodeSelector").items("nodeSelectorTerms"))
 
 
 def resource_slice(reader: Reader, now: Time) -> ResourceSlice:
@@ -71,6 +117,11 @@ def resource_slice(reader: Reader, now: Time) -> ResourceSlice:
         generation=pool.number("generation", 0, high=INT64),
         pool_slices=pool.number("resourceSliceCount", 1, high=INT64),
         devices=tuple(_device(place) for place in spec.items("devices", MOST_DEVICES)),
+        node=spec.text("nodeName"),
+        nodes=_nodes(spec),
+        everywhere=spec.flag("allNodes"),
+        each=spec.flag("perDeviceNodeSelection"),
+        counter_sets={place.text("name"): _counters(place) for place in spec.items("sharedCounters", MOST_DEVICES)},
     )
 
 
@@ -85,20 +136,39 @@ def _requests(spec: Reader) -> tuple[DeviceRequest, ...]:
     return tuple(_request(place) for place in devices.items("requests", MOST_REQUESTS))
 
 
+def _likenesses(spec: Reader) -> tuple[Likeness, ...]:
+    return tuple(
+        Likeness(
+            requests=place.texts("requests"),
+            same=place.text("matchAttribute"),
+            distinct=place.text("distinctAttribute"),
+        )
+        for place in spec.mapping("devices").items("constraints", MOST_REQUESTS)
+    )
+
+
 def _request(place: Reader) -> DeviceRequest:
     place.only("name", "exactly", "firstAvailable")
     body = place.mapping("exactly")
     body.only("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity")
+    options = tuple(
+        _asked(option, option.required("name"), exactly=True) for option in place.items("firstAvailable", MOST_OPTIONS)
+    )
+    found = _asked(body, place.required("name"), exactly="exactly" in place)
+    return replace(found, alternatives="firstAvailable" in place, options=options)
+
+
+def _asked(body: Reader, name: str, *, exactly: bool) -> DeviceRequest:
     return DeviceRequest(
-        name=place.required("name"),
-        exactly="exactly" in place,
-        alternatives="firstAvailable" in place,
+        name=name,
+        exactly=exactly,
         device_class=body.text("deviceClassName"),
         mode=body.one_of("allocationMode", "", _MODES) or EXACT_COUNT,
         count=body.number("count", 1, low=0, high=INT64),
         admin_access=body.flag("adminAccess"),
         selectors=_selectors(body),
         capacity=_amounts(body.mapping("capacity"), "requests"),
+        tolerations=tolerations(body, "tolerations", checked=False),
     )
 
 
@@ -116,6 +186,11 @@ def _device(place: Reader) -> Device:
         attributes={clean(str(name), _LONGEST_NAME): _attribute(attributes, str(name)) for name in attributes.value},
         capacity={clean(str(name), _LONGEST_NAME): _capacity(capacity.mapping(str(name))) for name in capacity.value},
         counters=tuple(_counters(entry) for entry in body.items("consumesCounters", MOST_DEVICES)),
+        counter_sets=tuple(entry.text("counterSet") for entry in body.items("consumesCounters", MOST_DEVICES)),
+        taints=taints(body, "taints"),
+        node=body.text("nodeName"),
+        nodes=_nodes(body),
+        everywhere=body.flag("allNodes"),
     )
 
 
