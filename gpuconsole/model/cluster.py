@@ -93,6 +93,13 @@ class NodeTerm(Struct, frozen=True, omit_defaults=True):
     expressions: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
 
+    def matches(self, labels: Mapping[str, str], name: str) -> bool:
+        """True for a node of these labels and this name."""
+        if not self.expressions and not self.fields:
+            return False
+        fields = {"metadata.name": name}
+        return all(one.matches(labels) for one in self.expressions) and all(one.matches(fields) for one in self.fields)
+
 
 class PreferredTerm(Struct, frozen=True, omit_defaults=True):
     """A term that raises a node's score by its weight (1 to 100)."""
@@ -368,6 +375,22 @@ class PodDisruptionBudget(Struct, frozen=True, kw_only=True, omit_defaults=True,
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    def allowed(self, expected: int, healthy: int) -> int:
+        """How many pods may go now of so many, so many of which are healthy (status.disruptionsAllowed)."""
+        if self.max_unavailable:
+            stay = max(0, expected - _part(self.max_unavailable, expected))
+        else:
+            stay = _part(self.min_available, expected)
+        return max(0, healthy - stay)
+
+
+def _part(text: str, total: int) -> int:
+    """A number, or a percentage of the total, rounded up; what is neither counts nothing."""
+    number = text.removesuffix("%")
+    if not number.isdecimal():
+        return 0
+    return -(-int(number) * total // 100) if text.endswith("%") else int(number)
 
 
 class Namespace(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):

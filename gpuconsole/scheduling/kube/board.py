@@ -3,18 +3,25 @@
 Each node's state is frozen and replaced as a whole, so a fork copies one list, and a trial remembers what it replaced.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube import nodes as books
+from gpuconsole.scheduling.kube.asking import NOTHING, Asking, ask
+from gpuconsole.scheduling.kube.budgets import OpenBudget
+from gpuconsole.scheduling.kube.census import Census
+from gpuconsole.scheduling.kube.images import Images
+from gpuconsole.scheduling.kube.lens import Lens, lens
 from gpuconsole.scheduling.kube.nodes import NodeState, Reservation, Seat
 from gpuconsole.scheduling.kube.outlook import Outlook
 from gpuconsole.scheduling.kube.packed import packing, typical_pods
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.scores import scorer
+from gpuconsole.scheduling.kube.profile import IMAGES
 from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.kube.units import Waiter
+from gpuconsole.scheduling.kube.zones import interleaved
 
 _OUTLOOKS = 128
 """How many kinds of pod are remembered; the one that was asked for longest ago goes first."""
@@ -25,6 +32,7 @@ class Board:
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self.policy = policy
+        self.rules = policy.rules
         self.nodes: list[NodeState] = []
         self.described = 0
         """How many nodes somebody has described."""
@@ -32,6 +40,15 @@ class Board:
         self._outlooks: dict[tuple[Shape, int], Outlook] = {}
         self._undo: list[tuple[int, NodeState]] | None = None
         self._packing = packing(policy)
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        """Labels of namespaces."""
+        self.start = 0
+        """Where the next search through the nodes begins (nextStartNodeIndex)."""
+        self.budgets: Callable[[], tuple[OpenBudget, ...]] = tuple
+        """What disruption budgets let go now; whoever knows all pods puts it here."""
+        self._census: Census | None = None
+        self._images: Images | None = None
+        self._order: tuple[int, ...] | None = None
 
     def fork(self) -> "Board":
         """A board that starts equal and never touches this one; outlooks are made anew when asked for."""
@@ -39,6 +56,8 @@ class Board:
         twin.nodes = self.nodes.copy()
         twin.described = self.described
         twin._numbers = self._numbers.copy()
+        twin.namespaces = self.namespaces.copy()
+        twin.start = self.start
         return twin
 
     def number(self, name: str) -> int:
@@ -57,6 +76,8 @@ class Board:
         if state.node == node:
             return False
         self.described += (node is not None) - (state.node is not None)
+        self._order = None
+        self._look_at_images(state.node, node)
         self._set(number, books.describe(state, node))
         return True
 
@@ -85,14 +106,38 @@ class Board:
         if outlook is None:
             if len(self._outlooks) >= _OUTLOOKS:
                 del self._outlooks[next(iter(self._outlooks))]
-            score = scorer(self.policy, shape, self._packing)
-            outlook = Outlook(shape, priority, self.policy, self.nodes, score)
+            outlook = Outlook(self.lens(shape), priority, self.nodes)
         self._outlooks[key] = outlook
         return outlook.renew()
 
-    def fit_score(self, state: NodeState, shape: Shape) -> int:
-        """What the node scores in NodeResourcesFit, or by the packing policy in its place."""
-        return scorer(self.policy, shape, self._packing)(state)
+    def lens(self, shape: Shape) -> Lens:
+        """How pods of this shape see nodes."""
+        return lens(self.rules, shape, self.images, self._packing)
+
+    @property
+    def images(self) -> Images:
+        """Which images are where."""
+        if self._images is None:
+            self._images = Images(state.node for state in self.nodes if state.node is not None)
+        return self._images
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The described nodes in the order in which they are searched: by name, or as kube-scheduler's node tree."""
+        if self._order is None:
+            nodes = sorted((state.name, number) for number, state in enumerate(self.nodes) if state.node is not None)
+            self._order = tuple(number for _, number in nodes)
+            if self.policy.profile is not None:
+                self._order = interleaved(self.nodes, self._order)
+        return self._order
+
+    def asking(self, waiter: Waiter) -> Asking:
+        """What the pod meets of other pods; nothing for a pod that has nothing to do with others."""
+        if waiter.kind is None or waiter.who is None:
+            return NOTHING
+        if self._census is None:
+            self._census = Census(self.nodes, self.namespaces)
+        return ask(self.rules, waiter, self._census.renew())
 
     def measure(self, waiting: Iterable[Shape]) -> None:
         """Look at which pods are typical now, those that wait among them; FGD's scores depend on it."""
@@ -121,6 +166,15 @@ class Board:
         self.nodes[number] = state
         self._changed(number)
 
+    def _look_at_images(self, before: Node | None, now: Node | None) -> None:
+        """A node came, changed or went: what an image is worth depends on how many nodes hold it."""
+        if not self.rules.weight(IMAGES) or (before and before.images) == (now and now.images):
+            return
+        self._images = None
+        self._outlooks.clear()
+
     def _changed(self, number: int) -> None:
+        if self._census is not None:
+            self._census.stale.add(number)
         for outlook in self._outlooks.values():
             outlook.stale.add(number)

@@ -71,7 +71,7 @@ def room(state: NodeState, shape: Shape, priority: int) -> dict[str, int]:
     assert state.node is not None
     allocatable, used = state.node.allocatable, state.used
     held = reserved_against(state, priority) if state.reserved else {}
-    left = {name: allocatable.get(name, 0) - used.get(name, 0) - held.get(name, 0) for name in shape.requests}
+    left = {name: allocatable.get(name, 0) - used.get(name, 0) - held.get(name, 0) for name in shape.limited}
     if PODS in allocatable:
         left[PODS] = allocatable[PODS] - used.get(PODS, 0) - held.get(PODS, 0)
     if state.division is not None and state.division.dynamic:
@@ -86,7 +86,7 @@ def _divisible(
 
     Pods that room is reserved for have theirs made first; while one of them does not fit yet, nobody else does.
     """
-    asked = {name: value for name, value in shape.requests.items() if division.profile(name)}
+    asked = {name: value for name, value in shape.limited.items() if division.profile(name)}
     taken = state.taken
     for reservation in state.reserved if asked else ():
         if reservation.priority >= priority:
@@ -102,7 +102,7 @@ def _divisible(
 def slots(left: Mapping[str, int], shape: Shape) -> int:
     """How many pods of the shape this room takes."""
     count = left.get(PODS, UNBOUNDED)
-    for name, value in shape.requests.items():
+    for name, value in shape.limited.items():
         if left[name] < value * count:
             count = left[name] // value
     return max(count, 0)
@@ -111,5 +111,5 @@ def slots(left: Mapping[str, int], shape: Shape) -> int:
 def shortages(left: Mapping[str, int], shape: Shape) -> tuple[str, ...]:
     """Why this room does not take one pod of the shape, a reason for each resource; empty if it does."""
     lines = [messages.TOO_MANY_PODS] if left.get(PODS, 1) < 1 else []
-    lines += [messages.insufficient(name) for name, value in shape.requests.items() if left[name] < value]
+    lines += [messages.insufficient(name) for name, value in shape.limited.items() if left[name] < value]
     return tuple(lines)

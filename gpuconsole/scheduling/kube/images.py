@@ -1,7 +1,7 @@
 """ImageLocality: nodes that hold a pod's images already, the larger the better, but not what only one node holds."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gpuconsole.model.cluster import Node, Pod
 
@@ -29,11 +29,15 @@ class Images:
     def score(self, pod: Pod, node: Node) -> int:
         """0 to 100 by the sum of the sizes of the pod's images, each by the part of the nodes that hold it."""
         containers = (*pod.template.containers, *pod.template.init_containers)
-        held = (_normal(container.image) for container in containers)
+        return self.rate([container.image for container in containers], node)
+
+    def rate(self, images: Sequence[str], node: Node) -> int:
+        """The same for the images of a pod's containers, one for each."""
+        held = (_normal(image) for image in images)
         total = sum(
             int(node.images[image] * (self._holders[image] / self._total)) for image in held if image in node.images
         )
-        most = MOST * len(containers)
+        most = MOST * len(images)
         bounded = min(max(total, LEAST), most)
         return MAX_SCORE * (bounded - LEAST) // (most - LEAST) if most > LEAST else 0
 

@@ -1,12 +1,19 @@
 """What placement knows: nodes, pods that have a place, pods that wait, and whom room is reserved for. Mutates."""
 
+from collections.abc import Mapping
+from itertools import chain
+
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, PodTemplate, PriorityClass
+from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodPhase, PodTemplate, PriorityClass
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube.board import Board
+from gpuconsole.scheduling.kube.budgets import OpenBudget, opened
+from gpuconsole.scheduling.kube.census import kind_of
+from gpuconsole.scheduling.kube.neighbours import is_picky
 from gpuconsole.scheduling.kube.nodes import Reservation, Seat
+from gpuconsole.scheduling.kube.plugins.podtopologyspread import siblings
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.queue import Queue
 from gpuconsole.scheduling.kube.shapes import Shapes
@@ -21,25 +28,36 @@ class Ledger:
     def __init__(self, policy: PlacementPolicy) -> None:
         self.board = Board(policy)
         self.queue = Queue(policy.gangs)
-        self.shapes = Shapes()
+        self.board.budgets = self.open_budgets
+        self.shapes = Shapes(self.board.rules)
         self.groups: dict[str, PodGroup] = {}
         self.classes: dict[str, PriorityClass] = {}
         self.freed = 0
         """Counts what may help a refused pod: room that was freed, nodes that changed."""
         self.stirred = False
         """A pod came, or something freed, since the last pass began."""
+        self.budgets: dict[str, PodDisruptionBudget] = {}
+        self.crowded = False
+        """Some pod says something about others, so that it matters of every pod what its labels are."""
         self._homes: dict[str, tuple[int, str]] = {}
         """Pod → number of its node, and its gang."""
+        self._unwell: set[str] = set()
+        """Pods that have a place and do not run there, or are not ready."""
+        self._choosy: set[str] = set()
+        """Pods that wait, and that others' coming may help: they want to be near some, or spread."""
 
     def fork(self, policy: PlacementPolicy) -> "Ledger":
         """A ledger that starts equal and never touches this one."""
         twin = Ledger(policy)
         twin.board = self.board.fork()
+        twin.board.budgets = twin.open_budgets
         twin.queue = self.queue.fork()
         twin.shapes = self.shapes
         twin.groups, twin.classes = self.groups.copy(), self.classes.copy()
         twin.freed, twin.stirred = self.freed, self.stirred
+        twin.budgets, twin.crowded = self.budgets.copy(), self.crowded
         twin._homes = self._homes.copy()
+        twin._unwell, twin._choosy = self._unwell.copy(), self._choosy.copy()
         return twin
 
     def describe(self, name: str, node: Node | None) -> None:
@@ -54,6 +72,8 @@ class Ledger:
 
     def take_in(self, pod: Pod) -> None:
         """A pod appeared or changed: it has a place, waits for one, or needs none."""
+        if not self.crowded and not pod.done and is_picky(pod):
+            self._grow_crowded()
         if pod.node and not pod.done:
             self.withdraw(pod.key)
             self._settle(pod)
@@ -72,7 +92,9 @@ class Ledger:
     def seat(self, waiter: Waiter, number: int, now: Time) -> Seat:
         """A pod that waited gets a place; the seat names its GPUs."""
         self.withdraw(waiter.pod)
-        seat = self.board.seat(number, Seat(waiter.pod, waiter.shape, waiter.priority, now))
+        seat = self.board.seat(number, Seat(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who))
+        self._unwell.add(waiter.pod)
+        self._company()
         self._homes[waiter.pod] = (number, waiter.gang)
         if waiter.gang:
             self.queue.seat(waiter.gang, waiter.pod, size=waiter.size, job=waiter.job, gpus=waiter.shape.gpus)
@@ -96,6 +118,7 @@ class Ledger:
 
     def withdraw(self, key: str) -> None:
         """A pod waits no longer."""
+        self._choosy.discard(key)
         self._unreserve(self.queue.drop(key))
 
     def nominate(self, waiter: Waiter, node: str) -> None:
@@ -104,6 +127,26 @@ class Ledger:
         waiter = replace(waiter, nominated=node)
         self._reserve(waiter)
         self.queue.nominate(waiter, self.freed)
+
+    def name_space(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """A namespace appeared, changed or went."""
+        if labels is None:
+            self.board.namespaces.pop(name, None)
+        else:
+            self.board.namespaces[name] = labels
+        if self._choosy:
+            self.stir()
+
+    def open_budgets(self) -> tuple[OpenBudget, ...]:
+        """What each disruption budget lets go now."""
+        if not self.budgets:
+            return ()
+        seats = ((seat.who, self._healthy(seat)) for state in self.board.nodes for seat in state.seats.values())
+        waiting = ((waiter.who, False) for waiter in self.queue.waiters.values())
+        return opened(
+            (self.budgets[key] for key in sorted(self.budgets)),
+            ((pod, healthy) for pod, healthy in chain(seats, waiting) if pod is not None),
+        )
 
     def priority(self, template: PodTemplate) -> int:
         """The priority that a pod of this template would have."""
@@ -118,11 +161,16 @@ class Ledger:
         gang, since = _gang(pod), pod.bound or pod.started or pod.created
         old = self.board.nodes[number].seats.get(pod.key)
         now = (pod.gpus, pod.slices, shape, pod.priority, since)
-        if old is None or (old.gpus, old.slices, old.shape, old.priority, old.since) != now:
+        same = old is not None and (old.gpus, old.slices, old.shape, old.priority, old.since) == now
+        if old is None or not same or old.who is None or old.who.labels != pod.labels:
             if old is not None:
                 self.board.unseat(number, pod.key)
-            self.board.seat(number, Seat(pod.key, shape, pod.priority, since, pod.gpus, slices=pod.slices))
+                if self.crowded:
+                    self.stir()
+            self.board.seat(number, Seat(pod.key, shape, pod.priority, since, pod.gpus, slices=pod.slices, who=pod))
             self._homes[pod.key] = (number, gang)
+            self._company()
+        (self._unwell.add if pod.unready or pod.phase is not PodPhase.RUNNING else self._unwell.discard)(pod.key)
         if gang and not pod.deleted:
             self.queue.seat(gang, pod.key, size=self._size(pod), job=pod.job, gpus=shape.gpus)
         if pod.deleted:
@@ -132,6 +180,7 @@ class Ledger:
         """The pod holds its node no longer."""
         home = self._homes.pop(key, None)
         if home is not None:
+            self._unwell.discard(key)
             self.board.unseat(home[0], key)
             self.queue.unseat(home[1], key)
             self.stir()
@@ -139,11 +188,40 @@ class Ledger:
     def _await(self, waiter: Waiter) -> None:
         """Queue the pod, and move its reservation to the node that it is nominated to."""
         old = self.queue.waiters.get(waiter.pod)
-        if old is None or (old.nominated, old.shape, old.priority) != (waiter.nominated, waiter.shape, waiter.priority):
+        same = old is not None and (old.nominated, old.shape, old.priority, old.kind) == (
+            *(waiter.nominated, waiter.shape, waiter.priority, waiter.kind),
+        )
+        if not same:
             self._unreserve(old)
             self._reserve(waiter)
+        if waiter.kind is not None and waiter.who is not None and _is_choosy(waiter.who):
+            self._choosy.add(waiter.pod)
         if self.queue.add(waiter):
             self.stirred = True
+
+    def _grow_crowded(self) -> None:
+        """From now on equal pods are only those with equal labels."""
+        self.crowded = True
+        for waiter in tuple(self.queue.waiters.values()):
+            if waiter.kind is None and waiter.who is not None:
+                self.queue.drop(waiter.pod)
+                self.queue.add(replace(waiter, kind=kind_of(waiter.who)))
+                self.stirred = True
+
+    def _company(self) -> None:
+        """A pod got a place: that may help those who want to be near it, or spread."""
+        if self._choosy:
+            self.stir()
+
+    def _healthy(self, seat: Seat) -> bool:
+        return not seat.leaving and seat.pod not in self._unwell
+
+    def _concerned(self, pod: Pod) -> bool:
+        """True if it matters what other pods there are."""
+        template = pod.template
+        if self.crowded or template.spread or is_picky(pod):
+            return True
+        return bool(self.board.rules.spread is None or self.board.rules.spread) and siblings(pod) is not None
 
     def waiter(self, pod: Pod) -> Waiter:
         """The pod as it stands in the queue."""
@@ -160,6 +238,8 @@ class Ledger:
             job=pod.job,
             nominated=pod.nominated_node,
             message=pod.message,
+            who=pod,
+            kind=kind_of(pod) if self._concerned(pod) else None,
         )
 
     def _size(self, pod: Pod) -> int:
@@ -168,7 +248,7 @@ class Ledger:
 
     def _reserve(self, waiter: Waiter) -> None:
         if waiter.nominated:
-            reservation = Reservation(waiter.pod, waiter.shape, waiter.priority)
+            reservation = Reservation(waiter.pod, waiter.shape, waiter.priority, waiter.who)
             self.board.reserve(self.board.number(waiter.nominated), reservation)
 
     def _unreserve(self, waiter: Waiter | None) -> None:
@@ -180,3 +260,8 @@ class Ledger:
 def _gang(pod: Pod) -> str:
     """`namespace/gang`, which is also the key of its PodGroup."""
     return f"{pod.namespace}/{pod.gang}" if pod.gang else ""
+
+
+def _is_choosy(pod: Pod) -> bool:
+    affinity = pod.template.pod_affinity
+    return bool(pod.template.spread) or (affinity is not None and bool(affinity.required))

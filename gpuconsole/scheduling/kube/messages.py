@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 UNSCHEDULABLE = "node(s) were unschedulable"
 NO_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+NO_ADDED_AFFINITY = "node(s) didn't match scheduler-enforced node affinity"
 TOO_MANY_PODS = "Too many pods"
 NO_NODES = "no nodes available to schedule pods"
 NO_VICTIMS = "No preemption victims found for incoming pod"

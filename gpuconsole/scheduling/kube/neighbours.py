@@ -1,6 +1,7 @@
 """InterPodAffinity: pods that have to be, or would rather be, near others or far from them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -15,18 +16,34 @@ NOTHING = PodAffinity()
 Domain = tuple[str, str]
 """(topology key, value)."""
 
+Group = tuple[Pod, Iterable[tuple[Node, int]]]
+"""A pod that stands for all that are like it, and how many of them are on which nodes."""
+
+
+class Around(Protocol):
+    """Nodes, the pods on them, and the labels of namespaces."""
+
+    @property
+    def nodes(self) -> Mapping[str, Node]: ...
+
+    @property
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]: ...
+
+    def groups(self) -> Iterable[Group]:
+        """Every pod, those that are alike in namespace, labels and what they say about others together."""
+
 
 class Surroundings(Struct, frozen=True):
-    """Nodes, the pods on each, and the labels of namespaces."""
+    """Nodes, the pods on each, and the labels of namespaces; every pod is a group of its own."""
 
     nodes: Mapping[str, Node]
     on: Callable[[str], Iterable[Pod]]
     namespaces: Mapping[str, Mapping[str, str]] = {}
 
-    def pods(self) -> Iterator[tuple[Node, Pod]]:
+    def groups(self) -> Iterator[Group]:
         for name, node in self.nodes.items():
             for pod in self.on(name):
-                yield node, pod
+                yield pod, ((node, 1),)
 
 
 class Nearness(Struct, frozen=True):
@@ -41,6 +58,11 @@ class Nearness(Struct, frozen=True):
     alone: bool
     """Nobody satisfies what it wants, but it would itself: the first of its kind may go anywhere."""
 
+    @property
+    def idle(self) -> bool:
+        """True if nothing here could refuse a node to a pod that wants nobody near it."""
+        return not (self.wanted or self.shunned or self.shunning)
+
 
 def is_picky(pod: Pod) -> bool:
     """True if the pod says anything about others, so that it counts for them too."""
@@ -51,7 +73,15 @@ def selects(term: PodTerm, owner: Pod, other: Pod, namespaces: Mapping[str, Mapp
     """True if the term of one pod means another."""
     if term.selector is None or not _in_namespace(term, owner, other.namespace, namespaces):
         return False
-    return term.selector.matches(other.labels)
+    return term.selector.matches(other.labels) and _compares(term, owner, other)
+
+
+def _compares(term: PodTerm, owner: Pod, other: Pod) -> bool:
+    """What matchLabelKeys and mismatchLabelKeys add to the selector: only labels that the owner has."""
+    own, its = owner.labels, other.labels
+    return all(its.get(key) == own[key] for key in term.match_label_keys if key in own) and not any(
+        its.get(key) == own[key] for key in term.mismatch_label_keys if key in own
+    )
 
 
 def _in_namespace(term: PodTerm, owner: Pod, namespace: str, known: Mapping[str, Mapping[str, str]]) -> bool:
@@ -61,29 +91,46 @@ def _in_namespace(term: PodTerm, owner: Pod, namespace: str, known: Mapping[str,
     return namespace in term.namespaces or term.namespace_selector.matches(labels)
 
 
-def nearness(pod: Pod, around: Surroundings) -> Nearness:
+def nearness(pod: Pod, around: Around) -> Nearness:
     """What the pod meets, counted over all nodes."""
+    return _counted(Nearness({}, {}, {}, False), pod, around.groups(), around.namespaces, 1)
+
+
+def moved(
+    found: Nearness, pod: Pod, node: Node, pods: Iterable[Pod], namespaces: Mapping[str, Mapping[str, str]], by: int
+) -> Nearness:
+    """What the pod would meet with these others gone from the node (`by` −1), or there as well (1)."""
+    return _counted(found, pod, ((other, ((node, 1),)) for other in pods), namespaces, by)
+
+
+def _counted(
+    found: Nearness, pod: Pod, groups: Iterable[Group], namespaces: Mapping[str, Mapping[str, str]], by: int
+) -> Nearness:
     near = (pod.template.pod_affinity or NOTHING).required
     far = (pod.template.pod_anti_affinity or NOTHING).required
-    wanted: dict[Domain, int] = {}
-    shunned: dict[Domain, int] = {}
-    shunning: dict[Domain, int] = {}
-    for node, other in around.pods():
-        if near and all(selects(term, pod, other, around.namespaces) for term in near):
-            _count(wanted, node, near)
-        _count(shunned, node, (term for term in far if selects(term, pod, other, around.namespaces)))
-        theirs = (other.template.pod_anti_affinity or NOTHING).required
-        _count(shunning, node, (term for term in theirs if selects(term, other, pod, around.namespaces)))
-    alone = not wanted and all(selects(term, pod, pod, around.namespaces) for term in near)
+    wanted, shunned, shunning = dict(found.wanted), dict(found.shunned), dict(found.shunning)
+    for other, places in groups:
+        nears = near if near and all(selects(term, pod, other, namespaces) for term in near) else ()
+        fars = [term for term in far if selects(term, pod, other, namespaces)]
+        anti = other.template.pod_anti_affinity
+        theirs = [term for term in anti.required if selects(term, other, pod, namespaces)] if anti is not None else ()
+        if nears or fars or theirs:
+            for node, number in places:
+                _count(wanted, node, nears, by * number)
+                _count(shunned, node, fars, by * number)
+                _count(shunning, node, theirs, by * number)
+    alone = not wanted and all(selects(term, pod, pod, namespaces) for term in near)
     return Nearness(wanted, shunned, shunning, alone)
 
 
-def _count(counts: dict[Domain, int], node: Node, terms: Iterable[PodTerm]) -> None:
+def _count(counts: dict[Domain, int], node: Node, terms: Iterable[PodTerm], number: int) -> None:
     for term in terms:
         value = node.labels.get(term.topology_key)
         if value is not None:
             domain = (term.topology_key, value)
-            counts[domain] = counts.get(domain, 0) + 1
+            counts[domain] = counts.get(domain, 0) + number
+            if not counts[domain]:
+                del counts[domain]
 
 
 def refusal(pod: Pod, node: Node, found: Nearness) -> str:
@@ -101,28 +148,40 @@ def refusal(pod: Pod, node: Node, found: Nearness) -> str:
     return ""
 
 
-def scores(pod: Pod, nodes: Iterable[Node], around: Surroundings, *, hard_weight: int = 1) -> dict[str, int]:
-    """How much the pod and those that are there want each other, 0 to 100; empty if nobody minds.
+def likings(pod: Pod, around: Around, *, hard_weight: int = 1, ignore_theirs: bool = False) -> dict[Domain, int]:
+    """How much the pod and those that are there want each other, by domain; empty if nobody minds.
 
-    `hard_weight` is what a required affinity of a pod that is there counts (hardPodAffinityWeight).
+    `hard_weight` is what a required affinity of a pod that is there counts (hardPodAffinityWeight); `ignore_theirs`
+    passes over what those prefer, unless the pod prefers something itself (ignorePreferredTermsOfExistingPods).
     """
-    likings: dict[Domain, int] = {}
+    found: dict[Domain, int] = {}
     near = (pod.template.pod_affinity or NOTHING).preferred
     far = (pod.template.pod_anti_affinity or NOTHING).preferred
-    for node, other in around.pods():
-        for sign, terms in ((1, near), (-1, far)):
+    if ignore_theirs and not near and not far:
+        return found
+    for other, places in around.groups():
+        terms = [(weight, term) for weight, term in near if selects(term, pod, other, around.namespaces)]
+        terms += [(-weight, term) for weight, term in far if selects(term, pod, other, around.namespaces)]
+        theirs = _likes_of(other, hard_weight)
+        terms += [(weight, term) for weight, term in theirs if selects(term, other, pod, around.namespaces)]
+        for node, number in places if terms else ():
             for weight, term in terms:
-                _like(likings, node, term, sign * weight, selects(term, pod, other, around.namespaces))
-        for weight, term in _likes_of(other, hard_weight):
-            _like(likings, node, term, weight, selects(term, other, pod, around.namespaces))
-    if not likings:
-        return {}
-    return _normalised(
-        {
-            node.name: sum(weight for (key, value), weight in likings.items() if node.labels.get(key) == value)
-            for node in nodes
-        }
-    )
+                _like(found, node, term, weight * number)
+    return found
+
+
+def raw_scores(nodes: Iterable[Node], found: Mapping[Domain, int]) -> dict[str, int]:
+    """The sum of what counts for each node, before it is normalised."""
+    return {
+        node.name: sum(weight for (key, value), weight in found.items() if node.labels.get(key) == value)
+        for node in nodes
+    }
+
+
+def scores(pod: Pod, nodes: Iterable[Node], around: Around, *, hard_weight: int = 1) -> dict[str, int]:
+    """How much the pod and those that are there want each other, 0 to 100; empty if nobody minds."""
+    found = likings(pod, around, hard_weight=hard_weight)
+    return normalised(raw_scores(nodes, found)) if found else {}
 
 
 def _likes_of(pod: Pod, hard_weight: int) -> Iterator[tuple[int, PodTerm]]:
@@ -136,14 +195,15 @@ def _likes_of(pod: Pod, hard_weight: int) -> Iterator[tuple[int, PodTerm]]:
         yield from ((-weight, term) for weight, term in far.preferred)
 
 
-def _like(likings: dict[Domain, int], node: Node, term: PodTerm, weight: int, matches: bool) -> None:
+def _like(found: dict[Domain, int], node: Node, term: PodTerm, weight: int) -> None:
     value = node.labels.get(term.topology_key)
-    if matches and value is not None:
+    if value is not None:
         domain = (term.topology_key, value)
-        likings[domain] = likings.get(domain, 0) + weight
+        found[domain] = found.get(domain, 0) + weight
 
 
-def _normalised(raw: Mapping[str, int]) -> dict[str, int]:
+def normalised(raw: Mapping[str, int]) -> dict[str, int]:
+    """0 to 100 between the least and the greatest; 0 if they are the same."""
     lowest, highest = min(raw.values(), default=0), max(raw.values(), default=0)
     if highest == lowest:
         return dict.fromkeys(raw, 0)

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.instances import Division, division_of
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.quantity import CPU, MAX, MEMORY, PODS
@@ -29,6 +29,8 @@ class Seat(Struct, frozen=True):
     leaving: bool = False
     """Its deletion was asked for; it holds its place until it is gone."""
     slices: tuple[Instance, ...] = ()
+    who: Pod | None = None
+    """The pod itself, for those who look at labels."""
 
     @property
     def importance(self) -> tuple[int, Time, str]:
@@ -42,6 +44,7 @@ class Reservation(Struct, frozen=True):
     pod: str
     shape: Shape
     priority: int
+    who: Pod | None = None
 
 
 class NodeState(Struct, frozen=True):

@@ -5,19 +5,17 @@ why the others refuse, where evicting would help. Mutates: it is a cache over th
 """
 
 from collections import Counter
-from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kube.filters import refusal, room, shortages, slots
+from gpuconsole.scheduling.kube.filters import room, shortages, slots
+from gpuconsole.scheduling.kube.lens import Lens
 from gpuconsole.scheduling.kube.nodes import NodeState
 from gpuconsole.scheduling.kube.packed import drawn
-from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.preemption import Victims, reach, victims
-from gpuconsole.scheduling.kube.scores import dislikes, highest, preference, total
-from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.kube.scores import highest, total
 
 Liking = tuple[int, int]
 Entry = tuple[int, str, int]
@@ -30,6 +28,7 @@ class Verdict(Struct, frozen=True):
     slots: int = 0
     """How many such pods fit now."""
     fit: int = 0
+    """What counts of the scores that are not normalised."""
     liking: Liking = (0, 0)
     reasons: tuple[str, ...] = ()
     hopeless: bool = False
@@ -42,15 +41,9 @@ ABSENT = Verdict(hopeless=True)
 class Outlook:
     """The nodes as one kind of pod sees them; `stale` names those to look at again."""
 
-    def __init__(
-        self,
-        shape: Shape,
-        priority: int,
-        policy: PlacementPolicy,
-        nodes: list[NodeState],
-        score: Callable[[NodeState], int],
-    ) -> None:
-        self.shape = shape
+    def __init__(self, lens: Lens, priority: int, nodes: list[NodeState]) -> None:
+        self.lens = lens
+        self.shape = lens.shape
         self.priority = priority
         self.slots = 0
         """How many such pods fit now, on all nodes together."""
@@ -61,9 +54,8 @@ class Outlook:
         self.stale = set(range(len(nodes)))
         self.outscored = False
         """What nodes score has changed, though they have not."""
-        self._policy = policy
         self._nodes = nodes
-        self._score = score
+        self._score = lens.score
         self._verdicts: list[Verdict] = []
         self._standing: list[tuple[Node | None, str, Liking]] = []
         self._best: dict[Liking, list[Entry]] = {}
@@ -100,13 +92,17 @@ class Outlook:
         if len(tops) == 1:
             return next(iter(tops.values()))[2]
         most = highest(tops)
-        ranked = ((-total(self._policy, -top[0], liking, most), top[1], top[2]) for liking, top in tops.items())
+        ranked = ((-total(self.lens.weights, -top[0], liking, most), top[1], top[2]) for liking, top in tops.items())
         return min(ranked)[2]
 
     def drawn(self, pod: str) -> int | None:
         """A node drawn from all that fit; None if none does."""
         names = {self._nodes[number].name: number for number, verdict in enumerate(self._verdicts) if verdict.slots}
         return names[drawn(pod, tuple(names))] if names else None
+
+    def verdict(self, number: int) -> Verdict:
+        """What the node says to such a pod now."""
+        return self._verdicts[number]
 
     def fits(self, number: int) -> bool:
         """True if the node takes such a pod now."""
@@ -117,13 +113,26 @@ class Outlook:
         return self._verdicts[number].hopeless
 
     def cheapest(self) -> tuple[int, Victims] | None:
-        """The node where the fewest and least important pods have to go, and these; None if evicting helps nowhere."""
+        """The node where the fewest and least important pods have to go, and these; None if evicting helps nowhere.
+
+        The first by name among equals.
+        """
         while self._unseen:
-            number = self._unseen.pop()
-            found = victims(self._nodes[number], self.shape, self.priority)
-            if found is not None:
-                self._victims[number] = found
-        return min(self._victims.items(), key=lambda item: item[1].rank, default=None)
+            self._find_victims(self._unseen.pop())
+        names = self._nodes
+        return min(self._victims.items(), key=lambda item: (item[1].rank, names[item[0]].name), default=None)
+
+    def victims_on(self, number: int) -> Victims | None:
+        """Who would have to go from this node, which takes no such pod now; None if evicting does not help."""
+        if number in self._unseen:
+            self._unseen.discard(number)
+            self._find_victims(number)
+        return self._victims.get(number)
+
+    def _find_victims(self, number: int) -> None:
+        found = victims(self._nodes[number], self.shape, self.priority)
+        if found is not None:
+            self._victims[number] = found
 
     def reachable(self) -> int:
         """How many such pods would fit if every pod of lower priority went."""
@@ -167,8 +176,7 @@ class Outlook:
         node, refused, liking = self._standing[number]
         if node is not state.node:
             # Labels and taints change rarely, so what follows from them is kept as long as the Node is the same.
-            refused = refusal(state.node, self.shape)
-            liking = (preference(state.node, self.shape), dislikes(state.node, self.shape))
+            refused, liking = self.lens.refusal(state.node), self.lens.liking(state.node)
             self._standing[number] = (state.node, refused, liking)
         if refused:
             return Verdict(reasons=(refused,), hopeless=True)

@@ -56,7 +56,7 @@ class Packing:
 
 def packing(policy: PlacementPolicy) -> Packing | None:
     """What scores nodes if the policy names a packing policy."""
-    return None if policy.score == "binpack" or policy.score == "spread" else Packing(policy.score)
+    return None if policy.packing is None else Packing(policy.packing)
 
 
 def room(state: NodeState, model: str) -> Room:

@@ -1,12 +1,18 @@
 """How one pod and one gang are placed on the board: plans, made in a trial, that the session carries out."""
 
+from collections import Counter
+
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.scheduling.kube import messages
+from gpuconsole.scheduling.kube.asking import NOTHING, Asking
 from gpuconsole.scheduling.kube.board import Board
+from gpuconsole.scheduling.kube.budgets import OpenBudget
 from gpuconsole.scheduling.kube.nodes import Reservation, Seat
 from gpuconsole.scheduling.kube.outlook import Outlook
+from gpuconsole.scheduling.kube.preemption import Victims, victims
+from gpuconsole.scheduling.kube.search import choose, look, refused
 from gpuconsole.scheduling.kube.units import Gang, Waiter
 
 
@@ -30,21 +36,63 @@ Step = Place | Claim
 
 def place(board: Board, waiter: Waiter) -> Place | None:
     """Find the best node for a pod, the one that it is nominated to first."""
-    outlook = board.outlook(waiter.shape, waiter.priority)
+    outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
     if waiter.nominated:
         number = board.number(waiter.nominated)
-        if outlook.renew().fits(number):
+        if outlook.renew().fits(number) and asking.refusal(board.nodes[number]) is None:
             return Place(waiter, number)
-    found = outlook.drawn(waiter.pod) if board.policy.score == "random" else outlook.best()
+    found = _find(board, waiter, outlook, asking)
     return None if found is None else Place(waiter, found)
+
+
+def _find(board: Board, waiter: Waiter, outlook: Outlook, asking: Asking) -> int | None:
+    if asking.silent and board.policy.profile is None:
+        return outlook.drawn(waiter.pod) if board.policy.packing == "random" else outlook.best()
+    found = look(board, outlook, asking)
+    board.start = (board.start + found.seen) % max(1, len(board.order))
+    return choose(board, outlook, asking, found.numbers)
 
 
 def claim(board: Board, waiter: Waiter) -> Claim | None:
     """Find the node where the least important pods have to go for this one."""
-    if waiter.never or not board.policy.preemption:
+    if waiter.never or not board.policy.preempts:
         return None
-    found = board.outlook(waiter.shape, waiter.priority).cheapest()
+    outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
+    budgets = board.budgets()
+    if board.policy.profile is None and not asking.concerns and not budgets:
+        found = outlook.cheapest()
+    else:
+        found = _cheapest(board, outlook, asking, budgets)
     return None if found is None else Claim(waiter, found[0], found[1].seats)
+
+
+def _cheapest(
+    board: Board, outlook: Outlook, asking: Asking, budgets: tuple[OpenBudget, ...]
+) -> tuple[int, Victims] | None:
+    """Try nodes in turn until enough have victims, one of them without breaking a budget (DryRunPreemption)."""
+    candidates = [number for number in board.order if _could_help(board, outlook, asking, number)]
+    enough = board.rules.dry_runs(len(candidates))
+    found: list[tuple[int, Victims]] = []
+    kept = False
+    for number in candidates:
+        if asking.concerns or budgets:
+            one = victims(board.nodes[number], outlook.shape, outlook.priority, asking, budgets)
+        else:
+            one = outlook.victims_on(number)
+        if one is not None:
+            found.append((number, one))
+            kept = kept or not one.rank[0]
+            if kept and len(found) >= enough:
+                break
+    return min(found, key=lambda item: item[1].rank, default=None)
+
+
+def _could_help(board: Board, outlook: Outlook, asking: Asking, number: int) -> bool:
+    """True if the node refuses the pod for something that evicting could change."""
+    if outlook.hopeless(number):
+        return False
+    found = asking.refusal(board.nodes[number]) if asking.concerns else None
+    return not found.final if found is not None else not outlook.fits(number)
 
 
 def awaits(board: Board, waiter: Waiter) -> bool:
@@ -65,13 +113,18 @@ def place_gang(board: Board, gang: Gang, now: Time) -> list[Step] | None:
     if not _enough(board, gang):
         return None
     steps: list[Step] = []
+    start = board.start
     with board.trial():
         for waiter in gang.members:
             found = place(board, waiter)
             if found is not None:
-                board.seat(found.number, Seat(waiter.pod, waiter.shape, waiter.priority, now))
+                seat = Seat(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who)
+                board.seat(found.number, seat)
                 steps.append(found)
-    return steps if steps and len(steps) >= gang.needed else None
+    if steps and len(steps) >= gang.needed:
+        return steps
+    board.start = start
+    return None
 
 
 def claim_gang(board: Board, gang: Gang) -> list[Step] | None:
@@ -79,11 +132,12 @@ def claim_gang(board: Board, gang: Gang) -> list[Step] | None:
 
     Pods that fit now claim their nodes too: nothing of a gang is held before all of it can be.
     """
-    if not board.policy.preemption or not _enough(board, gang, evicting=True):
+    if not board.policy.preempts or not _enough(board, gang, evicting=True):
         return None
     # Pods beyond what the gang needs at once make room one at a time.
     wanted = max(gang.needed, 1)
     steps: list[Step] = []
+    start = board.start
     with board.trial():
         for waiter in gang.members:
             step = place(board, waiter) or claim(board, waiter)
@@ -92,25 +146,31 @@ def claim_gang(board: Board, gang: Gang) -> list[Step] | None:
             found = Claim(waiter, step.number, step.victims if isinstance(step, Claim) else ())
             for seat in found.victims:
                 board.leave(found.number, seat.pod)
-            board.reserve(found.number, Reservation(waiter.pod, waiter.shape, waiter.priority))
+            board.reserve(found.number, Reservation(waiter.pod, waiter.shape, waiter.priority, waiter.who))
             steps.append(found)
+    board.start = start
     return steps if len(steps) == wanted else None
 
 
-def refusal(board: Board, outlook: Outlook, *, never: bool, filled: bool = False) -> str:
+def refusal(board: Board, waiter: Waiter, *, filled: bool = False) -> str:
     """FailedScheduling's text for a pod that no node takes; `filled` as if all that fit had been placed."""
-    known = outlook.texts.get((never, filled))
+    outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
+    if asking.concerns:
+        return _refusal(board, outlook, asking, waiter.never, filled)
+    known = outlook.texts.get((waiter.never, filled))
     if known is None:
-        known = outlook.texts[never, filled] = _refusal(board, outlook, never, filled)
+        known = outlook.texts[waiter.never, filled] = _refusal(board, outlook, NOTHING, waiter.never, filled)
     return known
 
 
-def _refusal(board: Board, outlook: Outlook, never: bool, filled: bool) -> str:
+def _refusal(board: Board, outlook: Outlook, asking: Asking, never: bool, filled: bool) -> str:
     nodes = board.described
-    text = messages.unavailable(nodes, outlook.reasons(filled))
-    if not board.policy.preemption or not nodes:
+    others, final = refused(board, outlook, asking)
+    # Nodes that others keep the pod from have room, so they are not among those that are filled.
+    text = messages.unavailable(nodes, Counter(outlook.reasons(filled and not others)) + others)
+    if not board.policy.preempts or not nodes:
         return text
-    after = messages.NEVER if never else messages.preemption(nodes, nodes - outlook.hopeful)
+    after = messages.NEVER if never else messages.preemption(nodes, nodes - outlook.hopeful + final)
     return f"{text} {after}"
 
 
@@ -126,11 +186,10 @@ def gang_refusal(board: Board, gang: Gang) -> str:
         if slots < count and first is None:
             first = waiter
     last = first or gang.members[-1]
-    outlook = board.outlook(last.shape, last.priority)
     if not gang.needed:
-        return refusal(board, outlook, never=last.never)
+        return refusal(board, last)
     fitting = min(fitting, gang.needed)
-    return messages.gang_waits(gang.name, fitting, gang.needed, refusal(board, outlook, never=last.never, filled=True))
+    return messages.gang_waits(gang.name, fitting, gang.needed, refusal(board, last, filled=True))
 
 
 def _enough(board: Board, gang: Gang, evicting: bool = False) -> bool:

@@ -7,6 +7,16 @@ from msgspec import Struct
 from gpuconsole.model.quantity import CPU, MEMORY, MIG_PREFIX
 from gpuconsole.model.resources import GPU_RESOURCES
 from gpuconsole.scheduling.kube.packing.policies import Name
+from gpuconsole.scheduling.kube.profile import (
+    FILTERS,
+    FIT,
+    NODE_AFFINITY,
+    POD_AFFINITY,
+    SPREAD,
+    TAINT_TOLERATION,
+    Profile,
+    Strategy,
+)
 
 Formula = Literal["binpack", "spread"]
 Score = Literal[Formula, Name]
@@ -25,7 +35,7 @@ memory alone, which packs and spreads nothing that costs money."""
 
 
 class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", tag_field="engine"):
-    """How pods are placed. Weights are kube-scheduler 1.36's default plugin weights unless said otherwise."""
+    """How pods are placed: by a profile of a kube-scheduler, or by one choice of ours."""
 
     score: Score = "binpack"
     """`binpack` is NodeResourcesFit's MostAllocated, `spread` its LeastAllocated; the others are packing policies.
@@ -41,3 +51,40 @@ class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", t
     """False places the pods of a gang one by one, as plain kube-scheduler does."""
     preemption: bool = True
     """False leaves out the PostFilter step: no pod is ever evicted for another."""
+    profile: Profile | None = None
+    """Of a KubeSchedulerConfiguration: it stands in the place of score, resources and weights."""
+
+    @property
+    def rules(self) -> Profile:
+        """The profile, or what the choice comes to: every filter, every node looked at, no time lost between tries.
+
+        Such a choice is about one thing, so NodeResourcesBalancedAllocation and ImageLocality, which would weigh
+        against it, do not score.
+        """
+        if self.profile is not None:
+            return self.profile
+        formula: Literal["LeastAllocated", "MostAllocated"] = (
+            "LeastAllocated" if self.score == "spread" else "MostAllocated"
+        )
+        weights = ((TAINT_TOLERATION, self.taint_weight), (NODE_AFFINITY, self.affinity_weight), (FIT, self.fit_weight))
+        return Profile(
+            filters=FILTERS,
+            scores=(*weights, (SPREAD, 2), (POD_AFFINITY, 2)),
+            strategy=Strategy(type=formula, resources=self.resources),
+            spread=(),
+            percentage=100,
+            candidates=(100, 100),
+            backoff=None,
+        )
+
+    @property
+    def packing(self) -> Name | None:
+        """The packing policy that scores in NodeResourcesFit's place, if one does."""
+        if self.profile is not None or self.score == "binpack" or self.score == "spread":
+            return None
+        return self.score
+
+    @property
+    def preempts(self) -> bool:
+        """True if a pod may evict others."""
+        return self.preemption and (self.profile is None or self.profile.preempts)

@@ -2,7 +2,7 @@
 
 On each node all pods of lower priority are thought away; if the pod then fits, as many of them as possible are taken
 back, the most important first, and what is left are the victims. Pods that are leaving anyway free their room and
-are no victims. Differences: every node is looked at, not a sample, and there are no disruption budgets.
+are no victims. Those whose eviction would break a PodDisruptionBudget are taken back first.
 """
 
 from collections.abc import Iterable
@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from gpuconsole.model.quantity import PODS
+from gpuconsole.scheduling.kube.asking import NOTHING, Asking
+from gpuconsole.scheduling.kube.budgets import OpenBudget, violating
 from gpuconsole.scheduling.kube.filters import room, slots
 from gpuconsole.scheduling.kube.nodes import NodeState, Seat, seated, unseated
 from gpuconsole.scheduling.kube.shapes import Shape
@@ -17,7 +19,7 @@ from gpuconsole.scheduling.kube.shapes import Shape
 _OFFSET = 2**31
 """Added to each priority of the sum, so that many victims of negative priority do not win against few."""
 
-Rank = tuple[int, int, int, int, str]
+Rank = tuple[int, int, int, int, int]
 
 
 class Victims(Struct, frozen=True):
@@ -26,24 +28,31 @@ class Victims(Struct, frozen=True):
     seats: tuple[Seat, ...]
     """To be evicted, the most important first."""
     rank: Rank
-    """The least is chosen: top priority, sum of priorities, how many, latest start of the top victims, name."""
+    """The least is chosen, the first node among equals: broken budgets, top priority, sum of priorities, how many,
+    latest start of the top victims."""
 
 
-def victims(state: NodeState, shape: Shape, priority: int) -> Victims | None:
+def victims(
+    state: NodeState,
+    shape: Shape,
+    priority: int,
+    asking: Asking = NOTHING,
+    budgets: tuple[OpenBudget, ...] = (),
+) -> Victims | None:
     """The victims on this node for a pod of this shape and priority, or None if evicting does not help.
 
-    The node has passed the filters that eviction cannot change.
+    The node has passed the filters that eviction cannot change; `asking` are those that look at other pods.
     """
     movable = _movable(state, priority)
     if not movable:
         return None
-    if state.division is not None and state.division.dynamic:
-        return _where_divided(state, shape, priority, movable)
+    if asking.concerns or budgets or (state.division is not None and state.division.dynamic):
+        return _one_by_one(state, shape, priority, movable, asking, budgets)
     left = _emptied(state, shape, priority, movable)
     if not slots(left, shape):
         return None
     evicted = tuple(seat for seat in _candidates(movable) if not _taken_back(left, seat, shape))
-    return Victims(evicted, _rank(evicted, state.name))
+    return Victims(evicted, _rank(evicted))
 
 
 def reach(state: NodeState, shape: Shape, priority: int) -> int:
@@ -54,19 +63,35 @@ def reach(state: NodeState, shape: Shape, priority: int) -> int:
     return slots(_emptied(state, shape, priority, movable), shape)
 
 
-def _where_divided(state: NodeState, shape: Shape, priority: int, movable: list[Seat]) -> Victims | None:
-    """Victims on a node that makes MIG instances as pods come: where pods' instances lie counts, not only how many."""
+def _one_by_one(
+    state: NodeState,
+    shape: Shape,
+    priority: int,
+    movable: list[Seat],
+    asking: Asking,
+    budgets: tuple[OpenBudget, ...],
+) -> Victims | None:
+    """Victims where it matters who a pod is and where its instances lie, not only what it requests."""
+
+    def takes(left: NodeState) -> bool:
+        return bool(slots(room(left, shape, priority), shape)) and (
+            not asking.concerns or asking.without(state, left) is None
+        )
+
     left = _without(state, movable)
-    if not slots(room(left, shape, priority), shape):
+    if not takes(left):
         return None
+    candidates = _candidates(movable)
+    broken = violating(candidates, budgets)
     evicted = []
-    for seat in _candidates(movable):
+    for seat in sorted(candidates, key=lambda seat: seat.pod not in broken):
         beside = seated(left, seat)
-        if slots(room(beside, shape, priority), shape):
+        if takes(beside):
             left = beside
         else:
             evicted.append(seat)
-    return Victims(tuple(evicted), _rank(tuple(evicted), state.name))
+    evicted.sort(key=lambda seat: seat.importance)
+    return Victims(tuple(evicted), _rank(tuple(evicted), sum(seat.pod in broken for seat in evicted)))
 
 
 def _without(state: NodeState, movable: Iterable[Seat]) -> NodeState:
@@ -104,10 +129,10 @@ def _give(left: dict[str, int], seat: Seat, sign: int) -> None:
         left[name] += sign * (1 if name == PODS else seat.shape.requests.get(name, 0))
 
 
-def _rank(seats: tuple[Seat, ...], name: str) -> Rank:
+def _rank(seats: tuple[Seat, ...], broken: int = 0) -> Rank:
     """pickOneNodeForPreemption: GetEarliestPodStartTime looks at the victims of the highest priority."""
     if not seats:
-        return (-_OFFSET, 0, 0, 0, name)
+        return (0, -_OFFSET, 0, 0, 0)
     top = seats[0].priority
     start = min(seat.since for seat in seats if seat.priority == top)
-    return (top, sum(seat.priority + _OFFSET for seat in seats), len(seats), -start, name)
+    return (broken, top, sum(seat.priority + _OFFSET for seat in seats), len(seats), -start)

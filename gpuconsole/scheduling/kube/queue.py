@@ -6,9 +6,9 @@ A unit that was refused is not tried again until something frees or it gets a ne
 from collections.abc import Iterator
 
 from gpuconsole.scheduling.kube.shapes import Shape
-from gpuconsole.scheduling.kube.units import Gang, Line, Unit, Waiter
+from gpuconsole.scheduling.kube.units import Gang, Kind, Line, Unit, Waiter
 
-LineKey = tuple[Shape, int, bool, str]
+LineKey = tuple[Shape, int, bool, str, Kind | None]
 
 
 class Queue:
@@ -148,7 +148,7 @@ class Queue:
 
 def _line(waiter: Waiter) -> LineKey:
     # A pod that waits for its victims to go has a reservation of its own, so it is no longer equal to the others.
-    return (waiter.shape, waiter.priority, waiter.never, waiter.pod if waiter.nominated else "")
+    return (waiter.shape, waiter.priority, waiter.never, waiter.pod if waiter.nominated else "", waiter.kind)
 
 
 def _same(old: Waiter, new: Waiter) -> bool:

@@ -1,21 +1,23 @@
 """Which of the nodes that fit is best: kube-scheduler's integer arithmetic.
 
-NodeResourcesFit (MostAllocated for binpack, LeastAllocated for spread), NodeAffinity (preferred terms) and
-TaintToleration (PreferNoSchedule), each 0 to 100, summed with the policy's weights.
+NodeResourcesFit's three formulas, and the normalisation of NodeAffinity (preferred terms) and TaintToleration
+(PreferNoSchedule), each 0 to 100, summed with the profile's weights.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.quantity import CPU, MEMORY, MIG_PREFIX
 from gpuconsole.model.resources import is_mig
 from gpuconsole.scheduling.kube.filters import term_matches, tolerated
 from gpuconsole.scheduling.kube.nodes import NodeState
-from gpuconsole.scheduling.kube.packed import Packing, demand
-from gpuconsole.scheduling.kube.policy import ANY_MIG, Formula, PlacementPolicy
+from gpuconsole.scheduling.kube.profile import NODE_AFFINITY, TAINT_TOLERATION, Profile, Weights
 from gpuconsole.scheduling.kube.shapes import Shape
 
 MAX_SCORE = 100
+SCALE = 10
+"""A shape's scores are 0 to 10."""
 
 Scored = tuple[tuple[str, int, int], ...]
 """(resource, weight, what the pod counts for) of each resource that scores for a shape."""
@@ -31,42 +33,67 @@ def least_allocated(requested: int, capacity: int) -> int:
     return (capacity - requested) * MAX_SCORE // capacity if capacity and requested <= capacity else 0
 
 
-FORMULAS = {"binpack": most_allocated, "spread": least_allocated}
+FORMULAS: dict[str, Callable[[int, int], int]] = {"MostAllocated": most_allocated, "LeastAllocated": least_allocated}
 
 
-def scored(policy: PlacementPolicy, shape: Shape) -> Scored:
+def scored(resources: Weights, shape: Shape) -> Scored:
     """What scores for pods of this shape: cpu and memory always, anything else only if the pod asks for it."""
-    weights = dict(policy.resources)
+    weights = dict(resources)
     lines = [(name, weights.get(name, 0), shape.counted[name]) for name in (CPU, MEMORY)]
     for name, value in shape.requests.items():
         if name not in (CPU, MEMORY):
-            weight = weights.get(name, weights.get(ANY_MIG, 0) if is_mig(name) else 0)
+            weight = weights.get(name, weights.get(MIG_PREFIX + "*", 0) if is_mig(name) else 0)
             lines.append((name, weight, value))
     return tuple(line for line in lines if line[1])
 
 
-def fit_score(state: NodeState, lines: Scored, score: Formula) -> int:
-    """⌊Σ weight · score / Σ weight⌋ over the resources that the node has at all (resource_allocation.go)."""
-    assert state.node is not None
-    allocatable, used, formula = state.node.allocatable, state.used, FORMULAS[score]
-    total = weights = 0
-    for name, weight, value in lines:
-        capacity = allocatable.get(name, 0)
-        if capacity:
-            before = state.counted[name == MEMORY] if name in (CPU, MEMORY) else used.get(name, 0)
-            total += weight * formula(before + value, capacity)
-            weights += weight
-    return total // weights if weights else 0
+def allocation(formula: str, lines: Scored) -> Callable[[NodeState], int]:
+    """⌊Σ weight · score / Σ weight⌋ over the resources that a node has at all ({least,most}_allocated.go)."""
+    of = FORMULAS[formula]
+
+    def score(state: NodeState) -> int:
+        assert state.node is not None
+        allocatable, used = state.node.allocatable, state.used
+        total = weights = 0
+        for name, weight, value in lines:
+            capacity = allocatable.get(name, 0)
+            if capacity:
+                before = state.counted[name == MEMORY] if name in (CPU, MEMORY) else used.get(name, 0)
+                total += weight * of(before + value, capacity)
+                weights += weight
+        return total // weights if weights else 0
+
+    return score
 
 
-def scorer(policy: PlacementPolicy, shape: Shape, packing: Packing | None) -> Callable[[NodeState], int]:
-    """The score that stands for NodeResourcesFit: of its own, or of the packing policy that was chosen."""
-    if policy.score == "binpack" or policy.score == "spread":
-        formula, lines = policy.score, scored(policy, shape)
-        return lambda state: fit_score(state, lines, formula)
-    assert packing is not None
-    wanted = demand(shape)
-    return lambda state: packing.score(state, wanted)
+def ratio(shape: tuple[tuple[int, int], ...], lines: Scored) -> Callable[[NodeState], int]:
+    """Σ weight · score / Σ weight, rounded, of those that score at all (requested_to_capacity_ratio.go)."""
+
+    def score(state: NodeState) -> int:
+        assert state.node is not None
+        total = weights = 0
+        for name, weight, value in lines:
+            capacity = state.node.allocatable.get(name, 0)
+            before = state.counted[name == MEMORY] if name in (CPU, MEMORY) else state.used.get(name, 0)
+            one = broken_line(shape, min(before + value, capacity) * 100 // capacity) if capacity else 0
+            if one > 0:
+                total += weight * one
+                weights += weight
+        return (2 * total + weights) // (2 * weights) if weights else 0
+
+    return score
+
+
+def broken_line(shape: tuple[tuple[int, int], ...], at: int) -> int:
+    """The score of a utilisation: straight between the points, level beyond them (BuildBrokenLinearFunction)."""
+    if not shape or at <= shape[0][0]:
+        return shape[0][1] * SCALE if shape else 0
+    for (left, low), (right, high) in pairwise(shape):
+        if at <= right:
+            rise = (high - low) * SCALE * (at - left)
+            # Go rounds towards zero, also where the line falls.
+            return low * SCALE + (rise // (right - left) if rise >= 0 else -(-rise // (right - left)))
+    return shape[-1][1] * SCALE
 
 
 def preference(node: Node, shape: Shape) -> int:
@@ -81,11 +108,25 @@ def dislikes(node: Node, shape: Shape) -> int:
     return sum(taint.effect == "PreferNoSchedule" and not tolerated(taint, tolerations) for taint in node.taints)
 
 
-def total(policy: PlacementPolicy, fit: int, liking: tuple[int, int], highest: tuple[int, int]) -> int:
-    """The final score; `liking` is (preference, dislikes), `highest` the greatest of each among the nodes that fit."""
+def normalised(liking: tuple[int, int], highest: tuple[int, int]) -> tuple[int, int]:
+    """NodeAffinity's and TaintToleration's score; `liking` is (preference, dislikes), `highest` the most of each."""
     affinity = liking[0] * MAX_SCORE // highest[0] if highest[0] else 0
     taints = MAX_SCORE - (liking[1] * MAX_SCORE // highest[1] if highest[1] else 0)
-    return policy.fit_weight * fit + policy.affinity_weight * affinity + policy.taint_weight * taints
+    return affinity, taints
+
+
+Weighing = tuple[int, int]
+"""What NodeAffinity's and TaintToleration's scores count."""
+
+
+def weighing(rules: Profile) -> Weighing:
+    return rules.weight(NODE_AFFINITY), rules.weight(TAINT_TOLERATION)
+
+
+def total(weights: Weighing, fit: int, liking: tuple[int, int], highest: tuple[int, int]) -> int:
+    """The final score; `fit` is what counts of the scores that are not normalised."""
+    affinity, taints = normalised(liking, highest)
+    return fit + weights[0] * affinity + weights[1] * taints
 
 
 def highest(likings: Iterable[tuple[int, int]]) -> tuple[int, int]:

@@ -1,71 +1,146 @@
 """The table of filters and scores of one pod, from scratch: nothing that is remembered between passes is used."""
 
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kube import filters, messages, scores
+from gpuconsole.scheduling.kube.asking import Asking, judge
 from gpuconsole.scheduling.kube.board import Board
+from gpuconsole.scheduling.kube.lens import Lens
 from gpuconsole.scheduling.kube.nodes import NodeState
 from gpuconsole.scheduling.kube.packed import drawn
 from gpuconsole.scheduling.kube.placing import refusal
-from gpuconsole.scheduling.kube.scores import MAX_SCORE
+from gpuconsole.scheduling.kube.plugins import BOOKS_FILTERS, MEETINGS, NODE_FILTERS
+from gpuconsole.scheduling.kube.plugins.roles import Refusal
+from gpuconsole.scheduling.kube.profile import NODE_AFFINITY, TAINT_TOLERATION
+from gpuconsole.scheduling.kube.scores import highest, normalised
 from gpuconsole.scheduling.kube.units import Waiter
 from gpuconsole.scheduling.score_table import FilterColumn, NodeRow, NodeScore, ScoreColumn, ScoreTable
 
-FILTERS = ("NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodeResourcesFit")
+Verdicts = Callable[[NodeState], str]
+Pairs = Sequence[tuple[int, int]]
+"""(raw, normalised) of one plugin for each node."""
+
+
+class Judge(Struct, frozen=True):
+    """A filter as the table asks it; `ask` is None if the pod does not need it."""
+
+    plugin: str
+    ask: Verdicts | None
 
 
 def score_table(board: Board, waiter: Waiter) -> ScoreTable:
     """What the scheduler would do with this pod now; its own seat and reservation have been taken off the board."""
-    policy, shape = board.policy, waiter.shape
-    states = sorted((state for state in board.nodes if state.node is not None), key=lambda state: state.name)
-    plugins = (
-        ScoreColumn("NodeResourcesFit", policy.fit_weight),
-        ScoreColumn("NodeAffinity", policy.affinity_weight, skipped=not shape.preferred),
-        ScoreColumn("TaintToleration", policy.taint_weight),
-    )
-    rows = [NodeRow(node=state.name, verdicts=_verdicts(state, waiter)) for state in states]
-    fitting = [number for number, row in enumerate(rows) if row.fits]
-    raw = {number: _raw(board, states[number], waiter) for number in fitting}
-    highest = [max((line[index] for line in raw.values()), default=0) for index in (1, 2)]
-    for number, (fit, preference, dislikes) in raw.items():
-        affinity = preference * MAX_SCORE // highest[0] if highest[0] else 0
-        taints = MAX_SCORE - (dislikes * MAX_SCORE // highest[1] if highest[1] else 0)
-        pairs = zip((fit, preference, dislikes), (fit, affinity, taints), plugins, strict=True)
-        line = tuple(NodeScore(one, normal, normal * column.weight) for one, normal, column in pairs)
+    lens, asking = board.lens(waiter.shape), board.asking(waiter)
+    judges = _judges(board, lens, asking, waiter)
+    states = _in_turn(board)
+    rows = [NodeRow(node=state.name, verdicts=_verdicts(judges, state), sampled=False) for state in states]
+    sample, seen = _sample(rows, board.rules.wanted(len(rows)))
+    rows = [replace(row, sampled=number < seen) for number, row in enumerate(rows)]
+    columns = _scores(board, lens, asking, [states[number] for number in sample])
+    for place, number in enumerate(sample):
+        line = tuple(
+            NodeScore(*pairs[place], pairs[place][1] * column.weight) if pairs else NodeScore(0, 0, 0)
+            for column, pairs in columns
+        )
         rows[number] = replace(rows[number], scores=line, total=sum(score.weighted for score in line))
-    tops = [number for number in fitting if rows[number].total == max(rows[other].total for other in fitting)]
-    if policy.score == "random" and fitting:
-        name = drawn(waiter.pod, [rows[number].node for number in fitting])
-        tops = [number for number in fitting if rows[number].node == name]
+    tops = _tops(board, waiter, rows, sample)
     if tops:
         rows[tops[0]] = replace(rows[tops[0]], chosen=True)
-    outlook = board.outlook(shape, waiter.priority)
     return ScoreTable(
         pod=waiter.pod,
         scheduler="kube-scheduler",
-        filters=tuple(FilterColumn(name) for name in FILTERS),
-        plugins=plugins,
+        filters=tuple(FilterColumn(one.plugin, one.ask is None) for one in judges),
+        plugins=tuple(column for column, _ in columns),
         rows=tuple(rows),
         tie=tuple(rows[number].node for number in tops[1:]),
-        message="" if tops else refusal(board, outlook, never=waiter.never),
+        message="" if tops else refusal(board, waiter),
     )
 
 
-def _verdicts(state: NodeState, waiter: Waiter) -> tuple[str, ...]:
-    node, shape = _node(state), waiter.shape
-    left = filters.room(state, shape, waiter.priority)
-    return (
-        filters.unschedulable(node, shape),
-        filters.tainted(node, shape),
-        "" if filters.affine(node, shape) else messages.NO_AFFINITY,
-        "" if filters.slots(left, shape) else ", ".join(filters.shortages(left, shape)),
+def _in_turn(board: Board) -> list[NodeState]:
+    """The described nodes, from where the next search begins."""
+    order = board.order
+    start = board.start % max(1, len(order))
+    return [board.nodes[number] for number in (*order[start:], *order[:start])]
+
+
+def _judges(board: Board, lens: Lens, asking: Asking, waiter: Waiter) -> tuple[Judge, ...]:
+    return tuple(
+        Judge(name, _ask(name, board, lens, asking, waiter.priority))
+        for name in board.rules.filters
+        if name in NODE_FILTERS or name in BOOKS_FILTERS or name in MEETINGS
     )
 
 
-def _raw(board: Board, state: NodeState, waiter: Waiter) -> tuple[int, int, int]:
-    node, shape = _node(state), waiter.shape
-    return board.fit_score(state, shape), scores.preference(node, shape), scores.dislikes(node, shape)
+def _ask(name: str, board: Board, lens: Lens, asking: Asking, priority: int) -> Verdicts | None:
+    if name in NODE_FILTERS:
+        refuse = dict(lens.filters).get(name)
+        return None if refuse is None else lambda state: refuse(_node(state))
+    if name in BOOKS_FILTERS:
+        books = BOOKS_FILTERS[name](board.rules, lens.shape)
+        return None if books is None else lambda state: ", ".join(books(state, priority))
+    concern = dict(asking.concerns).get(name)
+    return None if concern is None else lambda state: _text(judge(concern, state, priority))
+
+
+def _text(found: Refusal | None) -> str:
+    return "" if found is None else found.text
+
+
+def _verdicts(judges: Sequence[Judge], state: NodeState) -> tuple[str, ...]:
+    return tuple("" if one.ask is None else one.ask(state) for one in judges)
+
+
+def _sample(rows: Sequence[NodeRow], wanted: int) -> tuple[list[int], int]:
+    """The nodes that fit, until there are as many as wanted, and how many were looked at."""
+    found: list[int] = []
+    for number, row in enumerate(rows):
+        if len(found) == wanted:
+            return found, number
+        if row.fits:
+            found.append(number)
+    return found, len(rows)
+
+
+def _scores(board: Board, lens: Lens, asking: Asking, states: Sequence[NodeState]) -> list[tuple[ScoreColumn, Pairs]]:
+    """Each plugin that scores, with what it says of these nodes; nothing where the pod does not need it."""
+    found: list[tuple[ScoreColumn, Pairs]] = []
+    for name, weight in board.rules.scores:
+        pairs = _pairs(name, lens, asking, states)
+        found.append((ScoreColumn(name, weight, skipped=pairs is None), pairs or ()))
+    return found
+
+
+def _pairs(name: str, lens: Lens, asking: Asking, states: Sequence[NodeState]) -> Pairs | None:
+    nodes = [_node(state) for state in states]
+    if name in (NODE_AFFINITY, TAINT_TOLERATION):
+        which = name == TAINT_TOLERATION
+        if not which and not (lens.shape.preferred or lens.rules.added_preferred):
+            return None
+        likings = [lens.liking(node) for node in nodes]
+        most = highest(likings) if likings else (0, 0)
+        return [(liking[which], normalised(liking, most)[which]) for liking in likings]
+    for plugin, _, score in lens.scores:
+        if plugin == name:
+            return [(value, value) for value in map(score, states)]
+    for plugin, _, wish in asking.wishes:
+        if plugin == name:
+            raw = wish.raw(nodes)
+            scaled = wish.normalised(nodes, raw)
+            return [(raw.get(node.name, 0), scaled[node.name]) for node in nodes]
+    return None
+
+
+def _tops(board: Board, waiter: Waiter, rows: Sequence[NodeRow], sample: Sequence[int]) -> list[int]:
+    """The best nodes, the one that is chosen first."""
+    if board.policy.packing == "random" and sample:
+        name = drawn(waiter.pod, [rows[number].node for number in sample])
+        return [number for number in sample if rows[number].node == name]
+    most = max((rows[number].total for number in sample), default=0)
+    return [number for number in sample if rows[number].total == most]
 
 
 def _node(state: NodeState) -> Node:

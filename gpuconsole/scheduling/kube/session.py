@@ -12,7 +12,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, PodTemplate, PriorityClass
+from gpuconsole.model.cluster import Namespace, Node, Pod, PodDisruptionBudget, PodTemplate, PriorityClass
 from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, Unschedulable
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
@@ -96,6 +96,10 @@ class Placement:
                 self._ledger.classes[thing.name] = thing
             case PodGroup():
                 self._ledger.groups[thing.key] = thing
+            case Namespace():
+                self._ledger.name_space(thing.name, thing.labels)
+            case PodDisruptionBudget():
+                self._ledger.budgets[thing.key] = thing
             case _:
                 pass
 
@@ -110,6 +114,10 @@ class Placement:
                 self._ledger.classes.pop(key, None)
             case "pod_groups":
                 self._ledger.groups.pop(key, None)
+            case "namespaces":
+                self._ledger.name_space(key, None)
+            case "pod_disruption_budgets":
+                self._ledger.budgets.pop(key, None)
             case _:
                 pass
 
@@ -186,8 +194,7 @@ class Placement:
         line.refused_at = self._ledger.freed
         if not waits:
             self._nominate(waiter, "")
-            outlook = self._board.outlook(waiter.shape, waiter.priority)
-            self._refuse(line, refusal(self._board, outlook, never=waiter.never))
+            self._refuse(line, refusal(self._board, waiter))
         return False
 
     def _try_gang(self, gang: Gang, now: Time) -> bool:

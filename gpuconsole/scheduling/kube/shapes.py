@@ -8,12 +8,14 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Container, NodeTerm, PodTemplate, PreferredTerm, Toleration
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.resources import gpus
+from gpuconsole.scheduling.kube.profile import IMAGES, Profile
 
 DEFAULT_CPU = 100
 DEFAULT_MEMORY = 200 * 1024**2
 """What a container counts in scores where it requests none (kube-scheduler's GetNonzeroRequests)."""
 
 Key = tuple[object, ...]
+DEFAULT = Profile(scores=())
 
 
 class Shape(Struct, frozen=True, eq=False):
@@ -28,6 +30,10 @@ class Shape(Struct, frozen=True, eq=False):
     affinity: tuple[NodeTerm, ...] | None
     preferred: tuple[PreferredTerm, ...]
     tolerations: tuple[Toleration, ...]
+    limited: Mapping[str, int]
+    """The requests that a node has to have room for."""
+    images: tuple[str, ...] = ()
+    """Images of its containers, where nodes score by them."""
 
 
 class Shapes:
@@ -35,7 +41,10 @@ class Shapes:
 
     _REMEMBERED = 4096
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Profile = DEFAULT) -> None:
+        self._images = bool(rules.weight(IMAGES))
+        self._ignored = frozenset(rules.ignored_resources)
+        self._groups = frozenset(rules.ignored_groups)
         self._by_key: dict[Key, Shape] = {}
         # Keeps the template alive, so that its id stays its own.
         self._by_template: dict[int, tuple[PodTemplate, Shape]] = {}
@@ -47,28 +56,34 @@ class Shapes:
             return known[1]
         if len(self._by_template) >= self._REMEMBERED:
             self._by_template.clear()
-        shape = _shape(template)
+        shape = self._shape(template)
         shape = self._by_key.setdefault(_key(shape), shape)
         self._by_template[id(template)] = (template, shape)
         return shape
 
+    def _shape(self, template: PodTemplate) -> Shape:
+        requests = {name: value for name, value in template.requests.items() if value > 0}
+        every = (*template.containers, *template.init_containers)
+        filled = replace(
+            template,
+            containers=tuple(_filled(container) for container in template.containers),
+            init_containers=tuple(_filled(container) for container in template.init_containers),
+        ).requests
+        return Shape(
+            requests=requests,
+            counted={CPU: filled.get(CPU, 0), MEMORY: filled.get(MEMORY, 0)},
+            gpus=gpus(requests),
+            node_selector=template.node_selector,
+            affinity=template.affinity,
+            preferred=template.preferred,
+            tolerations=template.tolerations,
+            limited={name: value for name, value in requests.items() if not self._is_ignored(name)},
+            images=tuple(container.image for container in every) if self._images else (),
+        )
 
-def _shape(template: PodTemplate) -> Shape:
-    requests = {name: value for name, value in template.requests.items() if value > 0}
-    filled = replace(
-        template,
-        containers=tuple(_filled(container) for container in template.containers),
-        init_containers=tuple(_filled(container) for container in template.init_containers),
-    ).requests
-    return Shape(
-        requests=requests,
-        counted={CPU: filled.get(CPU, 0), MEMORY: filled.get(MEMORY, 0)},
-        gpus=gpus(requests),
-        node_selector=template.node_selector,
-        affinity=template.affinity,
-        preferred=template.preferred,
-        tolerations=template.tolerations,
-    )
+    def _is_ignored(self, resource: str) -> bool:
+        """True for what NodeResourcesFit is told to ignore: extended resources by name, or by what is before `/`."""
+        return resource in self._ignored or resource.partition("/")[0] in self._groups
 
 
 def _filled(container: Container) -> Container:
@@ -83,4 +98,5 @@ def _key(shape: Shape) -> Key:
         shape.affinity,
         shape.preferred,
         shape.tolerations,
+        shape.images,
     )

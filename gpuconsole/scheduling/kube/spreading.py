@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.model.cluster import HOSTNAME, Node, Pod, SpreadConstraint
 from gpuconsole.scheduling.kube.filters import affine, tolerated
-from gpuconsole.scheduling.kube.neighbours import Surroundings
+from gpuconsole.scheduling.kube.neighbours import Around
 from gpuconsole.scheduling.kube.shapes import Shape
 
 MISSING_LABEL = "node(s) didn't match pod topology spread constraints (missing required label)"
@@ -28,19 +29,34 @@ class Spread(Struct, frozen=True):
     """1 if the pod counts for its own constraint."""
 
 
-def hard_spreads(pod: Pod, shape: Shape, around: Surroundings) -> tuple[Spread, ...]:
-    """How what the pod's hard constraints count is spread now."""
-    constraints = [one for one in pod.template.spread if one.when_unsatisfiable == HARD]
+def hard_spreads(
+    pod: Pod, shape: Shape, around: Around, defaults: Sequence[SpreadConstraint] = ()
+) -> tuple[Spread, ...]:
+    """How what the pod's hard constraints count is spread now; `defaults` hold for a pod that has none at all."""
+    constraints = [one for one in pod.template.spread or defaults if one.when_unsatisfiable == HARD]
     return tuple(_spread(pod, shape, one, constraints, around) for one in constraints)
 
 
 def _spread(
-    pod: Pod, shape: Shape, constraint: SpreadConstraint, every: Sequence[SpreadConstraint], around: Surroundings
+    pod: Pod, shape: Shape, constraint: SpreadConstraint, every: Sequence[SpreadConstraint], around: Around
 ) -> Spread:
     counts = _domain_counts(pod, shape, constraint, every, around)
+    return Spread(constraint, counts, _least(constraint, counts), int(_selects(constraint, pod, pod)))
+
+
+def _least(constraint: SpreadConstraint, counts: Mapping[str, int]) -> int:
     enough = len(counts) >= (constraint.min_domains or 1)
-    least = min(counts.values(), default=0) if enough else 0
-    return Spread(constraint, counts, least, int(_selects(constraint, pod)))
+    return min(counts.values(), default=0) if enough else 0
+
+
+def moved(spread: Spread, pod: Pod, shape: Shape, node: Node, pods: Iterable[Pod], by: int) -> Spread:
+    """How the pods would be spread with these gone from the node (`by` −1), or there as well (1)."""
+    value = node.labels.get(spread.constraint.topology_key)
+    number = matching(pod, spread.constraint, pods)
+    if value is None or value not in spread.counts or not number or not _counts(node, shape, spread.constraint):
+        return spread
+    counts = {**spread.counts, value: spread.counts[value] + by * number}
+    return replace(spread, counts=counts, least=_least(spread.constraint, counts))
 
 
 def refusal(node: Node, spreads: Iterable[Spread]) -> str:
@@ -54,54 +70,89 @@ def refusal(node: Node, spreads: Iterable[Spread]) -> str:
     return ""
 
 
-def scores(pod: Pod, shape: Shape, nodes: Sequence[Node], around: Surroundings) -> dict[str, int]:
-    """The better, the fewer pods of its kind are in a node's domains, 0 to 100; empty without soft constraints.
-
-    A domain of many counts for more than one of few; a node that lacks a label gets nothing.
-    """
+def scores(pod: Pod, shape: Shape, nodes: Sequence[Node], around: Around) -> dict[str, int]:
+    """The better, the fewer pods of its kind are in a node's domains, 0 to 100; empty without soft constraints."""
     constraints = [one for one in pod.template.spread if one.when_unsatisfiable == SOFT]
-    if not constraints:
-        return {}
-    complete = [node for node in nodes if all(one.topology_key in node.labels for one in constraints)]
-    raw = dict.fromkeys((node.name for node in complete), 0.0)
+    return normalised(nodes, raw_scores(pod, shape, nodes, around, constraints)) if constraints else {}
+
+
+def raw_scores(
+    pod: Pod,
+    shape: Shape,
+    nodes: Sequence[Node],
+    around: Around,
+    constraints: Sequence[SpreadConstraint],
+    *,
+    complete: bool = True,
+) -> dict[str, int]:
+    """How many pods of its kind are in the domains of each node; a domain of many counts for more than one of few.
+
+    Nodes that lack one of the labels are left out, unless `complete` is False (kube-scheduler's own constraints).
+    """
+    scored = [node for node in nodes if not complete or all(one.topology_key in node.labels for one in constraints)]
+    raw = dict.fromkeys((node.name for node in scored), 0.0)
     for constraint in constraints:
         key = constraint.topology_key
-        values = {node.labels[key] for node in complete}
-        weight = math.log((len(complete) if key == HOSTNAME else len(values)) + 2)
-        counts = _domain_counts(pod, shape, constraint, constraints, around)
-        for node in complete:
-            count = counts.get(node.labels[key], 0)
-            if key == HOSTNAME:
-                count = matching(pod, constraint, around.on(node.name))
-            raw[node.name] += count * weight + (constraint.max_skew - 1)
-    rounded = {name: math.floor(score + 0.5) for name, score in raw.items()}
-    lowest, highest = min(rounded.values(), default=0), max(rounded.values(), default=0)
+        values = {node.labels.get(key, "") for node in scored}
+        weight = math.log((len(scored) if key == HOSTNAME else len(values)) + 2)
+        if key == HOSTNAME:
+            counts = _node_counts(pod, constraint, around)
+        else:
+            counts = _domain_counts(pod, shape, constraint, constraints if complete else (), around)
+        for node in scored:
+            if key in node.labels:
+                count = counts.get(node.name if key == HOSTNAME else node.labels[key], 0)
+                raw[node.name] += count * weight + (constraint.max_skew - 1)
+    return {name: math.floor(score + 0.5) for name, score in raw.items()}
+
+
+def normalised(nodes: Iterable[Node], raw: Mapping[str, int]) -> dict[str, int]:
+    """0 to 100, the fewest pods best; a node that was left out gets nothing."""
+    lowest, highest = min(raw.values(), default=0), max(raw.values(), default=0)
     found = dict.fromkeys((node.name for node in nodes), 0)
-    for name, score in rounded.items():
+    for name, score in raw.items():
         found[name] = MAX_SCORE * (highest + lowest - score) // highest if highest else MAX_SCORE
     return found
 
 
 def _domain_counts(
-    pod: Pod, shape: Shape, constraint: SpreadConstraint, every: Sequence[SpreadConstraint], around: Surroundings
+    pod: Pod, shape: Shape, constraint: SpreadConstraint, every: Sequence[SpreadConstraint], around: Around
 ) -> dict[str, int]:
+    key = constraint.topology_key
+    values = {
+        name: node.labels.get(key, "")
+        for name, node in around.nodes.items()
+        if _counts(node, shape, constraint) and all(one.topology_key in node.labels for one in every)
+    }
+    counts = dict.fromkeys(values.values(), 0)
+    for name, number in _node_counts(pod, constraint, around).items():
+        if name in values:
+            counts[values[name]] += number
+    return counts
+
+
+def _node_counts(pod: Pod, constraint: SpreadConstraint, around: Around) -> dict[str, int]:
+    """How many pods the constraint counts on each node that has any."""
     counts: dict[str, int] = {}
-    for name, node in around.nodes.items():
-        if _counts(node, shape, constraint) and all(one.topology_key in node.labels for one in every):
-            value = node.labels[constraint.topology_key]
-            counts[value] = counts.get(value, 0) + matching(pod, constraint, around.on(name))
+    for other, places in around.groups():
+        if matching(pod, constraint, (other,)):
+            for node, number in places:
+                counts[node.name] = counts.get(node.name, 0) + number
     return counts
 
 
 def matching(pod: Pod, constraint: SpreadConstraint, others: Iterable[Pod]) -> int:
     """How many of these pods the pod's constraint counts: of its namespace, and not on their way out."""
     return sum(
-        other.namespace == pod.namespace and not other.deleted and _selects(constraint, other) for other in others
+        other.namespace == pod.namespace and not other.deleted and _selects(constraint, pod, other) for other in others
     )
 
 
-def _selects(constraint: SpreadConstraint, pod: Pod) -> bool:
-    return constraint.selector is not None and constraint.selector.matches(pod.labels)
+def _selects(constraint: SpreadConstraint, owner: Pod, pod: Pod) -> bool:
+    if constraint.selector is None or not constraint.selector.matches(pod.labels):
+        return False
+    own, its = owner.labels, pod.labels
+    return all(its.get(key) == own[key] for key in constraint.match_label_keys if key in own)
 
 
 def _counts(node: Node, shape: Shape, constraint: SpreadConstraint) -> bool:

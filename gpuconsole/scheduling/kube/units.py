@@ -10,10 +10,13 @@ from typing import Union
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Pod
 from gpuconsole.scheduling.kube.shapes import Shape
 
 Order = tuple[int, Time, str]
 """The place in the queue: priority (highest first), then creation, then key."""
+
+Kind = tuple[object, ...]
 
 
 class Waiter(Struct, frozen=True, kw_only=True):
@@ -33,6 +36,9 @@ class Waiter(Struct, frozen=True, kw_only=True):
     """The node that it waits for."""
     message: str = ""
     """What it was last told."""
+    who: Pod | None = None
+    kind: Kind | None = None
+    """What others see of it, and what it asks of them; None where that makes no difference."""
 
     @property
     def order(self) -> Order:

@@ -4,9 +4,11 @@ import pytest
 
 from gpuconsole.model.cluster import NodeTerm, PreferredTerm, Requirement, Taint, Toleration
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
+from gpuconsole.scheduling.kube.images import Images
+from gpuconsole.scheduling.kube.lens import lens
 from gpuconsole.scheduling.kube.nodes import NodeState, Seat, seated
 from gpuconsole.scheduling.kube.policy import PlacementPolicy, Score
-from gpuconsole.scheduling.kube.scores import least_allocated, most_allocated, scored, scorer
+from gpuconsole.scheduling.kube.scores import least_allocated, most_allocated, scored
 from gpuconsole.scheduling.kube.shapes import Shapes
 from tests.scheduling.kube.cluster import GIB, Cluster, node, pod, pods, template
 
@@ -39,13 +41,13 @@ def test_the_score_of_a_node(name: str) -> None:
     before = shapes.of(template(requests={CPU: 1000, MEMORY: 10 * GIB, GPU: 1}))
     state = seated(NodeState("n", machine, owners=("",) * 3), Seat("default/there", before, 0, 0))
     shape = shapes.of(template(requests=wanted))
-    assert scorer(policy, shape, None)(state) == score
+    assert lens(policy.rules, shape, Images(()), None).score(state) == score
 
 
 def test_a_weight_for_mig_counts_every_profile() -> None:
     profile = "nvidia.com/mig-1g.10gb"
     shape = Shapes().of(template(requests={profile: 1}))
-    assert scored(PlacementPolicy(), shape) == ((CPU, 1, 100), (MEMORY, 1, 200 * 1024**2), (profile, 5, 1))
+    assert scored(PlacementPolicy().resources, shape) == ((CPU, 1, 100), (MEMORY, 1, 200 * 1024**2), (profile, 5, 1))
 
 
 PLACES: dict[tuple[Score, int], dict[str, list[str]]] = {

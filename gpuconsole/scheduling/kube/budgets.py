@@ -1,0 +1,50 @@
+"""PodDisruptionBudgets as preemption looks at them: which evictions would take a budget below nothing."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import LabelSelector, Pod, PodDisruptionBudget
+from gpuconsole.scheduling.kube.nodes import Seat
+
+
+class OpenBudget(Struct, frozen=True):
+    """A budget and how many of its pods may go now (status.disruptionsAllowed)."""
+
+    namespace: str
+    selector: LabelSelector
+    allowed: int
+
+    def covers(self, pod: Pod) -> bool:
+        return bool(pod.labels) and pod.namespace == self.namespace and self.selector.matches(pod.labels)
+
+
+def opened(budgets: Iterable[PodDisruptionBudget], pods: Iterable[tuple[Pod, bool]]) -> tuple[OpenBudget, ...]:
+    """What each budget lets go, as the disruption controller counts; `pods` come with whether they are healthy.
+
+    A budget whose selector asks for nothing covers no pod in preemption (filterPodsWithPDBViolation).
+    """
+    every = list(pods)
+    found = []
+    for budget in budgets:
+        selector = budget.selector
+        if selector is None or not (selector.match_labels or selector.match_expressions):
+            continue
+        one = OpenBudget(budget.namespace, selector, 0)
+        covered = [healthy for pod, healthy in every if one.covers(pod)]
+        found.append(OpenBudget(budget.namespace, selector, budget.allowed(len(covered), sum(covered))))
+    return tuple(found)
+
+
+def violating(seats: Iterable[Seat], budgets: Iterable[OpenBudget]) -> set[str]:
+    """Which of these pods, evicted in this order, would break a budget."""
+    listed = list(budgets)
+    left = [budget.allowed for budget in listed]
+    broken = set()
+    for seat in seats:
+        for index, budget in enumerate(listed):
+            if seat.who is not None and budget.covers(seat.who):
+                left[index] -= 1
+                if left[index] < 0:
+                    broken.add(seat.pod)
+    return broken

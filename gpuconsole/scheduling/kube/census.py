@@ -1,0 +1,90 @@
+"""Who is where, by kind: what plugins look at that judge a node by pods anywhere. Mutates: a cache over nodes.
+
+Pods of the same namespace and labels that say the same about others are one kind, so that each is matched once. It is
+made when the first pod asks, and renewed only where a node changed.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.scheduling.kube.neighbours import Group
+from gpuconsole.scheduling.kube.nodes import NodeState, Seat
+
+Key = tuple[object, ...]
+
+
+def kind_of(pod: Pod) -> Key:
+    """What others see of a pod, and what it says of them; objects that say it stay alive with the pod."""
+    template = pod.template
+    return (
+        pod.namespace,
+        tuple(sorted(pod.labels.items())),
+        id(template.spread) if template.spread else 0,
+        id(template.pod_affinity),
+        id(template.pod_anti_affinity),
+    )
+
+
+class Census:
+    """Pods by kind and node; `stale` names the nodes to look at again."""
+
+    def __init__(self, states: list[NodeState], namespaces: Mapping[str, Mapping[str, str]]) -> None:
+        self.namespaces = namespaces
+        self.nodes: dict[str, Node] = {}
+        self.stale = set(range(len(states)))
+        self._states = states
+        self._seen: dict[int, Mapping[str, Seat]] = {}
+        self._kinds: dict[Key, tuple[Pod, dict[int, int]]] = {}
+
+    def renew(self) -> "Census":
+        """Look again at every node that changed."""
+        for number in self.stale:
+            self._look(number)
+        self.stale.clear()
+        return self
+
+    def groups(self) -> Iterator[Group]:
+        """Every kind of pod, and how many of it are on which described nodes."""
+        for pod, places in self._kinds.values():
+            yield pod, self._places(places)
+
+    def _places(self, places: Mapping[int, int]) -> Iterator[tuple[Node, int]]:
+        for number, count in places.items():
+            node = self._states[number].node
+            if node is not None:
+                yield node, count
+
+    def _look(self, number: int) -> None:
+        state = self._states[number]
+        if state.node is None:
+            self.nodes.pop(state.name, None)
+        else:
+            self.nodes[state.name] = state.node
+        before, now = self._seen.get(number, {}), state.seats
+        if before is now:
+            return
+        for key, seat in before.items():
+            if now.get(key) is not seat:
+                self._count(seat, number, -1)
+        for key, seat in now.items():
+            if before.get(key) is not seat:
+                self._count(seat, number, 1)
+        self._seen[number] = now
+
+    def _count(self, seat: Seat, number: int, by: int) -> None:
+        if seat.who is None:
+            return
+        leaving = seat.leaving or bool(seat.who.deleted)
+        key = (*kind_of(seat.who), leaving)
+        known = self._kinds.get(key)
+        if known is None:
+            stands_for = replace(seat.who, deleted=1) if leaving else seat.who
+            known = self._kinds[key] = (stands_for, {})
+        places = known[1]
+        places[number] = places.get(number, 0) + by
+        if not places[number]:
+            del places[number]
+            if not places:
+                del self._kinds[key]

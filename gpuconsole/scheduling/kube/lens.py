@@ -1,0 +1,81 @@
+"""How pods of one shape see a node: the plugins that look at it alone, put together once for all nodes."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kube.images import Images
+from gpuconsole.scheduling.kube.nodes import NodeState
+from gpuconsole.scheduling.kube.packed import Packing, demand
+from gpuconsole.scheduling.kube.plugins import BOOKS_SCORES, NODE_FILTERS
+from gpuconsole.scheduling.kube.plugins.nodeaffinity import raw_score as preference
+from gpuconsole.scheduling.kube.plugins.roles import BooksScore, NodeFilter
+from gpuconsole.scheduling.kube.plugins.tainttoleration import raw_score as dislikes
+from gpuconsole.scheduling.kube.profile import FIT, Profile
+from gpuconsole.scheduling.kube.scores import Weighing, weighing
+from gpuconsole.scheduling.kube.shapes import Shape
+
+
+class Lens(Struct, frozen=True):
+    """Filters and scores by name, in the profile's order; those that the shape does not need are left out."""
+
+    rules: Profile
+    shape: Shape
+    filters: tuple[tuple[str, NodeFilter], ...]
+    scores: tuple[tuple[str, int, BooksScore], ...]
+    """(plugin, weight, score) of scores that are not normalised."""
+    score: Callable[[NodeState], int]
+    """What counts of these scores together."""
+    weights: Weighing
+
+    def refusal(self, node: Node) -> str:
+        """Why the node is out of the question, by the first filter that refuses it; empty if none does."""
+        for _, refuse in self.filters:
+            text = refuse(node)
+            if text:
+                return text
+        return ""
+
+    def liking(self, node: Node) -> tuple[int, int]:
+        """What the pod prefers of the node, and what it dislikes, before it is normalised."""
+        return preference(self.rules, node, self.shape), dislikes(node, self.shape)
+
+
+def lens(rules: Profile, shape: Shape, images: Images, packing: Packing | None) -> Lens:
+    """The profile's plugins for this shape; a packing policy stands in NodeResourcesFit's place."""
+    filters = ((name, NODE_FILTERS[name](rules, shape)) for name in rules.filters if name in NODE_FILTERS)
+    scores = tuple(_scores(rules, shape, images, packing))
+    return Lens(
+        rules=rules,
+        shape=shape,
+        filters=tuple((name, refuse) for name, refuse in filters if refuse is not None),
+        scores=scores,
+        score=_together(scores),
+        weights=weighing(rules),
+    )
+
+
+def _scores(rules: Profile, shape: Shape, images: Images, packing: Packing | None) -> list[tuple[str, int, BooksScore]]:
+    found = []
+    for name, weight in rules.scores:
+        if name not in BOOKS_SCORES:
+            continue
+        if packing is not None and name == FIT:
+            found.append((name, weight, _packed(packing, shape)))
+            continue
+        score = BOOKS_SCORES[name](rules, shape, images)
+        if score is not None:
+            found.append((name, weight, score))
+    return found
+
+
+def _packed(packing: Packing, shape: Shape) -> BooksScore:
+    wanted = demand(shape)
+    return lambda state: packing.score(state, wanted)
+
+
+def _together(scores: tuple[tuple[str, int, BooksScore], ...]) -> Callable[[NodeState], int]:
+    if len(scores) == 1 and scores[0][1] == 1:
+        return scores[0][2]
+    return lambda state: sum(weight * score(state) for _, weight, score in scores)

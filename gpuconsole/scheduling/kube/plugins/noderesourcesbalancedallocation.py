@@ -1,0 +1,42 @@
+"""NodeResourcesBalancedAllocation: nodes whose resources would be used to the same part."""
+
+import math
+
+from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.scheduling.kube.images import Images
+from gpuconsole.scheduling.kube.nodes import NodeState
+from gpuconsole.scheduling.kube.plugins.roles import BooksScore
+from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.scores import MAX_SCORE
+from gpuconsole.scheduling.kube.shapes import Shape
+
+ALWAYS = (CPU, MEMORY, "ephemeral-storage")
+"""Resources that count even for a pod that does not ask for them."""
+
+
+def score(rules: Profile, shape: Shape, images: Images) -> BooksScore | None:
+    """⌊(1 − standard deviation of the used parts) · 100⌋; None for a pod that asks for nothing of what is balanced.
+
+    What pods really request counts, without the defaults of other scores (balanced_allocation.go).
+    """
+    asked = [name for name, _ in rules.balanced if name in ALWAYS or name in shape.requests]
+    if not any(name in shape.requests for name in asked):
+        return None
+    return lambda state: balance(_parts(state, shape, asked))
+
+
+def _parts(state: NodeState, shape: Shape, names: list[str]) -> list[float]:
+    assert state.node is not None
+    sizes = ((name, state.node.allocatable.get(name, 0)) for name in names)
+    return [min(1.0, (state.used.get(name, 0) + shape.requests.get(name, 0)) / size) for name, size in sizes if size]
+
+
+def balance(parts: list[float]) -> int:
+    """The score of such parts, each 0 to 1."""
+    deviation = 0.0
+    if len(parts) == 2:
+        deviation = abs((parts[0] - parts[1]) / 2)
+    elif len(parts) > 2:
+        mean = sum(parts) / len(parts)
+        deviation = math.sqrt(sum((part - mean) ** 2 for part in parts) / len(parts))
+    return int((1 - deviation) * MAX_SCORE)

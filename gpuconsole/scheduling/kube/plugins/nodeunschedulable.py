@@ -1,0 +1,10 @@
+"""NodeUnschedulable: cordoned nodes take only pods that tolerate that."""
+
+from gpuconsole.scheduling.kube import filters
+from gpuconsole.scheduling.kube.plugins.roles import NodeFilter
+from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.shapes import Shape
+
+
+def node_filter(rules: Profile, shape: Shape) -> NodeFilter:
+    return lambda node: filters.unschedulable(node, shape)

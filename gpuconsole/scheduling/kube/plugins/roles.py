@@ -1,0 +1,88 @@
+"""What a plugin can be: the shapes that the registry's entries have."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.scheduling.kube.images import Images
+from gpuconsole.scheduling.kube.neighbours import Around
+from gpuconsole.scheduling.kube.nodes import NodeState
+from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.shapes import Shape
+
+NodeFilter = Callable[[Node], str]
+"""Why a node is out of the question whatever runs on it; empty if it is not. Evicting never helps."""
+
+BooksFilter = Callable[[NodeState, int], tuple[str, ...]]
+"""Why what is on a node leaves no room for a pod of this priority; evicting may help."""
+
+BooksScore = Callable[[NodeState], int]
+"""What a node scores, 0 to 100, by what is on it; such scores are not normalised."""
+
+
+class Refusal(Struct, frozen=True):
+    """Why a node does not take a pod because of other pods."""
+
+    text: str
+    final: bool = False
+    """Evicting pods of the node would not help (UnschedulableAndUnresolvable)."""
+
+
+class Concern(Protocol):
+    """What a plugin found out before it looks at nodes (its PreFilter state), for one pod."""
+
+    def refusal(self, node: Node) -> Refusal | None:
+        """Why the node is refused; None if it is not."""
+
+    def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "Concern":
+        """The same with these pods gone from the node (`by` −1), or there as well (1)."""
+
+
+class Wish(Protocol):
+    """What a plugin that scores found out before it looks at nodes (its PreScore state), for one pod."""
+
+    def raw(self, nodes: Sequence[Node]) -> Mapping[str, int]:
+        """Each node's score by name, before it is normalised."""
+
+    def normalised(self, nodes: Sequence[Node], raw: Mapping[str, int]) -> Mapping[str, int]:
+        """0 to 100 for each node."""
+
+
+class Asker(Struct, frozen=True):
+    """The pod that a plugin looks at nodes for."""
+
+    pod: Pod
+    shape: Shape
+
+
+class Standing(Protocol):
+    """A filter by the node alone."""
+
+    def __call__(self, rules: Profile, shape: Shape) -> NodeFilter | None:
+        """The filter for pods of this shape; None if they ask for nothing that it looks at (Skip)."""
+
+
+class Booking(Protocol):
+    """A filter by what is on the node."""
+
+    def __call__(self, rules: Profile, shape: Shape) -> BooksFilter | None: ...
+
+
+class Scoring(Protocol):
+    """A score by what is on the node."""
+
+    def __call__(self, rules: Profile, shape: Shape, images: Images) -> BooksScore | None: ...
+
+
+class Meeting(Protocol):
+    """A filter by pods anywhere."""
+
+    def __call__(self, rules: Profile, asker: Asker, around: Around) -> Concern | None: ...
+
+
+class Wishing(Protocol):
+    """A score by pods anywhere."""
+
+    def __call__(self, rules: Profile, asker: Asker, around: Around) -> Wish | None: ...

@@ -1,0 +1,113 @@
+"""A scheduler's profile: which plugins filter and score nodes, with which weights and arguments.
+
+The defaults are those of kube-scheduler 1.36 (apis/config/v1 default_plugins.go, defaults.go).
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import SECOND, Span
+from gpuconsole.model.cluster import HOSTNAME, NodeTerm, PreferredTerm, SpreadConstraint
+from gpuconsole.model.quantity import CPU, MEMORY
+
+Weights = tuple[tuple[str, int], ...]
+
+NODE_UNSCHEDULABLE = "NodeUnschedulable"
+NODE_NAME = "NodeName"
+TAINT_TOLERATION = "TaintToleration"
+NODE_AFFINITY = "NodeAffinity"
+NODE_PORTS = "NodePorts"
+FIT = "NodeResourcesFit"
+VOLUME_RESTRICTIONS = "VolumeRestrictions"
+NODE_VOLUME_LIMITS = "NodeVolumeLimits"
+VOLUME_BINDING = "VolumeBinding"
+VOLUME_ZONE = "VolumeZone"
+SPREAD = "PodTopologySpread"
+POD_AFFINITY = "InterPodAffinity"
+CLAIMS = "DynamicResources"
+BALANCED = "NodeResourcesBalancedAllocation"
+IMAGES = "ImageLocality"
+PREEMPTION = "DefaultPreemption"
+
+FILTERS = (
+    *(NODE_UNSCHEDULABLE, NODE_NAME, TAINT_TOLERATION, NODE_AFFINITY, NODE_PORTS, FIT),
+    *(VOLUME_RESTRICTIONS, NODE_VOLUME_LIMITS, VOLUME_BINDING, VOLUME_ZONE, SPREAD, POD_AFFINITY, CLAIMS),
+)
+SCORES: Weights = (
+    *((TAINT_TOLERATION, 3), (NODE_AFFINITY, 2), (FIT, 1), (SPREAD, 2), (POD_AFFINITY, 2)),
+    *((BALANCED, 1), (IMAGES, 1)),
+)
+CPU_AND_MEMORY: Weights = ((CPU, 1), (MEMORY, 1))
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+SYSTEM_CONSTRAINTS = (
+    SpreadConstraint(HOSTNAME, 3, "ScheduleAnyway"),
+    SpreadConstraint(ZONE, 5, "ScheduleAnyway"),
+)
+"""What pods of controllers of replicas are spread by that have no constraint of their own (defaultingType System)."""
+
+
+class Strategy(Struct, frozen=True, kw_only=True):
+    """NodeResourcesFit's scoringStrategy."""
+
+    type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
+    resources: Weights = CPU_AND_MEMORY
+    shape: tuple[tuple[int, int], ...] = ()
+    """(utilisation 0 to 100, score 0 to 10), the utilisation rising."""
+
+
+class Backoff(Struct, frozen=True):
+    """How long a pod that was refused waits before it is tried again, at the soonest: doubled with each refusal."""
+
+    initial: Span = SECOND
+    most: Span = 10 * SECOND
+
+    def after(self, attempts: int) -> Span:
+        """How long after so many refusals."""
+        return min(self.initial << min(attempts - 1, 40), self.most) if attempts > 0 else 0
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """What one scheduler looks at; weights and arguments are those of its configuration."""
+
+    name: str = "default-scheduler"
+    filters: tuple[str, ...] = FILTERS
+    scores: Weights = SCORES
+    preempts: bool = True
+    """DefaultPreemption is enabled at postFilter."""
+    strategy: Strategy = Strategy()
+    ignored_resources: tuple[str, ...] = ()
+    ignored_groups: tuple[str, ...] = ()
+    """Prefixes of resources, as `example.com`, that NodeResourcesFit does not filter by."""
+    balanced: Weights = CPU_AND_MEMORY
+    added_affinity: tuple[NodeTerm, ...] | None = None
+    """What every pod requires of its node besides what it says itself (NodeAffinity addedAffinity)."""
+    added_preferred: tuple[PreferredTerm, ...] = ()
+    spread: tuple[SpreadConstraint, ...] | None = None
+    """What pods without constraints are spread by (defaultConstraints); None is kube-scheduler's own choice."""
+    hard_affinity_weight: int = 1
+    ignore_theirs: bool = False
+    """ignorePreferredTermsOfExistingPods."""
+    percentage: int = 0
+    """percentageOfNodesToScore; 0 is by the number of nodes, 100 is all."""
+    candidates: tuple[int, int] = (10, 100)
+    """Nodes on which preemption is tried: a percentage (minCandidateNodesPercentage), and at least so many."""
+    backoff: Backoff | None = Backoff()
+    """None tries refused pods again as soon as anything frees."""
+
+    def weight(self, plugin: str) -> int:
+        """What the plugin's score counts; 0 if it does not score."""
+        return dict(self.scores).get(plugin, 0)
+
+    def wanted(self, nodes: int) -> int:
+        """How many nodes that fit end the search among so many (numFeasibleNodesToFind)."""
+        if nodes < 100 or self.percentage >= 100:
+            return nodes
+        percentage = self.percentage or max(5, 50 - nodes // 125)
+        return max(100, nodes * percentage // 100)
+
+    def dry_runs(self, nodes: int) -> int:
+        """On how many of so many nodes preemption is tried (calculateNumCandidates)."""
+        percentage, least = self.candidates
+        return min(max(nodes * percentage // 100, least), nodes)

@@ -1,0 +1,69 @@
+"""The search through nodes, one by one: for pods that have to do with others, and where not every node is looked at."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kube.asking import Asking
+from gpuconsole.scheduling.kube.board import Board
+from gpuconsole.scheduling.kube.outlook import Outlook
+from gpuconsole.scheduling.kube.scores import highest, total
+
+
+class Found(Struct, frozen=True):
+    """Nodes that fit, in the order of the search, and how many were looked at until there were enough."""
+
+    numbers: tuple[int, ...]
+    seen: int
+
+
+def look(board: Board, outlook: Outlook, asking: Asking) -> Found:
+    """The nodes that fit, from where the last search ended; so many of them as the profile wants."""
+    order = board.order
+    wanted, count = board.rules.wanted(len(order)), len(order)
+    found: list[int] = []
+    seen = 0
+    while seen < count and len(found) < wanted:
+        number = order[(board.start + seen) % count]
+        seen += 1
+        if outlook.fits(number) and (not asking.concerns or asking.refusal(board.nodes[number]) is None):
+            found.append(number)
+    return Found(tuple(found), seen)
+
+
+def choose(board: Board, outlook: Outlook, asking: Asking, numbers: Sequence[int]) -> int | None:
+    """The best of these nodes, the first among equals."""
+    if len(numbers) < 2:
+        return numbers[0] if numbers else None
+    verdicts = [outlook.verdict(number) for number in numbers]
+    most = highest(verdict.liking for verdict in verdicts)
+    totals = [total(outlook.lens.weights, verdict.fit, verdict.liking, most) for verdict in verdicts]
+    if asking.wishes:
+        extra = _wished(board, asking, numbers)
+        totals = [one + more for one, more in zip(totals, extra, strict=True)]
+    return numbers[totals.index(max(totals))]
+
+
+def _wished(board: Board, asking: Asking, numbers: Sequence[int]) -> list[int]:
+    """What scores by pods anywhere come to, for each node."""
+    nodes: list[Node] = [node for number in numbers if (node := board.nodes[number].node) is not None]
+    sums = [0] * len(nodes)
+    for _, weight, wish in asking.wishes:
+        scores = wish.normalised(nodes, wish.raw(nodes))
+        for index, node in enumerate(nodes):
+            sums[index] += weight * scores[node.name]
+    return sums
+
+
+def refused(board: Board, outlook: Outlook, asking: Asking) -> tuple[Counter[str], int]:
+    """Why nodes that have room refuse the pod because of others, and on how many of them evicting cannot help."""
+    reasons: Counter[str] = Counter()
+    final = 0
+    for number in board.order if asking.concerns else ():
+        found = asking.refusal(board.nodes[number]) if outlook.fits(number) else None
+        if found is not None:
+            reasons[found.text] += 1
+            final += found.final
+    return reasons, final
