@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import borrowed_gpus
+from gpuconsole.insight.checking import checking
 from gpuconsole.insight.gangs import deadlock, waiting_gangs
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.preemptions import by_victim, rows
@@ -21,6 +22,7 @@ from gpuconsole.model.snapshot import Snapshot
 LONG_WAIT: Span = 30 * MINUTE
 GANG_WAIT: Span = MINUTE
 IDLE_NODES_LISTED = 5
+CHECKS_LISTED = 5
 
 
 class Trouble(StrEnum):
@@ -31,6 +33,7 @@ class Trouble(StrEnum):
     ADMITS_NOBODY = "admits-nobody"
     THRASH = "thrash"
     GANG = "gang"
+    CHECKS = "checks"
     LONG_WAIT = "long-wait"
     IDLE_GPUS = "idle-gpus"
     RECLAIMABLE = "reclaimable"
@@ -57,6 +60,7 @@ def attention(snapshot: Snapshot, history: Sequence[Happened] = ()) -> tuple[Att
         *_gangs(snapshot),
         *_nodes(snapshot),
         *_queues(snapshot),
+        *_checks(snapshot),
         *_borrowers(snapshot),
         *_thrash(history),
     ]
@@ -179,6 +183,24 @@ def _queue_nodes(roots: Sequence[QuotaNode]) -> Iterator[QuotaNode]:
             waiting += node.children
         else:
             yield node
+
+
+def _checks(snapshot: Snapshot) -> Iterator[Attention]:
+    """Who holds quota while a check is open: by name while they are few, as one line when they are many."""
+    rows = checking(snapshot)
+    if len(rows) > CHECKS_LISTED:
+        gpus = sum(one.gpus for one in rows)
+        text = f"{len(rows)} workloads hold {_count(gpus, 'GPU')} and wait for admission checks"
+        yield Attention(
+            trouble=Trouble.CHECKS, text=text, table="workloads", key=rows[0].workload, since=rows[0].since, gpus=gpus
+        )
+        return
+    for one in rows:
+        span = format_span(max(0, snapshot.time - one.since))
+        text = f"{one.workload} holds {_count(one.gpus, 'GPU')} and waits for {one.names} since {span}"
+        yield Attention(
+            trouble=Trouble.CHECKS, text=text, table="workloads", key=one.workload, since=one.since, gpus=one.gpus
+        )
 
 
 def _borrowers(snapshot: Snapshot) -> Iterator[Attention]:

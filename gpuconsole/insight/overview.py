@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.attention import Attention, attention
 from gpuconsole.insight.books import books
+from gpuconsole.insight.checking import checking
 from gpuconsole.insight.gangs import gang_key, waiting_gangs
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.once import once
@@ -58,6 +59,10 @@ class Waiting(Struct, frozen=True, kw_only=True):
     oldest_since: Time
     codes: Mapping[Code, int]
     """Why they wait: code → workloads; `nodes` and `gang` are admitted (or not queued) and wait for nodes."""
+    checking: int = 0
+    """Hold quota and wait for admission checks, or for their place in a topology."""
+    checking_gpus: int = 0
+    """That their quota is of, and that do no work."""
 
     @property
     def by_quota(self) -> int:
@@ -155,7 +160,7 @@ def _largest_gang(rows: Sequence[GpuRow]) -> tuple[int, int, str]:
 
 @once("workloads", "local_queues", "pods")
 def waiting(snapshot: Snapshot) -> Waiting:
-    """Count everything that waits: for quota by Kueue's text, for nodes by its pods."""
+    """Count everything that waits: for quota by Kueue's text, for checks with quota in hand, for nodes by its pods."""
     codes: Counter[Code] = Counter()
     total, oldest = Count(), ""
     for book in books(snapshot).by_queue.values():
@@ -178,6 +183,8 @@ def waiting(snapshot: Snapshot) -> Waiting:
         oldest=oldest,
         oldest_since=total.oldest or 0,
         codes=dict(+codes),
+        checking=len(checking(snapshot)),
+        checking_gpus=sum(one.gpus for one in checking(snapshot)),
     )
 
 

@@ -4,22 +4,24 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.base import Backend, Clocked, Forkable
+from gpuconsole.backends.base import Backend, Clocked, Forkable, Live
 from gpuconsole.backends.guard import Entry, Guard
 from gpuconsole.errors import NotSupportedError, WorkerError
 from gpuconsole.insight import positions
 from gpuconsole.insight.engines import sharing
 from gpuconsole.insight.whatif import WhatIf, what_if
 from gpuconsole.model.clock import Span
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
 from gpuconsole.model.decisions import Pending
 from gpuconsole.model.events import Happened
 from gpuconsole.model.manifests import Loaded, load_text
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.scheduling.score_table import ScoreTable
 from gpuconsole.services.loop import Loop
 from gpuconsole.services.status import Status
 from gpuconsole.store import history
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from gpuconsole.workers.worker import Worker
 
 LOG = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 UNKNOWN = Status()
 
 
@@ -48,6 +51,7 @@ class Console:
         """`about` carries what does not change: mode, source, engine, policy. The console closes what it is given."""
         self._backend = backend
         self._clocked = backend if isinstance(backend, Clocked) else None
+        self._live = backend if isinstance(backend, Live) else None
         self._about = about
         self._recorder = recorder
         self._worker = worker
@@ -69,6 +73,8 @@ class Console:
     @property
     def status(self) -> Status:
         renewed, clocked = self._loop.renewed, self._clocked
+        sight = self._live.health if self._live is not None else None
+        age = time.monotonic() - renewed if renewed is not None else 0.0
         return replace(
             self._about,
             speed=clocked.speed if clocked else None,
@@ -77,8 +83,9 @@ class Console:
             read_only=self._guard.read_only,
             engines=replace(self._about.engines, sharing=sharing(self.snapshot)),
             time=self.snapshot.time,
-            age=time.monotonic() - renewed if renewed is not None else 0.0,
-            loading=renewed is None,
+            age=age if sight is None else max(age, sight.age),
+            loading=renewed is None or (sight is not None and sight.loading),
+            sight=sight,
             stalled=self._loop.stalled,
             worker=self._worker_status(),
             history=self._history_status(),
@@ -160,16 +167,35 @@ class Console:
         Blocks while it computes, in the worker process where there is one: call it in a thread. Raises
         NotSupportedError where no future can be computed, WorkerError if the console is stopped meanwhile.
         """
+        backend = self._forkable()
+        answer = self._from_worker(lambda worker: worker.what_if(commands, horizon))
+        return what_if(backend.fork(), commands, horizon) if answer is None else answer
+
+    def scores(self, pod: Pod) -> ScoreTable | None:
+        """What every filter and score says of every node if this pod came now; None where the engine has no such table.
+
+        Blocks while it computes, and raises, as `what_if` does.
+        """
+        backend = self._forkable()
+        answer = self._from_worker(lambda worker: (worker.scores(pod),))
+        return backend.fork().placement.scores(pod) if answer is None else answer[0]
+
+    def _forkable(self) -> Forkable:
         if not isinstance(self._backend, Forkable):
             raise NotSupportedError("A recording has no other future; open its snapshot with --snapshot FILE")
-        if self._worker is not None and not self._worker.lost:
-            try:
-                return self._worker.what_if(commands, horizon)
-            except WorkerError as error:
-                if self._stopped:
-                    raise
-                LOG.warning("The worker did not answer, so this process does: %s", error)
-        return what_if(self._backend.fork(), commands, horizon)
+        return self._backend
+
+    def _from_worker(self, ask: "Callable[[Worker], Answer]") -> "Answer | None":
+        """What the worker process says; None where there is none, or it did not answer."""
+        if self._worker is None or self._worker.lost:
+            return None
+        try:
+            return ask(self._worker)
+        except WorkerError as error:
+            if self._stopped:
+                raise
+            LOG.warning("The worker did not answer, so this process does: %s", error)
+            return None
 
     def check(self, text: str) -> Loaded:
         """Read manifests from a text and say what is wrong with them; changes nothing."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gpuconsole.backends.base import Backend, Clocked
+from gpuconsole.backends.base import Backend, Clocked, Live
 from gpuconsole.model.events import Event, Happened
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
@@ -39,7 +39,7 @@ class Loop:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
-        self._clocked = backend if isinstance(backend, Clocked) else None
+        self._timed = backend if isinstance(backend, (Clocked, Live)) else None
         self._publish = publish
         self._record = record
         self._clock = clock
@@ -99,8 +99,8 @@ class Loop:
         before = self._state.time
         for event in events:
             self._state.apply(event)
-        if self._clocked is not None:
-            self._state.time = max(self._state.time, self._clocked.now)
+        if self._timed is not None:
+            self._state.time = max(self._state.time, self._timed.now)
         return bool(events) or self._state.time != before
 
     def _stall(self, text: str) -> None:

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from gpuconsole.backends.base import Health
 from gpuconsole.insight.engines import Engines
 from gpuconsole.model.clock import Time
 
@@ -43,3 +44,5 @@ class Status(Struct, frozen=True, kw_only=True):
     """`on`, `off`, or what became of the worker process."""
     history: str = ""
     """Why the history is not kept, where it is not."""
+    sight: Health | None = None
+    """How well a live cluster can be seen; None where there is nothing but what we made."""

@@ -7,7 +7,9 @@ from msgspec import Struct
 
 from gpuconsole.insight.whatif import WhatIf
 from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
+from gpuconsole.scheduling.score_table import ScoreTable
 
 
 class Carried(Struct, frozen=True):
@@ -38,6 +40,13 @@ class Ask(Struct, frozen=True, tag=True):
     horizon: Span
 
 
+class AskScores(Struct, frozen=True, tag=True):
+    """Follow (if there is news), and then say what every filter and score says of every node for a pod."""
+
+    follow: Follow | None
+    pod: Pod
+
+
 class Done(Struct, frozen=True, tag=True):
     """The replica is where it should be; `same` is False if it is not what it should be."""
 
@@ -48,12 +57,17 @@ class Answer(Struct, frozen=True, tag=True):
     what_if: WhatIf
 
 
+class Scored(Struct, frozen=True, tag=True):
+    table: ScoreTable | None
+
+
 class Failed(Struct, frozen=True, tag=True):
     problem: str
 
 
-Request = Union[Begin, Follow, Ask]
-Reply = Union[Done, Answer, Failed]
+Question = Union[Ask, AskScores]
+Request = Union[Begin, Follow, Ask, AskScores]
+Reply = Union[Done, Answer, Scored, Failed]
 
 ENCODER = msgspec.msgpack.Encoder()
 REQUESTS = msgspec.msgpack.Decoder(Request)

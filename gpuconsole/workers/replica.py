@@ -5,12 +5,27 @@ import os
 import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import assert_never
 
 from gpuconsole.backends.simulated import digest
 from gpuconsole.insight.whatif import what_if
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.workers.protocol import ENCODER, REQUESTS, Answer, Ask, Begin, Done, Failed, Follow, Reply, Request
+from gpuconsole.workers.protocol import (
+    ENCODER,
+    REQUESTS,
+    Answer,
+    Ask,
+    AskScores,
+    Begin,
+    Done,
+    Failed,
+    Follow,
+    Question,
+    Reply,
+    Request,
+    Scored,
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -32,10 +47,16 @@ class Replica:
         self._digest = digest(self._simulation.drain(), self._digest)
         return self._digest == follow.digest
 
-    def answer(self, ask: Ask) -> Reply:
-        if ask.follow is not None and not self.follow(ask.follow):
+    def answer(self, question: Question) -> Reply:
+        if question.follow is not None and not self.follow(question.follow):
             return Done(same=False)
-        return Answer(what_if(self._simulation, ask.commands, ask.horizon))
+        match question:
+            case Ask():
+                return Answer(what_if(self._simulation, question.commands, question.horizon))
+            case AskScores():
+                return Scored(self._simulation.placement.scores(question.pod))
+            case _:
+                assert_never(question)
 
 
 def serve(pipe: Connection, log_file: Path | None) -> None:
@@ -61,7 +82,7 @@ def _replied(replica: Replica | None, request: Request) -> tuple[Replica | None,
     except Exception as error:
         LOG.exception("The worker could not answer")
         failed = Failed(clean(f"{type(error).__name__}: {error}"))
-        return replica, failed if isinstance(request, Ask) else Done(same=False)
+        return replica, failed if isinstance(request, Ask | AskScores) else Done(same=False)
 
 
 def _carried_out(replica: Replica | None, request: Request) -> tuple[Replica | None, Reply]:

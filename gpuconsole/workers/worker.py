@@ -6,26 +6,31 @@ Start it before the app runs: Textual replaces stderr, and a process cannot be s
 import logging
 import multiprocessing
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import assert_never
 
 from gpuconsole.errors import WorkerError
 from gpuconsole.insight.whatif import WhatIf
 from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
+from gpuconsole.scheduling.score_table import ScoreTable
 from gpuconsole.workers.protocol import (
     ENCODER,
     REPLIES,
     Answer,
     Ask,
+    AskScores,
     Begin,
     Carried,
     Done,
     Failed,
     Follow,
+    Question,
     Reply,
     Request,
+    Scored,
 )
 from gpuconsole.workers.replica import serve
 
@@ -39,7 +44,8 @@ SECOND_CHANCES = 3
 class Worker:
     """The parent's side: a process, the pipe to it, and what it has not been told yet.
 
-    A `Follower` of the simulation. Mutates. `what_if` may be called from any thread, the rest from the polling one.
+    A `Follower` of the simulation. Mutates. `what_if` and `scores` may be called from any thread, the rest from the
+    polling one.
     """
 
     def __init__(self, state: bytes, log_file: Path | None = None) -> None:
@@ -92,17 +98,28 @@ class Worker:
 
     def what_if(self, commands: Sequence[Command], horizon: Span) -> WhatIf:
         """Have the worker compute it, from where the simulation stands. Raises WorkerError."""
+        reply = self._answer(lambda follow: Ask(follow, tuple(commands), horizon))
+        assert isinstance(reply, Answer)
+        return reply.what_if
+
+    def scores(self, pod: Pod) -> ScoreTable | None:
+        """Have the worker judge all nodes for a pod, from where the simulation stands. Raises WorkerError."""
+        reply = self._answer(lambda follow: AskScores(follow, pod))
+        assert isinstance(reply, Scored)
+        return reply.table
+
+    def _answer(self, question: Callable[[Follow | None], Question]) -> Answer | Scored:
         with self._talking:
             if self.lost:
                 raise WorkerError(self.lost)
             try:
-                reply = self._ask(tuple(commands), horizon)
+                reply = self._ask(question)
             except (EOFError, OSError) as error:
                 self._give_up("the worker process died")
                 raise WorkerError(self.lost) from error
         match reply:
-            case Answer(answer):
-                return answer
+            case Answer() | Scored():
+                return reply
             case Failed(problem):
                 raise WorkerError(problem)
             case Done():
@@ -137,14 +154,14 @@ class Worker:
         if news is not None:
             self._send(news)
 
-    def _ask(self, commands: tuple[Command, ...], horizon: Span) -> Reply:
+    def _ask(self, question: Callable[[Follow | None], Question]) -> Reply:
         self._settle()
         news = self._news()
         if isinstance(news, Begin):
             self._send(news)
             self._settle()
             news = self._news()
-        self._send(Ask(news if isinstance(news, Follow) else None, commands, horizon))
+        self._send(question(news if isinstance(news, Follow) else None))
         return self._settle()
 
     def _news(self) -> Begin | Follow | None:

@@ -46,6 +46,21 @@ WORKLOADS: tuple[Action, ...] = (
         changes=True,
     ),
     Action(
+        id="workload.check",
+        keys=("m c",),
+        label="answer a check",
+        help="Answer an admission check of it as the check's controller would: Ready, Retry or Rejected.",
+        scope=Scope.WORKLOAD,
+        changes=True,
+    ),
+    Action(
+        id="workload.scores",
+        keys=("f",),
+        label="node scores",
+        help="Show what every filter and score says of every node for a pod of it.",
+        scope=Scope.WORKLOAD,
+    ),
+    Action(
         id="workload.duplicate",
         keys=("D",),
         label="duplicate",

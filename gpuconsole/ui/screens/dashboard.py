@@ -177,15 +177,17 @@ def _without_zeros(cell: Cell) -> Cell:
 
 def waiting_lines(waiting: Waiting, now: int) -> tuple[Cell, ...]:
     """Who waits, and for what."""
+    checks: Cell = ((f"⏸ {waiting.checking:,} hold {fmt.gpus(waiting.checking_gpus)}, checks open", "held"),)
     if not waiting.workloads and not waiting.by_nodes:
-        return ((("✓ nobody waits", "good"),), "", "")
+        return ((("✓ nobody waits", "good"),), "", "") if not waiting.checking else (checks, "", "")
     first: Painted = (
         ("◐ ", "pending"),
         (f"{waiting.workloads:,}", "strong"),
         (f" {_noun(waiting.workloads, 'workload')} for {waiting.gpus:,} GPUs", ""),
     )
     oldest = f"oldest {waiting.oldest}, {fmt.since(now, waiting.oldest_since)}" if waiting.oldest else ""
-    return (first, oldest, f"{waiting.by_quota:,} by quota, {waiting.by_nodes:,} by nodes")
+    causes = f"{waiting.by_quota:,} by quota, {waiting.by_nodes:,} by nodes"
+    return (first, oldest, causes) if not waiting.checking else (first, checks, causes)
 
 
 def lately_lines(lately: LastHour) -> tuple[Cell, ...]:

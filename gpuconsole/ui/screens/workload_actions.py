@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterable
+from typing import Literal, cast
 
+from gpuconsole.insight.checking import open_checks
 from gpuconsole.insight.demand import unsaved_work
-from gpuconsole.model.commands import MoveToQueue, Requeue, SetActive, SetPriority
+from gpuconsole.model.commands import AnswerCheck, MoveToQueue, Requeue, SetActive, SetPriority
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase, Workload, phase
 from gpuconsole.ui import format as fmt
@@ -14,12 +16,20 @@ from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, Subject, name_all
+from gpuconsole.ui.screens.scores import ScoresScreen, candidates
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.screens.whatif import try_out
 from gpuconsole.ui.widgets.confirm import Field, Option, Question, whole_number
 
 PRIORITIES = whole_number(-(2**31), 2**31 - 1)
 ENDED = (Phase.FINISHED, Phase.FAILED)
+State = Literal["Pending", "Ready", "Retry", "Rejected"]
+ANSWERS = {
+    "Ready": ("good", "it may start"),
+    "Retry": ("pending", "it loses its quota and queues again"),
+    "Rejected": ("fault", "it loses its quota and is stopped"),
+}
+"""What a check's controller can say: the colour's role, and what comes of it."""
 
 
 class WorkloadScreen(ObjectScreen):
@@ -44,6 +54,8 @@ class WorkloadScreen(ObjectScreen):
             "workload.requeue": self._requeue,
             "workload.priority": self._ask_priority,
             "workload.move": self._ask_queue,
+            "workload.check": self._ask_check,
+            "workload.scores": self._show_scores,
             "workload.duplicate": self._duplicate,
             "object.owner": self._describe_owner,
             "object.what-if": self._ask_what_if,
@@ -111,6 +123,37 @@ class WorkloadScreen(ObjectScreen):
     def _move(self, targets: Iterable[Workload], queue: str) -> None:
         commands = [MoveToQueue(workload.key, queue) for workload in targets]
         self.send(commands, f"Moving {name_all([command.workload for command in commands])} to {queue}")
+
+    def _ask_check(self) -> None:
+        """Which check, and what its controller would say; what takes quota away asks once more."""
+        targets = [workload for workload in self.targets() if workload.reserved]
+        names = dict.fromkeys(check.name for workload in targets for check in open_checks(workload))
+        options = [
+            Option(f"{state} {name}", name, detail=((f"{state}  ", ANSWERS[state][0]), (ANSWERS[state][1], "dim")))
+            for name in names
+            for state in ANSWERS
+        ]
+        title = f"Answer a check of {name_all([workload.key for workload in targets])}"
+        self.choose(title, options, lambda answer: self._answer(targets, answer))
+
+    def _answer(self, targets: Iterable[Workload], answer: str) -> None:
+        state, _, name = answer.partition(" ")
+        held = [w for w in targets if any(check.name == name for check in open_checks(w))]
+        commands = [AnswerCheck(workload.key, name, cast("State", state)) for workload in held]
+        said = f"{name}: {state} for {name_all([workload.key for workload in held])}"
+        if state == "Ready":
+            self.send(commands, said)
+            return
+        question = Question(f"Answer {name} with {state}?", (ANSWERS[state][1].capitalize() + ".",), yes=state)
+        self.ask(question, lambda: self.send(commands, said))
+
+    def _show_scores(self) -> None:
+        workload = self.workload_under_cursor()
+        pods = candidates(self.snapshot, workload) if workload is not None else []
+        if workload is not None and pods:
+            self.app.push_screen(ScoresScreen(pods))
+        else:
+            self.flash("It has no pods", "warning")
 
     def _duplicate(self) -> None:
         workload = self.workload_under_cursor()
@@ -195,6 +238,10 @@ def refusal(action: Action, targets: list[Workload]) -> str:
             return "it is not stopped"
         case "workload.requeue" if targets and not any(workload.reserved for workload in targets):
             return "it holds no quota"
+        case "workload.check" if targets and not any(workload.reserved for workload in targets):
+            return "it holds no quota, so nobody asks for its checks yet"
+        case "workload.check" if targets and not any(map(open_checks, targets)):
+            return "none of its checks is open"
         case "workload.move" if any(workload.reserved for workload in targets):
             return "only a pending workload can move; stop it first"
         case "workload.move" if words and words <= set(ENDED):

@@ -1,0 +1,56 @@
+"""Who holds quota and does not run: workloads whose admission checks, or whose places, are still open."""
+
+from msgspec import Struct
+
+from gpuconsole.insight.books import books
+from gpuconsole.insight.demand import held_gpus
+from gpuconsole.insight.once import once
+from gpuconsole.model.clock import Time
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import CheckState, Workload
+
+READY = "Ready"
+
+
+class Checking(Struct, frozen=True, kw_only=True):
+    """A workload that has its quota and is not admitted."""
+
+    workload: str
+    queue: str
+    """ClusterQueue."""
+    gpus: int
+    """That its quota is of, and that do no work."""
+    since: Time
+    open: tuple[CheckState, ...]
+    """Its checks that are not ready; none where it waits for its place in a topology."""
+
+    @property
+    def names(self) -> str:
+        """What it waits for."""
+        return ", ".join(check.name for check in self.open) or "its place in a topology"
+
+
+def open_checks(workload: Workload) -> tuple[CheckState, ...]:
+    """The checks that somebody has yet to answer."""
+    return tuple(check for check in workload.checks if check.state != READY)
+
+
+@once("workloads", "local_queues")
+def checking(snapshot: Snapshot) -> tuple[Checking, ...]:
+    """Everybody who holds quota without being admitted, who waits longest first."""
+    found = []
+    for book in books(snapshot).by_queue.values():
+        if book.count.reserved > book.count.running:
+            found += [_checking(workload) for workload in book.holding if not workload.admitted]
+    return tuple(sorted(found, key=lambda one: (one.since, one.workload)))
+
+
+def _checking(workload: Workload) -> Checking:
+    reserved = workload.condition("QuotaReserved")
+    return Checking(
+        workload=workload.key,
+        queue=workload.cluster_queue,
+        gpus=held_gpus(workload),
+        since=reserved.since if reserved is not None else workload.created,
+        open=open_checks(workload),
+    )

@@ -1,0 +1,43 @@
+"""Who holds quota and does not run: on the dashboard's numbers, and among what needs attention."""
+
+from gpuconsole.insight.attention import Trouble, attention
+from gpuconsole.insight.checking import checking
+from gpuconsole.insight.overview import waiting
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.objects import Object
+from gpuconsole.model.workloads import CheckState, Condition, Workload
+from tests.insight.world import START, running, world
+
+
+def holding(name: str, *checks: CheckState, gpus: int = 4, ago: int = 12 * MINUTE) -> Workload:
+    """A workload with quota that is not admitted."""
+    reserved = Condition("QuotaReserved", True, "QuotaReserved", "Quota reserved", START - ago)
+    return running(name, "team/lq", gpus, "cq", conditions=(reserved,), checks=checks)
+
+
+BUDGET, READY = CheckState(name="budget"), CheckState(name="capacity", state="Ready")
+
+
+def test_quota_that_waits_for_checks_is_counted_apart() -> None:
+    things: list[Object] = [
+        holding("a", BUDGET, READY),
+        holding("b", ago=20 * MINUTE),
+        running("run", "team/lq", 2, "cq"),
+    ]
+    snapshot = world(things)
+    assert [(one.workload, one.gpus, one.names) for one in checking(snapshot)] == [
+        ("team/b", 4, "its place in a topology"),
+        ("team/a", 4, "budget"),
+    ]
+    numbers = waiting(snapshot)
+    assert (numbers.workloads, numbers.checking, numbers.checking_gpus) == (0, 2, 8)
+
+
+def test_each_is_told_of_by_name_while_they_are_few() -> None:
+    told = [one for one in attention(world([holding("a", BUDGET)])) if one.trouble is Trouble.CHECKS]
+    assert [(one.text, one.table, one.key) for one in told] == [
+        ("team/a holds 4 GPUs and waits for budget since 12m", "workloads", "team/a")
+    ]
+    many = world([holding(f"w{number}", BUDGET) for number in range(6)])
+    told = [one for one in attention(many) if one.trouble is Trouble.CHECKS]
+    assert [one.text for one in told] == ["6 workloads hold 24 GPUs and wait for admission checks"]

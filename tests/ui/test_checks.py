@@ -1,0 +1,72 @@
+"""Workloads that hold quota and wait for checks: seen on the dashboard, answered by a key as their controller would."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.backends.simulated import SimulatedBackend
+from gpuconsole.model.commands import Submit
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue
+from gpuconsole.services.console import Console
+from gpuconsole.services.status import Status
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import Checks, SimPolicy
+from gpuconsole.ui.widgets.confirm import Choice, Confirm
+from tests.ui.stage import SIZES, Stage, staged
+from tests.ui.worlds import KUEUE, NOW, a_job, org_jobs
+
+
+def checked_org(read_only: bool = False) -> Console:
+    """The organisation whose research waits for the check `budget`, and a job of 4 GPUs there."""
+    things: list[Object] = [AdmissionCheck(name="budget", controller="example.com/budget")]
+    for thing in org_jobs():
+        if isinstance(thing, ClusterQueue) and thing.name == "cq-research":
+            thing = replace(thing, checks=(CheckRule("budget"),))
+        things.append(thing)
+    simulation = Simulation.from_objects(things, policy=SimPolicy(checks=Checks.WAIT), seed=7, start=NOW)
+    simulation.submit(Submit((a_job("llm-ft", 4, "research", "research-default"),)))
+    console = Console(
+        SimulatedBackend(simulation, speed=1.0), about=Status(source="test", engines=KUEUE), read_only=read_only
+    )
+    console.tick(1.0)
+    return console
+
+
+def admitted(stage: Stage) -> list[bool]:
+    return [workload.admitted for workload in stage.app.cluster.snapshot.workloads.all()]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_the_dashboard_shows_who_holds_quota_without_running(size: tuple[int, int]) -> None:
+    async with staged(checked_org(), size) as stage:
+        assert "⏸ 1 hold 4 GPUs, checks open" in stage.text
+        assert "holds 4 GPUs and waits for budget" in stage.text
+
+
+async def test_a_check_is_answered_with_ready_and_the_job_runs() -> None:
+    async with staged(checked_org()) as stage:
+        await stage.press("3", "m", "c")
+        stage.screen(Choice)
+        assert [line.split("│")[1].split() for line in stage.lines if "budget" in line and "loses" in line] != []
+        await stage.press("enter")
+        await stage.tick(times=2)
+        assert admitted(stage) == [True]
+
+
+async def test_what_takes_the_quota_away_asks_first() -> None:
+    async with staged(checked_org()) as stage:
+        await stage.press("3", "m", "c", "end", "enter")
+        stage.screen(Confirm)
+        await stage.press("enter")
+        await stage.tick(times=2)
+        assert [w.reserved for w in stage.app.cluster.snapshot.workloads.all()] == [True]
+        await stage.press("m", "c", "end", "enter", "tab", "enter")
+        await stage.tick(times=2)
+        assert [w.active for w in stage.app.cluster.snapshot.workloads.all()] == [False]
+
+
+async def test_a_read_only_session_answers_nothing() -> None:
+    async with staged(checked_org(read_only=True)) as stage:
+        await stage.press("3", "m", "c")
+        assert "this session is read-only" in stage.text
+        assert admitted(stage) == [False]
