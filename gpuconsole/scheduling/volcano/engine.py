@@ -184,7 +184,9 @@ class VolcanoPlacement(SessionPlacement):
             self._store.assume(replace(pod, gpus=seat.gpus, slices=seat.slices))
             plan = session.promised.get(task.key)
             volumes = plan.volumes if plan is not None else ()
-            said.append(Bind(task.key, task.node_name, seat.gpus, seat.slices, volumes))
+            grant = session.granted.get(task.key)
+            devices = tuple(sorted(grant.allocations.items())) if grant is not None else ()
+            said.append(Bind(task.key, task.node_name, seat.gpus, seat.slices, volumes, devices))
         return said
 
     def _evictions(self, session: Session, now: Time) -> list[PlacementDecision]:

@@ -14,6 +14,8 @@ from msgspec import Struct, field
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import ResourceQuota
 from gpuconsole.model.volcano import Numatopology
+from gpuconsole.scheduling.devices.claims import Grant
+from gpuconsole.scheduling.devices.stock import Stock
 from gpuconsole.scheduling.kube.storage import Plan, Storage
 from gpuconsole.scheduling.volcano.api.budgets import OpenBudget
 from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
@@ -66,6 +68,7 @@ class Cluster(Struct, kw_only=True):
     numa: dict[str, Numatopology] = field(default_factory=dict)
     """What nodes say of their CPUs."""
     storage: Storage = field(default_factory=Storage)
+    stock: Stock = field(default_factory=Stock)
     gates: Mapping[str, bool] = field(default_factory=dict)
     """Feature gates of Kubernetes that vc-scheduler was started with, where they are not at their defaults."""
     kept: dict[str, Time] = field(default_factory=dict)
@@ -96,9 +99,11 @@ class Session(Voting):
         self.placed = Placed(self.node_list)
         self.budgets, self.quotas, self.numa = cluster.budgets, cluster.quotas, cluster.numa
         self.kept, self.gates = cluster.kept, cluster.gates
-        self.storage = cluster.storage
+        self.storage, self.stock = cluster.storage, cluster.stock
         self.promised: dict[str, Plan] = {}
         """What a pod was promised of storage with its node, by the pod's key."""
+        self.granted: dict[str, Grant] = {}
+        """What a pod was promised of devices with its node, by the pod's key."""
         self.total = Resource()
         for node in self.node_list:
             self.total.add(node.allocatable)

@@ -6,10 +6,11 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PriorityClass, ResourceQuota
-from gpuconsole.model.devices import ResourceClaim
+from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
+from gpuconsole.scheduling.devices.stock import Stock
 from gpuconsole.scheduling.kube.storage import Storage
 from gpuconsole.scheduling.volcano.api.budgets import open_budget
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodes
@@ -33,6 +34,8 @@ class Store:
         self.queues: dict[str, VolcanoQueue] = {}
         self.classes: dict[str, PriorityClass] = {}
         self.claims: dict[str, ResourceClaim] = {}
+        self.device_classes: dict[str, DeviceClass] = {}
+        self.slices: dict[str, ResourceSlice] = {}
         self.budgets: dict[str, PodDisruptionBudget] = {}
         self.quotas: dict[str, ResourceQuota] = {}
         self.numa: dict[str, Numatopology] = {}
@@ -137,6 +140,7 @@ class Store:
         for _, quota in sorted(self.quotas.items()):
             cluster.quotas.setdefault(quota.namespace, []).append(quota)
         cluster.numa = dict(self.numa)
+        cluster.stock = Stock(classes=self.device_classes, slices=self.slices, claims=self.claims)
         cluster.storage = Storage(
             claims=self.volume_claims, volumes=self.volumes, classes=self.storage_classes, limits=self.csi_nodes
         )
@@ -151,6 +155,7 @@ class Store:
         twin.quotas, twin.numa = self.quotas.copy(), self.numa.copy()
         twin.storage_classes, twin.csi_nodes = self.storage_classes.copy(), self.csi_nodes.copy()
         twin.volumes, twin.volume_claims = self.volumes.copy(), self.volume_claims.copy()
+        twin.device_classes, twin.slices = self.device_classes.copy(), self.slices.copy()
         twin._waiting = self._waiting.copy()
         twin.budgets, twin.hyper_nodes, twin.phases = self.budgets.copy(), self.hyper_nodes.fork(), self.phases.copy()
         return twin
@@ -161,6 +166,8 @@ class Store:
             "volcano_queues": self.queues,
             "priority_classes": self.classes,
             "resource_claims": self.claims,
+            "device_classes": self.device_classes,
+            "resource_slices": self.slices,
             "pod_disruption_budgets": self.budgets,
             "resource_quotas": self.quotas,
             "numatopologies": self.numa,

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.manifests import decode_object
+from gpuconsole.scheduling.devices.stock import Stock
 from gpuconsole.scheduling.kube.storage import Storage
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
@@ -26,11 +26,6 @@ FLAGS = {flag.value: flag for flag in Flag}
 
 def cluster(case: Document) -> Cluster:
     """What the cache of the harness holds after the case's objects were added."""
-    claims = {}
-    for document in case.get("ResourceClaims") or ():
-        claim = decode_object(document, now=objects.LONG_AGO)
-        if isinstance(claim, ResourceClaim):
-            claims[f"{claim.namespace}/{claim.name}"] = claim
     classes = [objects.priority_class(document) for document in case.get("PriClass") or ()]
     made = gather(
         nodes=[objects.node(document) for document in case.get("Nodes") or ()],
@@ -39,20 +34,27 @@ def cluster(case: Document) -> Cluster:
         queues=[objects.queue(document) for document in case.get("Queues") or ()],
         priorities={one.name: one.value for one in classes},
         default_priority=next((one.value for one in classes if one.global_default), 0),
-        claims=claims,
+        claims=_things(case, "ResourceClaims"),
     )
     made.domains = domains(case)
     made.storage = _storage(case)
+    made.stock = Stock(
+        classes=_things(case, "DeviceClasses"),
+        slices=_things(case, "ResourceSlices"),
+        claims=_things(case, "ResourceClaims"),
+    )
     return made
 
 
 def _storage(case: Document) -> Storage:
     """Claims, volumes and classes of a case; nobody binds claims to volumes there."""
-    found: dict[str, dict[str, Any]] = {}
-    for key in ("PVCs", "PVs", "SCs"):
-        things = [decode_object(document, now=objects.LONG_AGO) for document in case.get(key) or ()]
-        found[key] = {thing.key: thing for thing in things if thing is not None}
-    return Storage(claims=found["PVCs"], volumes=found["PVs"], classes=found["SCs"])
+    return Storage(claims=_things(case, "PVCs"), volumes=_things(case, "PVs"), classes=_things(case, "SCs"))
+
+
+def _things(case: Document, key: str) -> dict[str, Any]:
+    """The objects that a field of a case holds, by their own keys."""
+    found = (decode_object(document, now=objects.LONG_AGO) for document in case.get(key) or ())
+    return {thing.key: thing for thing in found if thing is not None}
 
 
 def domains(case: Document) -> Domains:

@@ -13,6 +13,7 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
 from gpuconsole.scheduling.volcano.functions import EventHandler
 from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugins.device_filters import DynamicResources
 from gpuconsole.scheduling.volcano.plugins.node_filters import (
     InterPodAffinity,
     NodeAffinity,
@@ -88,6 +89,8 @@ class PredicatesPlugin(Plugin):
         if self._arguments.flag(VOLUMES, True):
             scores = session.gates.get("StorageCapacityScoring", False)
             yield VolumeBinding(session, VolumeBindingArguments.of(self._arguments, scores=scores))
+        if session.gates.get("DynamicResourceAllocation", True):
+            yield DynamicResources(session)
 
     def _simulate(self, session: "Session") -> None:
         """Trials of preemption ask about neighbours only."""

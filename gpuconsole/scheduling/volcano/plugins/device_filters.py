@@ -1,0 +1,58 @@
+"""DynamicResources as Volcano's predicates runs it: claims get devices with the node of the first pod that has them."""
+
+from typing import TYPE_CHECKING
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.devices import claims
+from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.volcano.api.fit_errors import Code, Status
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.plugins.node_filters import NodeFilter
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+FILTER_TIMEOUT = 10
+TIMEOUT_ARGUMENT = "dynamicresources.filterTimeoutSeconds"
+
+
+def filter_timeout(arguments: Arguments) -> int:
+    """Seconds that the search for devices may take on a node; below zero it is the default. Here it takes no time."""
+    given = arguments.integer(TIMEOUT_ARGUMENT, FILTER_TIMEOUT)
+    return given if given >= 0 else FILTER_TIMEOUT
+
+
+class DynamicResources(NodeFilter):
+    name = "DynamicResources"
+
+    def __init__(self, session: "Session") -> None:
+        super().__init__(session)
+        self._stock = session.stock
+        self._granted = session.granted
+        self._nodes = session.placed.nodes
+
+    def concerns(self, task: TaskInfo) -> bool:
+        return bool(task.pod.template.resource_claims)
+
+    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+        return claims.trouble(task.pod, self._stock)
+
+    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+        found = claims.grant(task.pod, node, self._stock)
+        if not found.reason:
+            return None
+        return Status(Code.ERROR, found.reason, self.name) if found.broken else self.final(found.reason)
+
+    def reserve(self, task: TaskInfo) -> None:
+        node = self._nodes.get(task.node_name)
+        if node is None or not self.concerns(task) or claims.trouble(task.pod, self._stock):
+            return
+        found = claims.grant(task.pod, node, self._stock)
+        if not found.reason:
+            self._granted[task.key] = found
+            self._stock.hold(task.key, found.allocations, found.shared)
+
+    def release(self, task: TaskInfo) -> None:
+        if self._granted.pop(task.key, None) is not None:
+            self._stock.release(task.key)
