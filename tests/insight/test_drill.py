@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from gpuconsole.insight.drill import Drill, Result, Verdict, run_drill
@@ -13,8 +14,8 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.manifests import load
 from gpuconsole.model.queues import ClusterQueue, QueueingStrategy
-from gpuconsole.scheduling.kai.conf import Parameters
-from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kai.conf import DEFAULT_TIERS, Parameters
+from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kube import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, Strategy
 from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
@@ -35,6 +36,7 @@ DRILLS = (
     "drf-volcano",
     "fgd",
     "final-share",
+    "fractions-kai",
     "gang",
     "gang-without",
     "gpu-only",
@@ -42,8 +44,11 @@ DRILLS = (
     "initial-share",
     "karpenter-consolidation",
     "kueue-volcano",
+    "min-runtime-kai",
     "multikueue",
     "org-cohort",
+    "past-use-kai",
+    "past-use-kai-without",
     "reclaim-kai",
     "reclaim-volcano",
     "scavenger",
@@ -104,6 +109,12 @@ def test_the_drill_does_not_depend_on_the_seed(name: str) -> None:
     assert run_drill(drill(name), seed=99).results == run_drill(drill(name)).results
 
 
+def kai(**others: str) -> str:
+    """KAI's default configuration with other plugins in place of some; an empty name is none."""
+    names = [others.get(option.name, option.name) for tier in DEFAULT_TIERS for option in tier.plugins]
+    return yaml.safe_dump({"tiers": [{"plugins": [{"name": name} for name in names if name]}]})
+
+
 WRONG: dict[str, PlacementPolicy | VolcanoPolicy | KaiPolicy] = {
     "bin-pack": PlacementPolicy(score="spread"),
     "spread": PlacementPolicy(score="binpack"),
@@ -121,6 +132,10 @@ WRONG: dict[str, PlacementPolicy | VolcanoPolicy | KaiPolicy] = {
     "sla-volcano": VolcanoPolicy(),
     "reclaim-kai": KaiPolicy(conf="actions: allocate"),
     "consolidation-kai": KaiPolicy(parameters=Parameters(max_consolidation_victims=0)),
+    "min-runtime-kai": KaiPolicy(conf=kai(minruntime="")),
+    "fractions-kai": KaiPolicy(conf=kai(gpupack="gpuspread", gpusharingorder="")),
+    "past-use-kai": KaiPolicy(),
+    "past-use-kai-without": KaiPolicy(usage=UsagePolicy()),
     "drf-volcano": VolcanoPolicy(conf=HELM_CONF.replace("drf", "sla")),
     "kueue-volcano": PlacementPolicy(gangs=False),
     "tiers": PlacementPolicy(preemption=False),
