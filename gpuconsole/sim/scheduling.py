@@ -23,7 +23,7 @@ from gpuconsole.model.kai import UNSCHEDULABLE_ON_NODE_POOL, KaiCondition, KaiPo
 from gpuconsole.model.resources import gpus
 from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.scheduling.kueue.session import Session
-from gpuconsole.sim.controllers import failing, nodes, places, pods, sampling, slices, storage, workloads
+from gpuconsole.sim.controllers import claims, failing, nodes, places, pods, sampling, slices, storage, workloads
 from gpuconsole.sim.controllers.volcano import groups
 from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.kernel import Backoff, PlaceAgain, Sample, Wake
@@ -124,6 +124,8 @@ def place_pods(world: World) -> None:
     world.placement_due = False
     if world.unprovided:
         storage.provide(world)
+    if world.unclaimed:
+        claims.provide(world)
     if not world.placement.has_pending:
         return
     decisions = world.placement.schedule(world.now)
@@ -134,6 +136,7 @@ def place_pods(world: World) -> None:
         match decision:
             case Bind():
                 storage.bind_claims(world, decision)
+                claims.bind_claims(world, decision)
                 pods.bind(world, decision)
                 failing.admit_pod(world, decision.pod)
             case EvictPod():

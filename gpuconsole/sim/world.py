@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.devices import ResourceClaimTemplate
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy, ResourceFlavor, Topology
@@ -76,6 +77,7 @@ class World:
         "state",
         "suspects",
         "unchecked",
+        "unclaimed",
         "unprovided",
         "waiting",
         "wake_at",
@@ -126,6 +128,8 @@ class World:
         """What it has to look at."""
         self.delays: dict[str, dict[str, Delayed]] = {}
         """Volcano Job → pod → the action that waits for its timeout."""
+        self.unclaimed = False
+        """Claims for devices may have to be made or let go before pods are placed."""
         self.unprovided = False
         """Claims for volumes may have to be made, bound or let go before pods are placed."""
         self.births = 0
@@ -154,7 +158,7 @@ class World:
         """Show an object to the schedulers that care about it."""
         match thing:
             case Pod():
-                self.unprovided = self.unprovided or bool(thing.template.volumes)
+                self._note_claims(thing)
                 self.fleet.see(thing, self.now)
                 self.placement.apply(thing, self.now)
                 self.placement_due = True
@@ -169,6 +173,7 @@ class World:
                 pass
             case _:
                 self.unprovided = self.unprovided or isinstance(thing, STORED)
+                self.unclaimed = self.unclaimed or isinstance(thing, ResourceClaimTemplate)
                 self.fleet.stirred = True
                 self.placement.apply(thing, self.now)
                 self.placement_due = True
@@ -176,6 +181,11 @@ class World:
                     self.session.apply(thing, self.now)
                     self.cycles_due = True
                     self._show_topology(thing)
+
+    def _note_claims(self, pod: Pod) -> None:
+        """Claims for volumes and devices come and go with pods."""
+        self.unprovided = self.unprovided or bool(pod.template.volumes)
+        self.unclaimed = self.unclaimed or bool(pod.template.resource_claims)
 
     def _show_pod(self, pod: Pod) -> None:
         """Pods matter to admission only where it places pods itself; one that ends may tell that its node failed."""
@@ -252,7 +262,9 @@ class World:
         pod = self.pod(key) if kind is Pod else None
         if pod is not None and pod.job.startswith(VOLCANO_JOB):
             self.changes.append(Change(pod, None))
-        self.unprovided = self.unprovided or kind in STORED or (pod is not None and bool(pod.template.volumes))
+        self.unprovided = self.unprovided or kind in STORED
+        if pod is not None:
+            self._note_claims(pod)
         event = Deleted(self.now, table, key)
         self.state.apply(event)
         self.out.append(event)
@@ -333,7 +345,7 @@ class World:
         twin.placement = self.placement.fork()
         twin.kernel = self.kernel.fork()
         twin.crews, twin.waiting = self.crews.copy(), self.waiting.copy()
-        twin.out, twin.unprovided = self.out[:], self.unprovided
+        twin.out, twin.unprovided, twin.unclaimed = self.out[:], self.unprovided, self.unclaimed
         twin.members = {name: replace(m, cluster=m.cluster.fork()) for name, m in self.members.items()}
         twin.dispatches = self.dispatches.copy()
         twin.broods = {parent: variants.copy() for parent, variants in self.broods.items()}

@@ -64,7 +64,12 @@ spec:
             requests=(
                 DeviceRequest(name="all", device_class="a", mode="All", admin_access=True),
                 DeviceRequest(name="some", device_class="b", count=2, capacity={"memory": 10 * 2**30}),
-                DeviceRequest(name="any", exactly=False, alternatives=True),
+                DeviceRequest(
+                    name="any",
+                    exactly=False,
+                    alternatives=True,
+                    options=(DeviceRequest(name="x", device_class="a"),),
+                ),
             ),
         ),
     ),
@@ -115,8 +120,11 @@ spec:
                         "bandwidth": Capacity(1000, CapacityPolicy(least=1, most=500, step=10)),
                     },
                     counters=({"memory": 9856 * 2**20},),
+                    counter_sets=("gpu-0",),
                 ),
             ),
+            node="node-1",
+            counter_sets={"gpu-0": {"memory": 80 * 2**30}},
         ),
     ),
 }

@@ -1,0 +1,63 @@
+"""Claims for devices: made for pods from templates, written down when their pod gets a node, let go when it ends.
+
+What Kubernetes' resource claim controller and the scheduler's PreBind do.
+"""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.decisions import Bind
+from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
+from gpuconsole.scheduling.devices.stock import claim_keys
+from gpuconsole.sim.world import World
+
+
+def provide(world: World) -> None:
+    """Make the claims of pods; claims of pods that are gone go too, and claims that nobody uses give devices back."""
+    world.unclaimed = False
+    for pod in list(world.state.table("pods").all()):
+        if pod.template.resource_claims and not pod.done:
+            _make_claims(world, pod)
+    for claim in list(world.state.table("resource_claims").all()):
+        if claim.pod and world.pod(claim.pod) is None:
+            world.drop(ResourceClaim, claim.key)
+        elif claim.reserved:
+            _release(world, claim)
+
+
+def bind_claims(world: World, decision: Bind) -> None:
+    """Write down what the claims of a pod got that has a node now, and that it uses them."""
+    pod = world.pod(decision.pod)
+    if pod is None or not pod.template.resource_claims:
+        return
+    given = dict(decision.devices)
+    for key in dict.fromkeys(claim_keys(pod)):
+        claim = world.state.get(ResourceClaim, key)
+        if claim is None:
+            continue
+        allocation = claim.allocation or given.get(key)
+        if allocation is not None and pod.key not in claim.reserved:
+            world.put(replace(claim, allocation=allocation, reserved=(*claim.reserved, pod.key)))
+
+
+def _make_claims(world: World, pod: Pod) -> None:
+    for named, key in zip(pod.template.resource_claims, claim_keys(pod), strict=True):
+        template = world.state.get(ResourceClaimTemplate, f"{pod.namespace}/{named.template}")
+        if named.claim or template is None or world.state.get(ResourceClaim, key) is not None:
+            continue
+        world.put(
+            ResourceClaim(
+                namespace=pod.namespace,
+                name=key.partition("/")[2],
+                uid=world.uid("ResourceClaim", key),
+                requests=template.requests,
+                likenesses=template.likenesses,
+                pod=pod.key,
+            )
+        )
+
+
+def _release(world: World, claim: ResourceClaim) -> None:
+    users = tuple(key for key in claim.reserved if (pod := world.pod(key)) is not None and not pod.done)
+    if users != claim.reserved:
+        world.put(replace(claim, reserved=users, allocation=claim.allocation if users else None))
