@@ -71,6 +71,8 @@ class PlacementForm(Struct, frozen=True, rename="camel"):
 
     Nothing is what Volcano's Helm chart installs, or KAI's default.
     """
+    feature_gates: dict[str, bool] = {}
+    """Only Volcano: Kubernetes' feature gates of its scheduler."""
     usage: UsageForm | None = None
     """Only KAI: past use counts in the fair shares."""
     score: Score = "binpack"

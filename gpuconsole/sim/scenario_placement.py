@@ -7,7 +7,7 @@ from gpuconsole.model.documents.sources import read_file
 from gpuconsole.scheduling.kai.conf import BadArgument, read
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
+from gpuconsole.scheduling.volcano.policy import GATES, HELM_CONF, VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import read_configuration
 from gpuconsole.sim.scenario_form import PlacementForm, UsageForm
 
@@ -21,7 +21,11 @@ def placement_of(
     if form.usage is not None and form.engine != "KAI":
         problems.append(f"{PATH}.usage: only KAI looks at past use; write engine: KAI, or leave it out")
     if form.engine == "Volcano":
-        return VolcanoPolicy(conf=_volcano_conf(form.conf, folder, problems))
+        return VolcanoPolicy(
+            conf=_volcano_conf(form.conf, folder, problems), feature_gates=_gates(form.feature_gates, problems)
+        )
+    if form.feature_gates:
+        problems.append(f"{PATH}.featureGates: only Volcano reads them; write engine: Volcano, or leave them out")
     if form.engine == "KAI":
         return KaiPolicy(conf=_kai_conf(form.conf, folder, problems), usage=_usage(form.usage, problems))
     if form.conf:
@@ -62,6 +66,17 @@ def _usage(form: UsageForm | None, problems: list[str]) -> UsagePolicy | None:
         except ValueError as problem:
             problems.append(f"{PATH}.usage.{name}: {problem}")
     return UsagePolicy(window=spans.get("window", 0), half_life=spans.get("halfLife", 0))
+
+
+def _gates(said: dict[str, bool], problems: list[str]) -> dict[str, bool]:
+    """The gates that count here; any other is a mistake, or one that changes nothing."""
+    known = ", ".join(GATES)
+    problems.extend(
+        f"{PATH}.featureGates.{name}: it changes nothing here; one of {known}"
+        for name in sorted(said)
+        if name not in GATES
+    )
+    return {name: said[name] for name in sorted(said.keys() & set(GATES))}
 
 
 def _volcano_conf(said: str, folder: Path | None, problems: list[str]) -> str:

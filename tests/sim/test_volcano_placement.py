@@ -37,6 +37,15 @@ PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
         "scenario: engine.placement.conf: engine.placement.conf:1: actions: there is no action 'evict'; "
         "one of enqueue, allocate, backfill, preempt, reclaim, shuffle, gangpreempt, gangreclaim",
     ),
+    "gates of another engine": (
+        {"featureGates": {"DynamicResourceAllocation": False}},
+        "scenario: engine.placement.featureGates: only Volcano reads them; write engine: Volcano, or leave them out",
+    ),
+    "a gate that changes nothing": (
+        {"engine": "Volcano", "featureGates": {"Speed": True}},
+        "scenario: engine.placement.featureGates.Speed: it changes nothing here; "
+        "one of DynamicResourceAllocation, StorageCapacityScoring",
+    ),
     "a file without a place": (
         {"engine": "Volcano", "conf": "volcano-scheduler.conf"},
         "scenario: engine.placement.conf: a file is relative to the scenario's own, and this one has none; "

@@ -88,7 +88,7 @@ class VolcanoPlacement(SessionPlacement):
         """Open a session, take the actions, close it; binds, evictions, nominations and phases are assumed."""
         self._stirred = False
         cluster = self._store.cluster(now)
-        cluster.kept = self._kept
+        cluster.kept, cluster.gates = self._kept, self.policy.feature_gates
         session = Session(self._configuration, cluster, search_start=self._search_start)
         for job in session.jobs.values():
             for uid, sub_job in job.sub_jobs.items():

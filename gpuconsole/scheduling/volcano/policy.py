@@ -1,5 +1,7 @@
 """What an operator chooses about Volcano: its scheduler's configuration."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 HELM_CONF = """\
@@ -22,10 +24,16 @@ tiers:
 """What Volcano's Helm chart installs."""
 
 
+GATES = ("DynamicResourceAllocation", "StorageCapacityScoring")
+"""Feature gates of Kubernetes that change what vc-scheduler's predicates do: claims for devices, scores of volumes."""
+
+
 class VolcanoPolicy(Struct, frozen=True, kw_only=True, tag="Volcano", tag_field="engine"):
     """Pods are placed by Volcano."""
 
     conf: str = HELM_CONF
     """Text of volcano-scheduler.conf."""
+    feature_gates: Mapping[str, bool] = {}
+    """Those that are not at Kubernetes' defaults (vc-scheduler --feature-gates)."""
     default_queue: str = "default"
     """The queue of PodGroups that name none; it is made if there is none of that name."""

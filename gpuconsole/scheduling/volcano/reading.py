@@ -13,6 +13,8 @@ from gpuconsole.model.documents.yamlsafe import FormError, Tree, read_yaml, sect
 from gpuconsole.scheduling.volcano.arguments import Arguments, parse_flag
 from gpuconsole.scheduling.volcano.conf import ACTIONS, DEFAULTS, Configuration, Flag, PluginOption, Tier
 from gpuconsole.scheduling.volcano.plugins import PLUGINS
+from gpuconsole.scheduling.volcano.plugins.device_filters import FILTER_TIMEOUT, TIMEOUT_ARGUMENT, filter_timeout
+from gpuconsole.scheduling.volcano.plugins.volume_filters import BIND_TIMEOUT_ARGUMENT, VolumeBindingArguments
 
 MAP_KEYS = ("volcano-scheduler.conf", "volcano-scheduler-ci.conf")
 FLAGS: Mapping[str, Flag] = {flag.value: flag for flag in Flag}
@@ -152,8 +154,21 @@ def _advise(configuration: Configuration, report: Report) -> None:
         report.warning(("actions",), problem, "keep one pair of them", "conflict")
     for number, options in enumerate(configuration.tiers):
         for place, option in enumerate(options):
+            if option.name == "predicates":
+                _check_timeouts(option.arguments, ("tiers", number, "plugins", place, "arguments"), report)
             resources = option.arguments.text("binpack.resources", "")
             if option.name == "binpack" and "gpu" not in resources:
                 path: Path = ("tiers", number, "plugins", place)
                 problem = "bin-packing scores cpu and memory only: GPUs are not packed"
                 report.note(path, problem, "set binpack.resources: nvidia.com/gpu", "binpack-without-gpus")
+
+
+def _check_timeouts(arguments: Arguments, path: Path, report: Report) -> None:
+    """Volcano does not start with a negative timeout for volumes, and leaves one for devices out."""
+    if VolumeBindingArguments.of(arguments).bind_timeout < 0:
+        problem = "invalid BindTimeoutSeconds, should not be a negative value"
+        report.error((*path, BIND_TIMEOUT_ARGUMENT), problem, "write a number of seconds", "bad-timeout")
+    given = arguments.integer(TIMEOUT_ARGUMENT, FILTER_TIMEOUT)
+    if filter_timeout(arguments) != given:
+        problem = f"{given} is no number of seconds; Volcano takes {FILTER_TIMEOUT}"
+        report.warning((*path, TIMEOUT_ARGUMENT), problem, "write 0 for no timeout", "bad-timeout")

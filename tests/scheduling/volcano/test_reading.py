@@ -100,6 +100,22 @@ WRONG = {
         "actions: preempt\nconfigurations:\n- name: premept",
         ["warning 3 configurations[0]: 'premept' is no action"],
     ),
+    "a timeout with which Volcano does not start": (
+        "actions: preempt\ntiers:\n- plugins:\n  - name: predicates\n"
+        "    arguments: {volumebinding.bindTimeoutSeconds: -1}",
+        [
+            "error 5 tiers[0].plugins[0].arguments[volumebinding.bindTimeoutSeconds]: "
+            "invalid BindTimeoutSeconds, should not be a negative value"
+        ],
+    ),
+    "a timeout that Volcano leaves out": (
+        "actions: preempt\ntiers:\n- plugins:\n  - name: predicates\n"
+        "    arguments: {dynamicresources.filterTimeoutSeconds: -5}",
+        [
+            "warning 5 tiers[0].plugins[0].arguments[dynamicresources.filterTimeoutSeconds]: "
+            "-5 is no number of seconds; Volcano takes 10"
+        ],
+    ),
     "nothing that Volcano would read": ("hello: 1", ["error 1 : it names neither actions nor tiers"]),
 }
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import Session
 
 BIND_TIMEOUT = 600
+BIND_TIMEOUT_ARGUMENT = "volumebinding.bindTimeoutSeconds"
 
 
 class VolumeFilter(NodeFilter):
@@ -63,7 +64,7 @@ class VolumeBindingArguments(Struct, frozen=True):
     weight: int = 1
     """Of its score; without CSI drivers that publish their capacity it tells no node from another."""
     bind_timeout: int = BIND_TIMEOUT
-    """Seconds until a claim that is not bound gives its pod's node up."""
+    """Seconds until a pod whose claims are not bound gives its node up; here they are bound at once."""
     shape: tuple[tuple[int, int], ...] = ()
     """(utilization in percent, score of 0 to 10) where volumes are scored (StorageCapacityScoring)."""
 
@@ -74,7 +75,7 @@ class VolumeBindingArguments(Struct, frozen=True):
         points = tuple(_point(one) for one in given) if scores and isinstance(given, list) else ()
         return cls(
             arguments.integer("volumebinding.weight", 1),
-            arguments.integer("volumebinding.bindTimeoutSeconds", BIND_TIMEOUT),
+            arguments.integer(BIND_TIMEOUT_ARGUMENT, BIND_TIMEOUT),
             (points or ((0, 10), (100, 0))) if scores else (),
         )
 
