@@ -86,6 +86,12 @@ class ControlPlane:
         path.write_text(identities.kubeconfig(server or self.server, self.authority, current))
         return path
 
+    def kubeconfig_by_plugin(self, token: Path, server: str) -> Path:
+        """A kubeconfig whose exec plugin gives what is in a file just then, as tokens that are short-lived come."""
+        path = self.folder / f"kubeconfig-plugin-{token.parent.name}"
+        path.write_text(identities.kubeconfig_by_plugin(server, self.authority, token))
+        return path
+
     def api(self, who: Identity = SETUP) -> Api:
         """A client of the API server, closed with the control plane."""
         if who.name not in self._apis:

@@ -119,6 +119,27 @@ def kubeconfig(server: str, authority: Path, current: Identity) -> str:
     )
 
 
+def kubeconfig_by_plugin(server: str, authority: Path, token: Path) -> str:
+    """A kubeconfig of somebody whose token is in a file, and comes by an exec plugin."""
+    told = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}'
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "sh",
+        "args": ["-c", f"printf '{told}' \"$(cat {token})\""],
+        "interactiveMode": "Never",
+    }
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "live", "cluster": {"server": server, "certificate-authority": str(authority)}}],
+            "users": [{"name": "by-plugin", "user": {"exec": plugin}}],
+            "contexts": [{"name": "by-plugin", "context": {"cluster": "live", "user": "by-plugin"}}],
+            "current-context": "by-plugin",
+        }
+    )
+
+
 def _rule(groups: list[str], resources: list[str], verbs: list[str] = _READ) -> Manifest:
     return {"apiGroups": groups, "resources": resources, "verbs": verbs}
 

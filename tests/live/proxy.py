@@ -24,6 +24,8 @@ _CLOSING = re.compile(rb"^connection:[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE
 _LENGTH = re.compile(rb"^content-length: *(\d+)", re.IGNORECASE | re.MULTILINE)
 TICK = 0.02
 """Seconds between looks at what was ordered."""
+PATIENCE = 2.0
+"""Seconds that an order to open connections is waited for."""
 MOST = 65_536
 REASONS = {401: "Unauthorized", 410: "Expired", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"}
 
@@ -32,6 +34,8 @@ class Fault(Struct, frozen=True, kw_only=True):
     """What is done to requests whose `METHOD path` matches; to `times` of them, or to all."""
 
     match: str
+    token: str = ""
+    """Only to who comes with this token."""
     times: int | None = None
     status: int = 0
     """Answer with this status; 0 = pass the request on."""
@@ -136,6 +140,12 @@ class Proxy:
             meant = [one for one in self._relays if is_watch(one.line) and re.search(match, one.line)]
             for relay in meant:
                 relay.order = order
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            with self._lock:
+                if self._relays.isdisjoint(meant):
+                    break
+            time.sleep(TICK)
         return len(meant)
 
     def _accept(self) -> None:
@@ -153,7 +163,7 @@ class Proxy:
                 return
             line = " ".join(head.split(b"\r\n", 1)[0].decode().split(" ")[:2])
             self._flowing.wait()
-            fault = self._fault(line)
+            fault = self._fault(line, head.decode())
             with self._lock:
                 self.seen.append(Seen(time.monotonic(), line, fault.status))
             time.sleep(fault.delay)
@@ -162,10 +172,10 @@ class Proxy:
             else:
                 self._pass_on(client, line, head, body, fault.cut_after)
 
-    def _fault(self, line: str) -> Fault:
+    def _fault(self, line: str, head: str) -> Fault:
         with self._lock:
             for place, fault in enumerate(self._faults):
-                if re.search(fault.match, line) and fault.times != 0:
+                if re.search(fault.match, line) and fault.token in head and fault.times != 0:
                     if fault.times is not None:
                         self._faults[place] = replace(fault, times=fault.times - 1)
                     return fault
