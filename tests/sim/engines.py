@@ -73,7 +73,7 @@ PLACEMENTS: Mapping[str, Mapping[str, Any]] = {
 }
 CAPACITIES: Mapping[str, Mapping[str, Any]] = {
     "fixed": {},
-    "karpenter": {"kind": "karpenter", "catalogue": _CATALOGUE, "spot": _SPOT},
+    "karpenter": {"kind": "karpenter", "catalogue": _CATALOGUE, "spot": _SPOT, "unavailable": ["p.4/b/spot"]},
     "cluster-autoscaler": {
         "kind": "cluster-autoscaler",
         "catalogue": _CATALOGUE,
@@ -248,7 +248,10 @@ class Asked(Struct, frozen=True, kw_only=True):
                     "queue": self.team,
                     "minAvailable": min(self.least, self.pods),
                     "priorityClassName": self.priority,
-                    "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
+                    "policies": [
+                        {"event": "PodEvicted", "action": "RestartJob", "timeout": "90s"},
+                        {"event": "PodFailed", "action": "RestartTask", "timeout": "300s"},
+                    ],
                     "tasks": [{"name": "w", "replicas": self.pods, "template": template}],
                 }
                 return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": meta, "spec": spec}
