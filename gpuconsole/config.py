@@ -27,6 +27,17 @@ class Simulation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """GPUs of a node that is made because the input has none; None = what the scenario says, else 8."""
 
 
+class Live(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a live cluster is looked at."""
+
+    requests: Annotated[float, Meta(ge=1, le=200)] = 20.0
+    """Requests a second that its API server gets from us at most, on average."""
+    burst: Annotated[int, Meta(ge=1, le=500)] = 40
+    """Requests at once, after a rest."""
+    protected: tuple[str, ...] = ()
+    """Patterns of contexts, such as `prod-*`: nothing can be changed there, whatever the options say."""
+
+
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings."""
 
@@ -42,6 +53,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     worker: bool = True
     """Compute what-ifs in a process of their own."""
     simulation: Simulation = Simulation()
+    live: Live = Live()
 
     @property
     def state(self) -> Path:

@@ -16,6 +16,7 @@ from gpuconsole.model.text import clean
 
 AUDIT = logging.getLogger("gpuconsole.audit")
 MAX_LINE = 2_000
+READ_ONLY = "This console is read-only; start it without --read-only to change anything"
 
 
 class Outcome(StrEnum):
@@ -41,17 +42,27 @@ class Guard:
     """Passes commands to a backend. The only caller of `Backend.submit`."""
 
     def __init__(
-        self, backend: Backend, *, read_only: bool = False, audit: Callable[[Entry], None] | None = None
+        self,
+        backend: Backend,
+        *,
+        read_only: bool = False,
+        protected: str = "",
+        audit: Callable[[Entry], None] | None = None,
     ) -> None:
+        """`protected` says why nothing may be changed in this cluster; empty where things may."""
         self._backend = backend
         self._audit = audit
-        self.read_only = read_only
+        self._refusal = READ_ONLY if read_only else protected
+
+    @property
+    def read_only(self) -> bool:
+        return bool(self._refusal)
 
     def submit(self, command: Command, now: Time) -> None:
         """Send a command. Raises ReadOnlyError where nothing may be changed, or what the backend raised."""
-        if self.read_only:
+        if self._refusal:
             self._note(now, command, Outcome.READ_ONLY)
-            raise ReadOnlyError("This console is read-only; start it without --read-only to change anything")
+            raise ReadOnlyError(self._refusal)
         try:
             self._backend.submit(command)
         except ConsoleError as error:

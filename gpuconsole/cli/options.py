@@ -32,6 +32,10 @@ class Request(Struct, frozen=True, kw_only=True):
     kueue_config: Path | None = None
     feature_gates: str = ""
     catalogue: Path | None = None
+    context: str | None = None
+    kubeconfig: str | None = None
+    namespace: tuple[str, ...] = ()
+    insecure_skip_tls_verify: bool = False
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -65,6 +69,14 @@ def clustered(function: Function) -> Function:
     decorators = (
         click.argument("files", nargs=-1),
         click.option("--live", is_flag=True, help="The cluster of the current kubeconfig context."),
+        click.option("--context", help="Another context of the kubeconfig (with --live)."),
+        click.option("--kubeconfig", metavar="FILE", help="Another kubeconfig (with --live)."),
+        click.option("--namespace", "-n", multiple=True, help="Look there only (with --live); several are allowed."),
+        click.option(
+            "--insecure-skip-tls-verify",
+            is_flag=True,
+            help="Accept that the kubeconfig leaves the server's certificate unchecked (with --live).",
+        ),
         click.option("--snapshot", type=_FILE, help="A Snapshot that was saved."),
         click.option("--seed", type=int, help="What chance starts from."),
         click.option("--nodes", type=_FILE, help="Manifests of nodes, instead of nodes made from the flavors."),

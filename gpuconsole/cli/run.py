@@ -4,16 +4,18 @@ import gc
 import logging
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import click
 from msgspec.structs import replace
 
 from gpuconsole import __version__
+from gpuconsole.backends.base import Backend
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.cli.logs import log_to
 from gpuconsole.cli.options import Request, clustered, configured
-from gpuconsole.cli.sources import Opened, open_simulation
+from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
 from gpuconsole.errors import ConfigError, HistoryError, UsageError
 from gpuconsole.model.clock import Time
@@ -41,22 +43,47 @@ def command(request: Request, speed: float | None, **options: Any) -> int:
         raise UsageError("the console needs a terminal; `gpuconsole simulate` runs without one")
     request, settings = configured(request, speed=speed, **options)
     log_to(settings.log_file, settings.log_level)
-    opened = open_simulation(request)
-    LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
-    console = _console(opened, settings)
+    console = _live(request, settings) if request.live else _simulated(request, settings)
     try:
-        return _show(console, settings)
+        return _show(console, settings, request.namespace)
     finally:
         console.stop()
 
 
-def _console(opened: Opened, settings: Config) -> Console:
+def _simulated(request: Request, settings: Config) -> Console:
     """Wire backend, history and worker. The worker starts first: once the app runs, no process can be spawned."""
-    simulation, notices = opened.simulation, list(opened.notices)
+    opened = open_simulation(request)
+    LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
+    simulation = opened.simulation
     worker = Worker(simulation.save(), settings.log_file) if settings.worker else None
-    about, recorder = opened.about, None
+    backend = SimulatedBackend(simulation, speed=settings.simulation.speed, follower=worker)
+    return _console(backend, opened.about, settings, worker, opened.notices, seed=simulation.seed)
+
+
+def _live(request: Request, settings: Config) -> Console:
+    """Wire a live cluster; what can be wrong with it is said before the screen is taken."""
+    from gpuconsole.cli.live import open_live, protection
+
+    opened = open_live(request, settings)
+    LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
+    protected = protection(opened.context, settings)
+    return _console(opened.backend, opened.about, settings, None, opened.notices, protected=protected)
+
+
+def _console(
+    backend: Backend,
+    about: Status,
+    settings: Config,
+    worker: Worker | None,
+    notices: Iterable[str],
+    *,
+    seed: int = 0,
+    protected: str = "",
+) -> Console:
+    """Put the console together, with a history where one can be kept."""
+    notices, recorder = list(notices), None
     try:
-        recorder = _recorder(opened.about, simulation.seed, settings)
+        recorder = _recorder(about, seed, settings)
         notices += (str(recovered) for recovered in recorder.recovered if recovered.lines)
     except HistoryError as error:
         LOG.exception("No history is kept")
@@ -65,9 +92,10 @@ def _console(opened: Opened, settings: Config) -> Console:
     for notice in notices:
         LOG.info("%s", notice)
     return Console(
-        SimulatedBackend(simulation, speed=settings.simulation.speed, follower=worker),
+        backend,
         about=about,
         read_only=settings.read_only,
+        protected=protected,
         recorder=recorder,
         worker=worker,
         notices=notices,
@@ -83,7 +111,7 @@ def _wall() -> Time:
     return time.time_ns() // 1_000
 
 
-def _show(console: Console, settings: Config) -> int:
+def _show(console: Console, settings: Config, namespaces: Iterable[str]) -> int:
     """Draw the console until the user leaves; what it cost to import is paid here only."""
     from gpuconsole.ui.app import ConsoleApp
     from gpuconsole.ui.theme import ThemeError
@@ -97,6 +125,7 @@ def _show(console: Console, settings: Config) -> int:
             named = ", ".join(theme.name for theme in app.themes)
             raise ConfigError("theme", f"there is no theme {settings.theme!r}; there are {named}")
         app.theme = settings.theme
+    app.namespaces = frozenset(namespaces)
     _favour_keys()
     console.start()
     app.run()

@@ -15,7 +15,7 @@ from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.tables import counted
 from gpuconsole.cli.validate import as_line
-from gpuconsole.errors import ConsoleError, NotSupportedError, SourceError, UsageError
+from gpuconsole.errors import ConsoleError, SourceError, UsageError
 from gpuconsole.insight.engines import engines
 from gpuconsole.model.catalogue import Catalogue, CatalogueError
 from gpuconsole.model.catalogue import load as load_catalogue
@@ -57,11 +57,13 @@ class Opened(Struct, frozen=True, kw_only=True):
 
 def open_simulation(request: Request) -> Opened:
     """Open what was asked for. Raises UsageError, or FindingsError where the input cannot be used as it stands."""
+    if not request.live and (request.context or request.kubeconfig or request.namespace):
+        raise UsageError("--context, --kubeconfig and --namespace name a live cluster; add --live")
     asked = [bool(request.files), request.live, request.snapshot is not None]
     if sum(asked) > 1:
         raise UsageError("name FILES, --live or --snapshot, not several of them")
     if request.live:
-        raise NotSupportedError("--live: this version simulates only; open manifests or a saved Snapshot instead")
+        return _from_cluster(request)
     if request.snapshot is not None:
         if request.nodes is not None or request.admit_all_namespaces:
             raise UsageError("a Snapshot stays as it is: --nodes and --admit-all-namespaces are for FILES")
@@ -94,9 +96,12 @@ def _prices(request: Request) -> Prices:
         raise FindingsError(str(error)) from error
 
 
-def _catalogue(request: Request, scenarios: Sequence[Mapping[str, Any]]) -> Catalogue:
-    """The machines for sale, where a scenario may need them. Raises SourceError."""
-    if not any("engine" in scenario for scenario in scenarios):
+def catalogue_for(request: Request, scenarios: Sequence[Mapping[str, Any]]) -> Catalogue:
+    """The machines for sale: those that were asked for, else the bundled ones where a scenario may need them.
+
+    Raises SourceError, or FindingsError with every wrong line.
+    """
+    if request.catalogue is None and not any("engine" in scenario for scenario in scenarios):
         return Catalogue()
     file = request.catalogue or assets.catalogue()
     try:
@@ -118,7 +123,7 @@ def _read(files: Sequence[str], request: Request, prices: Prices) -> tuple[Scena
             objects=loaded.objects,
             folder=folder,
             prices=prices,
-            catalogue=_catalogue(request, loaded.scenario),
+            catalogue=catalogue_for(request, loaded.scenario),
         )
     except ScenarioError as error:
         raise FindingsError(str(error)) from error
@@ -153,6 +158,21 @@ def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request:
         notices.append("there is no Node, and no quota to make nodes from: nothing can be placed")
     source = scenario.name or ", ".join(Path(file).name for file in request.files) or DEFAULT
     return Opened(simulation=simulation, about=_about(simulation, source), notices=tuple(notices))
+
+
+def _from_cluster(request: Request) -> Opened:
+    """Go on from what a live cluster shows now. Raises UsageError, ClusterError."""
+    from gpuconsole.cli.live import look, open_live
+
+    opened = open_live(request)
+    try:
+        opened.backend.open()
+        snapshot = look(opened.backend)
+        policy = with_kueue(replace(opened.backend.policy, prices=_prices(request)), request)
+    finally:
+        opened.backend.close()
+    simulation = Simulation.from_snapshot(snapshot, policy=policy, seed=request.seed or 0)
+    return Opened(simulation=simulation, about=_about(simulation, opened.about.source), notices=opened.notices)
 
 
 def _from_snapshot(file: Path, request: Request) -> Opened:

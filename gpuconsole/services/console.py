@@ -44,11 +44,15 @@ class Console:
         *,
         about: Status = UNKNOWN,
         read_only: bool = False,
+        protected: str = "",
         recorder: Recorder | None = None,
         worker: "Worker | None" = None,
         notices: Sequence[str] = (),
     ) -> None:
-        """`about` carries what does not change: mode, source, engine, policy. The console closes what it is given."""
+        """`about` carries what does not change: mode, source, engine, policy. The console closes what it is given.
+
+        `protected` says why nothing may be changed, where the cluster forbids it rather than the user.
+        """
         self._backend = backend
         self._clocked = backend if isinstance(backend, Clocked) else None
         self._live = backend if isinstance(backend, Live) else None
@@ -56,7 +60,7 @@ class Console:
         self._recorder = recorder
         self._worker = worker
         self._stopped = False
-        self._guard = Guard(backend, read_only=read_only, audit=self._audited)
+        self._guard = Guard(backend, read_only=read_only, protected=protected, audit=self._audited)
         self._subscribers: list[Callable[[Snapshot], None]] = []
         self._subscribing = threading.Lock()
         self._failing: list[Callable[[Snapshot], None]] = []

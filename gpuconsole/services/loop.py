@@ -39,7 +39,7 @@ class Loop:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
-        self._timed = backend if isinstance(backend, (Clocked, Live)) else None
+        self._timekeeper = backend if isinstance(backend, (Clocked, Live)) else None
         self._publish = publish
         self._record = record
         self._clock = clock
@@ -99,8 +99,8 @@ class Loop:
         before = self._state.time
         for event in events:
             self._state.apply(event)
-        if self._timed is not None:
-            self._state.time = max(self._state.time, self._timed.now)
+        if self._timekeeper is not None:
+            self._state.time = max(self._state.time, self._timekeeper.now)
         return bool(events) or self._state.time != before
 
     def _stall(self, text: str) -> None:

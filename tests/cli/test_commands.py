@@ -91,7 +91,10 @@ def test_help_is_there_even_if_the_settings_are_wrong(gpuconsole: Line, monkeypa
         pytest.param(["simulate", "--until", "99999999h"], "292 years are the most", id="too long a duration"),
         pytest.param(["simulate", "nowhere.yaml"], "nowhere.yaml: there is no such file, folder or", id="no file"),
         pytest.param(["validate", "nowhere.yaml"], "nowhere.yaml: there is no such file, folder or", id="no manifest"),
-        pytest.param(["simulate", "--live"], "--live: this version simulates only", id="a live cluster"),
+        pytest.param(
+            ["slots", "--live", "--kubeconfig", "no"], "there is no kubeconfig no; name one", id="no kubeconfig"
+        ),
+        pytest.param(["slots", "--context", "x"], "name a live cluster; add --live", id="a context that nobody reads"),
         pytest.param(["simulate", "--live", "x"], "name FILES, --live or --snapshot, not several", id="two sources"),
         pytest.param(["run"], "the console needs a terminal", id="a console without a terminal"),
         pytest.param([], "the console needs a terminal", id="nothing, without a terminal"),

@@ -17,7 +17,7 @@ from gpuconsole.store.schema import open_for_reading
 from gpuconsole.store.sessions import Opening
 from tests.backends.events import ADMITTED, PAST, PREEMPTED, START, SUBMITTED
 
-ABOUT = Status(mode=Mode.REPLAY, source="past.json", engine="Kueue 0.19")
+ABOUT = Status(mode=Mode.REPLAY, source="past.json", policy="binpack")
 
 
 def recorder_at(path: Path) -> Recorder:
@@ -28,7 +28,7 @@ def test_before_the_first_tick_it_is_loading_and_empty() -> None:
     console = Console(RecordedBackend(PAST, speed=10), about=ABOUT)
     assert console.snapshot is EMPTY
     assert console.status == Status(
-        mode=Mode.REPLAY, source="past.json", engine="Kueue 0.19", speed=10, reached=0, loading=True, worker="off"
+        mode=Mode.REPLAY, source="past.json", policy="binpack", speed=10, reached=0, loading=True, worker="off"
     )
 
 

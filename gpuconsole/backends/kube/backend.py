@@ -25,6 +25,8 @@ from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, Happened
+from gpuconsole.model.state import ClusterState
+from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 
 LOG = logging.getLogger(__name__)
@@ -71,6 +73,8 @@ class KubeBackend:
         self._reached: dict[tuple[str, str], Reach] = {}
         self._stopped = threading.Event()
         self._behind_since: float | None = None
+        self._state = ClusterState()
+        self._applying = threading.Lock()
         self.policy = SimPolicy()
 
     def open(self) -> None:
@@ -108,7 +112,18 @@ class KubeBackend:
         while self._clock() < deadline and (self._rest or self._fetch()):
             for _ in range(min(50, len(self._rest))):
                 events += self._joiner.take(self._rest.popleft())
-        return self._in_order(events)
+        told = self._in_order(events)
+        with self._applying:
+            for event in told:
+                self._state.apply(event)
+        return told
+
+    def fork(self) -> Simulation:
+        """The cluster as it is known now, as a simulation: what its own schedulers would do by our rules."""
+        with self._applying:
+            self._state.time = max(self._state.time, self.now)
+            snapshot = self._state.freeze()
+        return Simulation.from_snapshot(snapshot, policy=self.policy, seed=0)
 
     def submit(self, command: Command) -> None:
         raise NotImplementedError
@@ -126,7 +141,8 @@ class KubeBackend:
     @property
     def health(self) -> Health:
         phases = [watch.phase for watch in self._watches]
-        loading = not self._watches or any(not watch.synced.is_set() for watch in self._watches)
+        # As long as lines are held back, something is still to be read for the first time.
+        loading = self._early is not None
         missing = [right for reached in self._reached.values() for right in reached.missing]
         missing += [watch.missing for watch in self._watches if watch.missing is not None]
         lacking = {right.resource for right in missing}
@@ -236,7 +252,8 @@ class KubeBackend:
             return events
         self._early += [event for event in events if isinstance(event, Happened)]
         others: list[Event] = [event for event in events if not isinstance(event, Happened)]
-        if self.health.loading or self._rest or not self._inbox.empty():
+        reading = any(not watch.synced.is_set() for watch in self._watches)
+        if reading or self._rest or not self._inbox.empty():
             return others
         early, self._early = sorted(self._early, key=lambda line: line.time), None
         return [*others, *early]

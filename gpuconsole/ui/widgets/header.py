@@ -35,6 +35,7 @@ def left_parts(status: Status, namespaces: Collection[str], short: bool = False)
         parts.append((0, ((" RO ", "chip"),)))
     if status.stalled:
         parts.append((0, ((f"⚠ stalled: {status.stalled}", "fault"),)))
+    parts += sight_parts(status)
     parts += [
         (1, ((status.source, "strong"),)),
         (5, where) if not namespaces else (1, ((where, "borrowed"),)),
@@ -48,6 +49,22 @@ def left_parts(status: Status, namespaces: Collection[str], short: bool = False)
     if status.worker not in ("", "on", "off"):
         parts.append((2, ((f"⚠ worker: {status.worker}", "fault"),)))
     return [(rank, text) for rank, text in parts if width_of(text)]
+
+
+def sight_parts(status: Status) -> list[Part]:
+    """What dims the sight of a live cluster, and what looking at it costs its API server."""
+    sight = status.sight
+    if sight is None:
+        return []
+    parts: list[Part] = []
+    if sight.lost:
+        parts.append((0, ((f"⚠ stale: {sight.lost}", "fault"),)))
+    if sight.missing:
+        parts.append((0, ((f" partial: {sight.readable} of {sight.kinds} ", "chip"),)))
+    if sight.unread:
+        parts.append((1, ((f"⚠ {sight.unread[0]}", "fault"),)))
+    parts.append((4, f"API {sight.requests}/min, ≤ {sight.most:g}/s"))
+    return parts
 
 
 def mode(status: Status) -> str:
@@ -65,7 +82,8 @@ def right_part(status: Status) -> Painted:
     """The time of the data and its age."""
     if status.loading:
         return (("loading…", "dim"),)
-    stale = status.age >= STALE and not status.paused
+    # A live cluster where nothing happens says something about once a minute; only a loss is stale.
+    stale = bool(status.sight.lost) if status.sight is not None else status.age >= STALE and not status.paused
     age = f"{status.age:.1f} s old" if status.age < 10 else f"{status.age:,.0f} s old"
     return ((fmt.date_and_clock(status.time), "dim" if stale else ""), (f" · {age} ", "fault" if stale else "dim"))
 

@@ -1,0 +1,73 @@
+"""A live cluster, from what was asked for: its backend, and one look at it for commands without a screen."""
+
+import time
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from gpuconsole.backends.kube.backend import KubeBackend
+from gpuconsole.backends.kube.budget import Budget
+from gpuconsole.backends.kube.target import Target, find
+from gpuconsole.cli.options import Request
+from gpuconsole.config import Config
+from gpuconsole.errors import ClusterError
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.state import ClusterState
+from gpuconsole.services.status import Mode, Status
+
+PATIENCE = 120.0
+"""Seconds in which a cluster should have been read once."""
+POLL = 0.02
+
+
+class LiveCluster(Struct, frozen=True, kw_only=True):
+    """A live cluster that was found, but not yet connected to."""
+
+    backend: KubeBackend
+    about: Status
+    context: str
+    notices: tuple[str, ...] = ()
+
+
+def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
+    """Find the cluster that was asked for. Raises UsageError, ClusterError."""
+    target = Target(
+        kubeconfig=request.kubeconfig,
+        context=request.context,
+        namespaces=request.namespace,
+        insecure=request.insecure_skip_tls_verify,
+    )
+    limits = (settings or Config()).live
+    place = find(target)
+    notices = (f"{place.server}: its certificate is not checked",) if target.insecure else ()
+    return LiveCluster(
+        backend=KubeBackend(target, budget=Budget(limits.requests, limits.burst)),
+        about=Status(mode=Mode.LIVE, source=place.context),
+        context=place.context,
+        notices=notices,
+    )
+
+
+def protection(context: str, settings: Config) -> str:
+    """Why nothing may be changed in a context; empty where things may."""
+    for pattern in settings.live.protected:
+        if fnmatchcase(context, pattern):
+            return f"Context {context} is protected: it matches {pattern} of live.protected in the configuration"
+    return ""
+
+
+def look(backend: KubeBackend, patience: float = PATIENCE) -> Snapshot:
+    """Read everything once. Raises ClusterError where that takes too long."""
+    state = ClusterState()
+    deadline = time.monotonic() + patience
+    while True:
+        for event in backend.poll(POLL):
+            state.apply(event)
+        if not backend.health.loading:
+            state.time = max(state.time, backend.now)
+            return state.freeze()
+        if time.monotonic() > deadline:
+            sight = backend.health
+            why = sight.lost or "; ".join(sight.unread) or "it answers too slowly"
+            raise ClusterError(f"the cluster could not be read within {patience:g} s: {why}")
+        time.sleep(POLL)
