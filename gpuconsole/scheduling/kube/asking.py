@@ -3,9 +3,10 @@
 from msgspec import Struct
 
 from gpuconsole.scheduling.kube.census import Census
+from gpuconsole.scheduling.kube.means import Means
 from gpuconsole.scheduling.kube.nodes import NodeState
 from gpuconsole.scheduling.kube.plugins import MEETINGS, WISHES
-from gpuconsole.scheduling.kube.plugins.roles import Asker, Concern, Refusal, Wish
+from gpuconsole.scheduling.kube.plugins.roles import Asker, Concern, Refusal, Trouble, Wish
 from gpuconsole.scheduling.kube.profile import Profile
 from gpuconsole.scheduling.kube.units import Waiter
 
@@ -14,13 +15,15 @@ class Asking(Struct, frozen=True):
     """Filters and scores by name, in the profile's order; those that the pod does not need are left out."""
 
     priority: int = 0
+    trouble: str = ""
+    """Why no node will do, whatever is on it; nothing else is looked at then."""
     concerns: tuple[tuple[str, Concern], ...] = ()
     wishes: tuple[tuple[str, int, Wish], ...] = ()
     """(plugin, weight, score)."""
 
     @property
     def silent(self) -> bool:
-        return not self.concerns and not self.wishes
+        return not (self.trouble or self.concerns or self.wishes)
 
     def refusal(self, state: NodeState) -> Refusal | None:
         """Why the node is refused, by the first filter that does so; None if it is not."""
@@ -55,14 +58,20 @@ def judge(concern: Concern, state: NodeState, priority: int) -> Refusal | None:
     return concern.refusal(state.node)
 
 
-def ask(rules: Profile, waiter: Waiter, around: Census) -> Asking:
+def ask(rules: Profile, waiter: Waiter, around: Census, means: Means) -> Asking:
     """Prepare the profile's plugins for a pod."""
     assert waiter.who is not None
-    asker = Asker(waiter.who, waiter.shape)
-    concerns = ((name, MEETINGS[name](rules, asker, around)) for name in rules.filters if name in MEETINGS)
+    asker = Asker(waiter.who, waiter.shape, means)
+    concerns: list[tuple[str, Concern]] = []
+    for name in rules.filters:
+        found = MEETINGS[name](rules, asker, around) if name in MEETINGS else None
+        if isinstance(found, Trouble):
+            return Asking(waiter.priority, trouble=found.text)
+        if found is not None:
+            concerns.append((name, found))
     wishes = ((name, weight, WISHES[name](rules, asker, around)) for name, weight in rules.scores if name in WISHES)
     return Asking(
         waiter.priority,
-        tuple((name, concern) for name, concern in concerns if concern is not None),
-        tuple((name, weight, wish) for name, weight, wish in wishes if wish is not None),
+        concerns=tuple(concerns),
+        wishes=tuple((name, weight, wish) for name, weight, wish in wishes if wish is not None),
     )

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 
-from gpuconsole.model.cluster import Node
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.scheduling.kube import nodes as books
 from gpuconsole.scheduling.kube.asking import NOTHING, Asking, ask
 from gpuconsole.scheduling.kube.budgets import OpenBudget
 from gpuconsole.scheduling.kube.census import Census
 from gpuconsole.scheduling.kube.images import Images
 from gpuconsole.scheduling.kube.lens import Lens, lens
+from gpuconsole.scheduling.kube.means import NOTHING as NOTHING_GIVEN
+from gpuconsole.scheduling.kube.means import Given, Means
 from gpuconsole.scheduling.kube.nodes import NodeState, Reservation, Seat
 from gpuconsole.scheduling.kube.outlook import Outlook
 from gpuconsole.scheduling.kube.packed import packing, typical_pods
@@ -40,6 +42,8 @@ class Board:
         self._outlooks: dict[tuple[Shape, int], Outlook] = {}
         self._undo: list[tuple[int, NodeState]] | None = None
         self._packing = packing(policy)
+        self.means = Means()
+        """Volumes and devices that pods claim."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
         """Labels of namespaces."""
         self.start = 0
@@ -57,6 +61,7 @@ class Board:
         twin.described = self.described
         twin._numbers = self._numbers.copy()
         twin.namespaces = self.namespaces.copy()
+        twin.means = self.means.fork()
         twin.start = self.start
         return twin
 
@@ -137,7 +142,12 @@ class Board:
             return NOTHING
         if self._census is None:
             self._census = Census(self.nodes, self.namespaces)
-        return ask(self.rules, waiter, self._census.renew())
+        return ask(self.rules, waiter, self._census.renew(), self.means)
+
+    def promise(self, pod: Pod | None, number: int) -> Given:
+        """What the pod's claims get with this node; it is spoken for from now on."""
+        node = self.nodes[number].node
+        return NOTHING_GIVEN if pod is None or node is None else self.means.hold(pod, node)
 
     def measure(self, waiting: Iterable[Shape]) -> None:
         """Look at which pods are typical now, those that wait among them; FGD's scores depend on it."""
@@ -152,6 +162,7 @@ class Board:
     def trial(self) -> Iterator[None]:
         """Try things out: on exit every node is as it was. Trials nest."""
         outer, self._undo = self._undo, []
+        promises = self.means.promises()
         try:
             yield
         finally:
@@ -159,6 +170,7 @@ class Board:
             for number, state in reversed(tried):
                 self._set(number, state)
             self._undo = outer
+            self.means.put_back(promises)
 
     def _set(self, number: int, state: NodeState) -> None:
         if self._undo is not None:

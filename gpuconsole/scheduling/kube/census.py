@@ -35,6 +35,7 @@ class Census:
         self.nodes: dict[str, Node] = {}
         self.stale = set(range(len(states)))
         self._states = states
+        self._numbers: dict[str, int] = {}
         self._seen: dict[int, Mapping[str, Seat]] = {}
         self._kinds: dict[Key, tuple[Pod, dict[int, int]]] = {}
 
@@ -44,6 +45,12 @@ class Census:
             self._look(number)
         self.stale.clear()
         return self
+
+    def on(self, node: str) -> list[Pod]:
+        """The pods of a node."""
+        number = self._numbers.get(node)
+        seats = () if number is None else self._states[number].seats.values()
+        return [seat.who for seat in seats if seat.who is not None]
 
     def groups(self) -> Iterator[Group]:
         """Every kind of pod, and how many of it are on which described nodes."""
@@ -58,6 +65,7 @@ class Census:
 
     def _look(self, number: int) -> None:
         state = self._states[number]
+        self._numbers[state.name] = number
         if state.node is None:
             self.nodes.pop(state.name, None)
         else:

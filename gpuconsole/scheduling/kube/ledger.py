@@ -7,7 +7,9 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodPhase, PodTemplate, PriorityClass
+from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano import PodGroup
+from gpuconsole.scheduling.kube import ports
 from gpuconsole.scheduling.kube.board import Board
 from gpuconsole.scheduling.kube.budgets import OpenBudget, opened
 from gpuconsole.scheduling.kube.census import kind_of
@@ -17,7 +19,7 @@ from gpuconsole.scheduling.kube.plugins.podtopologyspread import siblings
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.queue import Queue
 from gpuconsole.scheduling.kube.shapes import Shapes
-from gpuconsole.scheduling.kube.units import Waiter
+from gpuconsole.scheduling.kube.units import Kind, Waiter
 
 NEVER = "Never"
 
@@ -137,6 +139,16 @@ class Ledger:
         if self._choosy:
             self.stir()
 
+    def provide(self, thing: Object) -> None:
+        """A volume, a device, or a claim of one appeared or changed."""
+        if self.board.means.take_in(thing) and self._choosy:
+            self.stir()
+
+    def withhold(self, table: str, key: str) -> None:
+        """One of these is gone."""
+        if self.board.means.forget(table, key) and self._choosy:
+            self.stir()
+
     def open_budgets(self) -> tuple[OpenBudget, ...]:
         """What each disruption budget lets go now."""
         if not self.budgets:
@@ -205,7 +217,7 @@ class Ledger:
         for waiter in tuple(self.queue.waiters.values()):
             if waiter.kind is None and waiter.who is not None:
                 self.queue.drop(waiter.pod)
-                self.queue.add(replace(waiter, kind=kind_of(waiter.who)))
+                self.queue.add(replace(waiter, kind=self._kind(waiter.who)))
                 self.stirred = True
 
     def _company(self) -> None:
@@ -213,13 +225,17 @@ class Ledger:
         if self._choosy:
             self.stir()
 
+    def _kind(self, pod: Pod) -> Kind:
+        """Pods that claim something are each a kind of their own; others differ in what is seen of them."""
+        return (*kind_of(pod), ports.wanted(pod.template), pod.key if _claims(pod) else "")
+
     def _healthy(self, seat: Seat) -> bool:
         return not seat.leaving and seat.pod not in self._unwell
 
     def _concerned(self, pod: Pod) -> bool:
         """True if it matters what other pods there are."""
         template = pod.template
-        if self.crowded or template.spread or is_picky(pod):
+        if self.crowded or template.spread or is_picky(pod) or _claims(pod) or ports.wanted(template):
             return True
         return bool(self.board.rules.spread is None or self.board.rules.spread) and siblings(pod) is not None
 
@@ -239,7 +255,7 @@ class Ledger:
             nominated=pod.nominated_node,
             message=pod.message,
             who=pod,
-            kind=kind_of(pod) if self._concerned(pod) else None,
+            kind=self._kind(pod) if self._concerned(pod) else None,
         )
 
     def _size(self, pod: Pod) -> int:
@@ -264,4 +280,8 @@ def _gang(pod: Pod) -> str:
 
 def _is_choosy(pod: Pod) -> bool:
     affinity = pod.template.pod_affinity
-    return bool(pod.template.spread) or (affinity is not None and bool(affinity.required))
+    return bool(pod.template.spread) or _claims(pod) or (affinity is not None and bool(affinity.required))
+
+
+def _claims(pod: Pod) -> bool:
+    return bool(pod.template.volumes or pod.template.resource_claims)

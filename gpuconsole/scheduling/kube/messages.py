@@ -32,6 +32,11 @@ def unavailable(nodes: int, reasons: Mapping[str, int]) -> str:
     return f"0/{nodes} nodes are available: {', '.join(lines)}."
 
 
+def nowhere(nodes: int, reason: str) -> str:
+    """FitError where a plugin refuses the pod before it looks at nodes."""
+    return f"0/{nodes} nodes are available: {reason}."
+
+
 def preemption(nodes: int, unhelpful: int) -> str:
     """What PostFilter adds when no node has victims; on `unhelpful` nodes removing pods could not help at all."""
     return "preemption: " + unavailable(nodes, {NO_VICTIMS: nodes - unhelpful, NOT_HELPFUL: unhelpful})

@@ -39,13 +39,16 @@ def place(board: Board, waiter: Waiter) -> Place | None:
     outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
     if waiter.nominated:
         number = board.number(waiter.nominated)
-        if outlook.renew().fits(number) and asking.refusal(board.nodes[number]) is None:
+        fits = not asking.trouble and outlook.renew().fits(number)
+        if fits and asking.refusal(board.nodes[number]) is None:
             return Place(waiter, number)
     found = _find(board, waiter, outlook, asking)
     return None if found is None else Place(waiter, found)
 
 
 def _find(board: Board, waiter: Waiter, outlook: Outlook, asking: Asking) -> int | None:
+    if asking.trouble:
+        return None
     if asking.silent and board.policy.profile is None:
         return outlook.drawn(waiter.pod) if board.policy.packing == "random" else outlook.best()
     found = look(board, outlook, asking)
@@ -59,6 +62,8 @@ def claim(board: Board, waiter: Waiter) -> Claim | None:
         return None
     outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
     budgets = board.budgets()
+    if asking.trouble:
+        return None
     if board.policy.profile is None and not asking.concerns and not budgets:
         found = outlook.cheapest()
     else:
@@ -120,6 +125,7 @@ def place_gang(board: Board, gang: Gang, now: Time) -> list[Step] | None:
             if found is not None:
                 seat = Seat(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who)
                 board.seat(found.number, seat)
+                board.promise(waiter.who, found.number)
                 steps.append(found)
     if steps and len(steps) >= gang.needed:
         return steps
@@ -155,7 +161,7 @@ def claim_gang(board: Board, gang: Gang) -> list[Step] | None:
 def refusal(board: Board, waiter: Waiter, *, filled: bool = False) -> str:
     """FailedScheduling's text for a pod that no node takes; `filled` as if all that fit had been placed."""
     outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
-    if asking.concerns:
+    if asking.concerns or asking.trouble:
         return _refusal(board, outlook, asking, waiter.never, filled)
     known = outlook.texts.get((waiter.never, filled))
     if known is None:
@@ -165,13 +171,16 @@ def refusal(board: Board, waiter: Waiter, *, filled: bool = False) -> str:
 
 def _refusal(board: Board, outlook: Outlook, asking: Asking, never: bool, filled: bool) -> str:
     nodes = board.described
-    others, final = refused(board, outlook, asking)
-    # Nodes that others keep the pod from have room, so they are not among those that are filled.
-    text = messages.unavailable(nodes, Counter(outlook.reasons(filled and not others)) + others)
+    if asking.trouble and nodes:
+        text, unhelpful = messages.nowhere(nodes, asking.trouble), nodes
+    else:
+        others, final = refused(board, outlook, asking)
+        # Nodes that others keep the pod from have room, so they are not among those that are filled.
+        text = messages.unavailable(nodes, Counter(outlook.reasons(filled and not others)) + others)
+        unhelpful = nodes - outlook.hopeful + final
     if not board.policy.preempts or not nodes:
         return text
-    after = messages.NEVER if never else messages.preemption(nodes, nodes - outlook.hopeful + final)
-    return f"{text} {after}"
+    return f"{text} {messages.NEVER if never else messages.preemption(nodes, unhelpful)}"
 
 
 def gang_refusal(board: Board, gang: Gang) -> str:

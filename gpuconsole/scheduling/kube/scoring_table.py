@@ -87,7 +87,7 @@ def _ask(name: str, board: Board, lens: Lens, asking: Asking, priority: int) -> 
 
 
 def _text(found: Refusal | None) -> str:
-    return "" if found is None else found.text
+    return "" if found is None else ", ".join(found.texts)
 
 
 def _verdicts(judges: Sequence[Judge], state: NodeState) -> tuple[str, ...]:

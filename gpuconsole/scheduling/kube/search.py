@@ -64,6 +64,6 @@ def refused(board: Board, outlook: Outlook, asking: Asking) -> tuple[Counter[str
     for number in board.order if asking.concerns else ():
         found = asking.refusal(board.nodes[number]) if outlook.fits(number) else None
         if found is not None:
-            reasons[found.text] += 1
+            reasons.update(found.texts)
             final += found.final
     return reasons, final

@@ -101,7 +101,7 @@ class Placement:
             case PodDisruptionBudget():
                 self._ledger.budgets[thing.key] = thing
             case _:
-                pass
+                self._ledger.provide(thing)
 
     def delete(self, table: str, key: str, now: Time) -> None:
         """An object is gone; `table` as in `objects.TABLES`."""
@@ -119,7 +119,7 @@ class Placement:
             case "pod_disruption_budgets":
                 self._ledger.budgets.pop(key, None)
             case _:
-                pass
+                self._ledger.withhold(table, key)
 
     def schedule(self, now: Time) -> list[PlacementDecision]:
         """Try every pod that could be tried, in queue order; binds, evictions and nominations are assumed.
@@ -128,6 +128,7 @@ class Placement:
         """
         self._ledger.stirred = False
         self._said = []
+        self._board.means.open()
         self._board.measure(waiter.shape for waiter in self._queue.waiters.values())
         heap = [(unit.order, unit) for unit in self._queue.untried(self._ledger.freed)]
         heapify(heap)
@@ -237,8 +238,10 @@ class Placement:
                 assert_never(step)
 
     def _bind(self, waiter: Waiter, number: int, now: Time) -> None:
+        given = self._board.promise(waiter.who, number)
         seat = self._ledger.seat(waiter, number, now)
-        self._said.append(Bind(waiter.pod, self._board.nodes[number].name, seat.gpus, seat.slices))
+        name = self._board.nodes[number].name
+        self._said.append(Bind(waiter.pod, name, seat.gpus, seat.slices, given.volumes, given.devices))
 
     def _evict(self, claim: Claim) -> None:
         node = self._board.nodes[claim.number].name

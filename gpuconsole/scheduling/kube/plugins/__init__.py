@@ -3,27 +3,39 @@
 from collections.abc import Mapping
 
 from gpuconsole.scheduling.kube.plugins import (
+    dynamicresources,
     imagelocality,
     interpodaffinity,
     nodeaffinity,
     nodename,
+    nodeports,
     noderesourcesbalancedallocation,
     noderesourcesfit,
     nodeunschedulable,
+    nodevolumelimits,
     podtopologyspread,
     tainttoleration,
+    volumebinding,
+    volumerestrictions,
+    volumezone,
 )
 from gpuconsole.scheduling.kube.plugins.roles import Booking, Meeting, Scoring, Standing, Wishing
 from gpuconsole.scheduling.kube.profile import (
     BALANCED,
+    CLAIMS,
     FIT,
     IMAGES,
     NODE_AFFINITY,
     NODE_NAME,
+    NODE_PORTS,
     NODE_UNSCHEDULABLE,
+    NODE_VOLUME_LIMITS,
     POD_AFFINITY,
     SPREAD,
     TAINT_TOLERATION,
+    VOLUME_BINDING,
+    VOLUME_RESTRICTIONS,
+    VOLUME_ZONE,
 )
 
 NODE_FILTERS: Mapping[str, Standing] = {
@@ -35,8 +47,17 @@ NODE_FILTERS: Mapping[str, Standing] = {
 """By the node alone."""
 BOOKS_FILTERS: Mapping[str, Booking] = {FIT: noderesourcesfit.books_filter}
 """By what is on the node."""
-MEETINGS: Mapping[str, Meeting] = {SPREAD: podtopologyspread.meeting, POD_AFFINITY: interpodaffinity.meeting}
-"""By pods anywhere."""
+MEETINGS: Mapping[str, Meeting] = {
+    NODE_PORTS: nodeports.meeting,
+    VOLUME_RESTRICTIONS: volumerestrictions.meeting,
+    NODE_VOLUME_LIMITS: nodevolumelimits.meeting,
+    VOLUME_BINDING: volumebinding.meeting,
+    VOLUME_ZONE: volumezone.meeting,
+    SPREAD: podtopologyspread.meeting,
+    POD_AFFINITY: interpodaffinity.meeting,
+    CLAIMS: dynamicresources.meeting,
+}
+"""By pods anywhere, or by what the pod claims."""
 BOOKS_SCORES: Mapping[str, Scoring] = {
     FIT: noderesourcesfit.score,
     BALANCED: noderesourcesbalancedallocation.score,

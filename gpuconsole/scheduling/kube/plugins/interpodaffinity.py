@@ -21,7 +21,7 @@ class Near(Struct, frozen=True):
 
     def refusal(self, node: Node) -> Refusal | None:
         text = neighbours.refusal(self.pod, node, self.found)
-        return Refusal(text, final=text == neighbours.AFFINITY) if text else None
+        return Refusal((text,), final=text == neighbours.AFFINITY) if text else None
 
     def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "Near":
         return replace(self, found=neighbours.moved(self.found, self.pod, node, pods, self.namespaces, by))

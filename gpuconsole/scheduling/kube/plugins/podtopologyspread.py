@@ -23,7 +23,7 @@ class Skew(Struct, frozen=True):
 
     def refusal(self, node: Node) -> Refusal | None:
         text = spreading.refusal(node, self.spreads)
-        return Refusal(text, final=text == spreading.MISSING_LABEL) if text else None
+        return Refusal((text,), final=text == spreading.MISSING_LABEL) if text else None
 
     def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "Skew":
         if any(one.constraint.topology_key not in node.labels for one in self.spreads):

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.scheduling.kube.images import Images
+from gpuconsole.scheduling.kube.means import Means
 from gpuconsole.scheduling.kube.neighbours import Around
 from gpuconsole.scheduling.kube.nodes import NodeState
 from gpuconsole.scheduling.kube.profile import Profile
@@ -25,9 +26,23 @@ BooksScore = Callable[[NodeState], int]
 class Refusal(Struct, frozen=True):
     """Why a node does not take a pod because of other pods."""
 
-    text: str
+    texts: tuple[str, ...]
+    """The reasons, each of which counts by itself."""
     final: bool = False
     """Evicting pods of the node would not help (UnschedulableAndUnresolvable)."""
+
+
+class Trouble(Struct, frozen=True):
+    """Why no node will do, as things are: a plugin's PreFilter refuses the pod itself."""
+
+    text: str
+
+
+class Nearby(Around, Protocol):
+    """What plugins can know of all pods."""
+
+    def on(self, node: str) -> Iterable[Pod]:
+        """The pods of a node."""
 
 
 class Concern(Protocol):
@@ -55,6 +70,7 @@ class Asker(Struct, frozen=True):
 
     pod: Pod
     shape: Shape
+    means: Means
 
 
 class Standing(Protocol):
@@ -79,10 +95,10 @@ class Scoring(Protocol):
 class Meeting(Protocol):
     """A filter by pods anywhere."""
 
-    def __call__(self, rules: Profile, asker: Asker, around: Around) -> Concern | None: ...
+    def __call__(self, rules: Profile, asker: Asker, around: Nearby) -> Concern | Trouble | None: ...
 
 
 class Wishing(Protocol):
     """A score by pods anywhere."""
 
-    def __call__(self, rules: Profile, asker: Asker, around: Around) -> Wish | None: ...
+    def __call__(self, rules: Profile, asker: Asker, around: Nearby) -> Wish | None: ...

@@ -1,0 +1,127 @@
+"""A KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): its profiles, with a finding for what is wrong.
+
+The text may be the file itself, or the ConfigMap that holds it. Plugins that kube-scheduler enables by default are
+enabled at every point at once (multiPoint); what a profile says of a point stands above that.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import SECOND
+from gpuconsole.model.documents.findings import Finding, Report, Severity
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.documents.yamlsafe import FormError, Tree, read_yaml, sections
+from gpuconsole.scheduling.kube.configured_plugins import check, enabled, weighted
+from gpuconsole.scheduling.kube.plugin_arguments import ARGUMENTS
+from gpuconsole.scheduling.kube.profile import FILTERS, FIT, PREEMPTION, SCORES, Backoff, Profile
+
+KIND = "KubeSchedulerConfiguration"
+GROUP = "kubescheduler.config.k8s.io"
+FIELDS = (
+    *("apiVersion", "kind", "profiles", "percentageOfNodesToScore", "podInitialBackoffSeconds", "podMaxBackoffSeconds"),
+    *("extenders", "parallelism", "leaderElection", "clientConnection", "delayCacheUntilActive"),
+    *("enableProfiling", "enableContentionProfiling", "healthzBindAddress", "metricsBindAddress"),
+)
+
+
+class Read(Struct, frozen=True):
+    """What a file says, and what is wrong with it."""
+
+    profiles: tuple[Profile, ...]
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity is Severity.ERROR]
+
+    def named(self, name: str) -> Profile | None:
+        """The profile of this schedulerName, or the first where none is asked for."""
+        return next((profile for profile in self.profiles if name in ("", profile.name)), None)
+
+
+def read_configuration(text: str, name: str = "scheduler-config.yaml") -> Read:
+    """Read a configuration; what cannot be read takes its default, and there is a finding."""
+    report = Report(name)
+    try:
+        trees = [read_yaml(part, line) for part, line in sections(text)]
+    except FormError as error:
+        trouble = error.trouble
+        report = Report(name, line_of=lambda _: trouble.line)
+        report.error((), trouble.problem, trouble.remedy, trouble.code)
+        return Read((Profile(),), tuple(report.findings))
+    for tree in trees:
+        inner = _inner(tree)
+        if isinstance(inner.value, dict) and inner.value.get("kind", KIND) == KIND:
+            report = Report(name, line_of=inner.place.find)
+            return Read(_profiles(Reader(inner.value, report)), tuple(report.findings))
+    report.error((), f"it holds no {KIND}", f"write kind: {KIND}", "no-configuration")
+    return Read((Profile(),), tuple(report.findings))
+
+
+def _inner(tree: Tree) -> Tree:
+    """The document, or the one that a ConfigMap holds."""
+    held = tree.value.get("data") if isinstance(tree.value, dict) and tree.value.get("kind") == "ConfigMap" else None
+    for key, text in held.items() if isinstance(held, dict) else ():
+        if isinstance(text, str) and KIND in text:
+            return read_yaml(text, tree.place.find(("data", key)) + 1)
+    return tree
+
+
+def _profiles(root: Reader) -> tuple[Profile, ...]:
+    root.only(*FIELDS)
+    version = root.text("apiVersion", f"{GROUP}/v1")
+    if version != f"{GROUP}/v1":
+        root.report.error(
+            root.at("apiVersion"), f"kube-scheduler does not read {version}", f"write {GROUP}/v1", "version"
+        )
+    if root.raw("extenders"):
+        problem = "extenders are programs of their own: nobody asks them here"
+        root.report.warning(root.at("extenders"), problem, "expect other decisions where they matter", "extenders")
+    common = Profile(percentage=root.number("percentageOfNodesToScore", 0, low=0, high=100), backoff=_backoff(root))
+    found = tuple(_profile(place, common) for place in root.items("profiles")) or (common,)
+    names = [profile.name for profile in found]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        root.report.error(root.at("profiles"), f"two profiles are named {name}", "name each once", "duplicate")
+    return found
+
+
+def _backoff(root: Reader) -> Backoff:
+    first = root.number("podInitialBackoffSeconds", 1, low=1)
+    most = root.number("podMaxBackoffSeconds", 10, low=1)
+    if most < first:
+        problem = f"it is less than podInitialBackoffSeconds ({first})"
+        root.report.error(root.at("podMaxBackoffSeconds"), problem, "write at least that", "out-of-range")
+    return Backoff(first * SECOND, max(first, most) * SECOND)
+
+
+def _profile(place: Reader, common: Profile) -> Profile:
+    place.only("schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig")
+    plugins = place.mapping("plugins")
+    check(plugins)
+    filters = enabled(plugins, "filter", FILTERS)
+    if FIT not in filters:
+        problem = f"{FIT} does not filter, so pods would be bound where there is no room for them"
+        place.report.warning(plugins.at("filter"), problem, "it goes on filtering here", "no-fit")
+        filters = (*filters, FIT)
+    profile = replace(
+        common,
+        name=place.text("schedulerName", common.name),
+        percentage=place.number("percentageOfNodesToScore", common.percentage, low=0, high=100),
+        filters=filters,
+        scores=weighted(plugins, SCORES),
+        preempts=PREEMPTION in enabled(plugins, "postFilter", (PREEMPTION,)),
+    )
+    return _argued(place, profile)
+
+
+def _argued(place: Reader, profile: Profile) -> Profile:
+    """The profile with the arguments of its plugins."""
+    for one in place.items("pluginConfig"):
+        one.only("name", "args")
+        name = one.required("name")
+        read = ARGUMENTS.get(name)
+        if read is not None:
+            profile = read(profile, one.mapping("args"))
+        elif name:
+            one.report.warning(one.at("name"), f"arguments of {name} change nothing here", "leave them", "no-arguments")
+    return profile

@@ -1,0 +1,113 @@
+"""Volumes and devices that pods claim: what there is, and what pods of this pass were promised. Mutates."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
+from gpuconsole.model.objects import Object
+from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from gpuconsole.scheduling.devices import claims
+from gpuconsole.scheduling.devices.stock import Stock
+from gpuconsole.scheduling.kube import volumes
+from gpuconsole.scheduling.kube.storage import Storage
+
+Promises = tuple[dict[str, str], dict[str, str], dict[str, Allocation], dict[str, set[str]]]
+
+
+class Given(Struct, frozen=True):
+    """What a pod's claims get with its node."""
+
+    volumes: tuple[tuple[str, str], ...] = ()
+    """(claim, volume); an empty volume is one that has to be made."""
+    devices: tuple[tuple[str, Allocation], ...] = ()
+
+
+NOTHING = Given()
+
+
+class Means:
+    """The objects by table; `storage` and `stock` are what a pass sees of them."""
+
+    TABLES = (
+        *("storage_classes", "csi_nodes", "persistent_volumes", "persistent_volume_claims"),
+        *("device_classes", "resource_slices", "resource_claims"),
+    )
+
+    def __init__(self) -> None:
+        self._tables: dict[str, dict[str, Any]] = {table: {} for table in self.TABLES}
+        self.open()
+
+    def fork(self) -> "Means":
+        """Means that start equal and never touch these."""
+        twin = Means()
+        twin._tables = {name: table.copy() for name, table in self._tables.items()}
+        twin.open()
+        return twin
+
+    def open(self) -> None:
+        """A pass begins: what was promised before has been written down by now."""
+        tables = self._tables
+        self.storage = Storage(
+            claims=tables["persistent_volume_claims"],
+            volumes=tables["persistent_volumes"],
+            classes=tables["storage_classes"],
+            limits=tables["csi_nodes"],
+        )
+        self.stock = Stock(
+            classes=tables["device_classes"], slices=tables["resource_slices"], claims=tables["resource_claims"]
+        )
+
+    def take_in(self, thing: Object) -> bool:
+        """An object appeared or changed; True if it is one of these."""
+        table = _table(thing)
+        if table:
+            self._tables[table][thing.key] = thing
+            self.open()
+        return bool(table)
+
+    def forget(self, table: str, key: str) -> bool:
+        """An object is gone; True if it was one of these."""
+        if table in self._tables and self._tables[table].pop(key, None) is not None:
+            self.open()
+            return True
+        return False
+
+    def hold(self, pod: Pod, node: Node) -> Given:
+        """Promise the pod what its claims get on the node."""
+        if not pod.template.volumes and not pod.template.resource_claims:
+            return NOTHING
+        plan = volumes.plan(pod, node, self.storage)
+        grant = claims.grant(pod, node, self.stock)
+        self.storage.hold(plan)
+        self.stock.hold(pod.key, grant.allocations, grant.shared)
+        return Given(plan.volumes, tuple(sorted(grant.allocations.items())))
+
+    def promises(self) -> Promises:
+        """What was promised so far, to be put back after a trial."""
+        users = {key: set(pods) for key, pods in self.stock.users.items()}
+        return self.storage.held.copy(), self.storage.chosen.copy(), self.stock.given.copy(), users
+
+    def put_back(self, promises: Promises) -> None:
+        self.storage.held, self.storage.chosen, self.stock.given, self.stock.users = promises
+
+
+def _table(thing: Object) -> str:
+    match thing:
+        case StorageClass():
+            return "storage_classes"
+        case CSINode():
+            return "csi_nodes"
+        case PersistentVolume():
+            return "persistent_volumes"
+        case PersistentVolumeClaim():
+            return "persistent_volume_claims"
+        case DeviceClass():
+            return "device_classes"
+        case ResourceSlice():
+            return "resource_slices"
+        case ResourceClaim():
+            return "resource_claims"
+        case _:
+            return ""

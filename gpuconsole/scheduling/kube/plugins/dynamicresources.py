@@ -1,0 +1,20 @@
+"""DynamicResources: nodes where the devices are to be had that the pod claims."""
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.devices import claims
+from gpuconsole.scheduling.kube.plugins.local import Fixed
+from gpuconsole.scheduling.kube.plugins.roles import Asker, Nearby, Trouble
+from gpuconsole.scheduling.kube.profile import Profile
+
+
+def meeting(rules: Profile, asker: Asker, around: Nearby) -> Fixed | Trouble | None:
+    if not asker.pod.template.resource_claims:
+        return None
+    stock = asker.means.stock
+    text = claims.trouble(asker.pod, stock)
+
+    def ask(node: Node) -> tuple[str, ...]:
+        reason = claims.grant(asker.pod, node, stock).reason
+        return (reason,) if reason else ()
+
+    return Trouble(text) if text else Fixed(ask)

@@ -1,0 +1,46 @@
+"""Filters that look at the pods of one node: a common form."""
+
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.scheduling.kube.plugins.roles import Refusal
+
+Question = Callable[[Node, Iterable[Pod]], str]
+"""Why the node refuses the pod while these others are there; empty if it does not."""
+
+
+class Local(Struct, frozen=True):
+    """A filter by the pods of each node; evicting some of them may help."""
+
+    ask: Question
+    on: Callable[[str], Iterable[Pod]]
+    gone: frozenset[str] = frozenset()
+    come: tuple[tuple[str, Pod], ...] = ()
+    """(node, pod) that are thought there as well."""
+
+    def refusal(self, node: Node) -> Refusal | None:
+        there = [pod for pod in self.on(node.name) if pod.key not in self.gone]
+        there += [pod for name, pod in self.come if name == node.name]
+        text = self.ask(node, there)
+        return Refusal((text,)) if text else None
+
+    def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "Local":
+        if by < 0:
+            return replace(self, gone=self.gone.union(pod.key for pod in pods))
+        return replace(self, come=(*self.come, *((node.name, pod) for pod in pods)))
+
+
+class Fixed(Struct, frozen=True):
+    """A filter that no pod on any node changes: evicting never helps."""
+
+    ask: Callable[[Node], tuple[str, ...]]
+
+    def refusal(self, node: Node) -> Refusal | None:
+        texts = self.ask(node)
+        return Refusal(texts, final=True) if texts else None
+
+    def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "Fixed":
+        return self

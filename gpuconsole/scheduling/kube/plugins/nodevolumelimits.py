@@ -1,0 +1,13 @@
+"""NodeVolumeLimits: a driver attaches only so many volumes to a node."""
+
+from gpuconsole.scheduling.kube import volume_filters
+from gpuconsole.scheduling.kube.plugins.local import Local
+from gpuconsole.scheduling.kube.plugins.roles import Asker, Nearby
+from gpuconsole.scheduling.kube.profile import Profile
+
+
+def meeting(rules: Profile, asker: Asker, around: Nearby) -> Local | None:
+    if not asker.pod.template.volumes:
+        return None
+    storage = asker.means.storage
+    return Local(lambda node, others: volume_filters.limit_refusal(asker.pod, node, others, storage), around.on)

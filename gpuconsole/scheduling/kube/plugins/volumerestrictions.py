@@ -1,0 +1,13 @@
+"""VolumeRestrictions: a claim for one pod at a time is another pod's."""
+
+from gpuconsole.scheduling.kube import volume_filters
+from gpuconsole.scheduling.kube.plugins.local import Local
+from gpuconsole.scheduling.kube.plugins.roles import Asker, Nearby
+from gpuconsole.scheduling.kube.profile import Profile
+
+
+def meeting(rules: Profile, asker: Asker, around: Nearby) -> Local | None:
+    if not asker.pod.template.volumes:
+        return None
+    storage = asker.means.storage
+    return Local(lambda node, others: volume_filters.use_refusal(asker.pod, others, storage), around.on)

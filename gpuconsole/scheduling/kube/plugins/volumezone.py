@@ -1,0 +1,20 @@
+"""VolumeZone: bound volumes keep their pods in their zones."""
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kube import volume_filters
+from gpuconsole.scheduling.kube.plugins.local import Fixed
+from gpuconsole.scheduling.kube.plugins.roles import Asker, Nearby, Trouble
+from gpuconsole.scheduling.kube.profile import Profile
+
+
+def meeting(rules: Profile, asker: Asker, around: Nearby) -> Fixed | Trouble | None:
+    if not asker.pod.template.volumes:
+        return None
+    storage = asker.means.storage
+    text = volume_filters.zone_trouble(asker.pod, storage)
+
+    def ask(node: Node) -> tuple[str, ...]:
+        refusal = volume_filters.zone_refusal(asker.pod, node, storage)
+        return (refusal,) if refusal else ()
+
+    return Trouble(text) if text else Fixed(ask)
