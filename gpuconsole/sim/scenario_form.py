@@ -67,10 +67,13 @@ class PlacementForm(Struct, frozen=True, rename="camel"):
 
     engine: Literal["kube-scheduler", "Volcano", "KAI"] = "kube-scheduler"
     conf: str = ""
-    """The configuration of Volcano's or KAI's scheduler: its text, or a file relative to the scenario's own.
+    """The engine's own configuration: its text, or a file relative to the scenario's own.
 
-    Nothing is what Volcano's Helm chart installs, or KAI's default.
+    Nothing is what Volcano's Helm chart installs, or KAI's default; kube-scheduler then goes by score, gangs and
+    preemption, unless a profile is named.
     """
+    profile: str = ""
+    """Only kube-scheduler: the schedulerName of a profile of conf, or of kube-scheduler's own, default-scheduler."""
     feature_gates: dict[str, bool] = {}
     """Only Volcano: Kubernetes' feature gates of its scheduler."""
     usage: UsageForm | None = None

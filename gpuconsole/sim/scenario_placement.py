@@ -1,12 +1,16 @@
-"""A scenario's engine of placement: kube-scheduler by a few choices, Volcano and KAI by their own configurations."""
+"""A scenario's engine of placement, by its own configuration; kube-scheduler also by a few choices of ours."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gpuconsole.model.clock import parse_span
+from gpuconsole.model.documents.findings import Finding
 from gpuconsole.model.documents.sources import read_file
 from gpuconsole.scheduling.kai.conf import BadArgument, read
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
+from gpuconsole.scheduling.kube import configuration as kube
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.profile import Profile
 from gpuconsole.scheduling.volcano.policy import GATES, HELM_CONF, VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import read_configuration
 from gpuconsole.sim.scenario_form import PlacementForm, UsageForm
@@ -28,9 +32,36 @@ def placement_of(
         problems.append(f"{PATH}.featureGates: only Volcano reads them; write engine: Volcano, or leave them out")
     if form.engine == "KAI":
         return KaiPolicy(conf=_kai_conf(form.conf, folder, problems), usage=_usage(form.usage, problems))
-    if form.conf:
-        problems.append(f"{PATH}.conf: only Volcano and KAI read one; name one as the engine, or leave it out")
-    return PlacementPolicy(score=form.score, gangs=form.gangs, preemption=form.preemption)
+    return PlacementPolicy(
+        score=form.score,
+        gangs=form.gangs,
+        preemption=form.preemption,
+        profile=_profile(form, folder, problems),
+    )
+
+
+def _profile(form: PlacementForm, folder: Path | None, problems: list[str]) -> Profile | None:
+    """The profile of a kube-scheduler that the scenario names; None where it only says what is scored."""
+    if not form.conf and not form.profile:
+        return None
+    if form.score != PlacementForm().score:
+        problems.append(f"{PATH}.score: a profile says itself how nodes are scored; leave one of them out")
+    text, name = _text(form.conf, folder, problems)
+    if not text and form.conf:
+        return None
+    read = kube.read_configuration(text, name) if text else kube.Read((Profile(),))
+    problems.extend(_told(read.errors))
+    found = read.named(form.profile)
+    if found is None:
+        known = ", ".join(profile.name for profile in read.profiles)
+        problems.append(f"{PATH}.profile: there is no profile {form.profile}; there is {known}")
+    return found
+
+
+def _told(errors: Iterable[Finding]) -> Iterator[str]:
+    for error in errors:
+        where = f"{error.file}:{error.line}: {error.path}".rstrip(": ")
+        yield f"{PATH}.conf: {where}: {error.problem}; {error.remedy}"
 
 
 def _text(said: str, folder: Path | None, problems: list[str]) -> tuple[str, str]:
@@ -84,7 +115,5 @@ def _volcano_conf(said: str, folder: Path | None, problems: list[str]) -> str:
     text, name = _text(said, folder, problems)
     if not text:
         return HELM_CONF
-    for error in read_configuration(text, name).errors:
-        where = f"{error.file}:{error.line}: {error.path}".rstrip(": ")
-        problems.append(f"{PATH}.conf: {where}: {error.problem}; {error.remedy}")
+    problems.extend(_told(read_configuration(text, name).errors))
     return text

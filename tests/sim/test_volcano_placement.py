@@ -30,7 +30,8 @@ def test_volcano_is_what_helm_installs_unless_a_text_or_a_file_says_otherwise(tm
 PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     "a configuration for another engine": (
         {"conf": HELM_CONF},
-        "scenario: engine.placement.conf: only Volcano and KAI read one; name one as the engine, or leave it out",
+        "scenario: engine.placement.conf: engine.placement.conf:1: it holds no KubeSchedulerConfiguration; "
+        "write kind: KubeSchedulerConfiguration",
     ),
     "an action that there is not": (
         {"engine": "Volcano", "conf": "actions: evict\ntiers: []\n"},

@@ -51,8 +51,8 @@ def read_configuration(text: str, name: str = "scheduler-config.yaml") -> Read:
         return Read((Profile(),), tuple(report.findings))
     for tree in trees:
         inner = _inner(tree)
-        if isinstance(inner.value, dict) and inner.value.get("kind", KIND) == KIND:
-            report = Report(name, line_of=inner.place.find)
+        if isinstance(inner.value, dict) and inner.value.get("kind") == KIND:
+            report = Report(name, line_of=inner.place.find, strict=True)
             return Read(_profiles(Reader(inner.value, report)), tuple(report.findings))
     report.error((), f"it holds no {KIND}", f"write kind: {KIND}", "no-configuration")
     return Read((Profile(),), tuple(report.findings))
