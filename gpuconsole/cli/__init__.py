@@ -13,6 +13,7 @@ from gpuconsole.model.text import clean
 COMMANDS = {
     "run": "Open the console.",
     "validate": "Check manifests.",
+    "lint": "Find what cannot work in manifests.",
     "simulate": "Run a cluster without a screen.",
     "drill": "Run scenarios and check what they expect.",
     "slots": "Show what the idle GPUs are good for.",

@@ -10,6 +10,23 @@ from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.objects import TABLES, Object
 
 
+class Entry(Struct, frozen=True, kw_only=True):
+    """An object and the place that it was read from."""
+
+    thing: Object
+    place: Reader
+    keep: bool = True
+    """False for what only a scenario creates."""
+    scope: str = ""
+    """The scenario that it belongs to; scenarios know nothing of each other."""
+    later: bool = False
+    """A step creates it: by then an earlier one of its name may be gone."""
+
+    @property
+    def table(self) -> str:
+        return TABLES[type(self.thing)]
+
+
 class Loaded(Struct, frozen=True, kw_only=True):
     """What a set of files holds, and what is to be said about it."""
 
@@ -28,6 +45,8 @@ class Loaded(Struct, frozen=True, kw_only=True):
     lines: tuple[Callable[[Path], int], ...] = ()
     """For each scenario: which line a path in it stands in."""
 
+    entries: tuple[Entry, ...] = ()
+    """Every object with its place, those of scenarios and of their steps included."""
     configurations: tuple[Reader, ...] = ()
     """Kueue's Configurations, each where it stands."""
     stored: tuple[Mapping[str, Any], ...] = ()
@@ -36,23 +55,6 @@ class Loaded(Struct, frozen=True, kw_only=True):
     @property
     def has_errors(self) -> bool:
         return any(finding.severity == Severity.ERROR for finding in self.findings)
-
-
-class Entry(Struct, frozen=True, kw_only=True):
-    """An object and the place that it was read from."""
-
-    thing: Object
-    place: Reader
-    keep: bool = True
-    """False for what only a scenario creates."""
-    scope: str = ""
-    """The scenario that it belongs to; scenarios know nothing of each other."""
-    later: bool = False
-    """A step creates it: by then an earlier one of its name may be gone."""
-
-    @property
-    def table(self) -> str:
-        return TABLES[type(self.thing)]
 
 
 def last_of_each(entries: Sequence[Entry]) -> list[Entry]:

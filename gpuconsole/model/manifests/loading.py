@@ -244,6 +244,7 @@ class _Loading:
             scenario=tuple(self._scenarios),
             origins=tuple(self._origins),
             lines=tuple(self._lines),
+            entries=tuple(entries),
             configurations=tuple(self._configurations),
             stored=self._judge.stored() if keep_stored else (),
         )

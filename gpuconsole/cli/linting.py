@@ -1,0 +1,155 @@
+"""What `lint` looks at: the cluster of each scenario, or the one that manifests alone make, with its places."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from gpuconsole.cli.options import Request
+from gpuconsole.cli.policy import with_kueue
+from gpuconsole.cli.sources import catalogue_for
+from gpuconsole.insight.linting import Engines, Facts
+from gpuconsole.insight.linting.findings import named
+from gpuconsole.model.commands import Submit
+from gpuconsole.model.documents.sources import Source, read_sources
+from gpuconsole.model.manifests import Finding, Loaded, Severity, load
+from gpuconsole.model.manifests.loaded import Entry
+from gpuconsole.model.objects import Object
+from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.scheduling.volcano.reading import Read, read_configuration
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.scenario import Scenario, ScenarioError, load_scenario
+
+CONFIGURATION = "volcano-scheduler.conf"
+OWN = ("cohort-cycle",)
+"""What lint says itself of manifests that cannot be used."""
+Places = Mapping[str, Entry]
+"""Object, as findings call it → where it stands."""
+
+
+class Cluster(Struct, frozen=True):
+    """One cluster to be linted, and where its objects stand."""
+
+    facts: Facts
+    places: Places
+    file: str
+    """Of its scheduler's configuration, or of its scenario."""
+    line: int = 1
+    """Where the scheduler's configuration begins."""
+
+
+class Gathered(Struct, frozen=True, kw_only=True):
+    """Everything that some files hold."""
+
+    clusters: tuple[Cluster, ...]
+    unusable: tuple[Finding, ...]
+    """What could not be read as it stands."""
+    sources: tuple[Source, ...]
+
+
+def gather(files: Sequence[str], request: Request) -> Gathered:
+    """Read files, folders and `-`. Raises SourceError and FindingsError for a catalogue that cannot be read."""
+    stdin = sys.stdin.read() if "-" in files else None
+    sources = tuple(read_sources(files, stdin))
+    schedulers = {source.name: read for source in sources if (read := _scheduler(source)) is not None}
+    loaded = load(files, stdin=stdin)
+    unusable = [
+        one
+        for one in loaded.findings
+        if one.severity is Severity.ERROR and one.file not in schedulers and one.code not in OWN
+    ]
+    clusters: list[Cluster] = []
+    for number, origin in enumerate(loaded.origins):
+        try:
+            clusters.append(_of_scenario(loaded, number, request))
+        except ScenarioError as error:
+            unusable += _problems(error, origin)
+    if not loaded.scenario:
+        clusters += _of_manifests(loaded, schedulers, request)
+    return Gathered(clusters=tuple(clusters), unusable=tuple(unusable), sources=sources)
+
+
+def _scheduler(source: Source) -> Read | None:
+    """The configuration of Volcano's scheduler that a file holds; None for any other file."""
+    if "tiers" not in source.text and "actions" not in source.text:
+        return None
+    read = read_configuration(source.text, source.name)
+    other = any(finding.code == "no-configuration" or not finding.path for finding in read.errors)
+    return read if not other or Path(source.name).name == CONFIGURATION else None
+
+
+def _of_manifests(loaded: Loaded, schedulers: Mapping[str, Read], request: Request) -> Iterator[Cluster]:
+    """The cluster that manifests make; where several schedulers are configured, one for each."""
+    places = _places(loaded.entries, "")
+    policy = with_kueue(SimPolicy(), request, loaded.configurations)
+    known = request.kueue_config is not None or bool(request.feature_gates) or bool(loaded.configurations)
+    kueue = policy.kueue if known else None
+    if not schedulers:
+        yield Cluster(Facts(loaded.objects, Engines(kueue=kueue)), places, "")
+    for name, read in schedulers.items():
+        yield Cluster(Facts(loaded.objects, Engines(kueue=kueue, volcano=read, volcano_name=name)), places, name)
+
+
+def _of_scenario(loaded: Loaded, number: int, request: Request) -> Cluster:
+    """The cluster of a scenario, with everything that its steps create. Raises ScenarioError."""
+    document, origin = loaded.scenario[number], loaded.origins[number]
+    scenario = load_scenario(
+        [document],
+        origin,
+        objects=loaded.objects,
+        folder=Path(origin).parent if Path(origin).is_file() else None,
+        catalogue=catalogue_for(request, [document]),
+    )
+    facts = Facts(_objects(scenario), _engines(scenario.policy, request, origin))
+    places = {**_places(loaded.entries, ""), **_places(loaded.entries, origin)}
+    return Cluster(facts, places, origin, loaded.lines[number](("engine", "placement", "conf")))
+
+
+def _objects(scenario: Scenario) -> list[Object]:
+    created = (
+        thing
+        for step in scenario.steps
+        for command in step.commands
+        if isinstance(command, Submit)
+        for thing in command.objects
+    )
+    return [*scenario.objects, *created]
+
+
+def _engines(policy: SimPolicy, request: Request, origin: str) -> Engines:
+    placement, volcano = "kube-scheduler", None
+    if isinstance(policy.placement, VolcanoPolicy):
+        placement, volcano = "Volcano", read_configuration(policy.placement.conf)
+    elif isinstance(policy.placement, KaiPolicy):
+        placement = "KAI"
+    return Engines(
+        placement=placement,
+        kueue=policy.kueue if policy.kueue is None else with_kueue(policy, request).kueue,
+        unqueued=policy.kueue is None,
+        volcano=volcano,
+        volcano_name=origin,
+        own_file=False,
+        capacity=policy.capacity,
+    )
+
+
+def _places(entries: Sequence[Entry], scope: str) -> dict[str, Entry]:
+    return {named(entry.thing): entry for entry in entries if entry.scope == scope}
+
+
+def _problems(error: ScenarioError, origin: str) -> Iterator[Finding]:
+    for text in str(error).splitlines():
+        problem, _, remedy = text.removeprefix(f"{origin}: ").partition("; ")
+        yield Finding(
+            severity=Severity.ERROR,
+            file=origin,
+            line=1,
+            document=1,
+            path="",
+            object="",
+            problem=problem,
+            remedy=remedy or "see how the bundled scenarios write it",
+            code="scenario",
+        )

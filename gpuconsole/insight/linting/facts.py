@@ -1,0 +1,128 @@
+"""What lint looks at: the objects as a Snapshot, the work among them, and the engines as far as they are known."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from msgspec import Struct
+
+from gpuconsole.insight.linting.findings import named
+from gpuconsole.model.catalogue import Catalogue
+from gpuconsole.model.cluster import Pod, PodTemplate
+from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.events import Applied
+from gpuconsole.model.objects import Object
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.state import ClusterState
+from gpuconsole.model.workloads import Job, PodSet, Workload
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.volcano.reading import Read
+from gpuconsole.sim.autoscaling.policy import FIXED, Capacity
+
+KAI_QUEUE = "kai.scheduler/queue"
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+VOLCANO_QUEUES = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
+
+
+class Engines(Struct, frozen=True, kw_only=True):
+    """Who decides, as far as a scenario says it; manifests alone leave it open."""
+
+    placement: str = ""
+    """`kube-scheduler`, `Volcano` or `KAI`; empty is what each pod's schedulerName says."""
+    kueue: KueueConfig | None = None
+    """Kueue's configuration; None where it is not known, or there is no Kueue."""
+    unqueued: bool = False
+    """There is no Kueue."""
+    volcano: Read | None = None
+    volcano_name: str = "volcano-scheduler.conf"
+    own_file: bool = True
+    """That configuration is a file of its own, whose lines can be told."""
+    capacity: Capacity = FIXED
+
+    @property
+    def catalogue(self) -> Catalogue | None:
+        """The machines for sale, where somebody buys some."""
+        return getattr(self.capacity, "catalogue", None)
+
+
+OPEN = Engines()
+"""Nobody says who decides."""
+
+
+class Work(Struct, frozen=True, kw_only=True):
+    """Something that asks for pods: a job, a Workload without one, or a pod by itself."""
+
+    object: str
+    thing: Job | Workload | Pod
+    namespace: str
+    queue: str
+    """LocalQueue; empty without Kueue."""
+    pod_sets: tuple[PodSet, ...]
+    gang: bool = False
+    template_path: Path = ("spec",)
+
+    def least(self, pod_set: PodSet) -> int:
+        """How many pods of a set it needs at least."""
+        return pod_set.count if pod_set.min_count is None else pod_set.min_count
+
+    @property
+    def templates(self) -> Iterator[PodTemplate]:
+        return (pod_set.template for pod_set in self.pod_sets)
+
+
+class Facts:
+    """Everything that lint knows. Nothing of it changes."""
+
+    def __init__(self, objects: Sequence[Object], engines: Engines = OPEN) -> None:
+        state = ClusterState(0)
+        for thing in objects:
+            state.apply(Applied(0, thing))
+        self.snapshot: Snapshot = state.freeze()
+        self.engines = engines
+
+    @cached_property
+    def work(self) -> tuple[Work, ...]:
+        """All work, in the order of its names."""
+        return tuple(sorted(self._work(), key=lambda work: work.object))
+
+    def _work(self) -> Iterator[Work]:
+        owners = set()
+        for job in self.snapshot.jobs.all():
+            owners.add(job.key)
+            yield Work(
+                object=named(job),
+                thing=job,
+                namespace=job.namespace,
+                queue=job.queue,
+                pod_sets=_least(job),
+                gang=not job.solo,
+            )
+        for workload in self.snapshot.workloads.all():
+            if workload.owner not in owners:
+                yield Work(
+                    object=named(workload),
+                    thing=workload,
+                    namespace=workload.namespace,
+                    queue=workload.queue,
+                    pod_sets=workload.pod_sets,
+                    gang=True,
+                )
+        for pod in self.snapshot.pods.all():
+            if not pod.job and not pod.workload and not pod.done:
+                sets = (PodSet(count=1, template=pod.template),)
+                queue = pod.labels.get(KUEUE_QUEUE, "")
+                yield Work(object=named(pod), thing=pod, namespace=pod.namespace, queue=queue, pod_sets=sets)
+
+    def cluster_queue(self, work: Work) -> str:
+        """The ClusterQueue that work goes to; empty where there is none, or nobody knows it."""
+        if not work.queue or self.engines.unqueued:
+            return ""
+        door = self.snapshot.local_queues.get(f"{work.namespace}/{work.queue}")
+        return door.cluster_queue if door is not None and door.cluster_queue in self.snapshot.cluster_queues else ""
+
+
+def _least(job: Job) -> tuple[PodSet, ...]:
+    """A job's pod sets, with as many pods as it starts with."""
+    if job.min_available is None or len(job.pod_sets) != 1 or job.min_available >= job.pod_sets[0].count:
+        return job.pod_sets
+    (only,) = job.pod_sets
+    return (PodSet(name=only.name, count=only.count, min_count=job.min_available, template=only.template),)

@@ -1,0 +1,278 @@
+"""Work that can never run: more than any node has, than its queue can ever get, or than a pool may buy."""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from gpuconsole.insight.capacity import Capacity, capacity
+from gpuconsole.insight.linting.facts import Facts, Work
+from gpuconsole.insight.linting.findings import Finding, Level
+from gpuconsole.insight.shortage import show
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.quantity import PODS, format_quantity
+from gpuconsole.model.queues import ClusterQueue, ResourceGroup
+from gpuconsole.model.resources import Resources, is_mig
+from gpuconsole.model.volcano import VolcanoQueue
+from gpuconsole.model.workloads import Job, PodSet
+from gpuconsole.scheduling.kube.shapes import Shapes
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.transformations import transformed, without_excluded
+from gpuconsole.sim.autoscaling.offers import offers_of
+from gpuconsole.sim.autoscaling.policy import FixedCapacity
+from gpuconsole.sim.autoscaling.provisioning import Pools, plan
+from gpuconsole.sim.autoscaling.rooms import Room
+
+EXCEEDED = "exceed limits for nodepool"
+
+
+def lint(facts: Facts) -> Iterator[Finding]:
+    """Findings about work that can never run."""
+    for work in facts.work:
+        queue = facts.snapshot.cluster_queues.get(facts.cluster_queue(work))
+        if queue is not None:
+            yield from _quota(facts, work, queue)
+        else:
+            yield from _capability(facts, work)
+        yield from _nodes(facts, work)
+        yield from _buying(facts, work)
+    yield from _slices(facts)
+
+
+# Quota
+
+
+def _quota(facts: Facts, work: Work, queue: ClusterQueue) -> Iterator[Finding]:
+    state = capacity(facts.snapshot)
+    node = state.tree.queues.get(queue.name)
+    if node is None:
+        return
+    config = facts.engines.kueue or KueueConfig()
+    for pod_set in work.pod_sets:
+        count = work.least(pod_set)
+        one = transformed(
+            without_excluded(pod_set.template.requests, config.exclude_resource_prefixes), config.transformations
+        )
+        needs = {name: amount * count for name, amount in one.items() if amount}
+        groups = {resource: group for group in queue.resource_groups for resource in group.covered_resources}
+        for resource in [name for name in needs if name not in groups]:
+            if resource != PODS:
+                yield _uncovered(work, queue, resource)
+        for group in queue.resource_groups:
+            asked = {name: amount for name, amount in needs.items() if groups.get(name) is group}
+            if asked:
+                best = {flavor: _beyond(state, node, flavor, asked) for flavor in _flavors(group)}
+                if best and all(best.values()):
+                    yield _too_much(work, queue, pod_set, best)
+
+
+def _flavors(group: ResourceGroup) -> list[str]:
+    return [flavor.name for flavor in group.flavors]
+
+
+def _beyond(state: Capacity, node: int, flavor: str, asked: Mapping[str, int]) -> str:
+    """The first resource of which the queue can never have as much in this flavor, in words; empty if it can."""
+    for resource, amount in asked.items():
+        potential = state.reach(node, (flavor, resource)).potential
+        if amount > potential:
+            return f"{show(resource, amount)} of at most {format_quantity(resource, potential)}"
+    return ""
+
+
+def _too_much(work: Work, queue: ClusterQueue, pod_set: PodSet, best: Mapping[str, str]) -> Finding:
+    return Finding(
+        code="never-fits-quota",
+        level=Level.ERROR,
+        object=work.object,
+        path=work.template_path,
+        problem=f"{pod_set.name} asks for more than ClusterQueue {queue.name} can ever have, borrowing included",
+        evidence=best,
+        fix="ask for less, raise the nominal quota or the borrowing limit, or send it to a larger queue",
+    )
+
+
+def _uncovered(work: Work, queue: ClusterQueue, resource: str) -> Finding:
+    covered = ", ".join(name for group in queue.resource_groups for name in group.covered_resources)
+    mig = is_mig(resource)
+    return Finding(
+        code="mig-profile-not-covered" if mig else "resource-not-covered",
+        level=Level.ERROR,
+        object=work.object,
+        path=work.template_path,
+        problem=f"ClusterQueue {queue.name} has no quota of {resource}: Kueue never admits it",
+        evidence={"coveredResources": covered or "none"},
+        fix="add the resource to coveredResources with a quota"
+        + (", or transform MIG profiles to a common unit (resources.transformations)" if mig else ""),
+    )
+
+
+def _slices(facts: Facts) -> Iterator[Finding]:
+    """MIG profiles that nodes offer and that no ClusterQueue has a quota of."""
+    queues = list(facts.snapshot.cluster_queues.all())
+    if not queues or facts.engines.unqueued:
+        return
+    config = facts.engines.kueue or KueueConfig()
+    covered = {name for queue in queues for group in queue.resource_groups for name in group.covered_resources}
+    missing: dict[str, list[str]] = {}
+    for node in sorted(facts.snapshot.nodes.all(), key=lambda node: node.name):
+        for resource, amount in node.allocatable.items():
+            counted = transformed(
+                without_excluded({resource: amount}, config.exclude_resource_prefixes), config.transformations
+            )
+            if amount and is_mig(resource) and counted and covered.isdisjoint(counted):
+                missing.setdefault(resource, []).append(node.name)
+    for resource, nodes in sorted(missing.items()):
+        yield Finding(
+            code="mig-profile-not-covered",
+            level=Level.WARNING,
+            object=f"Node/{nodes[0]}",
+            path=("status", "allocatable", resource),
+            problem=f"no ClusterQueue has a quota of {resource}: what Kueue admits never uses it",
+            evidence={"nodes": len(nodes)},
+            fix="add it to coveredResources of a ClusterQueue, or transform MIG profiles to a common unit",
+        )
+
+
+def _capability(facts: Facts, work: Work) -> Iterator[Finding]:
+    """Volcano's queues have a capability, too."""
+    spec = work.thing.volcano if isinstance(work.thing, Job) else None
+    queue: VolcanoQueue | None = facts.snapshot.volcano_queues.get(spec.queue) if spec is not None else None
+    if queue is None or spec is None:
+        return
+    total: dict[str, int] = {}
+    for pod_set, task in zip(work.pod_sets, spec.tasks, strict=False):
+        count = task.min_available if task.min_available is not None else pod_set.count
+        for name, amount in pod_set.template.requests.items():
+            total[name] = total.get(name, 0) + amount * count
+    pods = sum(pod_set.count for pod_set in work.pod_sets)
+    if spec.min_available < pods and len(work.pod_sets) == 1:
+        total = {name: amount // pods * spec.min_available for name, amount in total.items()}
+    elif spec.min_available < pods:
+        return
+    over = {
+        n: f"{show(n, total[n])} of {format_quantity(n, limit)}"
+        for n, limit in queue.capability.items()
+        if total.get(n, 0) > limit
+    }
+    if over:
+        yield Finding(
+            code="never-fits-quota",
+            level=Level.ERROR,
+            object=work.object,
+            path=("spec", "queue"),
+            problem=f"its gang asks for more than the capability of queue {queue.name}: it is never let in",
+            evidence=over,
+            fix="ask for less, lower minAvailable, or raise the queue's capability",
+        )
+
+
+# Nodes
+
+
+def _nodes(facts: Facts, work: Work) -> Iterator[Finding]:
+    """Where nodes are fixed and known: a pod that no node holds, a gang that all of them together do not hold."""
+    snapshot = facts.snapshot
+    if not len(snapshot.nodes) or not isinstance(facts.engines.capacity, FixedCapacity) or len(snapshot.node_pools):
+        return
+    shapes = Shapes()
+    for pod_set in work.pod_sets:
+        shape, count = shapes.of(pod_set.template), work.least(pod_set)
+        held = 0
+        for node in snapshot.nodes.all():
+            room = Room(replace(node, ready=True, unschedulable=False))
+            while held < count and room.take(shape):
+                held += 1
+        if held >= count or (held and not work.gang):
+            continue
+        asked = ", ".join(show(name, amount) for name, amount in pod_set.template.requests.items())
+        biggest = {name: max(n.allocatable.get(name, 0) for n in snapshot.nodes.all()) for name in shape.requests}
+        evidence: dict[str, str | int] = {"one pod": asked, "pods": count, "fit": held, "nodes": len(snapshot.nodes)}
+        if not held:
+            evidence |= {f"largest node, {name}": format_quantity(name, amount) for name, amount in biggest.items()}
+        yield Finding(
+            code="never-fits-node" if not held else "never-fits-cluster",
+            level=Level.ERROR,
+            object=work.object,
+            path=work.template_path,
+            problem=f"no node can ever take a pod of {pod_set.name}, even if it were empty"
+            if not held
+            else f"only {held} of the {count} pods of {pod_set.name} that start together fit, if all nodes were empty",
+            evidence=evidence,
+            fix="ask for less, correct nodeSelector, affinity and tolerations, or add nodes",
+        )
+
+
+# Machines
+
+
+def _buying(facts: Facts, work: Work) -> Iterator[Finding]:
+    """What Karpenter would say of a pod, on an empty cluster."""
+    pools = sorted(facts.snapshot.node_pools.all(), key=lambda pool: pool.name)
+    if not pools:
+        return
+    catalogue = facts.engines.catalogue
+    for pod_set in work.pod_sets:
+        requests = pod_set.template.requests
+        if catalogue is None or not catalogue.types:
+            short = {pool.name: why for pool in pools if (why := _limit(pool.limits, requests, 1))}
+            if len(short) == len(pools):
+                yield _limited(work, pod_set, short)
+            continue
+        offers = {pool.name: offers_of(pool, catalogue) for pool in pools}
+        pod = Pod(name=pod_set.name, template=pod_set.template)
+        rooms = [Room(node) for node in facts.snapshot.nodes.all()]
+        reason = plan([pod], rooms, Pools(pools, offers, {}), Shapes()).failed.get(pod.key, "")
+        if EXCEEDED in reason:
+            yield _limited(work, pod_set, {pool.name: reason for pool in pools if pool.limits})
+        elif reason:
+            yield Finding(
+                code="never-fits-node",
+                level=Level.ERROR,
+                object=work.object,
+                path=work.template_path,
+                problem=f"no NodePool can buy a node for a pod of {pod_set.name}",
+                evidence={"Karpenter": reason},
+                fix="widen the requirements of a NodePool, or ask for less",
+            )
+    yield from _all_pods(facts, work)
+
+
+def _all_pods(facts: Facts, work: Work) -> Iterator[Finding]:
+    """A gang whose pods fit one by one, and not within all limits together."""
+    pools = list(facts.snapshot.node_pools.all())
+    if not work.gang or not all(pool.limits for pool in pools) or len(facts.snapshot.nodes):
+        return
+    for name in sorted({name for pool in pools for name in pool.limits}):
+        if not all(name in pool.limits for pool in pools):
+            continue
+        total = sum(work.least(one) * one.template.requests.get(name, 0) for one in work.pod_sets)
+        limit = sum(pool.limits[name] for pool in pools)
+        if total > limit and all(one.template.requests.get(name, 0) <= limit for one in work.pod_sets):
+            yield Finding(
+                code="pool-limits-below-requests",
+                level=Level.ERROR,
+                object=work.object,
+                path=work.template_path,
+                problem="its pods start together, and all NodePools together may not buy as much",
+                evidence={name: f"{format_quantity(name, total)} of {format_quantity(name, limit)}"},
+                fix="raise the limits of a NodePool, or ask for less",
+            )
+
+
+def _limit(limits: Resources, requests: Resources, count: int) -> str:
+    """The first limit that the requests exceed, in words."""
+    for name, limit in limits.items():
+        if requests.get(name, 0) * count > limit:
+            return f"{show(name, requests[name] * count)} of {format_quantity(name, limit)}"
+    return ""
+
+
+def _limited(work: Work, pod_set: PodSet, evidence: Mapping[str, str]) -> Finding:
+    return Finding(
+        code="pool-limits-below-requests",
+        level=Level.ERROR,
+        object=work.object,
+        path=work.template_path,
+        problem=f"the limits of every NodePool are below what a pod of {pod_set.name} needs: none is bought for it",
+        evidence=evidence,
+        fix="raise the limits of a NodePool, or ask for less",
+    )

@@ -1,0 +1,100 @@
+"""Names that lead nowhere: queues of a scheduler that does not see the pod, priority classes that nobody defines."""
+
+from collections.abc import Iterator, Mapping
+
+from gpuconsole.insight.linting.facts import KAI_QUEUE, KUEUE_QUEUE, VOLCANO_QUEUES, Facts, Work
+from gpuconsole.insight.linting.findings import Finding, Level
+from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.jobs.labels import PRIORITY_CLASS
+from gpuconsole.model.workloads import Job
+
+SCHEDULERS = {"kai-scheduler": "KAI", "volcano": "Volcano"}
+BUILT_IN = ("system-cluster-critical", "system-node-critical")
+
+
+def lint(facts: Facts) -> Iterator[Finding]:
+    """Findings about the names that work uses."""
+    for work in facts.work:
+        yield from _queues(facts, work)
+        yield from _priorities(facts, work)
+
+
+def _queues(facts: Facts, work: Work) -> Iterator[Finding]:
+    marks = _marks(work)
+    scheduler = next((template.scheduler_name for template in work.templates), "default-scheduler")
+    placing = facts.engines.placement or SCHEDULERS.get(scheduler, "kube-scheduler")
+    evidence = {"engine": placing} if facts.engines.placement else {"schedulerName": scheduler}
+    if KAI_QUEUE in marks and placing != "KAI":
+        yield _foreign(work, KAI_QUEUE, "KAI", "kai-scheduler", {KAI_QUEUE: marks[KAI_QUEUE], **evidence})
+    volcano = next((mark for mark in VOLCANO_QUEUES if mark in marks), "")
+    if volcano and placing != "Volcano":
+        yield _foreign(work, volcano, "Volcano", "volcano", {volcano: marks[volcano], **evidence})
+    job = work.thing
+    if isinstance(job, Job) and job.kind == "VolcanoJob" and placing != "Volcano":
+        path: Path = ("spec", "schedulerName")
+        yield _foreign(
+            work, "", "Volcano", "volcano", {"queue": job.volcano.queue if job.volcano else "", **evidence}, path
+        )
+    if KUEUE_QUEUE in marks and (facts.engines.unqueued or (isinstance(job, Job) and job.kind == "VolcanoJob")):
+        why = "there is no Kueue here" if facts.engines.unqueued else "Kueue does not manage Volcano Jobs"
+        yield Finding(
+            code="queue-of-another-scheduler",
+            level=Level.WARNING,
+            object=work.object,
+            path=("metadata", "labels", KUEUE_QUEUE),
+            problem=f"it names a queue of Kueue, and {why}: its pods start without quota",
+            evidence={KUEUE_QUEUE: marks[KUEUE_QUEUE]},
+            fix="let Kueue admit, or use a kind of job that it manages; or leave the label out",
+        )
+
+
+def _foreign(
+    work: Work, mark: str, engine: str, scheduler: str, evidence: Mapping[str, str], path: Path = ()
+) -> Finding:
+    what = f"it names a queue of {engine}" if mark else f"it is a job of {engine}"
+    return Finding(
+        code="queue-of-another-scheduler",
+        level=Level.WARNING,
+        object=work.object,
+        path=path or ("metadata", "annotations" if mark == VOLCANO_QUEUES[0] else "labels", mark),
+        problem=f"{what}, and another scheduler places its pods: the queue's share and gang do not count for them",
+        evidence=evidence,
+        fix=f"write schedulerName: {scheduler} in the pod's spec, or leave the queue out",
+    )
+
+
+def _marks(work: Work) -> dict[str, str]:
+    """Labels and annotations of the object and of its pods."""
+    found = {**work.thing.labels, **work.thing.annotations}
+    for template in work.templates:
+        found = {**template.labels, **template.annotations, **found}
+    return found
+
+
+def _priorities(facts: Facts, work: Work) -> Iterator[Finding]:
+    known = facts.snapshot.priority_classes
+    own = [template.priority_class for template in work.templates]
+    if isinstance(work.thing, Job) and work.thing.volcano is not None:
+        own.append(work.thing.volcano.priority_class)
+    for name in dict.fromkeys(own):
+        if name and name not in known and name not in BUILT_IN:
+            yield _undefined(work, "PriorityClass", name, bool(len(known)), "the API server refuses its pods")
+    name = work.thing.workload_priority_class if isinstance(work.thing, Job) else ""
+    classes = facts.snapshot.workload_priority_classes
+    if name and not facts.engines.unqueued and name not in classes:
+        path: Path = ("metadata", "labels", PRIORITY_CLASS)
+        why = "Kueue creates no Workload for it"
+        yield _undefined(work, "WorkloadPriorityClass", name, bool(len(classes)), why, path)
+
+
+def _undefined(work: Work, kind: str, name: str, others: bool, why: str, path: Path = ("spec",)) -> Finding:
+    """Where no class at all is among the manifests, those of the cluster may stand elsewhere."""
+    return Finding(
+        code="missing-priority-class",
+        level=Level.ERROR if others else Level.WARNING,
+        object=work.object,
+        path=path,
+        problem=f"{kind} {name} is not defined: {why}",
+        evidence={kind: name},
+        fix=f"define a {kind} {name}, or name one that there is",
+    )

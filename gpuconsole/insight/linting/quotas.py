@@ -1,0 +1,170 @@
+"""Quota that nobody can reach: cohorts in a circle, queues without doors, flavors without nodes, more than there is."""
+
+from collections.abc import Iterator
+
+from gpuconsole.insight.capacity import capacity
+from gpuconsole.insight.linting.facts import Facts
+from gpuconsole.insight.linting.findings import Evidence, Finding, Level, named
+from gpuconsole.model.gpus.sharing import replicas
+from gpuconsole.model.quantity import GPU, format_quantity
+from gpuconsole.model.queues import ClusterQueue, Cohort, ResourceFlavor
+from gpuconsole.model.resources import is_gpu, is_mig
+from gpuconsole.sim.autoscaling.policy import FixedCapacity
+
+
+def lint(facts: Facts) -> Iterator[Finding]:
+    """Findings about quotas, as the quota tree and the nodes have them."""
+    if facts.engines.unqueued:
+        return
+    yield from _cycles(facts)
+    yield from _doors(facts)
+    yield from _pools(facts)
+    yield from _nodes(facts)
+    yield from _shared(facts)
+
+
+def _cycles(facts: Facts) -> Iterator[Finding]:
+    """Each circle of cohorts once; what hangs below one is in no circle itself."""
+    cohorts = facts.snapshot.cohorts
+    done: set[str] = set()
+    for name in sorted(cohorts):
+        trail: list[str] = []
+        at = name
+        while at in cohorts and at not in done and at not in trail:
+            trail.append(at)
+            at = cohorts[at].parent
+        if at in trail:
+            circle = trail[trail.index(at) :]
+            yield Finding(
+                code="cohort-cycle",
+                level=Level.ERROR,
+                object=f"Cohort/{at}",
+                path=("spec", "parentName"),
+                problem="the cohort is its own ancestor: nothing in it or below it is admitted",
+                evidence={"cycle": " → ".join([*circle, at])},
+                fix="take the parentName from one cohort of the circle",
+            )
+        done.update(trail)
+
+
+def _doors(facts: Facts) -> Iterator[Finding]:
+    snapshot = facts.snapshot
+    doors = {queue.cluster_queue for queue in snapshot.local_queues.all()}
+    for queue in _sorted_queues(facts):
+        if queue.namespace_selector is None:
+            yield _unreachable(
+                queue,
+                ("spec", "namespaceSelector"),
+                "it selects no namespace, so it admits nobody",
+                {"namespaceSelector": "not set"},
+                "write namespaceSelector: {} for every namespace, or labels of those that may use it",
+            )
+        if not len(snapshot.local_queues) or queue.name in doors:
+            continue
+        kept = {
+            pair: quota for pair, quota in queue.quotas().items() if quota.nominal and _kept(queue, quota.lending_limit)
+        }
+        if kept:
+            said = {
+                f"{flavor} {resource}": format_quantity(resource, q.nominal) for (flavor, resource), q in kept.items()
+            }
+            why = "it is in no cohort" if not queue.cohort else "its lendingLimit is 0"
+            yield _unreachable(
+                queue,
+                ("spec", "resourceGroups"),
+                f"no LocalQueue leads to it, and {why}: nobody can use its quota",
+                said,
+                "make a LocalQueue for it, or put it into a cohort and let it lend",
+            )
+
+
+def _kept(queue: ClusterQueue, lending_limit: int | None) -> bool:
+    """True if the quota is not lent to anybody."""
+    return not queue.cohort or lending_limit == 0
+
+
+def _pools(facts: Facts) -> Iterator[Finding]:
+    """Quotas of cohorts below which nobody is."""
+    tree = capacity(facts.snapshot).tree
+    for name, node in tree.cohorts.items():
+        cohort = facts.snapshot.cohorts.get(name)
+        if cohort is None or not any(quota.nominal for quota in cohort.quotas().values()):
+            continue
+        if not list(tree.subtree_queues(node)) and not tree.paths[node]:
+            yield _unreachable(
+                cohort,
+                ("spec", "resourceGroups"),
+                "no ClusterQueue is in it or below it: nobody can use its quota",
+                {"queues": 0},
+                "name it as the cohort of a ClusterQueue",
+            )
+
+
+def _nodes(facts: Facts) -> Iterator[Finding]:
+    """Flavors whose nodes have less than the quotas give away; only where all nodes are known."""
+    snapshot = facts.snapshot
+    if not len(snapshot.nodes) or not isinstance(facts.engines.capacity, FixedCapacity) or len(snapshot.node_pools):
+        return
+    promised: dict[tuple[str, str], int] = {}
+    givers: list[ClusterQueue | Cohort] = [*snapshot.cluster_queues.all(), *snapshot.cohorts.all()]
+    for giver in givers:
+        for pair, quota in giver.quotas().items():
+            promised[pair] = promised.get(pair, 0) + quota.nominal
+    for (name, resource), total in sorted(promised.items()):
+        flavor: ResourceFlavor | None = snapshot.flavors.get(name)
+        if flavor is None or not total or not (is_gpu(resource) or is_mig(resource)):
+            continue
+        own = [node for node in snapshot.nodes.all() if flavor.node_labels.items() <= node.labels.items()]
+        there = sum(node.allocatable.get(resource, 0) for node in own)
+        if there < total:
+            yield Finding(
+                code="quota-beyond-nodes",
+                level=Level.WARNING,
+                object=named(flavor),
+                path=("spec", "nodeLabels"),
+                problem=f"quotas give away {total} {resource}, and its nodes have {there}: the rest only waits",
+                evidence={"quota": total, "nodes": len(own), resource: there},
+                fix="lower the quotas, add nodes, or correct the labels",
+            )
+
+
+def _shared(facts: Facts) -> Iterator[Finding]:
+    """Turns on time-sliced GPUs that a quota counts as GPUs."""
+    for queue in _sorted_queues(facts):
+        for g, group in enumerate(queue.resource_groups):
+            for f, quotas in enumerate(group.flavors):
+                flavor = facts.snapshot.flavors.get(quotas.name)
+                quota = quotas.resources.get(GPU)
+                if flavor is None or quota is None or not quota.nominal:
+                    continue
+                nodes = [n for n in facts.snapshot.nodes.all() if flavor.node_labels.items() <= n.labels.items()]
+                turns = max((replicas(n.labels) for n in nodes if n.allocatable.get(GPU)), default=1)
+                if turns > 1:
+                    yield Finding(
+                        code="shared-gpus-as-whole",
+                        level=Level.WARNING,
+                        object=named(queue),
+                        path=("spec", "resourceGroups", g, "flavors", f),
+                        problem=f"nodes of flavor {flavor.name} offer each GPU {turns} times under the same name: "
+                        f"its quota counts turns, not GPUs",
+                        evidence={"quota": quota.nominal, "replicas": turns, "GPUs": quota.nominal // turns},
+                        fix="set renameByDefault: true and give nvidia.com/gpu.shared a quota of its own",
+                    )
+
+
+def _unreachable(
+    thing: ClusterQueue | Cohort, path: tuple[str, ...], problem: str, evidence: Evidence, fix: str
+) -> Finding:
+    return Finding(
+        code="unreachable-quota",
+        level=Level.WARNING,
+        object=named(thing),
+        path=path,
+        problem=problem,
+        evidence=evidence,
+        fix=fix,
+    )
+
+
+def _sorted_queues(facts: Facts) -> list[ClusterQueue]:
+    return sorted(facts.snapshot.cluster_queues.all(), key=lambda queue: queue.name)

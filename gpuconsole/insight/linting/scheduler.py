@@ -1,0 +1,154 @@
+"""What Volcano's configuration does not do though its users count on it, and jobs that ask its plugins in vain."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from gpuconsole.insight.linting.facts import Facts
+from gpuconsole.insight.linting.findings import Finding, Level
+from gpuconsole.model.documents.findings import Path, Severity, path_text
+from gpuconsole.model.resources import is_gpu, is_mig
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.conf import Configuration
+from gpuconsole.scheduling.volcano.reading import EVICTING
+
+WAITING_TIME = "sla-waiting-time"
+_LEVELS = {Severity.ERROR: Level.ERROR, Severity.WARNING: Level.WARNING, Severity.NOTE: Level.NOTE}
+_OWN = ("never-preempts", "conflict", "binpack-without-gpus")
+"""Codes of the reader that are judged here, with what else is known."""
+NEVER_CANCELS = "sla never cancels a job: when its time is up Volcano lets it be enqueued and reserves nodes for it"
+
+
+def lint(facts: Facts) -> Iterator[Finding]:
+    """Findings about volcano-scheduler.conf, where it is known, and about Volcano Jobs."""
+    read = facts.engines.volcano
+    if read is not None:
+        for one in read.findings:
+            if one.code not in _OWN:
+                yield Finding(
+                    code=one.code,
+                    level=_LEVELS[one.severity],
+                    object=facts.engines.volcano_name,
+                    problem=f"{one.path}: {one.problem}" if one.path else one.problem,
+                    fix=one.remedy,
+                    line=one.line,
+                )
+        lines = {one.path: one.line for one in read.findings}
+        for found in _configuration(facts, read.configuration):
+            yield replace(found, line=lines.get(path_text(found.path), 0) if facts.engines.own_file else 0)
+    for work in facts.work:
+        if isinstance(work.thing, Job):
+            yield from _sla(facts, work.thing, work.object)
+
+
+def _configuration(facts: Facts, conf: Configuration) -> Iterator[Finding]:
+    name, actions = facts.engines.volcano_name, conf.actions
+    plugins = {option.name: option for tier in conf.tiers for option in tier}
+    said = ", ".join(actions)
+    if not set(actions) & set(EVICTING) and _counts_on_eviction(facts):
+        yield Finding(
+            code="volcano-never-preempts",
+            level=Level.WARNING,
+            object=name,
+            path=("actions",),
+            problem="nothing is ever preempted or reclaimed: priorities and shares only order what waits",
+            evidence={"actions": said},
+            fix="add preempt (inside a queue) and reclaim (between queues) to the actions",
+        )
+    if {"preempt", "reclaim"} & set(actions) and {"gangpreempt", "gangreclaim"} & set(actions):
+        yield Finding(
+            code="two-ways-of-evicting",
+            level=Level.ERROR,
+            object=name,
+            path=("actions",),
+            problem="preempt and reclaim evict task by task what gangpreempt and gangreclaim evict gang by gang",
+            evidence={"actions": said},
+            fix="keep preempt and reclaim, or gangpreempt and gangreclaim",
+        )
+    if "proportion" in plugins and "capacity" in plugins:
+        yield Finding(
+            code="proportion-and-capacity",
+            level=Level.ERROR,
+            object=name,
+            path=("tiers",),
+            problem="proportion and capacity both say what a queue deserves: by weight, and by its spec",
+            fix="keep proportion for weights, or capacity for deserved, guarantee and capability",
+        )
+    yield from _binpack(facts, conf)
+    gangs = [work.object for work in facts.work if isinstance(work.thing, Job) and (work.thing.min_available or 0) > 1]
+    if "gang" not in plugins and gangs:
+        yield Finding(
+            code="no-gang-plugin",
+            level=Level.WARNING,
+            object=name,
+            path=("tiers",),
+            problem="without the plugin gang the pods of a job start one by one, and may wait for each other for ever",
+            evidence={"jobs": ", ".join(gangs[:5])},
+            fix="add gang to the first tier",
+        )
+
+
+def _binpack(facts: Facts, conf: Configuration) -> Iterator[Finding]:
+    for number, tier in enumerate(conf.tiers):
+        for place, option in enumerate(tier):
+            resources = option.arguments.text("binpack.resources", "")
+            if option.name == "binpack" and not any(map(_is_device, map(str.strip, resources.split(",")))):
+                path: Path = ("tiers", number, "plugins", place)
+                yield Finding(
+                    code="binpack-without-gpus",
+                    level=Level.NOTE if facts.work and not _asks_for_gpus(facts) else Level.WARNING,
+                    object=facts.engines.volcano_name,
+                    path=path,
+                    problem="binpack scores cpu and memory only: GPUs are not packed",
+                    evidence={"binpack.resources": resources or "not set"},
+                    fix="give it the argument binpack.resources: nvidia.com/gpu",
+                )
+
+
+def _is_device(resource: str) -> bool:
+    return is_gpu(resource) or is_mig(resource)
+
+
+def _asks_for_gpus(facts: Facts) -> bool:
+    return any(_is_device(name) for work in facts.work for one in work.templates for name in one.requests)
+
+
+def _counts_on_eviction(facts: Facts) -> bool:
+    """True where nothing else is known, and where work differs in priority or comes by several queues."""
+    if not facts.work:
+        return True
+    queues = {work.thing.volcano.queue for work in facts.work if isinstance(work.thing, Job) and work.thing.volcano}
+    classes = {template.priority_class for work in facts.work for template in work.templates}
+    own = {
+        work.thing.volcano.priority_class
+        for work in facts.work
+        if isinstance(work.thing, Job) and work.thing.volcano is not None
+    }
+    return len(classes | own) > 1 or len(queues) > 1
+
+
+def _sla(facts: Facts, job: Job, name: str) -> Iterator[Finding]:
+    spec = job.volcano
+    if spec is not None and "sla" in spec.plugins:
+        yield Finding(
+            code="sla-is-no-job-plugin",
+            level=Level.ERROR,
+            object=name,
+            path=("spec", "plugins", "sla"),
+            problem=f"Volcano refuses the job: sla is a plugin of its scheduler, not of jobs; and {NEVER_CANCELS}",
+            fix=f"give the job the annotation {WAITING_TIME}: 30m, and the scheduler the plugin sla",
+        )
+    read = facts.engines.volcano
+    waiting = job.annotations.get(WAITING_TIME)
+    if waiting is None or read is None:
+        return
+    if not any(option.name == "sla" for tier in read.configuration.tiers for option in tier):
+        yield Finding(
+            code="sla-without-plugin",
+            level=Level.WARNING,
+            object=name,
+            path=("metadata", "annotations", WAITING_TIME),
+            problem=f"the scheduler has no plugin sla, so its waiting time says nothing; with it, {NEVER_CANCELS}",
+            evidence={WAITING_TIME: waiting},
+            fix="add the plugin sla to a tier before overcommit and gang",
+        )

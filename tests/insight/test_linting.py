@@ -1,0 +1,431 @@
+"""What lint finds in manifests that cannot work, and that it finds nothing where they can."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuconsole.insight.linting import Engines, Facts, Level, comments, lint
+from gpuconsole.model.manifests import decode_objects
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.transformations import Transformation
+from gpuconsole.scheduling.volcano.policy import HELM_CONF
+from gpuconsole.scheduling.volcano.reading import read_configuration
+from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
+from tests.sim.autoscaled import CATALOGUE
+
+FLAVOR = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: a100}
+spec: {nodeLabels: {gpu: a100}}
+"""
+NODE = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {gpu: a100}}
+status: {allocatable: {cpu: "64", memory: 512Gi, nvidia.com/gpu: "8", pods: "110"}}
+"""
+QUEUE = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: team}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+    - coveredResources: [nvidia.com/gpu]
+      flavors: [{name: a100, resources: [{name: nvidia.com/gpu, nominalQuota: 8}]}]
+"""
+DOOR = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: main, namespace: ml}
+spec: {clusterQueue: team}
+"""
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train, namespace: ml, labels: {kueue.x-k8s.io/queue-name: main}}
+spec:
+  parallelism: 2
+  completions: 2
+  suspend: true
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: i, resources: {limits: {nvidia.com/gpu: "4"}}}]
+"""
+RIGHT = [FLAVOR, NODE, QUEUE, DOOR, JOB]
+VOLCANO_JOB = """
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: gang, namespace: ml}
+spec:
+  schedulerName: volcano
+  queue: default
+  minAvailable: 2
+  tasks:
+    - name: w
+      replicas: 2
+      template:
+        spec: {containers: [{name: main, image: i, resources: {limits: {nvidia.com/gpu: "4"}}}]}
+"""
+POOL = """
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: p}
+spec:
+  limits: {nvidia.com/gpu: 4}
+  template: {spec: {nodeClassRef: {group: g, kind: K, name: n}, requirements: []}}
+"""
+PACKING = "  - name: binpack\n    arguments: {binpack.resources: nvidia.com/gpu}\n"
+EVICTING = HELM_CONF.replace("allocate,", "allocate, preempt, reclaim,").replace("  - name: binpack\n", PACKING)
+
+
+def objects(*texts: str) -> list[Any]:
+    documents = [document for text in texts for document in yaml.safe_load_all(text) if document]
+    found, wrong = decode_objects(documents, now=0)
+    assert not wrong
+    return list(found)
+
+
+def found(*texts: str, **engines: Any) -> list[str]:
+    """Findings in short: level, code, object."""
+    return [f"{f.level} {f.code} {f.object}" for f in lint(Facts(objects(*texts), Engines(**engines)))]
+
+
+def conf(text: str) -> dict[str, Any]:
+    return {"volcano": read_configuration(text), "placement": "Volcano"}
+
+
+def changed(text: str, *changes: tuple[str, str]) -> str:
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def test_nothing_is_said_of_what_is_right() -> None:
+    assert found(*RIGHT) == []
+    assert found(*RIGHT, placement="kube-scheduler") == []
+    assert found(NODE, VOLCANO_JOB, **conf(EVICTING)) == []
+
+
+NEVER = "warning volcano-never-preempts volcano-scheduler.conf"
+CONFIGURATIONS: dict[str, tuple[str, list[str], list[str]]] = {
+    "Volcano's default never preempts, and its bin-pack does not score GPUs": (
+        HELM_CONF,
+        [],
+        ["warning binpack-without-gpus volcano-scheduler.conf", NEVER],
+    ),
+    "nobody counts on evictions where all work is equal": (
+        HELM_CONF.replace("  - name: binpack\n", ""),
+        [VOLCANO_JOB],
+        [],
+    ),
+    "somebody does where there are two queues": (
+        HELM_CONF.replace("  - name: binpack\n", ""),
+        [VOLCANO_JOB, changed(VOLCANO_JOB, ("name: gang", "name: other"), ("queue: default", "queue: b"))],
+        [NEVER],
+    ),
+    "preempt beside gangpreempt": (
+        EVICTING.replace("reclaim,", "gangreclaim,"),
+        [],
+        ["error two-ways-of-evicting volcano-scheduler.conf"],
+    ),
+    "proportion beside capacity": (
+        EVICTING.replace("  - name: proportion\n", "  - name: proportion\n  - name: capacity\n"),
+        [],
+        ["error proportion-and-capacity volcano-scheduler.conf"],
+    ),
+    "bin-packing of cpu only, in another way": (
+        EVICTING.replace("binpack.resources: nvidia.com/gpu", "binpack.resources: example.com/fpga"),
+        [],
+        ["warning binpack-without-gpus volcano-scheduler.conf"],
+    ),
+    "gangs without the plugin": (
+        EVICTING.replace("  - name: gang\n    enablePreemptable: false\n", ""),
+        [VOLCANO_JOB],
+        ["warning no-gang-plugin volcano-scheduler.conf"],
+    ),
+    "an action that there is not": (
+        EVICTING.replace("reclaim,", "reclaim, dance,"),
+        [],
+        ["error unknown-action volcano-scheduler.conf"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_configuration_of_volcano(name: str) -> None:
+    text, things, want = CONFIGURATIONS[name]
+    assert found(*things, **conf(text)) == want
+
+
+SLA = "metadata: {name: gang, namespace: ml, annotations: {sla-waiting-time: 30m}}"
+
+
+def test_sla_is_a_plugin_of_the_scheduler_and_cancels_nothing() -> None:
+    inside = changed(VOLCANO_JOB, ("  tasks:", "  plugins: {sla: ['30m']}\n  tasks:"))
+    assert found(NODE, inside, **conf(EVICTING)) == ["error sla-is-no-job-plugin Job/ml/gang"]
+    noted = changed(VOLCANO_JOB, ("metadata: {name: gang, namespace: ml}", SLA))
+    assert found(NODE, noted, **conf(EVICTING)) == ["warning sla-without-plugin Job/ml/gang"]
+    with_plugin = EVICTING.replace("tiers:\n", "tiers:\n- plugins:\n  - name: sla\n", 1)
+    assert found(NODE, noted, **conf(with_plugin)) == []
+    assert found(NODE, noted) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("sla:\n  - jobWaitingTime: 30m  # Cancel if not scheduled within 30 min\n", [2]),
+        ("sla-waiting-time: 30m  # after it the job is killed", [1]),
+        ("sla-waiting-time: 30m  # it is never cancelled", []),
+        ("sla-waiting-time: 30m  # then it is let in", []),
+        ("# sla cancels nothing\nreplicas: 2  # cancel this", []),
+        ("The sla: it cancels # 1 job", []),
+    ],
+)
+def test_a_comment_that_promises_a_cancellation_is_misread(text: str, lines: list[int]) -> None:
+    assert [finding.line for finding in comments.lint(text, "f.yaml")] == lines
+
+
+KAI_POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: ml, labels: {kai.scheduler/queue: team}}
+spec: {containers: [{name: main, image: i}]}
+"""
+VOLCANO_POD = changed(
+    KAI_POD, ("labels: {kai.scheduler/queue: team}", "annotations: {scheduling.volcano.sh/queue-name: team}")
+)
+FOREIGN = "warning queue-of-another-scheduler"
+
+
+@pytest.mark.parametrize(
+    ("text", "engines", "want"),
+    [
+        (KAI_POD, {}, [f"{FOREIGN} Pod/ml/p"]),
+        (changed(KAI_POD, ("spec: {", "spec: {schedulerName: kai-scheduler, ")), {}, []),
+        (KAI_POD, {"placement": "KAI"}, []),
+        (KAI_POD, {"placement": "Volcano"}, [f"{FOREIGN} Pod/ml/p"]),
+        (VOLCANO_POD, {}, [f"{FOREIGN} Pod/ml/p"]),
+        (changed(VOLCANO_POD, ("spec: {", "spec: {schedulerName: volcano, ")), {}, []),
+        (VOLCANO_JOB, {}, []),
+        (changed(VOLCANO_JOB, ("schedulerName: volcano", "schedulerName: mine")), {}, [f"{FOREIGN} Job/ml/gang"]),
+        (VOLCANO_JOB, {"placement": "kube-scheduler"}, [f"{FOREIGN} Job/ml/gang"]),
+        (
+            changed(VOLCANO_JOB, ("namespace: ml}", "namespace: ml, labels: {kueue.x-k8s.io/queue-name: main}}")),
+            {},
+            [f"{FOREIGN} Job/ml/gang"],
+        ),
+        (JOB, {"unqueued": True}, [f"{FOREIGN} Job/ml/train"]),
+        (JOB, {}, []),
+    ],
+)
+def test_a_queue_counts_only_for_its_own_scheduler(text: str, engines: dict[str, Any], want: list[str]) -> None:
+    assert found(text, **engines) == want
+
+
+def test_a_class_of_priority_has_to_be_there() -> None:
+    urgent = changed(JOB, ("restartPolicy: Never", "restartPolicy: Never\n      priorityClassName: urgent"))
+    other = "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: other}, value: 1}"
+    assert found(urgent) == ["warning missing-priority-class Job/ml/train"]
+    assert found(urgent, other) == ["error missing-priority-class Job/ml/train"]
+    assert found(urgent, other.replace("name: other", "name: urgent")) == []
+    built_in = changed(urgent, ("urgent", "system-node-critical"))
+    assert found(built_in, other) == []
+    labelled = changed(JOB, ("queue-name: main}", "queue-name: main, kueue.x-k8s.io/priority-class: high}"))
+    assert found(labelled) == ["warning missing-priority-class Job/ml/train"]
+    assert found(labelled, unqueued=True) == [f"{FOREIGN} Job/ml/train"]
+
+
+def cohort(name: str, parent: str, quota: int = 0) -> str:
+    flavors = f"[{{name: a100, resources: [{{name: nvidia.com/gpu, nominalQuota: {quota}}}]}}]"
+    groups = f", resourceGroups: [{{coveredResources: [nvidia.com/gpu], flavors: {flavors}}}]" if quota else ""
+    return f"""
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Cohort
+metadata: {{name: {name}}}
+spec: {{parentName: {parent or "''"}{groups}}}
+"""
+
+
+def test_a_circle_of_cohorts_is_named_once() -> None:
+    circle = [cohort("a", "b"), cohort("b", "c"), cohort("c", "a"), cohort("below", "a")]
+    (finding,) = lint(Facts(objects(*circle)))
+    assert (finding.level, finding.code, finding.object) == (Level.ERROR, "cohort-cycle", "Cohort/a")
+    assert finding.evidence == {"cycle": "a → b → c → a"}
+    assert found(cohort("a", "b"), cohort("b", "")) == []
+
+
+UNREACHABLE = "warning unreachable-quota"
+QUOTAS: dict[str, tuple[list[str], list[str]]] = {
+    "no namespace is selected": (
+        [FLAVOR, changed(QUEUE, ("  namespaceSelector: {}\n", "")), DOOR],
+        [f"{UNREACHABLE} ClusterQueue/team"],
+    ),
+    "no LocalQueue leads to it, and nobody may borrow": (
+        [FLAVOR, QUEUE, changed(QUEUE, ("name: team", "name: lonely")), DOOR],
+        [f"{UNREACHABLE} ClusterQueue/lonely"],
+    ),
+    "no LocalQueue leads to it, but it lends": (
+        [FLAVOR, QUEUE, changed(QUEUE, ("name: team", "name: pool"), ("spec:\n", "spec:\n  cohortName: org\n")), DOOR],
+        [],
+    ),
+    "it would lend, and its lending limit is 0": (
+        [
+            FLAVOR,
+            QUEUE,
+            changed(
+                QUEUE,
+                ("name: team", "name: pool"),
+                ("spec:\n", "spec:\n  cohortName: org\n"),
+                ("nominalQuota: 8", "nominalQuota: 8, lendingLimit: 0"),
+            ),
+            DOOR,
+        ],
+        [f"{UNREACHABLE} ClusterQueue/pool"],
+    ),
+    "a cohort with quota and without queues": ([cohort("empty", "", 4)], [f"{UNREACHABLE} Cohort/empty"]),
+    "more quota than nodes": (
+        [FLAVOR, NODE, changed(QUEUE, ("nominalQuota: 8", "nominalQuota: 9")), DOOR],
+        ["warning quota-beyond-nodes ResourceFlavor/a100"],
+    ),
+    "a flavor that no node has": (
+        [changed(FLAVOR, ("gpu: a100", "gpu: h100")), NODE, QUEUE, DOOR],
+        ["warning quota-beyond-nodes ResourceFlavor/a100"],
+    ),
+    "nodes that Karpenter makes": ([changed(FLAVOR, ("gpu: a100", "gpu: h100")), NODE, QUEUE, DOOR, POOL], []),
+    "GPUs that are shared by turns": (
+        [
+            FLAVOR,
+            changed(NODE, ("gpu: a100", "gpu: a100, nvidia.com/gpu.replicas: '4'")),
+            QUEUE,
+            DOOR,
+        ],
+        ["warning shared-gpus-as-whole ClusterQueue/team"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", QUOTAS)
+def test_quota_that_nobody_can_reach(name: str) -> None:
+    texts, want = QUOTAS[name]
+    assert found(*texts) == want
+
+
+SLICED_NODE = changed(NODE, ('nvidia.com/gpu: "8"', 'nvidia.com/gpu: "8", nvidia.com/mig-1g.10gb: "7"'))
+SLICED_JOB = changed(JOB, ('nvidia.com/gpu: "4"', 'nvidia.com/mig-1g.10gb: "1"'))
+FITTING: dict[str, tuple[list[str], dict[str, Any], list[str]]] = {
+    "more than the queue can ever have": (
+        [FLAVOR, QUEUE, DOOR, changed(JOB, ('nvidia.com/gpu: "4"', 'nvidia.com/gpu: "5"'))],
+        {},
+        ["error never-fits-quota Job/ml/train"],
+    ),
+    "more than its own quota, less than it may borrow": (
+        [
+            FLAVOR,
+            changed(QUEUE, ("spec:\n", "spec:\n  cohortName: org\n")),
+            changed(QUEUE, ("name: team", "name: b"), ("spec:\n", "spec:\n  cohortName: org\n")),
+            DOOR,
+            changed(JOB, ('nvidia.com/gpu: "4"', 'nvidia.com/gpu: "5"')),
+        ],
+        {},
+        [],
+    ),
+    "more than it may borrow": (
+        [
+            FLAVOR,
+            changed(QUEUE, ("spec:\n", "spec:\n  cohortName: org\n"), ("Quota: 8", "Quota: 8, borrowingLimit: 1")),
+            changed(QUEUE, ("name: team", "name: b"), ("spec:\n", "spec:\n  cohortName: org\n")),
+            DOOR,
+            changed(JOB, ('nvidia.com/gpu: "4"', 'nvidia.com/gpu: "5"')),
+        ],
+        {},
+        ["error never-fits-quota Job/ml/train"],
+    ),
+    "a pod that no node holds": (
+        [NODE, changed(JOB, ('nvidia.com/gpu: "4"', 'nvidia.com/gpu: "9"'))],
+        {},
+        ["error never-fits-node Job/ml/train"],
+    ),
+    "a pod that no node may take": (
+        [changed(NODE, ("status:", "spec: {taints: [{key: k, effect: NoSchedule}]}\nstatus:")), JOB],
+        {},
+        ["error never-fits-node Job/ml/train"],
+    ),
+    "pods that fit one after the other": (
+        [NODE, changed(JOB, ("parallelism: 2", "parallelism: 3"), ("completions: 2", "completions: 3"))],
+        {},
+        [],
+    ),
+    "a gang that all nodes together do not hold": (
+        [NODE, changed(VOLCANO_JOB, ("replicas: 2", "replicas: 3"), ("minAvailable: 2", "minAvailable: 3"))],
+        {},
+        ["error never-fits-cluster Job/ml/gang"],
+    ),
+    "a gang that may start with fewer": ([NODE, changed(VOLCANO_JOB, ("replicas: 2", "replicas: 3"))], {}, []),
+    "a queue of Volcano that is too small": (
+        [
+            changed(VOLCANO_JOB, ("queue: default", "queue: small")),
+            "{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: small}, "
+            "spec: {capability: {nvidia.com/gpu: 7}}}",
+        ],
+        {},
+        ["error never-fits-quota Job/ml/gang"],
+    ),
+    "a slice that no queue has a quota of": (
+        [FLAVOR, QUEUE, DOOR, SLICED_NODE, SLICED_JOB],
+        {},
+        ["error mig-profile-not-covered Job/ml/train", "warning mig-profile-not-covered Node/n1"],
+    ),
+    "a slice that is counted as something else": (
+        [FLAVOR, QUEUE, DOOR, SLICED_NODE, SLICED_JOB],
+        {
+            "kueue": KueueConfig(
+                transformations={
+                    "nvidia.com/mig-1g.10gb": Transformation(
+                        input="nvidia.com/mig-1g.10gb", strategy="Replace", outputs={"nvidia.com/gpu": "1"}
+                    )
+                }
+            )
+        },
+        [],
+    ),
+    "any other resource without quota": (
+        [FLAVOR, QUEUE, DOOR, changed(JOB, ('nvidia.com/gpu: "4"', "example.com/fpga: 1"))],
+        {},
+        ["error resource-not-covered Job/ml/train"],
+    ),
+    "limits of a pool below a pod": (
+        [POOL, changed(JOB, ('nvidia.com/gpu: "4"', 'nvidia.com/gpu: "5"'))],
+        {},
+        ["error pool-limits-below-requests Job/ml/train"],
+    ),
+    "limits of a pool below a gang": ([POOL, VOLCANO_JOB], {}, ["error pool-limits-below-requests Job/ml/gang"]),
+    "limits that are wide enough": ([POOL, JOB], {}, []),
+    "limits below the smallest machine that holds the pod": (
+        [changed(POOL, ("gpu: 4", "gpu: 3")), changed(JOB, ('nvidia.com/gpu: "4"', 'nvidia.com/gpu: "2"'))],
+        {"capacity": KarpenterPolicy(catalogue=CATALOGUE)},
+        ["error pool-limits-below-requests Job/ml/train"],
+    ),
+    "a pod that no machine for sale holds": (
+        [POOL, changed(JOB, ('nvidia.com/gpu: "4"', 'nvidia.com/gpu: "2", cpu: "99"'))],
+        {"capacity": KarpenterPolicy(catalogue=CATALOGUE)},
+        ["error never-fits-node Job/ml/train"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_work_that_can_never_run(name: str) -> None:
+    texts, engines, want = FITTING[name]
+    assert found(*texts, **engines) == want
+
+
+def test_a_finding_shows_its_numbers_and_says_what_would_be_right() -> None:
+    (finding,) = lint(Facts(objects(FLAVOR, QUEUE, DOOR, changed(JOB, ('gpu: "4"', 'gpu: "5"')))))
+    assert finding.evidence == {"a100": "10 GPUs of at most 8"}
+    assert finding.problem == "main asks for more than ClusterQueue team can ever have, borrowing included"
+    assert finding.fix.startswith("ask for less, raise the nominal quota")
