@@ -8,11 +8,11 @@ from msgspec import Struct
 from gpuconsole.insight.attention import Attention, attention
 from gpuconsole.insight.books import books
 from gpuconsole.insight.checking import checking
+from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.gangs import gang_key, waiting_gangs
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pages import Count
-from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import QuotaNode
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.whereabouts import whereabouts
@@ -107,7 +107,7 @@ def dashboard(snapshot: Snapshot, history: Sequence[Happened] | None = None) -> 
         gpus=gpu_totals(snapshot),
         waiting=waiting(snapshot),
         lately=last_hour(lines, snapshot.time),
-        queues=quota_tree(snapshot),
+        queues=queues(snapshot),
         attention=attention(snapshot, lines),
     )
 

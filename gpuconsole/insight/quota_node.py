@@ -13,6 +13,10 @@ class NodeKind(StrEnum):
     COHORT = "cohort"
     CLUSTER_QUEUE = "cluster_queue"
     LOCAL_QUEUE = "local_queue"
+    VOLCANO_QUEUE = "volcano_queue"
+    KAI_QUEUE = "kai_queue"
+    NAMESPACE = "namespace"
+    """Stands for a queue where nothing queues."""
 
 
 class QuotaUse(Struct, frozen=True, kw_only=True):
@@ -52,7 +56,7 @@ class QuotaUse(Struct, frozen=True, kw_only=True):
 
 
 class QuotaNode(Struct, frozen=True, kw_only=True):
-    """A cohort, a ClusterQueue or a LocalQueue, with everything below it."""
+    """A cohort, a ClusterQueue or a LocalQueue, a queue of Volcano or KAI, with everything below it."""
 
     kind: NodeKind
     name: str

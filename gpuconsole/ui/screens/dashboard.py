@@ -133,7 +133,11 @@ def _answer(snapshot: Snapshot) -> tuple[Dashboard, Sequence[GpuRow]]:
 def queue_rows(roots: Sequence[QuotaNode]) -> list[TreeRow]:
     """Cohorts and ClusterQueues; the LocalQueues are left to the queues screen."""
     rows = tree_rows(roots, {}, GPUS)
-    folded = {row.path: FOLDED for row in rows if row.node.kind is NodeKind.CLUSTER_QUEUE}
+    folded = {
+        row.path: FOLDED
+        for row in rows
+        if row.node.kind not in (NodeKind.COHORT, NodeKind.VOLCANO_QUEUE, NodeKind.KAI_QUEUE)
+    }
     return tree_rows(roots, folded, GPUS)
 
 

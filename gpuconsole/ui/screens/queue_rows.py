@@ -103,7 +103,9 @@ def name_cell(row: TreeRow) -> Painted:
 
 
 def _name_role(node: QuotaNode) -> str:
-    return {NodeKind.COHORT: "title", NodeKind.CLUSTER_QUEUE: "strong"}.get(node.kind, "")
+    if node.kind is NodeKind.LOCAL_QUEUE:
+        return ""
+    return "title" if node.kind is NodeKind.COHORT else "strong"
 
 
 def used_cell(row: TreeRow) -> Cell:
@@ -117,7 +119,7 @@ def used_cell(row: TreeRow) -> Cell:
 def bar_cell(row: TreeRow) -> Cell:
     if row.node.kind is NodeKind.LOCAL_QUEUE:
         return ""
-    return bar(row.use, BAR) if row.node.kind is NodeKind.CLUSTER_QUEUE else pool(row.use, BAR)
+    return pool(row.use, BAR) if row.node.kind is NodeKind.COHORT else bar(row.use, BAR)
 
 
 def _count(value: int, role: str) -> Painted:
@@ -129,7 +131,7 @@ def _amount(resource: str, value: int, role: str) -> Painted:
 
 
 def weighted_share_cell(row: TreeRow) -> Cell:
-    if row.flavor or row.node.kind is NodeKind.LOCAL_QUEUE:
+    if row.flavor or row.node.kind not in (NodeKind.COHORT, NodeKind.CLUSTER_QUEUE):
         return ""
     return ((fmt.permille(float("inf") if row.node.weighted_share >= ENDLESS else row.node.weighted_share), "dim"),)
 

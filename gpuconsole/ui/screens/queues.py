@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 from textual.app import ComposeResult
 
-from gpuconsole.insight.quota import quota_tree
+from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
 from gpuconsole.model.commands import SetQuota, SetStopPolicy
 from gpuconsole.model.quantity import amount, format_quantity
@@ -36,12 +36,21 @@ TABLES = {
     NodeKind.COHORT: "cohorts",
     NodeKind.CLUSTER_QUEUE: "cluster_queues",
     NodeKind.LOCAL_QUEUE: "local_queues",
+    NodeKind.VOLCANO_QUEUE: "volcano_queues",
+    NodeKind.KAI_QUEUE: "kai_queues",
+    NodeKind.NAMESPACE: "namespaces",
 }
 KINDS = {
     NodeKind.COHORT: "cohort",
     NodeKind.CLUSTER_QUEUE: "ClusterQueue",
     NodeKind.LOCAL_QUEUE: "LocalQueue",
+    NodeKind.VOLCANO_QUEUE: "Volcano queue",
+    NodeKind.KAI_QUEUE: "KAI queue",
+    NodeKind.NAMESPACE: "namespace",
 }
+KUEUES = (NodeKind.COHORT, NodeKind.CLUSTER_QUEUE, NodeKind.LOCAL_QUEUE)
+"""What Kueue rules; the others can only be looked at."""
+HELD = ("queue.hold", "queue.drain", "queue.resume", "object.what-if")
 LIMITS = {"nominal": "nominal quota", "borrowing": "borrowing limit", "lending": "lending limit"}
 UNDECLARED = ("object.delete", "object.describe", "object.yaml", "object.copy-json")
 """What needs the Cohort object itself."""
@@ -56,7 +65,7 @@ class QueuesScreen(ObjectScreen):
     def __init__(self) -> None:
         super().__init__()
         self._roots: Sequence[QuotaNode] = ()
-        self._trees = Background(self, quota_tree, self._show_tree)
+        self._trees = Background(self, queues, self._show_tree)
         self._levels: dict[str, int] = {}
         self._resource = GPUS
 
@@ -99,8 +108,10 @@ class QueuesScreen(ObjectScreen):
         row = self._row
         if action.id.startswith(("queue.", "object.")) and row is None and action.id != "queue.resource":
             return "there is no queue under the cursor"
+        if row is not None and row.node.kind not in KUEUES and action.id in HELD:
+            return "only Kueue's queues can be held"
         if row is not None and row.node.kind is NodeKind.COHORT:
-            if action.id in ("queue.hold", "queue.drain", "queue.resume", "object.what-if"):
+            if action.id in HELD:
                 return "a cohort cannot be held; hold its ClusterQueues"
             if action.id in UNDECLARED and not row.node.declared:
                 return "this cohort exists only because queues name it"
@@ -279,6 +290,11 @@ def about(row: TreeRow) -> tuple[Cell, ...]:
 
 
 def _limits(row: TreeRow) -> str:
+    if row.node.kind not in KUEUES:
+        resource, use = row.resource, row.use
+        deserves = {NodeKind.VOLCANO_QUEUE: "deserves", NodeKind.KAI_QUEUE: "quota"}.get(row.node.kind, "may have")
+        most = f" · at most {fmt.amount(resource, use.potential)}" if use.potential != use.nominal else ""
+        return f"{deserves} {fmt.amount(resource, use.nominal)}{most} · {row.node.policy}"
     if row.node.kind is NodeKind.LOCAL_QUEUE:
         return "a door to its ClusterQueue; it owns no quota"
     use, resource = row.use, row.resource

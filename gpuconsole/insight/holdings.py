@@ -1,0 +1,106 @@
+"""Who holds which part of each node, and in whose name: kept from Snapshot to Snapshot, node by node."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gpuconsole.insight.demand import pod_gpus
+from gpuconsole.insight.whereabouts import Pods, whereabouts
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.gpus.instances import division_of
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.scheduling.kai.reading import POD_GROUP, QUEUE_LABEL
+from gpuconsole.scheduling.volcano.api.labels import group_of
+from gpuconsole.scheduling.volcano.groups import QUEUE_NAME
+
+VOLCANO_DEFAULT = "default"
+
+
+class Holding(Struct, frozen=True):
+    """One pod on a node, or one that waits for a node."""
+
+    pod: str
+    owner: str
+    """What it belongs to: its Workload, its job, its gang, or itself."""
+    namespace: str
+    workload: str
+    group: str
+    """Key of the PodGroup that it names, if any."""
+    queue: str
+    """The queue that the pod itself names."""
+    gpus: int
+    """Held, or asked for while it waits."""
+    part: float
+    """Of the machine, by its GPUs; 0 for a pod without any."""
+
+
+Holdings = Mapping[str, tuple[Holding, ...]]
+"""Node → what is held there; ``""`` → what waits."""
+Kept = dict[str, tuple[Pods, Node | None, tuple[Holding, ...]]]
+_kept: list[Kept] = [{}]
+
+
+def holdings(snapshot: Snapshot) -> Holdings:
+    """Every pod that is not done; what stands on a node where nothing changed is the same object as before."""
+    before, now = _kept[0], Kept()
+    for name, pods in whereabouts(snapshot).by_node.items():
+        node = snapshot.nodes.get(name)
+        known = before.get(name)
+        if known is not None and known[0] is pods and known[1] is node:
+            now[name] = known
+        else:
+            now[name] = (pods, node, tuple(_holding(pod, node) for pod in pods.values()))
+    _kept[0] = now
+    return {name: held for name, (_, _, held) in now.items()}
+
+
+def _holding(pod: Pod, node: Node | None) -> Holding:
+    gpus = len(pod.gpus) or pod_gpus(pod.template)
+    group = group_of(pod) or _named(pod, POD_GROUP) or (f"{pod.namespace}/{pod.gang}" if pod.gang else "")
+    return Holding(
+        pod=pod.key,
+        owner=pod.workload or pod.job or group or pod.key,
+        namespace=pod.namespace,
+        workload=pod.workload,
+        group=group,
+        queue=_said(pod, QUEUE_LABEL) or _said(pod, QUEUE_NAME),
+        gpus=gpus,
+        part=_part(pod, node, gpus),
+    )
+
+
+def _said(pod: Pod, key: str) -> str:
+    """What the pod says under a key, in its own labels and annotations or in its template's."""
+    places = (pod.annotations, pod.labels, pod.template.annotations, pod.template.labels)
+    return next((place[key] for place in places if key in place), "")
+
+
+def _named(pod: Pod, key: str) -> str:
+    name = pod.annotations.get(key, "")
+    return f"{pod.namespace}/{name}" if name else ""
+
+
+def _part(pod: Pod, node: Node | None, gpus: int) -> float:
+    """The part of the machine's GPUs that a pod holds; an instance counts by its compute slices."""
+    if node is None:
+        return 0.0
+    division = division_of(node.allocatable, node.labels, node.annotations)
+    if division is not None and pod.slices:
+        slices = division.geometry.compute
+        held = sum(division.geometry.by_name[one.profile].compute / slices for one in pod.slices)
+        return min(1.0, held / max(1, division.gpus))
+    return min(1.0, gpus / node.gpus) if node.gpus else 0.0
+
+
+def queue_of(snapshot: Snapshot, holding: Holding) -> str:
+    """The queue in whose name a pod runs or waits: Kueue's ClusterQueue, else Volcano's or KAI's queue; maybe none."""
+    workload = snapshot.workloads.get(holding.workload) if holding.workload else None
+    if workload is not None and workload.cluster_queue:
+        return workload.cluster_queue
+    if holding.group:
+        kai = snapshot.kai_pod_groups.get(holding.group)
+        group = snapshot.pod_groups.get(holding.group)
+        named = kai.queue if kai is not None else group.queue if group is not None else ""
+        if named:
+            return named
+    return holding.queue or (VOLCANO_DEFAULT if VOLCANO_DEFAULT in snapshot.volcano_queues else "")
