@@ -77,10 +77,8 @@ def test_the_configuration_of_a_scheduler_is_a_file_too(gpuconsole: Line, tmp_pa
             "binpack-without-gpus]",
             "volcano-never-preempts]",
         ]
-        place = {file: 14, wrapped: 18}[path]
-        assert result.lines[0].startswith(
-            f"{path}:{place}: warning: tiers[1].plugins[5]: binpack scores cpu and memory only"
-        )
+        line = {file: 15, wrapped: 20}[path]
+        assert result.lines[0].startswith(f"{path}:{line}: warning: tiers[1].plugins[5]: binpack scores cpu")
 
 
 def test_json_has_a_version_and_counts(gpuconsole: Line, tmp_path: Path) -> None:

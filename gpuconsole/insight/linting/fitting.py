@@ -1,5 +1,6 @@
 """Work that can never run: more than any node has, than its queue can ever get, or than a pool may buy."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from gpuconsole.model.queues import ClusterQueue, ResourceGroup
 from gpuconsole.model.resources import Resources, is_mig
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import Job, PodSet
+from gpuconsole.scheduling.kube.filters import refusal
 from gpuconsole.scheduling.kube.shapes import Shapes
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.transformations import transformed, without_excluded
@@ -187,6 +189,8 @@ def _nodes(facts: Facts, work: Work) -> Iterator[Finding]:
         biggest = {name: max(n.allocatable.get(name, 0) for n in snapshot.nodes.all()) for name in shape.requests}
         evidence: dict[str, str | int] = {"one pod": asked, "pods": count, "fit": held, "nodes": len(snapshot.nodes)}
         if not held:
+            why = Counter(filter(None, (refusal(node, shape) for node in snapshot.nodes.all())))
+            evidence |= {reason: f"{count} nodes" for reason, count in sorted(why.items())}
             evidence |= {f"largest node, {name}": format_quantity(name, amount) for name, amount in biggest.items()}
         yield Finding(
             code="never-fits-node" if not held else "never-fits-cluster",
