@@ -1,4 +1,4 @@
-"""Queues that are not Kueue's: what those of Volcano and KAI deserve and use, and the namespaces where there are none."""
+"""Queues that are not Kueue's: what those of Volcano and KAI deserve and use, and namespaces where there are none."""
 
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.quota_node import QuotaNode

@@ -35,7 +35,8 @@ async def test_volcanos_queues_stand_where_kueues_would(size: tuple[int, int]) -
 async def test_they_cannot_be_held() -> None:
     async with staged(recorded(volcano())) as stage:
         await stage.press("2", "s")
-        assert "only Kueue's queues" in stage.text
+        said = [notice.message for notice in stage.app._notifications]
+        assert said == ["hold or resume: only Kueue's queues can be held"]
         await stage.press("d")
         assert "Reclaimable" in stage.text
 
