@@ -57,6 +57,11 @@ class EventHandler(Struct, frozen=True):
     deallocate: Callable[[TaskInfo], None] | None = None
 
 
+def always(task: TaskInfo) -> bool:
+    """A plugin that looks at one node and the kind of task only, whatever the task is."""
+    return True
+
+
 Victims = tuple[list[TaskInfo] | None, int]
 """Which candidates may go, and the vote: ABSTAIN counts as no word at all."""
 Gradients = list[list[HyperNodeInfo]]
@@ -112,4 +117,6 @@ class Functions(Struct):
     sub_job_gradients: dict[str, Callable[[SubJobInfo, HyperNodeInfo, Purpose], Gradients]] = field(
         default_factory=dict
     )
+    alone: dict[str, Callable[[TaskInfo], bool]] = field(default_factory=dict)
+    """Plugins whose predicate and score of a node look at nothing but the node and what kind of task it is."""
     handlers: list[EventHandler] = field(default_factory=list)

@@ -22,8 +22,8 @@ class Placed:
         """The nodes themselves, those that somebody has described."""
         self._pods = {node.name: {key: task.pod for key, task in node.tasks.items()} for node in described}
         self._versions: dict[str, int] = {}
-        self.changes = 0
-        """A number that grows whenever the pods of any node change."""
+        self.log: list[str] = []
+        """Every node whose pods changed, in order; one may be there more than once."""
         self.picky = sum(is_picky(pod) for pods in self._pods.values() for pod in pods.values())
         """How many of the pods say anything about others."""
 
@@ -38,6 +38,11 @@ class Placed:
     def version(self, node: str) -> int:
         """A number that grows whenever the pods of a node change."""
         return self._versions.get(node, 0)
+
+    @property
+    def changes(self) -> int:
+        """A number that grows whenever the pods of any node change."""
+        return len(self.log)
 
     def add(self, task: TaskInfo) -> None:
         """The task got its node."""
@@ -54,4 +59,4 @@ class Placed:
 
     def _changed(self, node: str) -> None:
         self._versions[node] = self.version(node) + 1
-        self.changes += 1
+        self.log.append(node)

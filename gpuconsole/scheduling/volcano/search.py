@@ -1,6 +1,7 @@
 """How a session looks for a node: which nodes are looked at, which fit, which is best."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -9,6 +10,7 @@ from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError, FitErro
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.memo import NOW, SOON, Memo
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import Session
@@ -38,8 +40,9 @@ class Sampling(Struct, frozen=True, kw_only=True):
 class Finder:
     """Finds nodes that fit, for tasks one after another. Mutates: tasks of one role fail alike where one has failed."""
 
-    def __init__(self, session: "Session", *, remembers: bool = True) -> None:
+    def __init__(self, session: "Session", *, remembers: bool = True, memo: Memo | None = None) -> None:
         self._session = session
+        self._memo = memo
         self._remembers = remembers
         self._failed: dict[tuple[str, str], dict[str, FitError]] = {}
 
@@ -51,13 +54,18 @@ class Finder:
         known = failed if self._remembers and task.role else {}
         enough = session.sampling.enough(len(nodes))
         found: list[NodeInfo] = []
-        start, looked = session.search_start, 0
-        for number in range(len(nodes)):
-            node = nodes[(start + number) % len(nodes)]
+        kind = None if self._memo is None else self._memo.kind(task)
+        judged = {} if self._memo is None or kind is None else self._memo.verdicts(kind)
+        start, looked = session.search_start % max(len(nodes), 1), 0
+        for node in chain(islice(nodes, start, None), islice(nodes, start)):
             looked += 1
-            error = known.get(node.name)
-            if error is None:
-                error = session.out_of_shard(node) or fits(task, node)
+            if node.name in known:
+                errors.put(node.name, known[node.name])
+                continue
+            entry = judged.get(node.name)
+            if entry is None or entry[0] != node.changes:
+                entry = judged[node.name] = node.changes, session.out_of_shard(node) or fits(task, node)
+            error = entry[1]
             if error is None:
                 found.append(node)
                 if len(found) == enough:
@@ -72,6 +80,8 @@ class Finder:
 
 def resource_fit(task: TaskInfo, node: NodeInfo) -> FitError | None:
     """Why what is idle or being released on the node is not enough; None if it is."""
+    if task.init_request.less_equal(node.idle, ZERO) and node.pipelined.untouched:
+        return None
     missing = task.init_request.exceeding(node.future_idle(), ZERO)
     return FitError.saying(Code.UNSCHEDULABLE, insufficient(missing)) if missing else None
 
@@ -86,33 +96,34 @@ def best_of(scores: Mapping[str, float]) -> str:
     return min(scores, key=lambda name: (-scores[name], name), default="")
 
 
-def best_node(session: "Session", task: TaskInfo, nodes: Sequence[NodeInfo]) -> NodeInfo | None:
+def best_node(
+    session: "Session", task: TaskInfo, nodes: Sequence[NodeInfo], memo: Memo | None = None
+) -> NodeInfo | None:
     """The node that a plugin picks, or else the one of the highest score, the first by name among equals."""
     if not nodes:
         return None
-    scores = session.node_scores(task, nodes)
-    groups: dict[float, list[NodeInfo]] = {}
-    for node in nodes:
-        groups.setdefault(scores[node.name], []).append(node)
-    picked = session.best_node(task, groups)
-    if picked is not None:
-        return picked
+    scores = session.node_scores(task, nodes, None if memo is None else memo.scores(task))
+    if session.functions.best_node:
+        groups: dict[float, list[NodeInfo]] = {}
+        for node in nodes:
+            groups.setdefault(scores[node.name], []).append(node)
+        picked = session.best_node(task, groups)
+        if picked is not None:
+            return picked
     best = best_of(scores)
     return next(node for node in nodes if node.name == best)
 
 
-def choose_node(session: "Session", task: TaskInfo, nodes: Sequence[NodeInfo]) -> NodeInfo | None:
+def choose_node(
+    session: "Session", task: TaskInfo, nodes: Sequence[NodeInfo], memo: Memo | None = None
+) -> NodeInfo | None:
     """The best of the nodes with room now, or else of those with room soon; own shard before others."""
-    idle, soon = [], []
-    for node in nodes:
-        if task.init_request.less_equal(node.idle, ZERO):
-            idle.append(node)
-        elif task.init_request.less_equal(node.future_idle(), ZERO):
-            soon.append(node)
+    by_room = (memo or Memo(session)).by_room(task, nodes)
+    idle, soon = by_room[NOW], by_room[SOON]
     for candidates in (*session.by_shard(idle), *session.by_shard(soon)):
         if len(candidates) == 1:
             return candidates[0]
-        best = best_node(session, task, candidates)
+        best = best_node(session, task, candidates, memo)
         if best is not None:
             return best
     return None

@@ -210,14 +210,22 @@ class Voting:
         asked = self._all(self.functions.best_node, Flag.BEST_NODE)
         return next(filter(None, (said(task, scores) for said in asked)), None)
 
-    def node_scores(self, task: TaskInfo, nodes: Sequence[NodeInfo]) -> dict[str, float]:
-        """The sum of the plugins' scores, by node."""
+    def node_scores(
+        self, task: TaskInfo, nodes: Sequence[NodeInfo], known: dict[str, tuple[int, float]] | None = None
+    ) -> dict[str, float]:
+        """The sum of the plugins' scores, by node; `known` are those of single nodes, while these stay the same."""
         one_by_one = list(self._all(self.functions.node_order, Flag.NODE_ORDER))
-        batch = dict.fromkeys((node.name for node in nodes), 0.0)
+        batch: dict[str, float] = {}
         for said in self._all(self.functions.batch_node_order, Flag.NODE_ORDER):
-            for name, score in said(task, list(nodes)).items():
-                batch[name] = batch.get(name, 0.0) + score
-        return {node.name: float(sum(ask(task, node) for ask in one_by_one)) + batch[node.name] for node in nodes}
+            scores = said(task, list(nodes))
+            added = {name: batch.get(name, 0.0) + score for name, score in scores.items()} if batch else scores
+            batch = {**batch, **added}
+        found = {} if known is None else known
+        for node in nodes:
+            entry = found.get(node.name)
+            if entry is None or entry[0] != node.changes:
+                found[node.name] = node.changes, float(sum(ask(task, node) for ask in one_by_one))
+        return {node.name: found[node.name][1] + batch.get(node.name, 0.0) for node in nodes}
 
     def hyper_node_scores(self, sub_job: SubJobInfo, hyper_nodes: dict[str, list[NodeInfo]]) -> dict[str, float]:
         """The sum of the plugins' scores, by hyper node."""

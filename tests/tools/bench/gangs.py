@@ -14,10 +14,15 @@ from gpuconsole.model.quantity import GPU
 from gpuconsole.scheduling.kai.engine import KaiPlacement
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.placement import PlacementEngine
+from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
+from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from tests.tools.bench.report import Report, cpu
 
 NODES, PODS = 5_000, 64
-ENGINES: dict[str, Callable[[], PlacementEngine]] = {"KAI": lambda: KaiPlacement(KaiPolicy(default_queue="team"))}
+ENGINES: dict[str, Callable[[], PlacementEngine]] = {
+    "KAI": lambda: KaiPlacement(KaiPolicy(default_queue="team")),
+    "Volcano": lambda: VolcanoPlacement(VolcanoPolicy()),
+}
 
 
 LOADS = (

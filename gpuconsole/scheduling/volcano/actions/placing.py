@@ -9,6 +9,7 @@ from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.domains import TOP
 from gpuconsole.scheduling.volcano.heap import Heap
+from gpuconsole.scheduling.volcano.memo import Memo
 from gpuconsole.scheduling.volcano.search import Finder, choose_node, resource_fit
 from gpuconsole.scheduling.volcano.session import Session
 from gpuconsole.scheduling.volcano.statement import CannotPlace, Statement
@@ -20,9 +21,10 @@ class Placing:
     def __init__(self, session: Session, *, remembers: bool) -> None:
         self.session = session
         self._remembers = remembers
+        self.memo = Memo(session)
 
     def finder(self) -> Finder:
-        return Finder(self.session, remembers=self._remembers)
+        return Finder(self.session, remembers=self._remembers, memo=self.memo)
 
     def tasks(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], hyper_node: str) -> Statement | None:
         """Place tasks until the sub-job is ready; None, and nothing done, if it is neither ready nor reserved.
@@ -50,7 +52,7 @@ class Placing:
                 break
             if sub_job.network_topology is not None:
                 task.hyper_node = place
-            best = choose_node(session, task, found)
+            best = choose_node(session, task, found, self.memo)
             if best is None or not self.place(statement, task, best):
                 continue
             if sub_job.network_topology is not None:

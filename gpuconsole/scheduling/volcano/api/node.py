@@ -41,6 +41,7 @@ class NodeInfo:
     __slots__ = (
         "allocatable",
         "capacity",
+        "changes",
         "devices",
         "idle",
         "ignored",
@@ -61,6 +62,8 @@ class NodeInfo:
         self.ignored = tuple(ignored)
         """Resources that a device plugin of the scheduler hands out itself."""
         self.node: Node | None = None
+        self.changes = 0
+        """Grows whenever a task comes or goes."""
         self.tasks: dict[str, TaskInfo] = {}
         """Copy of a task by `namespace/name`."""
         self.usage = NO_USAGE
@@ -78,6 +81,7 @@ class NodeInfo:
 
     def set_node(self, node: Node | None) -> None:
         """The node was described or changed: everything is summed up anew. Without a description it is not ready."""
+        self.changes += 1
         if node is None:
             self.node = None
             return
@@ -106,11 +110,13 @@ class NodeInfo:
         if self.node is not None:
             self._count(copy)
         self.tasks[task.key] = copy
+        self.changes += 1
         return ""
 
     def remove_task(self, task: TaskInfo) -> None:
         """Take a task off the node; nothing happens if it is not there."""
         copy = self.tasks.pop(task.key, None)
+        self.changes += 1
         if copy is None or self.node is None:
             return
         if copy.status is TaskStatus.PIPELINED:

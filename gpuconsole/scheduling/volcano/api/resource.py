@@ -72,6 +72,11 @@ class Resource:
         """More cpu and memory than any cluster has; scalars are not named."""
         return cls(sys.float_info.max, sys.float_info.max, None, sys.maxsize)
 
+    @property
+    def untouched(self) -> bool:
+        """True if nothing was ever added to it, or all of cpu and memory was taken off again and it has no scalars."""
+        return not (self.cpu or self.memory or self.scalars)
+
     def clone(self) -> "Resource":
         return Resource(self.cpu, self.memory, None if self.scalars is None else dict(self.scalars), self.max_tasks)
 

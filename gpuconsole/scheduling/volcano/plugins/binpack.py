@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.functions import always
 from gpuconsole.scheduling.volcano.plugin import Plugin
 from gpuconsole.scheduling.volcano.plugins.weights import resource_weights
 
@@ -26,6 +27,7 @@ class BinpackPlugin(Plugin):
     def on_session_open(self, session: "Session") -> None:
         if self.weight:
             session.functions.node_order[self.name] = self.score
+            session.functions.alone[self.name] = always
 
     def score(self, task: TaskInfo, node: NodeInfo) -> float:
         """100 · weight · Σ w·(requested + used)/allocatable / Σ w over what is requested; 0 if it does not fit."""

@@ -24,7 +24,7 @@ def filter_timeout(arguments: Arguments) -> int:
 
 
 class DynamicResources(NodeFilter):
-    name = "DynamicResources"
+    name, far = "DynamicResources", True
 
     def __init__(self, session: "Session") -> None:
         super().__init__(session)

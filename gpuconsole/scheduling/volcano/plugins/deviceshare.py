@@ -10,7 +10,7 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.functions import EventHandler
+from gpuconsole.scheduling.volcano.functions import EventHandler, always
 from gpuconsole.scheduling.volcano.plugin import Plugin
 from gpuconsole.scheduling.volcano.plugins.shared_gpus import (
     GPU_MEMORY,
@@ -59,6 +59,7 @@ class DevicesharePlugin(Plugin):
         if self.sharing or self.numbers or self.virtual:
             session.functions.predicates[self.name] = self._predicate
             session.functions.node_order[self.name] = self._score
+            session.functions.alone[self.name] = always
             session.functions.handlers.append(EventHandler(self._allocate, self._deallocate))
 
     def _take_stock(self, info: NodeInfo, node: Node) -> None:

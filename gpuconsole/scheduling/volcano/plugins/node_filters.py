@@ -27,6 +27,8 @@ class NodeFilter:
     name: ClassVar[str]
     stable: ClassVar[bool] = False
     """True if only the node and what kind of pod it is count, whatever runs there."""
+    far: ClassVar[bool] = False
+    """True if what happens on other nodes counts too, or what the pod has of its own."""
 
     def __init__(self, session: "Session") -> None:
         self.placed: Placed = session.placed
@@ -126,7 +128,7 @@ class NodePorts(NodeFilter):
 
 
 class InterPodAffinity(NodeFilter):
-    name = "InterPodAffinity"
+    name, far = "InterPodAffinity", True
 
     def __init__(self, session: "Session") -> None:
         super().__init__(session)
@@ -155,7 +157,7 @@ class InterPodAffinity(NodeFilter):
 
 
 class PodTopologySpread(NodeFilter):
-    name = "PodTopologySpread"
+    name, far = "PodTopologySpread", True
 
     def __init__(self, session: "Session") -> None:
         super().__init__(session)

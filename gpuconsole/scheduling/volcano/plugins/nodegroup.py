@@ -7,6 +7,7 @@ from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.functions import always
 from gpuconsole.scheduling.volcano.plugin import Plugin
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class NodegroupPlugin(Plugin):
         self._inherits = session.hierarchy_enabled(self.name)
         session.functions.node_order[self.name] = self._score
         session.functions.predicates[self.name] = self._predicate
+        session.functions.alone[self.name] = always
 
     def _affinity(self, queue: str) -> GroupAffinity | None:
         seen: set[str] = set()

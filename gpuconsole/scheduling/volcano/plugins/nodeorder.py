@@ -49,44 +49,66 @@ class NodeorderPlugin(Plugin):
     def on_session_open(self, session: "Session") -> None:
         self._placed, self._around = session.placed, session.placed.without()
         self._books = Books(session.placed, self._shapes)
+        self._disliked: dict[Shape, dict[str, int]] = {}
+        """Taints that a pod of a shape would rather avoid, by node: nodes do not change in a session."""
         self._images = Images(session.placed.nodes.values())
         session.functions.batch_node_order[self.name] = self.scores
 
     def scores(self, task: TaskInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
         """The weighted sum of the scores, each 0 to 100, of each node."""
         described = [node.node for node in nodes if node.node is not None]
-        totals = dict.fromkeys((node.name for node in described), 0)
         shape = self._shapes.of(task.pod.template)
+        alone = [
+            (weight, formula) for score, weight in self.weights.items() if (formula := self._formula(score, shape))
+        ]
+        totals = self._books.each(
+            described, shape, lambda node: sum(weight * formula(node) for weight, formula in alone)
+        )
+        level = 0
         for score, weight in self.weights.items():
-            for name, value in self._score(score, task.pod, shape, described).items():
-                totals[name] += weight * value
-        return {name: float(total) for name, total in totals.items()}
+            values = self._score(score, task.pod, shape, described)
+            if isinstance(values, int):
+                level += weight * values
+            else:
+                for name, value in values.items():
+                    totals[name] += weight * value
+        return {name: float(total + level) for name, total in totals.items()}
 
-    def _score(self, score: str, pod: Pod, shape: Shape, nodes: Sequence[Node]) -> Mapping[str, int]:
-        """One score of each node; empty where it tells none from another."""
+    def _formula(self, score: str, shape: Shape) -> Callable[[Node], int] | None:
+        """A score for which only the node itself and what is on it count."""
         match score:
             case "NodeResourcesFit_LeastAllocated":
-                return self._books.each(
-                    nodes, shape, score, lambda node: self._books.allocation(node, shape, least_allocated)
-                )
+                return lambda node: self._books.allocation(node, shape, least_allocated)
             case "NodeResourcesFit_MostAllocated":
-                return self._books.each(
-                    nodes, shape, score, lambda node: self._books.allocation(node, shape, most_allocated)
-                )
+                return lambda node: self._books.allocation(node, shape, most_allocated)
             case "NodeResourcesBalancedAllocation" if any(shape.requests.get(name) for name in BALANCED):
-                return self._books.each(nodes, shape, score, lambda node: self._books.balance(node, shape))
+                return lambda node: self._books.balance(node, shape)
+        return None
+
+    def _score(self, score: str, pod: Pod, shape: Shape, nodes: Sequence[Node]) -> Mapping[str, int] | int:
+        """A score for which others count too, of each node; one number where it is the same for all."""
+        match score:
             case "NodeAffinity" if shape.preferred:
                 return _scaled({node.name: preference(node, shape) for node in nodes})
-            case "ImageLocality":
-                return {node.name: self._images.score(pod, node) for node in nodes} if self._images.known else {}
+            case "ImageLocality" if self._images.known:
+                return {node.name: self._images.score(pod, node) for node in nodes}
             case "InterPodAffinity" if self._placed.picky or is_picky(pod):
                 return neighbours.scores(pod, nodes, self._around, hard_weight=0)
             case "TaintToleration":
-                disliked = _scaled({node.name: dislikes(node, shape) for node in nodes})
-                return {name: MAX_SCORE - value for name, value in disliked.items()}
+                return self._tolerance(shape, nodes)
             case "PodTopologySpread" if pod.template.spread:
                 return spreading.scores(pod, shape, nodes, self._around)
-        return {}
+        return 0
+
+    def _tolerance(self, shape: Shape, nodes: Sequence[Node]) -> Mapping[str, int] | int:
+        known = self._disliked.get(shape)
+        if known is None:
+            every = {name: dislikes(node, shape) for name, node in self._placed.nodes.items()}
+            known = self._disliked[shape] = every if any(every.values()) else {}
+        if not known:
+            return MAX_SCORE
+        disliked = _scaled({node.name: known[node.name] for node in nodes})
+        return {name: MAX_SCORE - value for name, value in disliked.items()}
 
 
 def _scaled(scores: Mapping[str, int]) -> dict[str, int]:
@@ -102,18 +124,20 @@ class Books:
         self._placed = placed
         self._shapes = shapes
         self._known: dict[str, tuple[int, dict[str, int], dict[str, int]]] = {}
-        self._scored: dict[tuple[str, Shape], dict[str, tuple[int, int]]] = {}
+        self._scored: dict[Shape, tuple[int, dict[str, int]]] = {}
+        """What is known, and how long the log of changes was then."""
 
-    def each(self, nodes: Sequence[Node], shape: Shape, score: str, measure: Callable[[Node], int]) -> dict[str, int]:
+    def each(self, nodes: Sequence[Node], shape: Shape, measure: Callable[[Node], int]) -> dict[str, int]:
         """A score of every node. Worked out anew only where the node's pods have changed: a gang's pods are alike."""
-        known = self._scored.setdefault((score, shape), {})
-        found = {}
+        log = self._placed.log
+        seen, known = self._scored.get(shape, (0, {}))
+        for number in range(seen, len(log)):
+            known.pop(log[number], None)
+        self._scored[shape] = len(log), known
         for node in nodes:
-            version, before = self._placed.version(node.name), known.get(node.name)
-            if before is None or before[0] != version:
-                before = known[node.name] = (version, measure(node))
-            found[node.name] = before[1]
-        return found
+            if node.name not in known:
+                known[node.name] = measure(node)
+        return {node.name: known[node.name] for node in nodes}
 
     def allocation(self, node: Node, shape: Shape, measure: Callable[[int, int], int]) -> int:
         """The mean of cpu and memory by a formula of (used with the pod, capacity); both count alike."""

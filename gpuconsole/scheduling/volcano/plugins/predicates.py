@@ -77,6 +77,7 @@ class PredicatesPlugin(Plugin):
         self.scoring = [one for one in self.filters if isinstance(one, Scores)]
         session.functions.pre_predicates[self.name] = self._prepare
         session.functions.predicates[self.name] = self._predicate
+        session.functions.alone[self.name] = lambda task: not any(one.far for one in self._concerned(task))
         session.functions.batch_node_order[self.name] = self._scores
         session.functions.handlers.append(EventHandler(self._allocated, self._deallocated))
         session.functions.handlers.append(EventHandler(placed.add, placed.remove))

@@ -10,6 +10,7 @@ from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.functions import always
 from gpuconsole.scheduling.volcano.plugin import Plugin
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class ResourceStrategyFitPlugin(Plugin):
             session.functions.predicates[self.name] = self._predicate
         if self.weight > 0 or self.scarce_weight > 0:
             session.functions.node_order[self.name] = self._score
+            session.functions.alone[self.name] = always
 
     def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
         return unproportional(task, node, self.shares or {})

@@ -12,7 +12,7 @@ from gpuconsole.scheduling.volcano.api.spans import span_of
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT, Victims
+from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT, Victims, always
 from gpuconsole.scheduling.volcano.plugin import Plugin
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class TdmPlugin(Plugin):
         functions = session.functions
         functions.predicates[self.name] = self._predicate
         functions.node_order[self.name] = self._score
+        functions.alone[self.name] = always
         functions.preemptable[self.name] = self._preemptable
         functions.victim_tasks[self.name] = [self._victims]
         functions.job_order[self.name] = lambda left, right: left.preemptable - right.preemptable

@@ -8,6 +8,7 @@ from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.functions import always
 from gpuconsole.scheduling.volcano.plugin import Plugin
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class UsagePlugin(Plugin):
         self._session = session
         session.functions.predicates[self.name] = self._predicate
         session.functions.node_order[self.name] = self._score
+        session.functions.alone[self.name] = always
 
     def _fresh(self, node: NodeInfo) -> bool:
         return self._session.now - node.usage.measured <= FRESH

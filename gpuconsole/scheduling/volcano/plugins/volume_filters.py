@@ -26,6 +26,8 @@ BIND_TIMEOUT_ARGUMENT = "volumebinding.bindTimeoutSeconds"
 class VolumeFilter(NodeFilter):
     """A filter for pods that mount claims."""
 
+    far = True
+
     def __init__(self, session: "Session") -> None:
         super().__init__(session)
         self.storage = session.storage

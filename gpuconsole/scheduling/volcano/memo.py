@@ -1,0 +1,80 @@
+"""What was found about nodes for tasks that are alike: only a node that got or lost a task is looked at again. Mutates.
+
+Volcano itself judges each task anew; with tasks of one kind its answers are the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gpuconsole.scheduling.kube.shapes import Shapes
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.resource import ZERO
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.jobs.labels import PARTITION, TASK_INDEX
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+OWN = (TASK_INDEX, PARTITION)
+"""Marks by which pods of one task differ, and that no plugin looks at when it judges a node."""
+Kind = tuple[object, ...]
+NONE, SOON, NOW = 0, 1, 2
+"""Room for a task: none, once what is being released is free, at once."""
+
+
+class Memo:
+    """Verdicts, room and scores by kind of task and node, as long as the node stays the same."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._shapes = Shapes()
+        self._kinds: dict[str, Kind | None] = {}
+        self._verdicts: dict[Kind, dict[str, tuple[int, FitError | None]]] = {}
+        self._rooms: dict[Kind, dict[str, tuple[int, int]]] = {}
+        self._scores: dict[Kind, dict[str, tuple[int, float]]] = {}
+
+    def kind(self, task: TaskInfo) -> Kind | None:
+        """What tasks have in common that fit alike; None if some plugin looks further than at one node for it."""
+        if task.uid not in self._kinds:
+            self._kinds[task.uid] = self._kind(task)
+        return self._kinds[task.uid]
+
+    def verdicts(self, kind: Kind) -> dict[str, tuple[int, FitError | None]]:
+        """Why such a task does not fit on a node, or None, with how often the node had changed; to be added to."""
+        return self._verdicts.setdefault(kind, {})
+
+    def by_room(self, task: TaskInfo, nodes: Sequence[NodeInfo]) -> Mapping[int, list[NodeInfo]]:
+        """The nodes by whether they have room for the task."""
+        kind = self.kind(task)
+        known = {} if kind is None else self._rooms.setdefault(kind, {})
+        found: dict[int, list[NodeInfo]] = {NONE: [], SOON: [], NOW: []}
+        for node in nodes:
+            entry = known.get(node.name)
+            if entry is None or entry[0] != node.changes:
+                entry = known[node.name] = node.changes, room(task, node)
+            found[entry[1]].append(node)
+        return found
+
+    def scores(self, task: TaskInfo) -> dict[str, tuple[int, float]] | None:
+        """Sums of scores by node, with how often the node had changed; None if they have to be found each time."""
+        kind = self.kind(task)
+        return None if kind is None else self._scores.setdefault(kind, {})
+
+    def _kind(self, task: TaskInfo) -> Kind | None:
+        functions = self._session.functions
+        for name in (*functions.predicates, *functions.node_order):
+            alone = functions.alone.get(name)
+            if alone is None or not alone(task):
+                return None
+        pod = task.pod
+        marks = ((key, value) for held in (pod.labels, pod.annotations) for key, value in held.items())
+        shape = self._shapes.of(pod.template)
+        return task.job, task.role, id(shape), task.priority, frozenset(mark for mark in marks if mark[0] not in OWN)
+
+
+def room(task: TaskInfo, node: NodeInfo) -> int:
+    """Whether the node has room for the task, now or soon."""
+    if task.init_request.less_equal(node.idle, ZERO):
+        return NOW
+    return SOON if task.init_request.less_equal(node.future_idle(), ZERO) else NONE

@@ -1,0 +1,71 @@
+"""Tasks that are alike are judged once a node: the same decisions as without that, and nothing stale."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuconsole.model.cluster import Container, PodAffinity, PodTemplate, PodTerm
+from gpuconsole.model.quantity import CPU, GPU
+from gpuconsole.scheduling.volcano.actions import ACTIONS
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.conf import Configuration, PluginOption, tier
+from gpuconsole.scheduling.volcano.memo import Memo
+from gpuconsole.scheduling.volcano.session import Session
+from tests.scheduling.volcano.making import cluster, job, node, pod, task
+
+PACKING = PluginOption(name="binpack", arguments=Arguments({"binpack.resources": GPU}))
+TIERS = (tier("priority", "gang"), (*tier("drf", "predicates", "proportion", "nodeorder"), PACKING))
+
+
+def made(sizes: list[int], gpus: list[int], least: int) -> Session:
+    tasks = [
+        TaskInfo(pod(f"p-{number}", role="w", requests={CPU: 500, GPU: size})) for number, size in enumerate(sizes)
+    ]
+    nodes = [node(f"n{number}", amounts={GPU: count}) for number, count in enumerate(gpus)]
+    return Session(Configuration(actions=("allocate",), tiers=TIERS), cluster(nodes, [job(tasks, min_member=least)]))
+
+
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=7), st.lists(st.integers(0, 8), min_size=1, max_size=5), st.data()
+)
+def test_decisions_are_those_of_a_session_that_looks_at_each_task_anew(
+    sizes: list[int], gpus: list[int], data: st.DataObject
+) -> None:
+    least = data.draw(st.integers(1, len(sizes)))
+    usual, forgetful = made(sizes, gpus, least), made(sizes, gpus, least)
+    forgetful.functions.alone.clear()
+    for session in (usual, forgetful):
+        ACTIONS["allocate"](session)
+    assert [(one.key, one.node_name) for one in usual.binds] == [(one.key, one.node_name) for one in forgetful.binds]
+
+
+def test_pods_of_one_task_are_of_one_kind_though_they_are_numbered() -> None:
+    session = made([1, 1], [8], 1)
+    memo = Memo(session)
+    numbered = [TaskInfo(pod(f"j-w-{n}", role="w", labels={"volcano.sh/task-index": str(n)})) for n in range(2)]
+    assert memo.kind(numbered[0]) == memo.kind(numbered[1]) is not None
+    assert memo.kind(TaskInfo(pod("j-w-2", role="w", labels={"zone": "a"}))) != memo.kind(numbered[0])
+    assert memo.kind(TaskInfo(pod("j-v-0", role="v"))) != memo.kind(TaskInfo(pod("j-w-9", role="w")))
+
+
+def test_pods_that_mind_others_are_judged_each_time() -> None:
+    far = PodAffinity(required=(PodTerm(topology_key="zone"),))
+    picky = TaskInfo(pod("p", template=PodTemplate(containers=(Container(requests={GPU: 1}),), pod_anti_affinity=far)))
+    assert Memo(made([1], [8], 1)).kind(picky) is None
+
+
+def test_a_plugin_that_says_nothing_of_it_is_asked_each_time() -> None:
+    session = made([1], [8], 1)
+    session.functions.predicates["own"] = lambda task, node: None
+    assert Memo(session).kind(task("p")) is None
+
+
+def test_a_node_changes_when_a_task_comes_or_goes() -> None:
+    info, one = NodeInfo(node("n")), task("p")
+    seen = [info.changes]
+    info.add_task(one)
+    seen.append(info.changes)
+    info.remove_task(one)
+    seen.append(info.changes)
+    assert len(set(seen)) == 3
