@@ -138,9 +138,10 @@ class FailPod(Struct, frozen=True, tag="fail-pod"):
 
 
 class Scale(Struct, frozen=True, tag="scale"):
-    """Give an elastic job (annotation `kueue.x-k8s.io/elastic-job: "true"`) another number of pods.
+    """Give a service or an elastic job (annotation `kueue.x-k8s.io/elastic-job: "true"`) another number of pods.
 
-    `job` is `Kind/namespace/name`, or `namespace/name` of a Job. An empty `pod_set` is the job's only one.
+    `job` is `Kind/namespace/name`, or `namespace/name`. An empty `pod_set` is the job's only one; a LeaderWorkerSet,
+    which has none to name, gets so many groups.
     """
 
     job: str

@@ -66,6 +66,8 @@ class BatchStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Piece → how often its pod failed, where that matters (backoffLimitPerIndex)."""
     saved: Mapping[str, Span] = {}
     """Piece → work that is safe: checkpointed before its pod was lost."""
+    since: Time | None = None
+    """Since when the job is active, where it may be so for a limited time only."""
 
 
 NO_PROGRESS = BatchStatus()

@@ -11,7 +11,9 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.sim.controllers import creating, jobs, standing, watching, work, workloads
+from gpuconsole.sim.controllers.making import cron
 from gpuconsole.sim.controllers.priorities import pod_priority
+from gpuconsole.sim.controllers.solo import running
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
 from gpuconsole.sim.controllers.volcano import acting
 from gpuconsole.sim.crews import Crew, crew_key
@@ -71,6 +73,10 @@ def _complete_pods(world: World) -> None:
     """
     owned = {workload.owner: workload.key for workload in world.state.table("workloads").all() if workload.owner}
     for pod in list(world.state.table("pods").all()):
+        deployment = _deployment_of(pod)
+        if deployment and world.job(deployment) is not None:
+            pod = replace(pod, job=deployment)
+            world.put(pod)
         workload = pod.workload if world.workload(pod.workload) is not None else owned.get(pod.job, "")
         priority = pod.priority or pod_priority(world, pod.template)
         indices = pod.gpus or world.placement.gpus_of(pod.key)
@@ -80,6 +86,12 @@ def _complete_pods(world: World) -> None:
             full = replace(full, started=world.now, phase=PodPhase.RUNNING)
         if full != pod:
             world.put(full)
+
+
+def _deployment_of(pod: Pod) -> str:
+    """The Deployment whose ReplicaSet made a pod: the ReplicaSet's name is its own with a hash."""
+    kind, _, rest = pod.job.partition("/")
+    return f"Deployment/{rest.rpartition('-')[0]}" if kind == "ReplicaSet" else ""
 
 
 def _owners(objects: Iterable[Object]) -> set[str]:
@@ -112,6 +124,10 @@ def _adopt(world: World, key: str, members: list[Pod]) -> None:
     crew = Crew(key=key, workload=first.workload, job=first.job, pods=tuple(pod.key for pod in members))
     if work.ended(world, crew):
         return
+    job = world.job(first.job) if first.job else None
+    if job is not None and job.solo:
+        _adopt_each(world, crew, members)
+        return
     names, absent = _names(_wanted(world, crew), members)
     crew = replace(
         crew,
@@ -128,6 +144,28 @@ def _adopt(world: World, key: str, members: list[Pod]) -> None:
     world.crew(crew)
     if crew.running >= crew.need:
         work.resume(world, crew, max(pod.started for pod in members))
+
+
+def _adopt_each(world: World, crew: Crew, members: list[Pod]) -> None:
+    """Pods that work each for itself: those that have ended are nobody's concern any more."""
+    there = [pod for pod in members if not pod.done]
+    at_work = [pod for pod in there if pod.node and not pod.deleted]
+    world.crew(
+        replace(
+            crew,
+            solo=True,
+            pods=tuple(pod.key for pod in there),
+            running=len(at_work),
+            leaving=sum(bool(pod.node and pod.deleted) for pod in there),
+            start=min((pod.started for pod in at_work), default=None),
+        )
+    )
+    for pod in there:
+        if pod.deleted:
+            due = max(world.now, pod.deleted + pod.template.grace_period)
+            world.kernel.at(due, PodsGone(((pod.key, pod.uid),)))
+    for pod in at_work:
+        running.begin(world, pod)
 
 
 def _names(wanted: Sequence[Pod], members: Sequence[Pod]) -> tuple[list[str], int]:
@@ -189,6 +227,10 @@ def _continue_job(world: World, job: Job, owned: set[str]) -> None:
         acting.start(world, job)
         return
     if job.ended or job.key in owned or job.key in world.crews:
+        return
+    if jobs.makes_jobs(world, job):
+        world.parents[job.key] = None
+        cron.arm(world, job)
         return
     if jobs.managed(world, job):
         jobs.stand_for(world, job)

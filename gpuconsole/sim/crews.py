@@ -29,6 +29,8 @@ class Crew(Struct, frozen=True, kw_only=True):
     """Since when the work goes on; None while it stands still."""
     hold: Time = 0
     """Missing pods are not made again before this moment (back-off after a failure)."""
+    solo: bool = False
+    """Each of its pods works for itself, from the moment at which it gets its node."""
     told: bool = False
     """History says already that it waits as a gang, or that it holds GPUs and waits."""
 

@@ -30,6 +30,8 @@ from gpuconsole.sim.controllers import (
     sampling,
     workloads,
 )
+from gpuconsole.sim.controllers.making import children
+from gpuconsole.sim.controllers.solo import running
 from gpuconsole.sim.controllers.volcano import acting
 from gpuconsole.sim.kernel import (
     ActLater,
@@ -40,9 +42,12 @@ from gpuconsole.sim.kernel import (
     Capacity,
     Carry,
     Confer,
+    CronDue,
+    Deadline,
     Look,
     LookAtFamily,
     PlaceAgain,
+    PodEnds,
     PodsGone,
     Rank,
     Reexamine,
@@ -240,6 +245,12 @@ class Simulation:
                 pods.gone(world, timer)
             case WorkEnds():
                 endings.work_ends(world, timer)
+            case PodEnds():
+                running.end(world, timer)
+            case Deadline():
+                endings.time_is_up(world, timer)
+            case CronDue():
+                children.cron_due(world, timer)
             case Restart():
                 failing.restart(world, timer)
             case Release():

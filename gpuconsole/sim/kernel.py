@@ -28,6 +28,27 @@ class WorkEnds(Struct, frozen=True, tag="work-ends"):
     """The start of work that this end belongs to (see `crews.Crew.start`)."""
 
 
+class PodEnds(Struct, frozen=True, tag="pod-ends"):
+    """The work of one pod is done, unless it was lost meanwhile."""
+
+    pod: str
+    uid: str
+
+
+class Deadline(Struct, frozen=True, tag="deadline"):
+    """A job has been active for as long as it may, if it is active since then."""
+
+    job: str
+    since: Time
+
+
+class CronDue(Struct, frozen=True, tag="cron-due"):
+    """A CronJob's schedule comes true."""
+
+    job: str
+    uid: str
+
+
 class Restart(Struct, frozen=True, tag="restart"):
     """The back-off after a failure is over: the crew's missing pods are made again."""
 
@@ -150,6 +171,9 @@ Timer = Union[
     Capacity,
     PodsGone,
     WorkEnds,
+    PodEnds,
+    Deadline,
+    CronDue,
     Restart,
     Release,
     Look,

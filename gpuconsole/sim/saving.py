@@ -18,7 +18,7 @@ from gpuconsole.sim.members import Cluster, Dispatch, Member
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.world import World
 
-FORMAT = 2
+FORMAT = 3
 
 
 class SavedMember(Struct, frozen=True, kw_only=True):
@@ -102,6 +102,7 @@ def load(data: bytes, cluster: Callable[[bytes], Cluster]) -> World:
         world.state.table(TABLES[type(thing)]).put(thing.key, thing)
         world.introduce(thing)
     world.families.clear()
+    world.parents.clear()
     for line in saved.recent:
         world.state.apply(line)
     world.out = list(saved.out)

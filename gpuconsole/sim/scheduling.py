@@ -24,6 +24,7 @@ from gpuconsole.model.resources import gpus
 from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.sim.controllers import claims, failing, nodes, places, pods, sampling, slices, storage, workloads
+from gpuconsole.sim.controllers.solo import running
 from gpuconsole.sim.controllers.volcano import groups
 from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.kernel import Backoff, PlaceAgain, Sample, Wake
@@ -139,6 +140,9 @@ def place_pods(world: World) -> None:
                 claims.bind_claims(world, decision)
                 pods.bind(world, decision)
                 failing.admit_pod(world, decision.pod)
+                bound = world.pod(decision.pod)
+                if bound is not None:
+                    running.begin(world, bound)
             case EvictPod():
                 _evict(world, decision)
             case Nominate():

@@ -52,6 +52,7 @@ class World:
         "births",
         "broods",
         "changes",
+        "children",
         "crews",
         "cycle_at",
         "cycles_due",
@@ -67,6 +68,7 @@ class World:
         "now",
         "offers",
         "out",
+        "parents",
         "placement",
         "placement_due",
         "policy",
@@ -132,6 +134,10 @@ class World:
         """Claims for devices may have to be made or let go before pods are placed."""
         self.unprovided = False
         """Claims for volumes may have to be made, bound or let go before pods are placed."""
+        self.children: dict[str, dict[str, None]] = {}
+        """Job → the jobs that it made."""
+        self.parents: dict[str, None] = {}
+        """Jobs whose children are to be looked at before this moment is over, in order."""
         self.births = 0
         """How many workloads were created here."""
         self.cycle_at: Time = 0
@@ -169,7 +175,12 @@ class World:
                     self.cycles_due = True
                     self._note_waiting(thing)
                     self._note_family(thing)
-            case Job() | NodeGroup():
+            case Job(owner=owner):
+                if owner:
+                    self.children.setdefault(owner, {})[thing.key] = None
+                    if self.job(owner) is not None:
+                        self.parents[owner] = None
+            case NodeGroup():
                 pass
             case _:
                 self.unprovided = self.unprovided or isinstance(thing, STORED)
@@ -265,6 +276,8 @@ class World:
         self.unprovided = self.unprovided or kind in STORED
         if pod is not None:
             self._note_claims(pod)
+        if kind is Job:
+            self._forget_job(key)
         event = Deleted(self.now, table, key)
         self.state.apply(event)
         self.out.append(event)
@@ -286,6 +299,16 @@ class World:
         if gone is not None:
             self.families[gone.parent or key] = None
             self.broods.get(gone.parent, {}).pop(key, None)
+
+    def _forget_job(self, key: str) -> None:
+        """Whoever made a job sees that it is gone; whoever it made goes as well."""
+        job = self.job(key)
+        if job is not None and job.owner:
+            self.children.get(job.owner, {}).pop(key, None)
+            if self.job(job.owner) is not None:
+                self.parents[job.owner] = None
+        if key in self.children:
+            self.parents[key] = None
 
     def tell(self, what: What, **fields: Any) -> None:
         """Add a line of history."""
@@ -350,6 +373,8 @@ class World:
         twin.dispatches = self.dispatches.copy()
         twin.broods = {parent: variants.copy() for parent, variants in self.broods.items()}
         twin.families = self.families.copy()
+        twin.children = {owner: jobs.copy() for owner, jobs in self.children.items()}
+        twin.parents = self.parents.copy()
         twin.unchecked = self.unchecked.copy()
         twin.looks = self.looks.copy()
         twin.changes, twin.requests = self.changes[:], self.requests[:]

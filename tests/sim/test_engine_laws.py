@@ -14,8 +14,10 @@ from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied, Event, Happened, What
 from gpuconsole.model.gpus.instances import division_of
 from gpuconsole.model.gpus.sharing import device, replicas
+from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import JobPhase
+from gpuconsole.sim.controllers.solo.progress import pieces, pod_duration
 from gpuconsole.sim.engine import Simulation
 from tests.sim.engines import EVERY, GPU, MAKES, Asked, Life, Make, fresh, live, lives, send
 from tests.sim.strategies import contents
@@ -205,7 +207,11 @@ def test_money_and_lost_work_add_up(make: Make, data: st.DataObject) -> None:
     books = Books(events)
     for job in snapshot.jobs.all():
         # A job of Volcano may run with fewer pods than it asks for: what they do is not the whole of it.
-        if job.phase is JobPhase.SUCCEEDED and job.duration is not None and job.volcano is None:
+        if job.phase is JobPhase.SUCCEEDED and isinstance(job.rules, BatchRules) and job.solo and job.duration:
+            once = pod_duration(job.rules, job.duration, job.pod_sets[0].count) / SECOND
+            done = pieces(job.rules, job.pod_sets[0].count) * once * job.pod_sets[0].template.requests.get(GPU, 0)
+            assert books.worked[job.key] == pytest.approx(done + books.lost[job.key]), job.key
+        elif job.phase is JobPhase.SUCCEEDED and job.duration is not None and job.volcano is None:
             gpus = sum(part.requests.get(GPU, 0) for part in job.pod_sets)
             lost = books.lost[job.key]
             assert books.ran[job.key] * gpus == pytest.approx(job.duration / SECOND * gpus + lost), job.key
@@ -233,7 +239,10 @@ class Books:
     def __init__(self, events: Iterable[Event]) -> None:
         self.ran: dict[str, float] = defaultdict(float)
         self.lost: dict[str, float] = defaultdict(float)
+        self.worked: dict[str, float] = defaultdict(float)
+        """GPU-seconds of its pods, from their start to their end or to the moment when they were told to go."""
         self._started: dict[str, int] = {}
+        self._at_work: dict[str, Pod] = {}
         self._job: dict[str, str] = {}
         for event in events:
             match event:
@@ -241,10 +250,17 @@ class Books:
                     self._job[pod.key] = pod.job
                     if pod.workload:
                         self._job[pod.workload] = pod.job
+                    self._pod(pod, event.time)
                 case Happened():
                     self._line(event)
                 case _:
                     pass
+
+    def _pod(self, pod: Pod, now: int) -> None:
+        if pod.node and not pod.done and not pod.deleted:
+            self._at_work[pod.key] = pod
+        elif (before := self._at_work.pop(pod.key, None)) is not None:
+            self.worked[pod.job] += len(before.gpus) * (now - before.started) / SECOND
 
     def _line(self, line: Happened) -> None:
         key = self._job.get(line.workload) or self._job.get(line.pod) or line.workload

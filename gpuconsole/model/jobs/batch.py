@@ -3,7 +3,7 @@
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.jobs.batch_rules import backoff_limit, batch_rules, batch_status
+from gpuconsole.model.jobs.batch_rules import backoff_limit, batch_rules, batch_status, min_member
 from gpuconsole.model.jobs.common import MOST_PODS, job, phase, pod_set, pods
 from gpuconsole.model.jobs.topology import whole
 from gpuconsole.model.workloads import Job, PodSet
@@ -34,6 +34,7 @@ def batch_job(reader: Reader, now: Time) -> Job:
         (pods,),
         rules=batch_rules(spec, pods, notes),
         batch=batch_status(reader.mapping("status")),
+        min_available=min_member(notes),
         suspended=suspended,
         backoff_limit=backoff_limit(spec),
         phase=phase(reader, suspended),

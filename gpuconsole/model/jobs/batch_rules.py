@@ -11,6 +11,7 @@ from gpuconsole.model.workloads import PodSet
 ELASTIC = "kueue.x-k8s.io/elastic-job"
 SYNC_COMPLETIONS = "kueue.x-k8s.io/job-completions-equal-parallelism"
 BACKOFF_LIMIT = 6
+MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 MOST_RULES = 20
 _GANG_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _GANG_ANNOTATION = "scheduling.k8s.io/group-name"
@@ -74,7 +75,14 @@ def _is_gang(pods: PodSet, notes: Reader) -> bool:
     """True for pods that are placed all or none: they name a PodGroup, or the Job says so."""
     template = pods.template
     named = any(template.labels.get(label) for label in _GANG_LABELS) or template.annotations.get(_GANG_ANNOTATION)
-    return bool(named) or notes.text(GANG) in TRUE or notes.text(ELASTIC) == "true"
+    return bool(named) or notes.text(GANG) in TRUE or notes.text(ELASTIC) == "true" or min_member(notes) is not None
+
+
+def min_member(notes: Reader) -> int | None:
+    """How many pods Volcano starts together, where the Job says so; a single one is no gang."""
+    text = notes.text(MIN_MEMBER)
+    least = int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0
+    return least if least > 1 else None
 
 
 def _only_indexed(spec: Reader, *keys: str) -> None:

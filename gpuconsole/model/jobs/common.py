@@ -31,13 +31,22 @@ def job(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], **ow
         remedy = "write it in the annotations of the job itself: it is how long the whole job takes"
         notes.report.warning(notes.at(DURATION), problem, remedy, "misplaced-annotation")
     positive_span(notes, ON_NOTICE)
-    usual = {
+    usual: dict[str, Any] = {
         "workload_priority_class": labels.text(PRIORITY_CLASS),
         "duration": positive_span(notes, DURATION),
         "checkpoint_interval": positive_span(notes, CHECKPOINT),
         "max_execution_time": max_execution(labels),
     }
+    usual["owner"] = _maker(place, meta.namespace)
     return Job(**meta.facts, kind=kind, pod_sets=pod_sets, **{**usual, **facts})
+
+
+def _maker(place: Reader, namespace: str) -> str:
+    """The key of the job that made this one, if one did."""
+    for reference in place.items("ownerReferences"):
+        if reference.flag("controller"):
+            return f"{reference.text('kind')}/{namespace}/{reference.text('name')}"
+    return ""
 
 
 def check_spans(reader: Reader) -> None:

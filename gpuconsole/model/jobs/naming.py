@@ -9,14 +9,19 @@ HASH = 5
 GROUPS = {
     "Job": "batch",
     "JobSet": "jobset.x-k8s.io",
-    "RayJob": "ray.io",
-    "PyTorchJob": "kubeflow.org",
+    **dict.fromkeys(("RayJob", "RayCluster", "RayService"), "ray.io"),
+    **dict.fromkeys(("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob"), "kubeflow.org"),
+    "TrainJob": "trainer.kubeflow.org",
+    **dict.fromkeys(("Deployment", "StatefulSet"), "apps"),
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io",
     "VolcanoJob": "batch.volcano.sh",
     "Pod": "",
 }
 """Kind → API group, which goes into the hash of the name."""
 
 POD_GROUP = "PodGroup"
+LWS_GROUP = "LeaderWorkerSetGroup"
+"""One group of a LeaderWorkerSet, which Kueue admits in the name of the whole."""
 POD = "Pod"
 MAIN = "main"
 
@@ -29,6 +34,8 @@ def workload_name(kind: str, name: str, uid: str, generation: int = 0) -> str:
     """
     if kind == POD_GROUP:
         return name
+    if kind == LWS_GROUP:
+        kind = "LeaderWorkerSet"
     parts = (kind, GROUPS.get(kind, ""), name, uid, *((str(generation),) if generation else ()))
     digest = sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()
     prefix = f"{kind.lower()}-{name}"[: MAX_NAME - 1 - HASH]

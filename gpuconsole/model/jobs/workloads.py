@@ -1,11 +1,15 @@
 """What Kueue makes of a job: its Workload."""
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.jobs.naming import workload_name
+from gpuconsole.model.job_rules import MemberRules
+from gpuconsole.model.jobs.naming import LWS_GROUP, workload_name
 from gpuconsole.model.workloads import Job, Workload
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
+OWNER_KIND, OWNER_NAME = "kueue.x-k8s.io/job-owner-gvk", "kueue.x-k8s.io/job-owner-name"
+COMPONENT = "kueue.x-k8s.io/component-workload-index"
+"""Which group of a LeaderWorkerSet a Workload stands for."""
 _COPIED = "provreq.kueue.x-k8s.io/"
 
 
@@ -19,7 +23,7 @@ def workload_of(job: Job, *, now: Time, priority: int = 0, priority_class: str =
         name=job.labels.get(PREBUILT) or workload_name(job.kind, job.name, job.uid),
         created=now,
         labels={JOB_UID: job.uid} if job.uid else {},
-        annotations={key: value for key, value in job.annotations.items() if key.startswith(_COPIED)},
+        annotations={**_copied(job), **_owner_notes(job)},
         owner=job.key,
         job_uid=job.uid,
         queue=job.queue,
@@ -29,6 +33,20 @@ def workload_of(job: Job, *, now: Time, priority: int = 0, priority_class: str =
         pod_sets=job.pod_sets,
         max_execution_time=job.max_execution_time,
     )
+
+
+def _copied(job: Job) -> dict[str, str]:
+    return {key: value for key, value in job.annotations.items() if key.startswith(_COPIED)}
+
+
+def _owner_notes(job: Job) -> dict[str, str]:
+    """Who owns the Workload, for kinds that Kueue turns into groups of pods (StatefulSet, LeaderWorkerSet)."""
+    if job.kind == "StatefulSet":
+        return {OWNER_KIND: "apps/v1, Kind=StatefulSet", OWNER_NAME: job.name}
+    if job.kind == LWS_GROUP and isinstance(job.rules, MemberRules):
+        kind, name = "leaderworkerset.x-k8s.io/v1, Kind=LeaderWorkerSet", job.owner.rpartition("/")[2]
+        return {OWNER_KIND: kind, OWNER_NAME: name, COMPONENT: str(job.rules.index)}
+    return {}
 
 
 def _class_kind(job: Job, priority_class: str) -> str:

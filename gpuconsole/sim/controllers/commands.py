@@ -27,7 +27,7 @@ from gpuconsole.model.commands import (
 )
 from gpuconsole.model.events import What
 from gpuconsole.sim.autoscaling import spot
-from gpuconsole.sim.controllers import checks, cluster_orders, creating, deleting, federation, slices, workload_orders
+from gpuconsole.sim.controllers import checks, cluster_orders, creating, deleting, federation, scaling, workload_orders
 from gpuconsole.sim.controllers.refusals import Refusal
 from gpuconsole.sim.controllers.workload_orders import meant
 from gpuconsole.sim.world import World
@@ -79,7 +79,7 @@ def _carry(world: World, command: Command) -> Refusal:
         case FailPod(key):
             return cluster_orders.fail_pod(world, key)
         case Scale():
-            return slices.scale(world, command)
+            return scaling.scale(world, command)
         case Finish(key):
             return workload_orders.finish(world, key)
         case _:

@@ -7,6 +7,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.sim.controllers import jobs, queues
+from gpuconsole.sim.controllers.making.training import missing_runtime
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.controllers.volcano.queues import takes
 from gpuconsole.sim.crews import crew_key
@@ -34,7 +35,9 @@ def _arrive(world: World, thing: Job | Workload | Pod) -> Refusal:
 
 
 def _unwanted(world: World, thing: Job | Workload | Pod) -> Refusal:
-    return takes(world, thing) if isinstance(thing, Job) and thing.volcano is not None else DONE
+    if not isinstance(thing, Job):
+        return DONE
+    return takes(world, thing) if thing.volcano is not None else missing_runtime(world, thing)
 
 
 def _taken(world: World, thing: Job | Workload | Pod) -> Refusal:

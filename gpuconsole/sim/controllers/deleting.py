@@ -75,7 +75,7 @@ def _delete_pod(world: World, pod: Pod) -> Refusal:
     elif pod.workload or pod.job:
         nodes.evict_pod(world, pod, reason="Deleted", message="the pod is deleted")
     else:
-        work.interrupt(world, crew_key(pod))
+        work.interrupt(world, crew_key(pod), pod=pod)
         world.tell(What.DELETED, workload=pod.key, pod=pod.key, node=pod.node, gpus=len(pod.gpus))
         pods.remove(world, (pod,), "Deleted")
     return DONE

@@ -2,15 +2,16 @@
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
+from gpuconsole.model.job_rules import LaunchRules
 from gpuconsole.model.volcano_jobs import JobAction
 from gpuconsole.model.workloads import Job, JobPhase, Workload
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
 from gpuconsole.scheduling.kueue.slices import not_finished
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command
-from gpuconsole.sim.controllers import jobphases, pods, retiring, work, workloads
+from gpuconsole.sim.controllers import deadlines, jobphases, pods, retiring, work, workloads
 from gpuconsole.sim.controllers.volcano import acting, groups, phases
 from gpuconsole.sim.crews import Crew
-from gpuconsole.sim.kernel import WorkEnds
+from gpuconsole.sim.kernel import Deadline, WorkEnds
 from gpuconsole.sim.world import World
 
 BACKOFF_EXCEEDED = "Job has reached the specified backoff limit"
@@ -31,8 +32,35 @@ def complete(world: World, crew: Crew) -> None:
             acting.ask(world, request_of_command(job.key, JobAction.COMPLETE_JOB))
         return
     members = pods.pods_of(world, crew)
+    _dismiss_followers(world, job, members)
     pods.succeed(world, crew)
     _finish(world, crew, JobPhase.SUCCEEDED, "Succeeded", workloads.SUCCEEDED, members)
+
+
+def _dismiss_followers(world: World, job: Job | None, members: list[Pod]) -> None:
+    """Where some pods decide how a job ends, the others are deleted (a launcher's workers, parameter servers)."""
+    if job is not None and isinstance(job.rules, LaunchRules) and job.rules.deciders:
+        pods.remove(world, [pod for pod in members if pod.pod_set not in job.rules.deciders], "JobEnded")
+
+
+def conclude(world: World, crew: Crew, succeeded: bool, reason: str, message: str) -> None:
+    """A job is over while some of its pods may still be there: they are deleted."""
+    members = pods.pods_of(world, crew)
+    loss = work.interrupt(world, crew.key) if not succeeded else work.NOTHING
+    pods.remove(world, [pod for pod in members if not pod.done], reason)
+    pods.disband(world, crew)
+    if succeeded:
+        _finish(world, crew, JobPhase.SUCCEEDED, "Succeeded", workloads.SUCCEEDED, members)
+    else:
+        _finish(world, crew, JobPhase.FAILED, "Failed", message, members, loss)
+
+
+def time_is_up(world: World, timer: Deadline) -> None:
+    """A job was active for too long: it fails."""
+    job = deadlines.is_over(world, timer)
+    crew = None if job is None else next((c for c in world.crews.values() if c.job == job.key), None)
+    if crew is not None:
+        conclude(world, crew, False, "DeadlineExceeded", deadlines.EXCEEDED)
 
 
 def give_up(world: World, crew: Crew) -> None:
@@ -91,7 +119,15 @@ def _members(world: World, key: str, crew: Crew | None) -> list[Pod]:
     return [pod for pod in world.state.table("pods").all() if key in (pod.workload, pod.job)]
 
 
-def _finish(world: World, crew: Crew, phase: JobPhase, reason: str, message: str, members: list[Pod]) -> None:
+def _finish(
+    world: World,
+    crew: Crew,
+    phase: JobPhase,
+    reason: str,
+    message: str,
+    members: list[Pod],
+    loss: work.Loss = work.NOTHING,
+) -> None:
     job = crew.job
     jobphases.mark(world, job, phase)
     workload = world.workload(crew.workload) if crew.workload else None
@@ -102,6 +138,9 @@ def _finish(world: World, crew: Crew, phase: JobPhase, reason: str, message: str
     else:
         what = What.FAILED if phase is JobPhase.FAILED else What.FINISHED
         subject = job or members[0].key
-        world.tell(what, workload=subject, reason=reason, message=message, gpus=sum(len(pod.gpus) for pod in members))
+        gpus = sum(len(pod.gpus) for pod in members)
+        lost = {"lost_gpu_seconds": loss.gpu_seconds, "cost": loss.cost} if loss is not work.NOTHING else {}
+        world.tell(what, workload=subject, reason=reason, message=message, gpus=gpus, **lost)
     present = (world.pod(pod.key) for pod in members)
     retiring.later(world, (world.workload(crew.workload), world.job(job), *present))
+    retiring.when_due(world, world.job(job))

@@ -4,8 +4,9 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.gpus.sharing import UNEXPECTED, may_refuse, refusal
-from gpuconsole.sim.controllers import nodes
+from gpuconsole.sim.controllers import endings, nodes
 from gpuconsole.sim.controllers.reconcile import backoff
+from gpuconsole.sim.controllers.solo import running
 from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.kernel import Restart
 from gpuconsole.sim.world import World
@@ -13,7 +14,7 @@ from gpuconsole.sim.world import World
 
 def fail_pod(world: World, pod: Pod) -> None:
     """A pod's container exits with an error."""
-    _fail(world, pod, "Error", f"pod {pod.name} failed")
+    _fail(world, pod, "Error", f"pod {pod.name} failed", exit_code=1)
 
 
 def admit_pod(world: World, key: str) -> None:
@@ -26,17 +27,23 @@ def admit_pod(world: World, key: str) -> None:
             _fail(world, pod, UNEXPECTED, message)
 
 
-def _fail(world: World, pod: Pod, reason: str, message: str) -> None:
+def _fail(world: World, pod: Pod, reason: str, message: str, exit_code: int | None = None) -> None:
     nodes.fail_pod(world, pod, reason, message)
     job = world.job(pod.job) if pod.job else None
     if job is not None and job.volcano is not None:
         # What follows is up to the job's policies.
         return
-    failures = 1
-    if job is not None:
-        failures = job.failures + 1
-        world.put(replace(job, failures=failures))
     key = crew_key(pod)
+    crew = world.crews.get(key)
+    if crew is not None and crew.solo:
+        verdict = running.fail(world, pod, exit_code)
+        if verdict is not None:
+            endings.conclude(world, crew, verdict.succeeded, verdict.reason, verdict.message)
+            return
+    elif job is not None and not job.endless:
+        world.put(replace(job, failures=job.failures + 1))
+    counted = world.job(pod.job) if pod.job else None
+    failures = max(1, counted.failures if counted is not None else 1)
     crew = world.crews.get(key)
     if crew is not None:
         delay = backoff(failures)

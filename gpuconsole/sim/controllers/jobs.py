@@ -8,8 +8,10 @@ from gpuconsole.model.jobs import workload_of
 from gpuconsole.model.resources import gpus
 from gpuconsole.model.workloads import Job, JobPhase, Workload
 from gpuconsole.scheduling.kueue.slices import is_elastic, prepared
-from gpuconsole.sim.controllers import pods, workloads
+from gpuconsole.sim.controllers import deadlines, pods, workloads
 from gpuconsole.sim.controllers.limits import defaulted, defaulted_sets
+from gpuconsole.sim.controllers.making import cron
+from gpuconsole.sim.controllers.making.training import with_runtime
 from gpuconsole.sim.controllers.priorities import pod_priority, workload_priority
 from gpuconsole.sim.controllers.specs import job_pods
 from gpuconsole.sim.controllers.volcano import acting
@@ -21,6 +23,10 @@ def create_job(world: World, job: Job) -> None:
     """A job arrives."""
     job = replace(job, uid=job.uid or world.uid(job.kind, job.key), created=job.created or world.now)
     ensure_namespace(world, job.namespace)
+    job = with_runtime(world, job)
+    if makes_jobs(world, job):
+        _create_parent(world, job)
+        return
     if managed(world, job):
         world.put(replace(job, suspended=True, phase=JobPhase.SUSPENDED))
         stand_for(world, job)
@@ -36,8 +42,22 @@ def managed(world: World, job: Job) -> bool:
     return world.session is not None and bool(job.queue)
 
 
+def makes_jobs(world: World, job: Job) -> bool:
+    """True if jobs stand for its parts: a CronJob's Jobs, groups of leaders and workers, replicas in a queue."""
+    return job.makes_jobs or (job.kind == "Deployment" and managed(world, job))
+
+
+def _create_parent(world: World, job: Job) -> None:
+    world.put(job)
+    world.tell(What.SUBMITTED, workload=job.key)
+    world.parents[job.key] = None
+    cron.arm(world, job)
+
+
 def stand_for(world: World, job: Job) -> None:
-    """Make the Workload of a job (Kueue jobframework)."""
+    """Make the Workload of a job (Kueue jobframework); a service without pods needs none yet."""
+    if job.solo and job.endless and not any(part.count for part in job.pod_sets):
+        return
     workload = workload_for(world, job)
     elastic = world.policy.kueue is not None and is_elastic(job.annotations, world.policy.kueue)
     create_workload(world, prepared(workload, None) if elastic else workload)
@@ -53,6 +73,10 @@ def start_unmanaged(world: World, job: Job) -> None:
     """Make the pods of a job that no Workload stands for; Volcano's are up to its own controller."""
     if job.volcano is not None:
         acting.start(world, job)
+        return
+    deadlines.begin(world, job.key)
+    if job.solo:
+        pods.form(world, Crew(key=job.key, job=job.key, solo=True), ())
         return
     made = job_pods(world, job)
     pods.form(world, Crew(key=job.key, job=job.key, need=job.min_available or len(made)), made)

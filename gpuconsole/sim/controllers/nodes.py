@@ -7,11 +7,13 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import What
-from gpuconsole.sim.controllers import pods, standing, watching, work
+from gpuconsole.sim.controllers import endings, pods, standing, watching, work
+from gpuconsole.sim.controllers.solo import running
 from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.world import World
 
 NODE_LOST = "NodeLost"
+DELETED = "Deleted"
 
 
 def cordon(world: World, node: Node, cordoned: bool) -> None:
@@ -58,6 +60,7 @@ def lose_pods(world: World, name: str) -> None:
             pods.vanish(world, pod)
         else:
             fail_pod(world, pod, NODE_LOST, f"node {name} does not answer")
+            _count_failure(world, pod, disrupted=True)
 
 
 def fail_pod(world: World, pod: Pod, reason: str, message: str) -> None:
@@ -95,6 +98,15 @@ def evict_pod(world: World, pod: Pod, *, reason: str, message: str, by: Pod | No
         **_victim(world, pod, by, message),
     )
     pods.remove(world, (world.pod(pod.key) or pod,), reason, message)
+    _count_failure(world, pod, disrupted=reason != DELETED)
+
+
+def _count_failure(world: World, pod: Pod, *, disrupted: bool) -> None:
+    """A Job counts pods that it loses as failed, whoever took them, unless its podFailurePolicy ignores that."""
+    verdict = running.fail(world, pod, None, disrupted=disrupted)
+    crew = world.crews.get(crew_key(pod))
+    if verdict is not None and crew is not None:
+        endings.conclude(world, crew, verdict.succeeded, verdict.reason, verdict.message)
 
 
 def pods_on(world: World, name: str) -> list[Pod]:
@@ -104,7 +116,7 @@ def pods_on(world: World, name: str) -> list[Pod]:
 
 
 def _interrupt(world: World, pod: Pod, notice: Span = 0) -> work.Loss:
-    loss = work.interrupt(world, crew_key(pod), notice)
+    loss = work.interrupt(world, crew_key(pod), notice, pod=pod)
     workload = world.workload(pod.workload) if pod.workload else None
     if workload is not None and not workload.finished:
         waiting = standing.not_ready(workload, world.now)

@@ -15,7 +15,7 @@ from gpuconsole.sim.world import World
 
 def form(world: World, crew: Crew, pods: Sequence[Pod]) -> None:
     """Make the pods of a new crew."""
-    named = [_with_free_name(world, pod) for pod in pods]
+    named = [with_free_name(world, pod) for pod in pods]
     world.crew(replace(crew, pods=tuple(pod.key for pod in named)))
     for pod in named:
         world.put(pod)
@@ -29,7 +29,7 @@ def reinforce(world: World, crew: Crew, wanted: Sequence[Pod]) -> None:
             world.drop(Pod, pod.key)
         else:
             present[pod.pod_set, pod.index] = pod.key
-    made = [_with_free_name(world, pod) for pod in wanted if (pod.pod_set, pod.index) not in present]
+    made = [with_free_name(world, pod) for pod in wanted if (pod.pod_set, pod.index) not in present]
     present |= {(pod.pod_set, pod.index): pod.key for pod in made}
     keys = tuple(present[pod.pod_set, pod.index] for pod in wanted)
     world.crew(replace(crew, need=len(wanted), pods=keys, missing=0, told=False))
@@ -53,8 +53,11 @@ def dismiss(world: World, crew: Crew, surplus: Collection[str], reason: str) -> 
         remove(world, [alone], reason)
 
 
-def _with_free_name(world: World, pod: Pod) -> Pod:
-    """Two owners can lead to the same name for a pod; the second gets a part of its uid, as Kubernetes does."""
+def with_free_name(world: World, pod: Pod) -> Pod:
+    """The pod under a name that no other pod has.
+
+    Two owners can lead to the same name for a pod; the second gets a part of its uid, as Kubernetes does.
+    """
     if world.pod(pod.key) is None:
         return pod
     return replace(pod, name=f"{pod.name[: MAX_NAME - 6]}-{pod.uid[:5]}")

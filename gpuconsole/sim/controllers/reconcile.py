@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
+from gpuconsole.model.job_rules import MemberRules
 from gpuconsole.model.volcano_jobs import VolcanoPhase
 from gpuconsole.model.workloads import Job, JobPhase, Workload
 from gpuconsole.scheduling.kueue.announcements import queued_since
@@ -20,6 +21,8 @@ from gpuconsole.sim.controllers import (
     work,
     workloads,
 )
+from gpuconsole.sim.controllers.making import children
+from gpuconsole.sim.controllers.solo import reconciling as solo
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
 from gpuconsole.sim.controllers.volcano import acting, members
 from gpuconsole.sim.crews import Crew
@@ -31,7 +34,10 @@ _LONGEST_BACKOFF = 6 * MINUTE
 
 def settle(world: World) -> None:
     """Look at suspect nodes, checks that may be answered and every crew that changed, until none is left."""
-    while world.dirty or world.unchecked or world.suspects or world.families or world.changes or world.requests:
+    while (
+        world.dirty or world.unchecked or world.suspects or world.families or world.changes or world.requests
+        or world.parents
+    ):  # fmt: skip
         if world.changes or world.requests:
             acting.proceed(world)
             continue
@@ -49,6 +55,11 @@ def settle(world: World) -> None:
             key = next(iter(world.families))
             del world.families[key]
             families.look(world, key)
+            continue
+        if world.parents:
+            key = next(iter(world.parents))
+            del world.parents[key]
+            children.look(world, key)
             continue
         key = next(iter(world.dirty))
         del world.dirty[key]
@@ -73,8 +84,18 @@ def _reconcile(world: World, crew: Crew) -> None:
     elif workload is not None and workload.is_true("Evicted"):
         if not crew.present:
             pods.disband(world, crew)
-            workloads.release(world, workload.key)
-    elif job is not None and job.failures > job.backoff_limit:
+            if not _replaced(world, job):
+                workloads.release(world, workload.key)
+    elif job is not None and job.suspended and workload is None:
+        if not crew.present:
+            pods.disband(world, crew)
+    elif crew.solo and job is not None:
+        solo.look(world, crew, workload, job)
+    elif crew.missing and _replaced(world, job):
+        pass
+    elif crew.missing and job is not None and _recreates(job) and crew.present:
+        pods.remove(world, pods.pods_of(world, crew), "GroupRecreated")
+    elif job is not None and job.failures > job.backoff_limit and not job.endless:
         _give_up(world, crew)
     elif crew.missing and world.now >= crew.hold:
         _make_again(world, crew, workload, job)
@@ -82,6 +103,19 @@ def _reconcile(world: World, crew: Crew) -> None:
         _begin(world, crew, workload)
     elif workload is not None and crew.start is not None and crew.running >= crew.need:
         _all_ready(world, workload)
+
+
+def _replaced(world: World, job: Job | None) -> bool:
+    """A replica of a Deployment that is lost goes, with its Workload: another pod takes its place."""
+    if job is None or not children.is_replica(job):
+        return False
+    children.delete(world, job)
+    return True
+
+
+def _recreates(job: Job) -> bool:
+    """True for a group of a leader and its workers that is made again as a whole."""
+    return isinstance(job.rules, MemberRules) and job.rules.recreate
 
 
 def _look_at_volcano(world: World, crew: Crew, job: Job) -> None:

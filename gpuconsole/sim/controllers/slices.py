@@ -2,44 +2,13 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.commands import Scale
 from gpuconsole.model.decisions import Admit
 from gpuconsole.model.jobs.naming import workload_name
 from gpuconsole.model.workloads import Job, PodSet, Workload
 from gpuconsole.scheduling.kueue import slices
-from gpuconsole.scheduling.kueue.pod_counts import ELASTIC, reclaim
+from gpuconsole.scheduling.kueue.pod_counts import reclaim
 from gpuconsole.sim.controllers import jobs, pods, retiring, work, workloads
-from gpuconsole.sim.controllers.refusals import DONE, Refusal
-from gpuconsole.sim.controllers.volcano import orders
 from gpuconsole.sim.world import World
-
-MOST_PODS = 100_000
-
-
-def scale(world: World, order: Scale) -> Refusal:
-    """Give a job another number of pods."""
-    job = _job(world, order.job)
-    if job is None or job.ended:
-        return f"there is no unfinished job {order.job}"
-    names = [pod_set.name for pod_set in job.pod_sets]
-    name = order.pod_set or (names[0] if len(names) == 1 else "")
-    if name not in names:
-        return f"job {job.key} has no pod set {name or 'of its own'}; it has: {', '.join(names)}"
-    if not 0 <= order.count <= MOST_PODS:
-        return f"a job has 0 to {MOST_PODS} pods, not {order.count}"
-    sizes = tuple(replace(p, count=order.count) if p.name == name else p for p in job.pod_sets)
-    if job.volcano is not None:
-        return orders.scaled(world, job, replace(job, pod_sets=sizes))
-    if not (jobs.managed(world, job) and _is_elastic(world, job)):
-        return f'job {job.key} is not elastic: only a queued job with {ELASTIC}: "true" can be scaled'
-    job = replace(job, pod_sets=sizes)
-    world.put(job)
-    follow(world, job)
-    return DONE
-
-
-def _job(world: World, key: str) -> Job | None:
-    return world.job(key) or world.job(f"Job/{key}") or orders.job_named(world, key)
 
 
 def _is_elastic(world: World, job: Job) -> bool:

@@ -1,10 +1,11 @@
 """Which pods a Workload or a job wants: names, templates and gangs. Reads the world, changes nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod, PodTemplate
+from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs import pod_name
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Job, PodSet, PodSetAssignment, Workload
@@ -14,6 +15,7 @@ from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 from gpuconsole.sim.controllers.limits import defaulted_sets
 from gpuconsole.sim.controllers.priorities import pod_priority
+from gpuconsole.sim.controllers.solo.progress import next_pieces
 from gpuconsole.sim.controllers.ungating import gated, placed
 from gpuconsole.sim.world import World
 
@@ -21,18 +23,24 @@ MOST_PODS = 1_000_000
 """Of one workload; the API takes any number."""
 
 
-def workload_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
+def pods_for(world: World, job: Job, workload: Workload | None, pieces: Sequence[int] | None = None) -> tuple[Pod, ...]:
+    """The pods of a job, by its Workload if one stands for it; of a batch/v1 Job those for these pieces of work."""
+    return job_pods(world, job, pieces) if workload is None else workload_pods(world, workload, pieces)
+
+
+def workload_pods(world: World, workload: Workload, pieces: Sequence[int] | None = None) -> tuple[Pod, ...]:
     """The pods of an admitted Workload; none if what is to be written into them contradicts itself."""
     try:
-        return started_pods(world, workload)
+        return started_pods(world, workload, pieces)
     except Conflict:
         return ()
 
 
-def started_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
+def started_pods(world: World, workload: Workload, pieces: Sequence[int] | None = None) -> tuple[Pod, ...]:
     """The pods of an admitted Workload: as many as it was given, bound to its flavors and its places.
 
-    Raises Conflict if flavors, checks and the job's own templates want different things, or if there are too many.
+    A batch/v1 Job gets those for these `pieces` of its work, or for what comes first. Raises Conflict if flavors,
+    checks and the job's own templates want different things, or if there are too many.
     """
     if workload.admission is None:
         return ()
@@ -49,7 +57,7 @@ def started_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
     for pod_set in workload.pod_sets:
         assignment, added = given.get(pod_set.name, (PodSetAssignment(count=pod_set.count), Additions()))
         template = merge(pod_set.template, added, elastic=elastic)
-        wanted.append((pod_set, [template] * assignment.count))
+        wanted.append((pod_set, template, _indexes(job, assignment.count, pieces)))
         if assignment.topology:
             waiting.add(pod_set.name)
     pods = list(_pods(world, job, wanted, workload.owner, workload.key))
@@ -57,6 +65,10 @@ def started_pods(world: World, workload: Workload) -> tuple[Pod, ...]:
         return tuple(pods)
     sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     fresh = [gated(pod, sets[pod.pod_set]) if pod.pod_set in waiting else pod for pod in pods]
+    if job.solo:
+        others = [pod for key in (crew.pods if crew is not None else ()) if (pod := world.pod(key)) is not None]
+        going = [pod for pod in others if not (pod.done or pod.deleted)]
+        return tuple(placed(workload, [*going, *fresh])[len(going) :])
     for index, key in enumerate(crew.pods[: len(fresh)] if crew is not None else ()):
         old = world.pod(key)
         if old is not None and not old.done and not old.deleted:
@@ -77,23 +89,31 @@ def _additions(world: World, workload: Workload) -> Iterator[tuple[PodSet, PodSe
     return additions_of(workload, flavors, _config(world))
 
 
-def job_pods(world: World, job: Job) -> tuple[Pod, ...]:
+def _indexes(job: Job, count: int, pieces: Sequence[int] | None) -> Sequence[int]:
+    """Which pods of a pod set there are: all of them, or those for the pieces of a Job's work that come first."""
+    if not (job.solo and isinstance(job.rules, BatchRules)):
+        return range(count)
+    return next_pieces(job, job.rules, count, ()) if pieces is None else pieces
+
+
+def job_pods(world: World, job: Job, pieces: Sequence[int] | None = None) -> tuple[Pod, ...]:
     """The pods of a job that no Workload stands for: a gang, for its work needs all of them, or `min_available`."""
     if job.volcano is not None:
         return tuple(pod_of(job, task, index) for task in tasks_of(job) for index in range(task.replicas))
-    wanted = [(part, [part.template] * part.count) for part in defaulted_sets(world, job.namespace, job.pod_sets)]
+    parts = defaulted_sets(world, job.namespace, job.pod_sets)
+    wanted = [(part, part.template, _indexes(job, part.count, pieces)) for part in parts]
     pods = _pods(world, job, wanted, job.key, "")
     return tuple(replace(pod, gang_size=job.min_available or pod.gang_size) if pod.gang else pod for pod in pods)
 
 
 def _pods(
-    world: World, job: Job, wanted: list[tuple[PodSet, list[PodTemplate]]], owner: str, workload: str
+    world: World, job: Job, wanted: list[tuple[PodSet, PodTemplate, Sequence[int]]], owner: str, workload: str
 ) -> Iterator[Pod]:
-    total = sum(len(templates) for _, templates in wanted)
-    gang = _gang(workload, owner) if total > 1 else ""
-    for pod_set, templates in wanted:
+    total = sum(len(indexes) for _, _, indexes in wanted)
+    gang = _gang(workload, owner) if total > 1 and not job.solo else ""
+    for pod_set, template, indexes in wanted:
         priority = pod_priority(world, pod_set.template)
-        for index, template in enumerate(templates):
+        for index in indexes:
             name = pod_name(job, pod_set.name, index)
             yield Pod(
                 namespace=job.namespace,

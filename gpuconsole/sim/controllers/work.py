@@ -4,18 +4,20 @@ A crew works while all its pods run. A checkpoint bounds what an interruption lo
 done again later. Work done and work lost add up to the time that the crew ran.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time, parse_span
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, ON_NOTICE
 from gpuconsole.model.prices import gpu_hourly
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.controllers.pods import pods_of
+from gpuconsole.sim.controllers.solo.progress import pod_duration
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import WorkEnds
 from gpuconsole.sim.world import World
@@ -46,10 +48,24 @@ class Task(Struct, frozen=True):
     """The duration is a guess."""
 
 
+def pod_task(world: World, crew: Crew, pod: Pod) -> Task:
+    """What one pod of a job has to do whose pods work each for itself."""
+    job = world.job(crew.job)
+    if job is None or not isinstance(job.rules, BatchRules):
+        return Task()
+    done = job.batch.saved.get(str(pod.index), 0)
+    said = job.duration if job.rules.pod_duration is None else job.rules.pod_duration
+    todo = _task(world, crew, said, job.checkpoint_interval, done, job.annotations)
+    whole = todo.duration or 0
+    return replace(todo, duration=pod_duration(job.rules, whole, job.pod_sets[0].count))
+
+
 def task(world: World, crew: Crew) -> Task:
     """Read a crew's task; how long it takes is drawn if nothing says so."""
     match owner(world, crew):
         case Job() as job:
+            if job.endless:
+                return Task()
             return _task(world, crew, job.duration, job.checkpoint_interval, job.done, job.annotations)
         case Workload(annotations=notes, done=done):
             return _task(world, crew, _span(notes.get(DURATION)), _span(notes.get(CHECKPOINT)), done, notes)
@@ -117,13 +133,20 @@ def ended(world: World, crew: Crew) -> bool:
             return False
 
 
-def interrupt(world: World, key: str, notice: Span = 0) -> Loss:
+def interrupt(world: World, key: str, notice: Span = 0, *, pod: Pod | None = None) -> Loss:
     """The work of a crew stops: what its checkpoints do not cover is lost. Nothing is lost that did not run.
 
-    Work that writes a checkpoint when it is told to stop loses nothing if the notice is long enough for that.
+    Work that writes a checkpoint when it is told to stop loses nothing if the notice is long enough for that. Where
+    `pod` is the only one that stops, the others go on if they work each for itself.
     """
     crew = world.crews.get(key)
     if crew is None or crew.start is None:
+        return NOTHING
+    if crew.solo:
+        return _interrupt_each(world, crew, notice, pods_of(world, crew) if pod is None else [pod], pod is None)
+    job = world.job(crew.job) if crew.job else None
+    if job is not None and job.endless:
+        world.crews[key] = replace(crew, start=None)
         return NOTHING
     todo = task(world, crew)
     ran = world.now - crew.start
@@ -136,6 +159,31 @@ def interrupt(world: World, key: str, notice: Span = 0) -> Loss:
     return _price(world, crew, ran - safe)
 
 
+def _interrupt_each(world: World, crew: Crew, notice: Span, stopped: Sequence[Pod], all_stop: bool) -> Loss:
+    """Each of these pods stops; one that serves loses nothing, for it has nothing to finish."""
+    if all_stop:
+        world.crews[crew.key] = replace(crew, start=None)
+    job = world.job(crew.job)
+    if job is None or not isinstance(job.rules, BatchRules):
+        return NOTHING
+    losses, saved = [], dict(job.batch.saved)
+    for pod in stopped:
+        if not pod.node or pod.done or pod.deleted:
+            continue
+        todo = pod_task(world, crew, pod)
+        ran = world.now - pod.started
+        safe = ran - ran % todo.checkpoint if todo.checkpoint else 0
+        if todo.on_notice is not None and todo.on_notice <= notice:
+            safe = ran
+        if safe:
+            saved[str(pod.index)] = todo.done + safe
+        losses.append(_price_of(world, [pod], ran - safe))
+    if saved != job.batch.saved:
+        world.put(replace(job, batch=replace(job.batch, saved=saved)))
+    lost = max((loss.span for loss in losses), default=0)
+    return Loss(lost, sum(loss.gpu_seconds for loss in losses), sum(loss.cost for loss in losses))
+
+
 def _remember(world: World, crew: Crew, done: Span) -> None:
     match owner(world, crew):
         case Job() as job:
@@ -145,8 +193,12 @@ def _remember(world: World, crew: Crew, done: Span) -> None:
 
 
 def _price(world: World, crew: Crew, lost: Span) -> Loss:
+    return _price_of(world, pods_of(world, crew), lost)
+
+
+def _price_of(world: World, pods: Sequence[Pod], lost: Span) -> Loss:
     seconds, cost, prices = 0.0, 0.0, world.policy.prices
-    for pod in pods_of(world, crew):
+    for pod in pods:
         if pod.gpus and lost:
             share = len(pod.gpus) * lost / SECOND
             node = world.node(pod.node)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.model.workloads import RequeueState, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.slices import latest_active
-from gpuconsole.sim.controllers import endings, standing, workloads
+from gpuconsole.sim.controllers import endings, standing, suspending, workloads
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.controllers.volcano import orders
 from gpuconsole.sim.crews import Crew
@@ -17,11 +17,14 @@ from gpuconsole.sim.world import World
 def set_active(world: World, key: str, active: bool, cause: str = "", why: str = "") -> Refusal:
     """Stop a workload (evicting it if it holds quota) or let it in again; `cause` and `why` say what is behind it.
 
-    A Volcano Job, which no Workload stands for, is aborted or resumed.
+    A Volcano Job, which no Workload stands for, is aborted or resumed; any other such job is suspended.
     """
     workload, job = world.workload(key), orders.job_named(world, key)
     if workload is None and job is not None:
         return orders.set_active(world, job, active)
+    plain = suspending.job_named(world, key) if workload is None else None
+    if plain is not None:
+        return suspending.set_active(world, plain, active)
     if workload is None or workload.finished:
         return _no_workload(workload, key)
     if workload.active == active:

@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kueue.checks import all_ready, checks_for, synced
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.podset import Conflict
 from gpuconsole.scheduling.kueue.requests import reserved_at
-from gpuconsole.sim.controllers import jobphases, pods, standing, watching, work
+from gpuconsole.sim.controllers import deadlines, jobphases, pods, standing, watching, work
 from gpuconsole.sim.controllers.specs import started_pods
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import BackoffEnds, Release
@@ -102,11 +102,20 @@ def make_pods(world: World, workload: Workload) -> None:
         finish(world, workload, FAILED_TO_START, str(problem))
         return
     taken_over = world.crews.get(workload.key)
+    if taken_over is not None and taken_over.solo:
+        world.dirty[taken_over.key] = None
+        return
     if taken_over is not None:
         pods.reinforce(world, taken_over, made)
         return
     jobphases.mark(world, workload.owner, JobPhase.PENDING, suspended=False)
-    pods.form(world, Crew(key=workload.key, workload=workload.key, job=workload.owner, need=len(made)), made)
+    deadlines.begin(world, workload.owner)
+    job = world.job(workload.owner) if workload.owner else None
+    crew = Crew(key=workload.key, workload=workload.key, job=workload.owner, need=len(made))
+    if job is not None and job.solo:
+        pods.form(world, replace(crew, solo=True), ())
+    else:
+        pods.form(world, crew, made)
 
 
 def refuse(world: World, decision: Refuse) -> None:

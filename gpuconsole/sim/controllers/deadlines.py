@@ -1,0 +1,44 @@
+"""Jobs that may be active for a limited time only (activeDeadlineSeconds), and jobs that go when they have ended."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Span
+from gpuconsole.model.job_rules import BatchRules, LaunchRules, TrainRules
+from gpuconsole.model.workloads import Job
+from gpuconsole.sim.kernel import Deadline
+from gpuconsole.sim.world import World
+
+EXCEEDED = "Job was active longer than specified deadline"
+
+
+def begin(world: World, key: str) -> None:
+    """A job is active from now on."""
+    job = world.job(key) if key else None
+    limit = limit_of(job) if job is not None else None
+    if job is not None and limit is not None:
+        world.put(replace(job, batch=replace(job.batch, since=world.now)))
+        world.kernel.at(world.now + limit, Deadline(key, world.now))
+
+
+def limit_of(job: Job) -> Span | None:
+    """How long a job may be active."""
+    match job.rules:
+        case BatchRules(deadline=limit) | LaunchRules(deadline=limit) | TrainRules(deadline=limit):
+            return limit
+    return None
+
+
+def kept_for(job: Job) -> Span | None:
+    """How long a job is kept when it has ended."""
+    match job.rules:
+        case BatchRules(ttl=span) | LaunchRules(ttl=span):
+            return span
+    return None
+
+
+def is_over(world: World, timer: Deadline) -> Job | None:
+    """The job whose time is up, if it is active since then."""
+    job = world.job(timer.job)
+    if job is None or job.ended or job.suspended or job.batch.since != timer.since:
+        return None
+    return job

@@ -1,0 +1,127 @@
+"""Jobs that make jobs: replicas that Kueue admits one by one, groups of leaders and workers, the Jobs of a CronJob."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import NO_LABELS
+from gpuconsole.model.job_rules import CronRules, GroupRules, MemberRules
+from gpuconsole.model.jobs.naming import LWS_GROUP, POD
+from gpuconsole.model.jobs.workloads import workload_of
+from gpuconsole.model.workloads import Job, JobPhase, PodSet, Workload
+from gpuconsole.sim.controllers import endings, jobs
+from gpuconsole.sim.controllers.making import cron
+from gpuconsole.sim.kernel import CronDue
+from gpuconsole.sim.world import World
+
+LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
+
+
+def look(world: World, key: str) -> None:
+    """Bring the children of a job in line with it; they go with it."""
+    job = world.job(key)
+    children = [child for name in world.children.get(key, {}) if (child := world.job(name)) is not None]
+    if job is None:
+        for child in children:
+            delete(world, child)
+        world.children.pop(key, None)
+    elif isinstance(job.rules, CronRules):
+        _make_due(world, job, job.rules, children)
+    elif jobs.makes_jobs(world, job) and (children or not _has_pods(world, job)):
+        _fill(world, job, children)
+
+
+def delete(world: World, child: Job) -> None:
+    """Delete a child, with its Workload and its pods."""
+    workload = f"{child.namespace}/{workload_of(child, now=world.now).name}"
+    if world.workload(workload) is not None:
+        endings.delete_owner(world, Workload, workload)
+    else:
+        endings.delete_owner(world, Job, child.key)
+
+
+def is_replica(job: Job | None) -> bool:
+    """True for a replica of a Deployment: one that is lost is replaced by another one."""
+    return job is not None and job.kind == POD and isinstance(job.rules, MemberRules)
+
+
+def cron_due(world: World, timer: CronDue) -> None:
+    """The time of a CronJob has come, if it is still there and not suspended."""
+    job = world.job(timer.job)
+    if job is not None and job.uid == timer.uid and not job.suspended:
+        world.parents[job.key] = None
+        cron.arm(world, job)
+
+
+def _make_due(world: World, job: Job, rules: CronRules, children: list[Job]) -> None:
+    """Make the Job whose time has come, and forget those that are too old."""
+    for old in cron.surplus(rules, children):
+        delete(world, old)
+    active = [child for child in children if not child.ended]
+    scheduled = None if job.suspended else cron.latest(job, rules, world.now)
+    if scheduled is None or cron.is_held_back(rules, active):
+        return
+    for earlier in cron.replaced(rules, active):
+        delete(world, earlier)
+    world.put(cron.noted(job, rules, scheduled))
+    name = f"Job/{job.namespace}/{job.name}-{scheduled}"
+    jobs.create_job(world, cron.job_for(job, rules, scheduled, uid=world.uid("Job", name), now=world.now))
+
+
+def _has_pods(world: World, job: Job) -> bool:
+    """True for one that has pods already, although nobody knows which job of it they belong to."""
+    return any(pod.job == job.key or pod.labels.get(LWS_NAME) == job.name for pod in world.state.table("pods").all())
+
+
+def _fill(world: World, job: Job, children: list[Job]) -> None:
+    """Make the replicas or groups that are not there, and delete those that are too many, the last ones first."""
+    wanted = [_member(world, job, index) for index in range(_replicas(job))]
+    names = {child.key for child in wanted}
+    for child in reversed(children):
+        if child.key not in names:
+            delete(world, child)
+    there = {child.key for child in children}
+    for child in wanted:
+        if child.key not in there:
+            jobs.create_job(world, child)
+    running = any(child.phase is JobPhase.RUNNING for child in children)
+    phase = JobPhase.RUNNING if running else JobPhase.PENDING
+    current = world.job(job.key)
+    if current is not None and current.phase is not phase:
+        started = current.started or (world.now if running else 0)
+        world.put(replace(current, phase=phase, started=started))
+
+
+def _replicas(job: Job) -> int:
+    return job.rules.replicas if isinstance(job.rules, GroupRules) else sum(part.count for part in job.pod_sets)
+
+
+def _member(world: World, job: Job, index: int) -> Job:
+    name = f"{job.name}-{index}"
+    grouped = isinstance(job.rules, GroupRules)
+    kind = LWS_GROUP if grouped else POD
+    template = job.pod_sets[0].template
+    return Job(
+        kind=kind,
+        namespace=job.namespace,
+        name=name,
+        uid=job.uid if grouped else world.uid(kind, f"{job.namespace}/{name}"),
+        created=world.now,
+        owner=job.key,
+        labels=NO_LABELS if grouped else template.labels,
+        annotations=NO_LABELS if grouped else template.annotations,
+        queue=job.queue,
+        workload_priority_class=job.workload_priority_class,
+        pod_sets=_group(job, index) if grouped else (replace(job.pod_sets[0], count=1),),
+        rules=MemberRules(index=index, recreate=isinstance(job.rules, GroupRules) and job.rules.recreate),
+        max_execution_time=job.max_execution_time,
+    )
+
+
+def _group(job: Job, index: int) -> tuple[PodSet, ...]:
+    """The pod sets of one group: `NAME-GROUP` leads, `NAME-GROUP-1` and those after it work."""
+    leader, parts = f"{job.name}-{index}", []
+    first = 0
+    for part in job.pod_sets:
+        numbers = range(first, first + part.count)
+        parts.append(replace(part, pod_names=tuple(f"{leader}-{n}" if n else leader for n in numbers)))
+        first += part.count
+    return tuple(parts)

@@ -1,0 +1,84 @@
+"""CronJobs: a Job at each time of their schedule (Kubernetes' CronJob controller)."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import MINUTE, Time
+from gpuconsole.model.cron import parse_cron
+from gpuconsole.model.job_rules import Concurrency, CronRules
+from gpuconsole.model.workloads import Job, JobPhase
+from gpuconsole.sim.kernel import CronDue
+from gpuconsole.sim.world import World
+
+SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+MOST_MISSED = 10_000
+"""So many times in the past are looked through; a schedule that missed more goes on from now."""
+
+
+def arm(world: World, job: Job) -> None:
+    """Set the timer for a CronJob's next time."""
+    if isinstance(job.rules, CronRules) and not job.suspended:
+        due = parse_cron(job.rules.schedule).next_in(world.now, job.rules.time_zone)
+        if due is not None:
+            world.kernel.at(due, CronDue(job.key, job.uid))
+
+
+def latest(job: Job, rules: CronRules, now: Time) -> Time | None:
+    """The latest time of the schedule that has come and that no Job was made for; None if there is none."""
+    since = job.created if rules.last is None else rules.last
+    if rules.starting_deadline is not None:
+        since = max(since, now - rules.starting_deadline - 1)
+    schedule, found = parse_cron(rules.schedule), None
+    for _ in range(MOST_MISSED):
+        due = schedule.next_in(since, rules.time_zone)
+        if due is None or due > now:
+            return found
+        found = since = due
+    return now // MINUTE * MINUTE
+
+
+def job_for(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now: Time) -> Job:
+    """The Job of one time, named after its minute."""
+    return Job(
+        kind="Job",
+        namespace=parent.namespace,
+        name=f"{parent.name}-{scheduled // MINUTE}",
+        uid=uid,
+        created=now,
+        owner=parent.key,
+        labels=rules.labels,
+        annotations=rules.annotations,
+        queue=rules.queue,
+        workload_priority_class=rules.priority_class,
+        pod_sets=parent.pod_sets,
+        rules=rules.batch,
+        duration=parent.duration,
+        checkpoint_interval=parent.checkpoint_interval,
+        max_execution_time=rules.max_execution_time,
+        backoff_limit=parent.backoff_limit,
+    )
+
+
+def surplus(rules: CronRules, children: Sequence[Job]) -> list[Job]:
+    """Jobs that ended and are more than the history keeps, the oldest first."""
+    gone = []
+    for phase, kept in ((JobPhase.SUCCEEDED, rules.keep_succeeded), (JobPhase.FAILED, rules.keep_failed)):
+        ended = sorted((job for job in children if job.phase is phase), key=lambda job: (job.started, job.key))
+        gone += ended[: max(0, len(ended) - kept)]
+    return gone
+
+
+def is_held_back(rules: CronRules, active: Sequence[Job]) -> bool:
+    """True if an earlier Job forbids the next one."""
+    return rules.concurrency is Concurrency.FORBID and bool(active)
+
+
+def replaced(rules: CronRules, active: Sequence[Job]) -> Sequence[Job]:
+    """Earlier Jobs that make place for the next one."""
+    return active if rules.concurrency is Concurrency.REPLACE else ()
+
+
+def noted(job: Job, rules: CronRules, scheduled: Time) -> Job:
+    """The CronJob when it has made the Job of this time."""
+    return replace(job, rules=replace(rules, last=scheduled), phase=JobPhase.RUNNING)

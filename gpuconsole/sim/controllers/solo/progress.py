@@ -1,0 +1,157 @@
+"""How far a batch/v1 Job is: which pieces of work come next, what a failure counts, when it is over. Pure.
+
+Kubernetes' Job controller. A piece of work is what one pod does; pieces are numbered as the indexes of an Indexed Job
+are, also where the job knows no indexes.
+"""
+
+from collections.abc import Collection, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import Span
+from gpuconsole.model.intervals import added, count, members, parse_intervals
+from gpuconsole.model.job_rules import BatchRules, FailureRule, SuccessRule
+from gpuconsole.model.workloads import Job
+
+BACKOFF_EXCEEDED = "Job has reached the specified backoff limit"
+DISRUPTION = "DisruptionTarget"
+
+
+class Verdict(Struct, frozen=True):
+    """How a job ends, in the words of its condition."""
+
+    succeeded: bool
+    reason: str
+    message: str
+
+
+DONE = Verdict(True, "CompletionsReached", "Reached expected number of succeeded pods")
+
+
+def pieces(rules: BatchRules, limit: int) -> int:
+    """How many pieces of work a job has that runs at most `limit` pods at once."""
+    if rules.completions is None or (rules.synced and limit < rules.completions):
+        return limit
+    return rules.completions
+
+
+def finished(job: Job, total: int) -> int:
+    """Pieces that nobody works on any more, well done or not."""
+    return count((job.batch.completed, job.batch.failed), total)
+
+
+def pod_duration(rules: BatchRules, whole: Span, at_once: int) -> Span:
+    """How long a pod takes: what its template says, or its share of what the whole job takes, wave after wave."""
+    if rules.pod_duration is not None:
+        return rules.pod_duration
+    waves = -(-pieces(rules, at_once) // max(1, at_once))
+    return whole // max(1, waves)
+
+
+def next_pieces(job: Job, rules: BatchRules, limit: int, active: Collection[int]) -> list[int]:
+    """The pieces that get a pod now, lowest first: as many as may run beside the active ones."""
+    total = pieces(rules, limit)
+    if rules.completions is None and job.batch.completed:
+        return []
+    room = min(limit, total - finished(job, total)) - len(active)
+    found: list[int] = []
+    for piece in _open(job, total):
+        if len(found) >= room:
+            break
+        if piece not in active:
+            found.append(piece)
+    return found
+
+
+def _open(job: Job, total: int) -> Iterator[int]:
+    """Pieces that are not over, ascending."""
+    first = 0
+    for low, high in sorted([*parse_intervals(job.batch.completed), *parse_intervals(job.batch.failed)]):
+        yield from range(first, min(low, total))
+        first = max(first, high + 1)
+    yield from range(first, total)
+
+
+def verdict(job: Job, rules: BatchRules, limit: int, active: int) -> Verdict | None:
+    """Whether the job is over, given how many of its pods there still are."""
+    total, status = pieces(rules, limit), job.batch
+    met = next((n for n, rule in enumerate(rules.success_rules) if _is_met(rule, status.completed, total)), None)
+    if met is not None:
+        return Verdict(True, "SuccessPolicy", f"Matched rules at index {met}")
+    if job.failures > job.backoff_limit:
+        return Verdict(False, "BackoffLimitExceeded", BACKOFF_EXCEEDED)
+    failed = count((status.failed,), total)
+    if rules.most_failed is not None and failed > rules.most_failed:
+        message = "Job has exceeded the specified maximal number of failed indexes"
+        return Verdict(False, "MaxFailedIndexesExceeded", message)
+    if rules.completions is None:
+        return DONE if status.completed and not active else None
+    if finished(job, total) < total:
+        return None
+    return Verdict(False, "FailedIndexes", "Job has failed indexes") if failed else DONE
+
+
+def _is_met(rule: SuccessRule, completed: str, total: int) -> bool:
+    if not rule.indexes:
+        return rule.count is not None and count((completed,), total) >= rule.count
+    wanted = set(members(rule.indexes))
+    return len(wanted.intersection(members(completed))) >= (len(wanted) if rule.count is None else rule.count)
+
+
+def succeeded(job: Job, piece: int) -> Job:
+    """The job with one more piece done."""
+    saved = {key: span for key, span in job.batch.saved.items() if key != str(piece)}
+    return replace(job, batch=replace(job.batch, completed=added(job.batch.completed, piece), saved=saved))
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """How a pod failed."""
+
+    pod: str
+    piece: int
+    exit_code: int | None = None
+    """None where its container did not exit by itself."""
+    disrupted: bool = False
+    """It was evicted, preempted, or its node was lost."""
+
+
+def failed(job: Job, rules: BatchRules, failure: Failure) -> tuple[Job, Verdict | None]:
+    """The job after a pod's failure, and its end if the podFailurePolicy ends it."""
+    hit = next(((n, r) for n, r in enumerate(rules.failure_rules) if _matches(r, failure)), None)
+    action = hit[1].action if hit is not None else "Count"
+    if hit is not None and action == "FailJob":
+        return job, Verdict(False, "PodFailurePolicy", _told(hit[0], failure))
+    if action == "Ignore":
+        return job, None
+    if rules.limit_per_index is None:
+        return replace(job, failures=job.failures + 1), None
+    key = str(failure.piece)
+    times = job.batch.failures.get(key, 0) + 1
+    status = replace(job.batch, failures={**job.batch.failures, key: times})
+    if action == "FailIndex" or times > rules.limit_per_index:
+        status = replace(status, failed=added(status.failed, failure.piece))
+    return replace(job, failures=job.failures + 1, batch=status), None
+
+
+def _matches(rule: FailureRule, failure: Failure) -> bool:
+    if rule.conditions:
+        return failure.disrupted and DISRUPTION in rule.conditions
+    if failure.exit_code is None or failure.exit_code == 0:
+        return False
+    return (failure.exit_code in rule.exit_codes) is not rule.excluded
+
+
+def _told(rule: int, failure: Failure) -> str:
+    if failure.exit_code is None:
+        return f"Pod {failure.pod} has condition {DISRUPTION} matching FailJob rule at index {rule}"
+    said = f"Container main for pod {failure.pod} failed with exit code {failure.exit_code}"
+    return f"{said} matching FailJob rule at index {rule}"
+
+
+def reclaimable(job: Job, rules: BatchRules) -> int:
+    """Pods that a job does not need any more, as too few pieces are left (Kueue 0.19 job ReclaimablePods)."""
+    parallelism = job.pod_sets[0].count
+    total = parallelism if rules.completions is None else rules.completions
+    over = finished(job, total)
+    return max(0, parallelism - max(total - over, 0)) if parallelism > 1 and over else 0

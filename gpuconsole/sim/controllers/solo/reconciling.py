@@ -1,0 +1,117 @@
+"""Looks at a job whose pods work each for itself: makes those that are due, notes that it runs, ends it."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.events import What
+from gpuconsole.model.job_rules import BatchRules, ReplicaRules
+from gpuconsole.model.workloads import Job, JobPhase, Workload
+from gpuconsole.scheduling.kueue.announcements import queued_since
+from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
+from gpuconsole.sim.controllers import endings, jobphases, pods, specs, standing
+from gpuconsole.sim.controllers.solo import progress
+from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.world import World
+
+
+def look(world: World, crew: Crew, workload: Workload | None, job: Job) -> None:
+    """Do what a job's counts call for."""
+    present = [pod for pod in pods.pods_of(world, crew) if not pod.done]
+    rules = job.rules
+    if isinstance(rules, BatchRules):
+        verdict = progress.verdict(job, rules, _limit(job, workload), len(present))
+        if verdict is not None:
+            endings.conclude(world, crew, verdict.succeeded, verdict.reason, verdict.message)
+            return
+    if world.now >= crew.hold:
+        crew = _fill(world, crew, workload, job, present)
+    if crew.running and crew.start is None:
+        _begin(world, crew, workload)
+    _note_ready(world, crew, workload, job)
+
+
+def _limit(job: Job, workload: Workload | None) -> int:
+    """How many pods may run at once: what was admitted, else what the job says."""
+    if workload is not None and workload.admission is not None:
+        return sum(part.count for part in workload.admission.pod_sets)
+    return sum(part.count for part in job.pod_sets)
+
+
+def _fill(world: World, crew: Crew, workload: Workload | None, job: Job, present: Sequence[Pod]) -> Crew:
+    """Make the pods that are due; those that are there go on."""
+    wanted = _due(world, workload, job, present)
+    if not wanted and not crew.missing:
+        return crew
+    for pod in wanted:
+        old = world.pod(pod.key)
+        if old is not None and old.done and old.job == pod.job:
+            world.drop(Pod, pod.key)
+    made = [pods.with_free_name(world, pod) for pod in wanted]
+    kept = [pod for pod in pods.pods_of(world, crew) if not pod.done]
+    world.crew(
+        replace(
+            crew,
+            pods=tuple(pod.key for pod in (*kept, *made)),
+            running=sum(bool(pod.node) and not pod.deleted for pod in kept),
+            leaving=sum(bool(pod.deleted) for pod in kept),
+            missing=0,
+        )
+    )
+    for pod in made:
+        world.put(pod)
+    return world.crews[crew.key]
+
+
+def _due(world: World, workload: Workload | None, job: Job, present: Sequence[Pod]) -> list[Pod]:
+    if isinstance(job.rules, BatchRules):
+        limit = _limit(job, workload)
+        active = {pod.index for pod in present}
+        pieces = progress.next_pieces(job, job.rules, limit, active)
+        return list(specs.pods_for(world, job, workload, pieces)) if pieces else []
+    there = {(pod.pod_set, pod.index) for pod in present}
+    wanted = specs.pods_for(world, job, workload)
+    if isinstance(job.rules, ReplicaRules) and job.rules.ordered:
+        return _next_in_order(wanted, there, present)
+    return [pod for pod in wanted if (pod.pod_set, pod.index) not in there]
+
+
+def _next_in_order(wanted: Sequence[Pod], there: set[tuple[str, int]], present: Sequence[Pod]) -> list[Pod]:
+    """The first pod that is not there, if all before it run (a StatefulSet makes one after the other)."""
+    running = {(pod.pod_set, pod.index) for pod in present if pod.node and not pod.deleted}
+    for pod in wanted:
+        if (pod.pod_set, pod.index) not in there:
+            return [pod]
+        if (pod.pod_set, pod.index) not in running:
+            return []
+    return []
+
+
+def _begin(world: World, crew: Crew, workload: Workload | None) -> None:
+    """Its first pods run."""
+    world.crews[crew.key] = replace(crew, start=world.now)
+    jobphases.mark(world, crew.job, JobPhase.RUNNING)
+    members = [pod for pod in pods.pods_of(world, crew) if pod.node and not pod.done]
+    world.tell(
+        What.STARTED,
+        workload=crew.workload or crew.job,
+        queue=workload.cluster_queue if workload is not None else "",
+        node=members[0].node if len(members) == 1 else "",
+        gpus=sum(len(pod.gpus) for pod in members),
+        priority=workload.priority if workload is not None else members[0].priority,
+        waited=world.now - queued_since(workload) if workload is not None else 0,
+    )
+
+
+def _note_ready(world: World, crew: Crew, workload: Workload | None, job: Job) -> None:
+    """Its Workload is ready while as many pods run, or are done, as were admitted."""
+    if workload is None or workload.is_true(PODS_READY) or not crew.running:
+        return
+    done = (
+        progress.finished(job, progress.pieces(job.rules, _limit(job, workload)))
+        if isinstance(job.rules, BatchRules)
+        else 0
+    )
+    if crew.running + done >= _limit(job, workload):
+        world.put(standing.ready(workload, world.now))

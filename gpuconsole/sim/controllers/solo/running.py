@@ -1,0 +1,56 @@
+"""One pod that works for itself: when its work ends, and what is left of it when it is lost."""
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job_rules import BatchRules
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.kueue.pod_counts import reclaim
+from gpuconsole.sim.controllers import pods, work
+from gpuconsole.sim.controllers.solo import progress
+from gpuconsole.sim.crews import Crew, crew_key
+from gpuconsole.sim.kernel import PodEnds
+from gpuconsole.sim.world import World
+
+
+def begin(world: World, pod: Pod) -> None:
+    """A pod has its node and begins to work."""
+    crew = world.crews.get(crew_key(pod))
+    todo = None if crew is None or not crew.solo else work.pod_task(world, crew, pod)
+    if todo is not None and todo.duration is not None:
+        end = max(world.now, pod.started + max(0, todo.duration - todo.done))
+        world.kernel.at(end, PodEnds(pod.key, pod.uid))
+
+
+def end(world: World, timer: PodEnds) -> None:
+    """The work of a pod is done, unless it was lost since."""
+    pod = world.pod(timer.pod)
+    if pod is None or pod.uid != timer.uid or pod.done or pod.deleted or not pod.node:
+        return
+    crew, job = world.crews.get(crew_key(pod)), world.job(pod.job)
+    if crew is not None and crew.solo and job is not None and isinstance(job.rules, BatchRules):
+        pods.end(world, pod)
+        _note(world, crew, progress.succeeded(job, pod.index), job.rules)
+
+
+def fail(world: World, pod: Pod, exit_code: int | None, *, disrupted: bool = False) -> progress.Verdict | None:
+    """Count a pod's failure; the verdict if it ends the whole job."""
+    job = world.job(pod.job) if pod.job else None
+    crew = world.crews.get(crew_key(pod))
+    if job is None or crew is None or not crew.solo or not isinstance(job.rules, BatchRules):
+        return None
+    failure = progress.Failure(pod=pod.key, piece=pod.index, exit_code=exit_code, disrupted=disrupted)
+    after, verdict = progress.failed(job, job.rules, failure)
+    if after is not job:
+        _note(world, crew, after, job.rules)
+    return verdict
+
+
+def _note(world: World, crew: Crew, job: Job, rules: BatchRules) -> None:
+    """Write a job's progress down, and what its Workload can give back for it."""
+    world.put(job)
+    world.dirty[crew.key] = None
+    workload = world.workload(crew.workload) if crew.workload else None
+    spare = progress.reclaimable(job, rules)
+    if workload is not None and spare and not workload.finished:
+        changed = reclaim(workload, {workload.pod_sets[0].name: spare})
+        if changed is not workload:
+            world.put(changed)

@@ -1,0 +1,62 @@
+"""Jobs that no Workload stands for, suspended and resumed by their own field (spec.suspend)."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.events import What
+from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.workloads import Job, JobPhase
+from gpuconsole.sim.controllers import jobphases, jobs, pods, work
+from gpuconsole.sim.controllers.making import cron
+from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.world import World
+
+_KINDS = ("Job", "CronJob", "JobSet", "PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob")
+_RAY = ("RayJob", "RayCluster", "RayService")
+
+
+def job_named(world: World, key: str) -> Job | None:
+    """The job that a `namespace/name` or a whole key means, unless it has ended."""
+    found = (world.job(name) for name in (key, *(f"{kind}/{key}" for kind in (*_KINDS, *_RAY))))
+    return next((job for job in found if job is not None and not job.ended), None)
+
+
+def set_active(world: World, job: Job, active: bool) -> Refusal:
+    """Suspend a job, whose pods are deleted, or let it go on."""
+    if job.kind not in (*_KINDS, *_RAY):
+        return f"a {job.kind} cannot be suspended; scale it to 0"
+    if jobs.managed(world, job):
+        return f"job {job.key} is Kueue's to suspend; stop its workload"
+    if job.suspended is not active:
+        return f"job {job.key} is {'active' if active else 'suspended'} already"
+    if isinstance(job.rules, CronRules):
+        resumed = replace(job, suspended=not active, phase=JobPhase.PENDING if active else JobPhase.SUSPENDED)
+        world.put(resumed)
+        world.parents[job.key] = None
+        cron.arm(world, resumed)
+    elif active:
+        if job.key in world.crews:
+            return f"pods of {job.key} are still leaving; try again in a moment"
+        jobphases.mark(world, job.key, JobPhase.PENDING)
+        jobs.start_unmanaged(world, replace(job, suspended=False))
+    else:
+        _suspend(world, job)
+    return DONE
+
+
+def _suspend(world: World, job: Job) -> None:
+    loss = work.interrupt(world, job.key)
+    jobphases.mark(world, job.key, JobPhase.SUSPENDED, suspended=True)
+    crew = world.crews.get(job.key)
+    members = pods.pods_of(world, crew) if crew is not None else []
+    world.tell(
+        What.EVICTED,
+        workload=job.key,
+        reason="Suspended",
+        message="Job suspended",
+        gpus=sum(len(pod.gpus) for pod in members),
+        lost_gpu_seconds=loss.gpu_seconds,
+        cost=loss.cost,
+    )
+    pods.remove(world, [pod for pod in members if not pod.done], "Suspended")
+    if crew is not None:
+        world.dirty[crew.key] = None
