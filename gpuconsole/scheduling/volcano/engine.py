@@ -9,11 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, PodTemplate
+from gpuconsole.model.cluster import Node, Pod, PodPhase, PodTemplate
 from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, SetPhase, Unschedulable
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.placement import SessionPlacement
+from gpuconsole.scheduling.score_table import ScoreTable
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.labels import group_of
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
@@ -22,6 +23,7 @@ from gpuconsole.scheduling.volcano.gpu_books import GpuBooks
 from gpuconsole.scheduling.volcano.groups import grouped
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import read_configuration
+from gpuconsole.scheduling.volcano.scoring_table import score_table
 from gpuconsole.scheduling.volcano.session import Session
 from gpuconsole.scheduling.volcano.store import Store
 
@@ -58,6 +60,8 @@ class VolcanoPlacement(SessionPlacement):
         self._search_start = 0
         self._lagging = False
         """The last session bound tasks: that their PodGroups run is seen by the next one."""
+        self._now: Time = 0
+        """When the last session was."""
         self._said: dict[str, str] = {}
         """Why PodGroups do not run, as it was last told."""
 
@@ -86,7 +90,7 @@ class VolcanoPlacement(SessionPlacement):
 
     def schedule(self, now: Time) -> list[PlacementDecision]:
         """Open a session, take the actions, close it; binds, evictions, nominations and phases are assumed."""
-        self._stirred = False
+        self._stirred, self._now = False, now
         cluster = self._store.cluster(now)
         cluster.kept, cluster.gates = self._kept, self.policy.feature_gates
         session = Session(self._configuration, cluster, search_start=self._search_start)
@@ -123,6 +127,20 @@ class VolcanoPlacement(SessionPlacement):
         """The MIG instances that a pod owns; none if it sits on no node."""
         return self._gpus.slices_of(pod)
 
+    def scores(self, pod: Pod) -> ScoreTable | None:
+        """Volcano's predicates and scores for a pod as if it came now; scores are in hundredths.
+
+        None if its queue is not there.
+        """
+        asked = grouped(replace(pod, node="", phase=PodPhase.PENDING, deleted=0, gates=(), nominated_node=""))
+        store = self._store.fork()
+        store.assume(asked)
+        cluster = store.cluster(self._now)
+        cluster.kept, cluster.gates = dict(self._kept), self.policy.feature_gates
+        session = Session(self._configuration, cluster, search_start=self._search_start)
+        task = next((task for job in session.jobs.values() for task in job.tasks.values() if task.key == pod.key), None)
+        return None if task is None else score_table(session, task)
+
     def largest_gang(self, template: PodTemplate) -> int:
         """How many pods of this template would fit now, all at once, whatever queues allow."""
         return self._gpus.fitting(template)
@@ -135,7 +153,7 @@ class VolcanoPlacement(SessionPlacement):
         twin._nominations, twin._kept = dict(self._nominations), dict(self._kept)
         twin._search_start, twin._stirred = self._search_start, self._stirred
         twin._said, twin._alarm, twin._rung = dict(self._said), self._alarm, self._rung
-        twin._lagging = self._lagging
+        twin._lagging, twin._now = self._lagging, self._now
         return twin
 
     def memory(self) -> tuple[str, ...]:

@@ -39,6 +39,9 @@ class DynamicResources(NodeFilter):
         return claims.trouble(task.pod, self._stock)
 
     def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+        lacking = claims.trouble(task.pod, self._stock)
+        if lacking:
+            return self.final(lacking)
         found = claims.grant(task.pod, node, self._stock)
         if not found.reason:
             return None

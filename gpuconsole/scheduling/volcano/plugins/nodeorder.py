@@ -74,6 +74,18 @@ class NodeorderPlugin(Plugin):
                     totals[name] += weight * value
         return {name: float(total + level) for name, total in totals.items()}
 
+    def score(self, name: str, task: TaskInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
+        """One of kube-scheduler's scores, 0 to 100, of each node."""
+        described = [node.node for node in nodes if node.node is not None]
+        shape = self._shapes.of(task.pod.template)
+        formula = self._formula(name, shape)
+        if formula is not None:
+            return {node.name: float(formula(node)) for node in described}
+        values = self._score(name, task.pod, shape, described)
+        if isinstance(values, int):
+            return {node.name: float(values) for node in described}
+        return {name: float(value) for name, value in values.items()}
+
     def _formula(self, score: str, shape: Shape) -> Callable[[Node], int] | None:
         """A score for which only the node itself and what is on it count."""
         match score:

@@ -114,7 +114,8 @@ class VolumeBinding(VolumeFilter):
         return volumes.trouble(task.pod, self.storage)
 
     def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
-        reasons = volumes.plan(task.pod, node, self.storage).reasons
+        lacking = volumes.trouble(task.pod, self.storage)
+        reasons = (lacking,) if lacking else volumes.plan(task.pod, node, self.storage).reasons
         return self.final(", ".join(reasons)) if reasons else None
 
     def reserve(self, task: TaskInfo) -> None:
