@@ -52,17 +52,19 @@ class Guard:
         """`protected` says why nothing may be changed in this cluster; empty where things may."""
         self._backend = backend
         self._audit = audit
-        self._refusal = READ_ONLY if read_only else protected
+        self._protected = protected
+        self.read_only = read_only
 
     @property
-    def read_only(self) -> bool:
-        return bool(self._refusal)
+    def refusal(self) -> str:
+        """Why nothing may be changed; empty where things may."""
+        return READ_ONLY if self.read_only else self._protected
 
     def submit(self, command: Command, now: Time) -> None:
         """Send a command. Raises ReadOnlyError where nothing may be changed, or what the backend raised."""
-        if self._refusal:
+        if refusal := self.refusal:
             self._note(now, command, Outcome.READ_ONLY)
-            raise ReadOnlyError(self._refusal)
+            raise ReadOnlyError(refusal)
         try:
             self._backend.submit(command)
         except ConsoleError as error:

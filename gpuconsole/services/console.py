@@ -13,6 +13,7 @@ from gpuconsole.backends.guard import Entry, Guard
 from gpuconsole.errors import NotSupportedError, WorkerError
 from gpuconsole.insight import positions
 from gpuconsole.insight.engines import sharing
+from gpuconsole.insight.losses import Losses, lost_by
 from gpuconsole.insight.whatif import WhatIf, what_if
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
@@ -20,6 +21,7 @@ from gpuconsole.model.commands import Command
 from gpuconsole.model.decisions import Pending
 from gpuconsole.model.events import Happened
 from gpuconsole.model.manifests import Loaded, load_text
+from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.score_table import ScoreTable
 from gpuconsole.services.loop import Loop
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 UNKNOWN = Status()
+USUAL = Prices()
 
 
 class Console:
@@ -48,6 +51,7 @@ class Console:
         recorder: Recorder | None = None,
         worker: "Worker | None" = None,
         notices: Sequence[str] = (),
+        prices: Prices = USUAL,
     ) -> None:
         """`about` carries what does not change: mode, source, engine, policy. The console closes what it is given.
 
@@ -67,6 +71,8 @@ class Console:
         self._loop = Loop(backend, publish=self._published, record=self._recorded)
         self.notices: tuple[str, ...] = tuple(notices)
         """What the start has to say to people, such as what was recovered."""
+        self.prices = prices
+        """What machines cost that do not say it themselves."""
         backend.open()
 
     @property
@@ -84,7 +90,7 @@ class Console:
             speed=clocked.speed if clocked else None,
             reached=clocked.reached if clocked else None,
             paused=clocked.paused if clocked else False,
-            read_only=self._guard.read_only,
+            read_only=bool(self._guard.refusal),
             engines=replace(self._about.engines, sharing=sharing(self.snapshot)),
             time=self.snapshot.time,
             age=age if sight is None else max(age, sight.age),
@@ -152,6 +158,13 @@ class Console:
         if self._recorder is not None:
             return history.preemptions(self._recorder, limit)
         return history.newest_preemptions(self.snapshot.recent, limit)
+
+    def losses(self) -> Losses:
+        """The work that evictions took, by queue and workload; of late only, where no history is kept.
+
+        Raises HistoryError.
+        """
+        return history.losses(self._recorder) if self._recorder is not None else lost_by(self.snapshot.recent)
 
     def history(self, workload: str) -> tuple[Happened, ...]:
         """All that happened to a workload (`ns/name`), and what it did to others, oldest first. Raises HistoryError."""
