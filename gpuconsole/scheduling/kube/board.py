@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from itertools import chain
 
 from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.resources import Resources
 from gpuconsole.scheduling.kube import nodes as books
 from gpuconsole.scheduling.kube.asking import NOTHING, Asking, ask
 from gpuconsole.scheduling.kube.budgets import OpenBudget
@@ -148,6 +149,15 @@ class Board:
         """What the pod's claims get with this node; it is spoken for from now on."""
         node = self.nodes[number].node
         return NOTHING_GIVEN if pod is None or node is None else self.means.hold(pod, node)
+
+    def lacking(self, wanted: Resources) -> tuple[str, ...]:
+        """The resources of which all nodes together have less left than is wanted."""
+        left = dict.fromkeys(wanted, 0)
+        for state in self.nodes:
+            allocatable = state.node.allocatable if state.node is not None else {}
+            for name in wanted:
+                left[name] += allocatable.get(name, 0) - state.used.get(name, 0)
+        return tuple(name for name, value in wanted.items() if left[name] < value)
 
     def measure(self, waiting: Iterable[Shape]) -> None:
         """Look at which pods are typical now, those that wait among them; FGD's scores depend on it."""

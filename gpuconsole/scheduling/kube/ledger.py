@@ -9,19 +9,22 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodPhase, PodTemplate, PriorityClass
 from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.scheduling.kube import ports
+from gpuconsole.scheduling.kube import messages, ports
 from gpuconsole.scheduling.kube.board import Board
 from gpuconsole.scheduling.kube.budgets import OpenBudget, opened
 from gpuconsole.scheduling.kube.census import kind_of
+from gpuconsole.scheduling.kube.delays import Delays
 from gpuconsole.scheduling.kube.neighbours import is_picky
 from gpuconsole.scheduling.kube.nodes import Reservation, Seat
 from gpuconsole.scheduling.kube.plugins.podtopologyspread import siblings
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.queue import Queue
 from gpuconsole.scheduling.kube.shapes import Shapes
-from gpuconsole.scheduling.kube.units import Kind, Waiter
+from gpuconsole.scheduling.kube.units import Gang, Kind, Waiter
 
 NEVER = "Never"
+POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
+"""How pods name their PodGroup of the Coscheduling plugin; the second is what older releases read."""
 
 
 class Ledger:
@@ -30,6 +33,7 @@ class Ledger:
     def __init__(self, policy: PlacementPolicy) -> None:
         self.board = Board(policy)
         self.queue = Queue(policy.gangs)
+        self.delays = Delays(self.board.rules.backoff)
         self.board.budgets = self.open_budgets
         self.shapes = Shapes(self.board.rules)
         self.groups: dict[str, PodGroup] = {}
@@ -54,6 +58,7 @@ class Ledger:
         twin.board = self.board.fork()
         twin.board.budgets = twin.open_budgets
         twin.queue = self.queue.fork()
+        twin.delays = self.delays.fork()
         twin.shapes = self.shapes
         twin.groups, twin.classes = self.groups.copy(), self.classes.copy()
         twin.freed, twin.stirred = self.freed, self.stirred
@@ -121,7 +126,12 @@ class Ledger:
     def withdraw(self, key: str) -> None:
         """A pod waits no longer."""
         self._choosy.discard(key)
-        self._unreserve(self.queue.drop(key))
+        waiter = self.queue.drop(key)
+        if waiter is not None:
+            self.delays.forget(key)
+            if waiter.gang and waiter.gang not in self.queue.gangs:
+                self.delays.forget(gang_key(waiter.gang))
+        self._unreserve(waiter)
 
     def nominate(self, waiter: Waiter, node: str) -> None:
         """Move a pod's nomination to this node; no name takes it back."""
@@ -129,6 +139,20 @@ class Ledger:
         waiter = replace(waiter, nominated=node)
         self._reserve(waiter)
         self.queue.nominate(waiter, self.freed)
+
+    def regroup(self, key: str, group: PodGroup | None) -> None:
+        """A PodGroup appeared, changed or went: its pods may start together now, or in another number."""
+        before = self.groups.get(key)
+        if group is None:
+            self.groups.pop(key, None)
+        else:
+            self.groups[key] = group
+        if before is None or group is None or before.min_member != group.min_member:
+            gang = self.queue.gangs.get(key)
+            members = gang.waiters.values() if gang is not None else ()
+            if any(waiter.who is not None and group_of(waiter.who) == key for waiter in members):
+                self.queue.resize(key, group.min_member if group is not None else 0)
+                self.stirred = True
 
     def name_space(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A namespace appeared, changed or went."""
@@ -159,6 +183,15 @@ class Ledger:
             (self.budgets[key] for key in sorted(self.budgets)),
             ((pod, healthy) for pod, healthy in chain(seats, waiting) if pod is not None),
         )
+
+    def obstacle(self, gang: Gang) -> str:
+        """Why a gang is not tried at all, as things are; empty if it is (the Coscheduling plugin's PreFilter)."""
+        group = self.groups.get(gang.name)
+        if group is None:
+            missing = any(one.who is not None and group_of(one.who) == gang.name for one in gang.waiters.values())
+            return messages.group_missing(gang.name) if missing else ""
+        short = self.board.lacking(group.min_resources) if group.min_resources and not gang.seated else ()
+        return messages.group_short(gang.name, short) if short else ""
 
     def priority(self, template: PodTemplate) -> int:
         """The priority that a pod of this template would have."""
@@ -260,7 +293,8 @@ class Ledger:
 
     def _size(self, pod: Pod) -> int:
         group = self.groups.get(_gang(pod))
-        return pod.gang_size or (group.min_member if group is not None else 0)
+        least = group.min_member if group is not None else 0
+        return least if group_of(pod) else pod.gang_size or least
 
     def _reserve(self, waiter: Waiter) -> None:
         if waiter.nominated:
@@ -275,7 +309,14 @@ class Ledger:
 
 def _gang(pod: Pod) -> str:
     """`namespace/gang`, which is also the key of its PodGroup."""
-    return f"{pod.namespace}/{pod.gang}" if pod.gang else ""
+    return group_of(pod) or (f"{pod.namespace}/{pod.gang}" if pod.gang else "")
+
+
+def group_of(pod: Pod) -> str:
+    """The key of the PodGroup that the pod names itself, as the Coscheduling plugin reads it; empty if none."""
+    labels = pod.labels
+    name = next((labels[label] for label in POD_GROUP_LABELS if labels.get(label)), "") if labels else ""
+    return f"{pod.namespace}/{name}" if name else ""
 
 
 def _is_choosy(pod: Pod) -> bool:
@@ -285,3 +326,8 @@ def _is_choosy(pod: Pod) -> bool:
 
 def _claims(pod: Pod) -> bool:
     return bool(pod.template.volumes or pod.template.resource_claims)
+
+
+def gang_key(gang: str) -> str:
+    """Under which a gang's delay is known."""
+    return f"gang {gang}"

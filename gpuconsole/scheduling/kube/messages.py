@@ -50,3 +50,13 @@ def gang_waits(gang: str, fitting: int, needed: int, reason: str) -> str:
 def gang_incomplete(gang: str, pods: int, size: int) -> str:
     """A gang is not tried before all the pods that it needs exist."""
     return f"gang {gang} waits for its pods: {pods} of {size} exist"
+
+
+def group_missing(gang: str) -> str:
+    """Pods name a PodGroup that nobody has made."""
+    return f"gang {gang} waits for its PodGroup: it does not exist"
+
+
+def group_short(gang: str, resources: tuple[str, ...]) -> str:
+    """A PodGroup's minResources are not free on all nodes together."""
+    return f"gang {gang} waits whole: the cluster has less {', '.join(resources)} free than its minResources"

@@ -49,13 +49,13 @@ class Queue:
         if waiter.gang:
             self._gang(waiter.gang, waiter.size, waiter.job).add(waiter)
             self._judge(waiter.gang)
-        if not self._in_gang(waiter):
+        if not self.in_gang(waiter):
             self._lines.setdefault(_line(waiter), Line()).add(waiter)
         return True
 
     def nominate(self, waiter: Waiter, freed: int) -> None:
         """The pod's nomination changed; while it has one, it is not tried before something frees."""
-        if self._in_gang(waiter):
+        if self.in_gang(waiter):
             self.replace(waiter)
             return
         self.drop(waiter.pod)
@@ -71,12 +71,20 @@ class Queue:
         if waiter.gang:
             self._owned(waiter.gang).drop(waiter)
             self._judge(waiter.gang)
-        if not self._in_gang(waiter):
+        if not self.in_gang(waiter):
             line = self._lines[_line(waiter)]
             line.drop(waiter)
             if not line.waiting:
                 del self._lines[_line(waiter)]
         return waiter
+
+    def resize(self, gang: str, size: int) -> bool:
+        """Another number of pods has to start at once; True if the gang waits, and is to be tried again."""
+        if gang not in self.gangs or self.gangs[gang].size == size:
+            return False
+        found = self._owned(gang)
+        found.size, found.refused_at, found.said = size, -1, ""
+        return found.waiting
 
     def seat(self, gang: str, pod: str, *, size: int, job: str, gpus: int) -> None:
         """A pod of the gang has a node."""
@@ -136,7 +144,8 @@ class Queue:
             del self.gangs[name]
             self._own.discard(name)
 
-    def _in_gang(self, waiter: Waiter) -> bool:
+    def in_gang(self, waiter: Waiter) -> bool:
+        """True if the pod starts with others or not at all."""
         return self.whole and bool(waiter.gang)
 
     def replace(self, waiter: Waiter) -> None:

@@ -19,7 +19,8 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.deadlock import find_deadlock
-from gpuconsole.scheduling.kube.ledger import Ledger
+from gpuconsole.scheduling.kube.delays import MARK
+from gpuconsole.scheduling.kube.ledger import Ledger, gang_key
 from gpuconsole.scheduling.kube.placing import (
     Claim,
     Place,
@@ -40,6 +41,9 @@ from gpuconsole.scheduling.placement import Deadlock
 from gpuconsole.scheduling.score_table import ScoreTable
 
 DEFAULT = PlacementPolicy()
+START = "start="
+Turn = tuple[int, Time, Time, str]
+"""Priority, since when it is queued, creation, key."""
 
 
 class Placement:
@@ -50,6 +54,10 @@ class Placement:
         self._ledger = Ledger(policy)
         self._board, self._queue = self._ledger.board, self._ledger.queue
         self._said: list[PlacementDecision] = []
+        self._now: Time = 0
+        """The time of the last pass."""
+        self._rung: Time = 0
+        """The alarm that was told last."""
 
     @property
     def has_pending(self) -> bool:
@@ -57,12 +65,20 @@ class Placement:
         return self._ledger.stirred and self._queue.any_untried(self._ledger.freed)
 
     def alarm(self) -> Time | None:
-        """None: no rule here waits for a time."""
-        return None
+        """When a pod's back-off ends that could be tried then; told once for each such time, after a pass."""
+        ledger = self._ledger
+        if ledger.delays.idle:
+            return None
+        waiting = (self._due(unit) for unit in self._queue.untried(ledger.freed))
+        alarm = min((until for until in waiting if until > self._now), default=0)
+        if alarm in (0, self._rung):
+            return None
+        self._rung = alarm
+        return alarm
 
     def stir(self) -> None:
-        """Let the next pass try every pod again."""
-        self._ledger.stir()
+        """Let the next pass look for pods whose back-off is over."""
+        self._ledger.stirred = True
 
     def deadlock(self) -> Deadlock | None:
         """The jobs that hold GPUs with some of their pods while the others do not fit; None if there are none."""
@@ -74,14 +90,26 @@ class Placement:
         twin = Placement(self.policy)
         twin._ledger = self._ledger.fork(self.policy)
         twin._board, twin._queue = twin._ledger.board, twin._ledger.queue
+        twin._now, twin._rung = self._now, self._rung
         return twin
 
     def memory(self) -> tuple[str, ...]:
-        """What applying all objects to a new session would not bring back: keys of pods that need not be tried."""
-        return self._queue.refused(self._ledger.freed)
+        """What applying all objects to a new session would not bring back: keys of pods that need not be tried.
+
+        And, where a profile places pods, where the next search begins, and how long who waits.
+        """
+        refused = self._queue.refused(self._ledger.freed)
+        if self.policy.profile is None:
+            return refused
+        return (*refused, f"{START}{self._board.start}@{self._now}@{self._rung}", *self._ledger.delays.memory())
 
     def recall(self, memory: tuple[str, ...]) -> None:
         """Take back what `memory` gave, after all objects were applied."""
+        for line in memory:
+            if line.startswith(START):
+                self._board.start, self._now, self._rung = map(int, line.removeprefix(START).split("@"))
+            elif line.startswith(MARK):
+                self._ledger.delays.recall(line)
         self._queue.recall(frozenset(memory), self._ledger.freed)
         self._ledger.stirred = self._queue.any_untried(self._ledger.freed)
 
@@ -95,7 +123,7 @@ class Placement:
             case PriorityClass():
                 self._ledger.classes[thing.name] = thing
             case PodGroup():
-                self._ledger.groups[thing.key] = thing
+                self._ledger.regroup(thing.key, thing)
             case Namespace():
                 self._ledger.name_space(thing.name, thing.labels)
             case PodDisruptionBudget():
@@ -113,7 +141,7 @@ class Placement:
             case "priority_classes":
                 self._ledger.classes.pop(key, None)
             case "pod_groups":
-                self._ledger.groups.pop(key, None)
+                self._ledger.regroup(key, None)
             case "namespaces":
                 self._ledger.name_space(key, None)
             case "pod_disruption_budgets":
@@ -130,10 +158,15 @@ class Placement:
         self._said = []
         self._board.means.open()
         self._board.measure(waiter.shape for waiter in self._queue.waiters.values())
-        heap = [(unit.order, unit) for unit in self._queue.untried(self._ledger.freed)]
+        self._now = now
+        turns = ((self._turn(unit), unit) for unit in self._queue.untried(self._ledger.freed))
+        heap = [(turn, unit) for turn, unit in turns if turn is not None]
         heapify(heap)
         while heap:
             _, unit = heappop(heap)
+            if not unit.waiting:
+                # A claim took back the nomination of the only pod of this line, which stands in another one now.
+                continue
             match unit:
                 case Line():
                     again = self._try_line(unit, now)
@@ -141,8 +174,9 @@ class Placement:
                     again = self._try_gang(unit, now)
                 case _:
                     assert_never(unit)
-            if again and unit.waiting:
-                heappush(heap, (unit.order, unit))
+            turn = self._turn(unit) if again and unit.waiting else None
+            if turn is not None:
+                heappush(heap, (turn, unit))
         return self._said
 
     def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
@@ -183,7 +217,7 @@ class Placement:
 
     def _try_line(self, line: Line, now: Time) -> bool:
         """Try the first pod of the line; True if the next one is to be tried."""
-        waiter = self._queue.waiters[line.order[2]]
+        waiter = self._queue.waiters[self._first(line)]
         with self._without_reservations((waiter,)):
             step: Step | None = place(self._board, waiter)
             waits = step is None and awaits(self._board, waiter)
@@ -193,6 +227,7 @@ class Placement:
             self._carry_out(step, now)
             return True
         line.refused_at = self._ledger.freed
+        self._delay(line)
         if not waits:
             self._nominate(waiter, "")
             self._refuse(line, refusal(self._board, waiter))
@@ -205,6 +240,10 @@ class Placement:
             pods = len(gang.waiters) + len(gang.seated)
             self._refuse(gang, messages.gang_incomplete(gang.name, pods, gang.size), gang.name)
             return False
+        obstacle = self._ledger.obstacle(gang)
+        if obstacle:
+            self._refuse(gang, obstacle, gang.name)
+            return False
         waiters = tuple(gang.waiters.values())
         with self._without_reservations(waiters):
             steps = place_gang(self._board, gang, now)
@@ -213,11 +252,49 @@ class Placement:
                 steps = claim_gang(self._board, gang)
         for step in steps or ():
             self._carry_out(step, now)
+        if not any(isinstance(step, Place) for step in steps or ()):
+            self._ledger.delays.refuse(gang_key(gang.name), now)
         if steps is None and not waits:
             for waiter in waiters:
                 self._nominate(waiter, "")
             self._refuse(gang, gang_refusal(self._board, gang), gang.name)
         return any(isinstance(step, Place) for step in steps or ())
+
+    def _turn(self, unit: Line | Gang) -> Turn | None:
+        """The unit's place among those that are tried now; None while its back-off lasts."""
+        delays = self._ledger.delays
+        priority, created, pod = unit.order
+        if delays.idle:
+            return priority, created, created, pod
+        if self._due(unit) > self._now:
+            return None
+        if isinstance(unit, Gang):
+            return priority, delays.queued(gang_key(unit.name), created), created, pod
+        pod = self._first(unit)
+        created = self._queue.waiters[pod].created
+        return priority, delays.queued(pod, created), created, pod
+
+    def _due(self, unit: Line | Gang) -> Time:
+        """When the unit may be tried; 0 if at once."""
+        delays = self._ledger.delays
+        if isinstance(unit, Gang):
+            return delays.until(gang_key(unit.name))
+        return min(delays.until(pod) for pod in unit.pods)
+
+    def _first(self, line: Line) -> str:
+        """The pod of the line that is tried next: of those whose back-off is over, the one that waits longest."""
+        delays = self._ledger.delays
+        if delays.idle:
+            return line.order[2]
+        ready = (order for order in line.orders if delays.until(order[2]) <= self._now)
+        return min(ready, key=lambda order: (delays.queued(order[2], order[1]), order))[2]
+
+    def _delay(self, line: Line) -> None:
+        """All pods of the line that could be tried are refused with the first."""
+        if self._board.rules.backoff is not None:
+            for pod in line.pods:
+                if self._ledger.delays.until(pod) <= self._now:
+                    self._ledger.delays.refuse(pod, self._now)
 
     @contextmanager
     def _without_reservations(self, waiters: Sequence[Waiter]) -> Iterator[None]:
@@ -248,7 +325,14 @@ class Placement:
         for seat in claim.victims:
             self._ledger.leave(seat.pod)
             self._said.append(EvictPod(seat.pod, claim.waiter.pod, node, messages.PREEMPTED))
+        for held in self._board.nodes[claim.number].reserved:
+            # A pod of lower priority that was to come here has to look again (getLowerPriorityNominatedPods).
+            other = self._queue.waiters.get(held.pod)
+            if other is not None and held.priority < claim.waiter.priority and not self._queue.in_gang(other):
+                self._nominate(other, "")
         self._nominate(claim.waiter, node)
+        if not self._queue.in_gang(claim.waiter):
+            self._ledger.delays.refuse(claim.waiter.pod, self._now)
 
     def _nominate(self, waiter: Waiter, node: str) -> None:
         if waiter.nominated != node:
