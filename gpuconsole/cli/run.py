@@ -19,7 +19,8 @@ from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
 from gpuconsole.errors import ConfigError, HistoryError, UsageError
 from gpuconsole.model.clock import Time
-from gpuconsole.services.console import Console
+from gpuconsole.model.prices import Prices
+from gpuconsole.services.console import USUAL, Console
 from gpuconsole.services.status import Status
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.sessions import Opening
@@ -57,7 +58,9 @@ def _simulated(request: Request, settings: Config) -> Console:
     simulation = opened.simulation
     worker = Worker(simulation.save(), settings.log_file) if settings.worker else None
     backend = SimulatedBackend(simulation, speed=settings.simulation.speed, follower=worker)
-    return _console(backend, opened.about, settings, worker, opened.notices, seed=simulation.seed)
+    return _console(
+        backend, opened.about, settings, worker, opened.notices, seed=simulation.seed, prices=simulation.policy.prices
+    )
 
 
 def _live(request: Request, settings: Config) -> Console:
@@ -79,6 +82,7 @@ def _console(
     *,
     seed: int = 0,
     protected: str = "",
+    prices: Prices = USUAL,
 ) -> Console:
     """Put the console together, with a history where one can be kept."""
     notices, recorder = list(notices), None
@@ -99,6 +103,7 @@ def _console(
         recorder=recorder,
         worker=worker,
         notices=notices,
+        prices=prices,
     )
 
 

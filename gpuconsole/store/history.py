@@ -3,11 +3,14 @@
 from collections.abc import Iterable
 from contextlib import closing
 
+from gpuconsole.insight.losses import Losses, added, lost_by
 from gpuconsole.insight.preemptions import NEEDED
 from gpuconsole.model.events import Happened, What
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import open_for_reading
+
+ENDLESS = 2**62
 
 # What waits is read before what is stored: a line that is written meanwhile is then in both, and never in none.
 
@@ -25,6 +28,14 @@ def newest_preemptions(lines: Iterable[Happened], limit: int) -> tuple[Happened,
     told = [line for line in lines if line.what in NEEDED]
     chosen = [place for place, line in enumerate(told) if line.what is What.PREEMPTED]
     return tuple(told[chosen[-limit:][0] :]) if chosen else ()
+
+
+def losses(recorder: Recorder) -> Losses:
+    """The work that this session lost, by queue and workload. Raises HistoryError."""
+    fresh = recorder.unflushed()
+    with closing(open_for_reading(recorder.path)) as db:
+        stored = queries.losses(db, recorder.session, min(fresh, default=ENDLESS))
+    return added(stored, lost_by(fresh.values()))
 
 
 def of_workload(recorder: Recorder, workload: str) -> tuple[Happened, ...]:

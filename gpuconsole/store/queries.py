@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from gpuconsole.errors import HistoryError
+from gpuconsole.insight.losses import Losses
 from gpuconsole.insight.preemptions import NEEDED
 from gpuconsole.model.events import Announcement, Happened, What
 from gpuconsole.model.text import clean
@@ -52,6 +53,14 @@ select {_FIELDS} from events indexed by events_by
 """
 
 
+_LOSSES = """
+select queue, iif(workload != '', workload, pod) as owner, sum(lost_gpu_seconds) / 3600, sum(cost)
+    from events indexed by events_lost
+    where session = :session and n < :before and lost_gpu_seconds > 0 and what != 'preempted'
+    group by queue, owner
+"""
+
+
 _TOLD = msgspec.json.Decoder(tuple[Announcement, ...])
 
 
@@ -63,6 +72,12 @@ def preemptions(db: sqlite3.Connection, session: int, limit: int) -> Lines:
 def of_workload(db: sqlite3.Connection, session: int, workload: str) -> Lines:
     """All that happened to a workload in a session, and what it did to others."""
     return _lines(db.execute(_OF_WORKLOAD, {"session": session, "workload": workload}))
+
+
+def losses(db: sqlite3.Connection, session: int, before: int) -> Losses:
+    """The work that a session lost by its lines before this number; a preemption only repeats an eviction."""
+    rows = db.execute(_LOSSES, {"session": session, "before": before})
+    return {(clean(queue), clean(owner)): (float(hours), float(cost)) for queue, owner, hours, cost in rows}
 
 
 def count(db: sqlite3.Connection, session: int) -> int:

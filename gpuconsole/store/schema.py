@@ -47,6 +47,11 @@ def migrations() -> "Migrations":
         """The events of Kueue's recorder, as JSON; nothing where there were none."""
         db.execute("alter table events add column told text not null default ''")
 
+    @steps()
+    def losses(db: "Database") -> None:
+        """Straight to the few lines by which work was lost."""
+        db.execute("create index events_lost on events (session, n) where lost_gpu_seconds > 0")
+
     return steps
 
 

@@ -215,7 +215,7 @@ def test_opening_twice_migrates_once(tmp_path: Path) -> None:
     open_for_writing(tmp_path / "history.db").close()
     db = open_for_writing(tmp_path / "history.db")
     applied = db.execute("select name from _sqlite_migrations").fetchall()
-    assert sorted(applied) == [("announcements",), ("history",)]
+    assert sorted(applied) == [("announcements",), ("history",), ("losses",)]
     db.close()
 
 
@@ -239,4 +239,18 @@ def test_damaged_announcements_are_an_error_that_says_which(recorder: Recorder) 
     db.close()
     with pytest.raises(HistoryError, match="line 0 of the history is damaged: JSON is malformed"):
         history.of_workload(recorder, "research/rlhf")
+    recorder.close()
+
+
+def test_lost_work_is_summed_up_over_what_is_stored_and_what_waits(recorder: Recorder) -> None:
+    evicted = replace(PREEMPTED, what=What.EVICTED, lost_gpu_seconds=3600.0, cost=2.0)
+    recorder.record([PREEMPTED, evicted])
+    recorder.flush()
+    recorder.record([evicted, replace(evicted, workload="", pod="prod/p-0")])
+    assert history.losses(recorder) == {
+        (PREEMPTED.queue, PREEMPTED.workload): (2.0, 4.0),
+        (PREEMPTED.queue, "prod/p-0"): (1.0, 2.0),
+    }
+    recorder.flush()
+    assert history.losses(recorder)[PREEMPTED.queue, PREEMPTED.workload] == (2.0, 4.0)
     recorder.close()

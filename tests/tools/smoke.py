@@ -33,6 +33,7 @@ VIEWS = {
     "preemptions": "6",
     "what-if": "7",
     "submit": "8",
+    "cost": "9",
     "history": "H",
 }
 SCOPES = {
@@ -42,6 +43,7 @@ SCOPES = {
     "Queues": "queues",
     "Nodes": "nodes",
     "Topology": "topology",
+    "Cost": "cost",
     "What-if": "what-if",
     "Submit": "submit",
 }

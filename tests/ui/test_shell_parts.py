@@ -398,7 +398,7 @@ def test_stale_data_say_so_in_the_fault_colour_unless_paused() -> None:
 
 def test_every_view_has_a_key_and_a_screen() -> None:
     views = [action for action in ACTIONS if action.scope is Scope.VIEWS]
-    assert [action.keys[-1] for action in views] == [*"12345678", "alt+0"]
+    assert [action.keys[-1] for action in views] == [*"123456789", "alt+0"]
     assert [action.id.removeprefix("view.") for action in views] == list(VIEWS)
 
 

@@ -7,7 +7,7 @@ a key means the first action with that key which the screen in front offers.
 from gpuconsole.ui.actions.action import Action as Action
 from gpuconsole.ui.actions.action import Scope as Scope
 from gpuconsole.ui.actions.everywhere import EVERYWHERE
-from gpuconsole.ui.actions.nodes import NODES, TOPOLOGY
+from gpuconsole.ui.actions.nodes import COST, NODES, TOPOLOGY
 from gpuconsole.ui.actions.objects import OBJECTS
 from gpuconsole.ui.actions.tables import TABLES
 from gpuconsole.ui.actions.trying import SUBMIT, WHAT_IF
@@ -24,6 +24,7 @@ ACTIONS: tuple[Action, ...] = (
     *QUEUES,
     *NODES,
     *TOPOLOGY,
+    *COST,
     *WHAT_IF,
     *SUBMIT,
 )

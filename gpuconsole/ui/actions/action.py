@@ -17,6 +17,7 @@ class Scope(StrEnum):
     QUEUE = "Queues"
     NODE = "Nodes"
     TOPOLOGY = "Topology"
+    COST = "Cost"
     WHAT_IF = "What-if"
     SUBMIT = "Submit"
 

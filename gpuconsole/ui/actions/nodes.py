@@ -1,4 +1,4 @@
-"""What can be done with nodes and the domains that they are in."""
+"""What can be done with nodes, with the domains that they are in, and with their cost."""
 
 from gpuconsole.ui.actions.action import Action, Scope
 
@@ -78,6 +78,17 @@ TOPOLOGY: tuple[Action, ...] = (
         label="unfold",
         help="Unfold what is below: blocks, racks, hosts.",
         scope=Scope.TOPOLOGY,
+        footer=True,
+    ),
+)
+
+COST: tuple[Action, ...] = (
+    Action(
+        id="cost.by",
+        keys=("B",),
+        label="whose cost",
+        help="Divide the cost by queue, by team (namespace) or by workload.",
+        scope=Scope.COST,
         footer=True,
     ),
 )

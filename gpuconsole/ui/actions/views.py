@@ -28,6 +28,7 @@ VIEWS: tuple[Action, ...] = (
         aliases=("new", "submit"),
         footer=True,
     ),
+    _view("cost", "9", "cost", "Node pools, what they cost, and who causes it.", "cost", "pools"),
     Action(
         id="view.history",
         keys=("alt+0",),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from textual.screen import Screen
 
+from gpuconsole.ui.screens.cost import CostScreen
 from gpuconsole.ui.screens.dashboard import DashboardScreen
 from gpuconsole.ui.screens.history import HistoryScreen
 from gpuconsole.ui.screens.nodes import NodesScreen
@@ -23,5 +24,6 @@ VIEWS: dict[str, Callable[[], Screen[None]]] = {
     "preemptions": PreemptionsScreen,
     "whatif": WhatIfScreen,
     "submit": SubmitScreen,
+    "cost": CostScreen,
     "history": HistoryScreen,
 }

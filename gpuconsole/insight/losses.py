@@ -1,0 +1,28 @@
+"""Work that evictions took: GPU-hours and USD by queue and workload."""
+
+from collections.abc import Iterable, Mapping
+
+from gpuconsole.model.events import Happened, What
+
+Losses = Mapping[tuple[str, str], tuple[float, float]]
+"""(queue, workload or pod) → GPU-hours and USD."""
+
+
+def lost_by(lines: Iterable[Happened]) -> Losses:
+    """What these lines of history tell of; a PREEMPTED line only repeats an eviction."""
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    for line in lines:
+        if line.lost_gpu_seconds and line.what is not What.PREEMPTED:
+            key = line.queue, line.workload or line.pod
+            hours, cost = found.get(key, (0.0, 0.0))
+            found[key] = hours + line.lost_gpu_seconds / 3600, cost + line.cost
+    return found
+
+
+def added(one: Losses, other: Losses) -> Losses:
+    """Both together."""
+    total = dict(one)
+    for key, (hours, cost) in other.items():
+        before = total.get(key, (0.0, 0.0))
+        total[key] = before[0] + hours, before[1] + cost
+    return total

@@ -1,0 +1,161 @@
+"""The columns of the cost screen, and its lines on top."""
+
+from gpuconsole.insight.bill import Bill, By, Cost, PoolCost
+from gpuconsole.model.quantity import format_quantity
+from gpuconsole.model.resources import short
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.names import called
+from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
+from gpuconsole.ui.widgets.bars import USED
+
+BAR = 16
+AUTOSCALERS = {"karpenter": "Karpenter", "cluster-autoscaler": "CA", "": fmt.NOTHING}
+
+
+def rate(dollars: float) -> Cell:
+    """USD an hour, or a dash."""
+    return fmt.money(dollars) if dollars else ((fmt.NOTHING, "dim"),)
+
+
+def _nodes(row: PoolCost) -> Cell:
+    pool = row.pool
+    pieces: list[tuple[str, str]] = [(str(pool.nodes), "")]
+    if pool.starting:
+        pieces.append((f" +{pool.starting}", "pending"))
+    if pool.leaving:
+        pieces.append((f" -{pool.leaving}", "victim"))
+    return tuple(pieces)
+
+
+def _limits(row: PoolCost) -> Cell:
+    words = [f"{fmt.resource(name)} {format_quantity(name, row.limits[name])}" for name in short(row.limits)]
+    return " ".join(words) or ((fmt.NOTHING, "dim"),)
+
+
+def _interruptions(row: PoolCost) -> Cell:
+    count = row.pool.interrupted
+    return ((f"{GLYPHS['victim']}{count}", "victim"),) if count else ((fmt.NOTHING, "dim"),)
+
+
+POOLS: tuple[Column[PoolCost], ...] = (
+    Column("POOL", lambda row: row.pool.name, id="name", width=13, flex=3, sort=lambda row: row.pool.name),
+    Column("BY", lambda row: AUTOSCALERS.get(row.pool.autoscaler, row.pool.autoscaler), id="by", width=9, rank=3),
+    Column("NODES", _nodes, id="nodes", width=8, sort=lambda row: row.pool.nodes, down=True),
+    Column(
+        "GPUs",
+        lambda row: f"{fmt.number(row.pool.used)}/{fmt.number(row.pool.gpus)}",
+        id="usage",
+        width=8,
+        align="right",
+        sort=lambda row: row.pool.used,
+        down=True,
+    ),
+    Column("LIMIT", _limits, id="limit", width=10, flex=1, rank=4),
+    Column(
+        "ON DEMAND/h",
+        lambda row: rate(row.on_demand_hourly),
+        id="on-demand",
+        width=11,
+        align="right",
+        sort=lambda row: row.on_demand_hourly,
+        down=True,
+    ),
+    Column(
+        "SPOT/h",
+        lambda row: rate(row.spot_hourly),
+        id="spot",
+        width=10,
+        align="right",
+        sort=lambda row: row.spot_hourly,
+        down=True,
+    ),
+    Column(
+        "IDLE/h",
+        lambda row: ((fmt.money(row.pool.idle_hourly), "pending"),) if row.pool.idle_hourly else rate(0.0),
+        id="idle",
+        width=10,
+        align="right",
+        sort=lambda row: row.pool.idle_hourly,
+        down=True,
+    ),
+    Column("SO FAR", lambda row: rate(row.pool.spent), id="spent", width=10, align="right", rank=2),
+    Column("TAKEN", _interruptions, id="interrupted", width=5, align="right", rank=1),
+)
+
+
+def name_cell(by: By) -> "Column[Cost]":
+    """The column of names."""
+
+    def cell(row: Cost) -> Cell:
+        if not row.name:
+            return ((f"{GLYPHS['idle']} nobody: idle", "idle"),)
+        return called(row.name) if by is By.WORKLOAD else row.name
+
+    return Column(str(by).upper(), cell, id="name", width=20, flex=3, sort=lambda row: row.name)
+
+
+def cost_columns(by: By, whole: float) -> tuple[Column[Cost], ...]:
+    """Who causes which part of `whole` USD an hour."""
+
+    def bar(row: Cost) -> Cell:
+        cells = round(BAR * row.hourly / whole) if whole else 0
+        return ((USED * cells, "own" if row.name else "idle"),)
+
+    return (
+        name_cell(by),
+        Column(
+            "GPUs",
+            lambda row: fmt.number(row.gpus) if row.gpus else ((fmt.NOTHING, "dim"),),
+            id="usage",
+            width=6,
+            align="right",
+            sort=lambda row: row.gpus,
+            down=True,
+        ),
+        Column(
+            "COST/h",
+            lambda row: rate(row.hourly),
+            id="hourly",
+            width=11,
+            align="right",
+            sort=lambda row: row.hourly,
+            down=True,
+        ),
+        Column("", bar, width=BAR),
+        Column("", lambda row: fmt.percent(row.hourly, whole), width=5, align="right"),
+        Column(
+            "LOST",
+            lambda row: ((f"{row.lost_gpu_hours:,.1f} GPU-h", "victim"),) if row.lost_gpu_hours else rate(0.0),
+            id="lost-hours",
+            width=11,
+            align="right",
+            sort=lambda row: row.lost_gpu_hours,
+            down=True,
+            rank=1,
+        ),
+        Column(
+            "LOST $",
+            lambda row: ((fmt.money(row.lost), "victim"),) if row.lost else rate(0.0),
+            id="lost",
+            width=10,
+            align="right",
+            sort=lambda row: row.lost,
+            down=True,
+        ),
+    )
+
+
+def summary(bill: Bill) -> tuple[Cell, ...]:
+    """What it costs, what of that is idle, what spot saves, what was lost."""
+    now: Painted = ((f" {fmt.money(bill.hourly)}", "strong"), ("/h now", ""))
+    idle = ((f"○ {fmt.money(bill.idle_hourly)}/h idle, {fmt.percent(bill.idle_hourly, bill.hourly)}", "pending"),)
+    spent = (("so far ", "dim"), (fmt.money(bill.spent), "")) if bill.spent else ""
+    saved = ((f"spot saves {fmt.money(bill.saved_hourly)}/h", "good"),) if bill.saved_hourly else ""
+    plural = "s" if bill.interrupted != 1 else ""
+    taken = ((f"{GLYPHS['victim']} {bill.interrupted} interruption{plural}", "victim"),) if bill.interrupted else ""
+    hours = f", {bill.lost_gpu_hours:,.1f} GPU-h"
+    lost: Painted = ((f" {GLYPHS['victim']} {fmt.money(bill.lost)} of lost work", "victim"), (hours, "dim"))
+    if not bill.lost_gpu_hours:
+        lost = ((" no work lost", "dim"),)
+    return (join([now, idle if bill.idle_hourly else "", spent], "  ·  "), join([lost, saved, taken], "  ·  "))
