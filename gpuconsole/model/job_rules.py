@@ -1,4 +1,4 @@
-"""What kinds of jobs say beyond their pods: when one is done, what never ends, which pods decide, what a timer makes."""
+"""What kinds of jobs say beyond their pods: when one is done, what never ends, who decides, what a timer makes."""
 
 from collections.abc import Mapping
 from enum import StrEnum
