@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help run test lint unit smoke bench mutants conformance fgd controlplane test-live screenshots clean
+.PHONY: help run test lint unit smoke bench mutants conformance fgd controlplane test-live bench-live screenshots clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -49,6 +49,9 @@ controlplane: $(STAMP) ## build a control plane for the live tests (needs Go; 7 
 
 test-live: controlplane ## test on a real API server, which is started on 127.0.0.1 and stopped again
 	$(BIN)/pytest tests/live -m live --durations=10
+
+bench-live: controlplane ## measure the console on a real API server with 5,000 nodes, 10,000 Workloads, 10,000 pods
+	$(BIN)/python -m tests.live.bench
 
 screenshots: $(STAMP) ## draw docs/*.svg from the default fixture
 	$(BIN)/python -m tests.tools.screenshots

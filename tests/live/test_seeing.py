@@ -120,7 +120,7 @@ class TestTrouble:
 
     @pytest.fixture
     def seeing(self, plane: ControlPlane, proxy: Proxy, cluster: Api) -> Iterator[Seeing]:
-        with Seeing(plane.kubeconfig(ADMIN, proxy.server), pace=BRISK, quiet=1.0) as seeing:
+        with Seeing(plane.kubeconfig(READER, proxy.server), pace=BRISK, quiet=1.0) as seeing:
             seeing.complete()
             yield seeing
 
