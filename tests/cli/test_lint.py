@@ -26,8 +26,11 @@ spec:
 STUCK = {"never-fits-cluster"}
 HELM = {"binpack-without-gpus"}
 DRILLS = {
+    "binpack-volcano-without": HELM,
     "gpu-only": {"never-fits-node"},
     "kueue-volcano": HELM,
+    "policies-volcano": HELM,
+    "proportion-volcano": {"volcano-never-preempts"},
     "six-of-eight": STUCK,
     "six-of-eight-without": STUCK,
     "three-nodes-volcano": HELM,
