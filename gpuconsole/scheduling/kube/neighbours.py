@@ -58,11 +58,6 @@ class Nearness(Struct, frozen=True):
     alone: bool
     """Nobody satisfies what it wants, but it would itself: the first of its kind may go anywhere."""
 
-    @property
-    def idle(self) -> bool:
-        """True if nothing here could refuse a node to a pod that wants nobody near it."""
-        return not (self.wanted or self.shunned or self.shunning)
-
 
 def is_picky(pod: Pod) -> bool:
     """True if the pod says anything about others, so that it counts for them too."""

@@ -42,8 +42,9 @@ class Liking(Struct, frozen=True):
 def meeting(rules: Profile, asker: Asker, around: Around) -> Near | None:
     """None for a pod that requires nothing of others, and of which nobody requires anything."""
     found = neighbours.nearness(asker.pod, around)
-    affinity = asker.pod.template.pod_affinity
-    if found.idle and not (affinity is not None and affinity.required):
+    template = asker.pod.template
+    said = (template.pod_affinity, template.pod_anti_affinity)
+    if not found.shunning and not any(one is not None and one.required for one in said):
         return None
     return Near(asker.pod, found, around.namespaces)
 
