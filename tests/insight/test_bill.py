@@ -14,7 +14,7 @@ from tests.insight.world import START, node, pod, world
 PRICES = Prices(gpu_hour={"a100-80gb": 2.0}, other=1.0)
 
 
-def shares(objects: list[Object], by: By) -> dict[str, tuple[int, float]]:
+def shares(objects: list[Object], by: By) -> dict[str, tuple[int, object]]:
     found = bill(world(objects), PRICES, {})
     return {one.name: (one.gpus, pytest.approx(one.hourly)) for one in found.by[by]}
 
