@@ -198,6 +198,7 @@ class VolcanoPlacement(SessionPlacement):
         said: list[PlacementDecision] = []
         for task in session.binds:
             pod = replace(self._store.pods[task.key], node=task.node_name, nominated_node="")
+            pod = replace(pod, slices=session.instances.get(task.key, pod.slices))
             seat = self._gpus.seat(pod, now)
             self._store.assume(replace(pod, gpus=seat.gpus, slices=seat.slices))
             plan = session.promised.get(task.key)

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import ResourceQuota
+from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.volcano import Numatopology
 from gpuconsole.scheduling.devices.claims import Grant
 from gpuconsole.scheduling.devices.stock import Stock
@@ -102,6 +103,8 @@ class Session(Voting):
         self.storage, self.stock = cluster.storage, cluster.stock
         self.promised: dict[str, Plan] = {}
         """What a pod was promised of storage with its node, by the pod's key."""
+        self.instances: dict[str, tuple[Instance, ...]] = {}
+        """The MIG instances that are made for a pod on its node, by the pod's key."""
         self.granted: dict[str, Grant] = {}
         """What a pod was promised of devices with its node, by the pod's key."""
         self.total = Resource()

@@ -14,6 +14,7 @@ from gpuconsole.scheduling.volcano.arguments import Arguments
 from gpuconsole.scheduling.volcano.functions import EventHandler
 from gpuconsole.scheduling.volcano.plugin import Plugin
 from gpuconsole.scheduling.volcano.plugins.device_filters import DynamicResources
+from gpuconsole.scheduling.volcano.plugins.mig_filter import MigInstances
 from gpuconsole.scheduling.volcano.plugins.node_filters import (
     InterPodAffinity,
     NodeAffinity,
@@ -92,6 +93,7 @@ class PredicatesPlugin(Plugin):
             yield VolumeBinding(session, VolumeBindingArguments.of(self._arguments, scores=scores))
         if session.gates.get("DynamicResourceAllocation", True):
             yield DynamicResources(session)
+        yield MigInstances(session)
 
     def _simulate(self, session: "Session") -> None:
         """Trials of preemption ask about neighbours only."""

@@ -1,0 +1,59 @@
+"""MIG instances on nodes that divide their GPUs as pods come: what is asked for has to fit beside what is there.
+
+No filter of Kubernetes: with the counts that a node offers, a scheduler alone would promise instances that exclude
+each other. kube-scheduler's rules here look at the same.
+"""
+
+from typing import TYPE_CHECKING
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.gpus.instances import DYNAMIC, Division, division_of
+from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.resources import is_mig
+from gpuconsole.scheduling.devices import slices
+from gpuconsole.scheduling.kube import messages
+from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.volcano.api.fit_errors import Status
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.plugins.node_filters import NodeFilter
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.volcano.session import Session
+
+
+class MigInstances(NodeFilter):
+    name = "MigInstances"
+
+    def __init__(self, session: "Session") -> None:
+        super().__init__(session)
+        self._given = session.instances
+        self._infos = session.nodes
+        divided = {name: node for name, node in session.placed.nodes.items() if DYNAMIC in node.annotations}
+        found = {name: division_of(one.allocatable, one.labels, one.annotations) for name, one in divided.items()}
+        self._divisions = {name: one for name, one in found.items() if one is not None and one.dynamic}
+
+    def concerns(self, task: TaskInfo) -> bool:
+        return bool(self._divisions) and any(map(is_mig, task.pod.template.requests))
+
+    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+        division = self._divisions.get(node.name)
+        if division is None or self._choice(division, task, node.name) is not None:
+            return None
+        asked = next(name for name in shape.requests if is_mig(name))
+        return self.resolvable(messages.insufficient(asked))
+
+    def reserve(self, task: TaskInfo) -> None:
+        division = self._divisions.get(task.node_name)
+        if division is not None and task.key not in self._given and self.concerns(task):
+            found = self._choice(division, task, task.node_name)
+            if found:
+                self._given[task.key] = found
+
+    def release(self, task: TaskInfo) -> None:
+        self._given.pop(task.key, None)
+
+    def _choice(self, division: Division, task: TaskInfo, node: str) -> tuple[Instance, ...] | None:
+        """The instances that the task would get beside all that are held, those of pods that leave too."""
+        others = (one for one in self._infos[node].tasks.values() if one.key != task.key)
+        taken = {one for other in others for one in other.pod.slices or self._given.get(other.key, ())}
+        return slices.choose(division, taken, slices.wanted(division, task.pod.template.requests))
