@@ -35,6 +35,8 @@ _FORMS: dict[str, type[Any]] = {
     "finish": commands.Finish,
 }
 _WITHIN = "in-cluster"
+COMMANDS = (*_FORMS, _WITHIN)
+"""The types of commands that a step may give."""
 _KINDS = {kind.__name__: table for kind, table in TABLES.items()}
 _JOBS = ("Job", "JobSet", "RayJob", "PyTorchJob", "PodGroup")
 
@@ -100,8 +102,9 @@ def _command(document: Document, path: str, at: Time, problems: list[str]) -> It
         return
     form = _FORMS.get(str(document.get("type")))
     if form is None:
-        known = ", ".join((*_FORMS, _WITHIN))
-        problems.append(f"{path}.type: {clean(repr(document.get('type')), 60)} is no command; {known} are")
+        problems.append(
+            f"{path}.type: {clean(repr(document.get('type')), 60)} is no command; {', '.join(COMMANDS)} are"
+        )
         return
     names = {_camel(name): name for name in form.__struct_fields__}
     unknown = [key for key in document if key != "type" and key not in names]

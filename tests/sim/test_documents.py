@@ -1,0 +1,43 @@
+"""The pages about scenarios and drills name everything that there is."""
+
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from gpuconsole.insight.expectations import CHECKS, LISTS
+from gpuconsole.insight.reasons import Code
+from gpuconsole.scheduling.kube.policy import Score
+from gpuconsole.sim import scenario_form as forms
+from gpuconsole.sim.scenario_steps import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "scenarios.md").read_text()
+FORMS = (forms.ScenarioForm, forms.EngineForm, forms.PlacementForm, forms.CapacityForm, forms.StepForm, forms.GroupForm)
+
+
+def keys() -> list[str]:
+    parts = (forms.SpotForm, forms.LinksForm, forms.MigForm, forms.ReplicasForm, forms.StreamForm, forms.SharingForm)
+    return [field.encode_name for form in (*FORMS, *parts) for field in msgspec.structs.fields(form)]
+
+
+@pytest.mark.parametrize("key", sorted(set(keys())))
+def test_every_key_of_a_scenario_is_explained(key: str) -> None:
+    assert f"`{key}`" in PAGE or f".{key}`" in PAGE or key in PAGE
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_explained(name: str) -> None:
+    assert f"`{name}`" in PAGE
+
+
+def test_every_expectation_code_and_score_is_explained() -> None:
+    words = [*CHECKS, *(f"{key}Includes" for key in LISTS), *Code, *get_args(Score)]
+    assert [word for word in words if f"`{word}`" not in PAGE and word != Code.NOT_WAITING] == []
+
+
+def test_every_drill_is_explained() -> None:
+    page = (ROOT / "docs" / "drills.md").read_text()
+    names = sorted(path.stem for path in (ROOT / "fixtures" / "drills").glob("*.yaml"))
+    assert [name for name in names if f"| `{name}` |" not in page] == []
