@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from gpuconsole.insight.engines import Engines
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
@@ -119,6 +120,10 @@ class Live(Protocol):
     @property
     def policy(self) -> SimPolicy:
         """How a Snapshot goes on when it is tried out in a simulation, as far as the cluster tells."""
+
+    @property
+    def engines(self) -> Engines:
+        """Who decides there, as far as the kinds tell that it serves."""
 
 
 class Follower(Protocol):

@@ -18,14 +18,22 @@ COMMANDS = {
     "drill": "Run scenarios and check what they expect.",
     "slots": "Show what the idle GPUs are good for.",
     "mig": "Show who has to leave when GPUs are divided anew.",
+    "snapshot": "Save a cluster as a file.",
     "keys": "List all keys.",
 }
 """Name (also of its module) → what it does, in a line; so that the help imports none of them."""
 INTERRUPTED = 130
+_OWN = ("-h", "--help", "--version")
 
 
 class Commands(click.Group):
     """A group whose commands are imported when they are asked for."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # `gpuconsole --live` is `gpuconsole run --live`: options that are not the program's own are the console's.
+        if args and args[0].startswith("-") and args[0] not in _OWN:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -12,7 +12,7 @@ from gpuconsole.backends.base import Backend, Clocked, Forkable, Live
 from gpuconsole.backends.guard import Entry, Guard
 from gpuconsole.errors import NotSupportedError, WorkerError
 from gpuconsole.insight import positions
-from gpuconsole.insight.engines import sharing
+from gpuconsole.insight.engines import Engines, sharing
 from gpuconsole.insight.losses import Losses, lost_by
 from gpuconsole.insight.whatif import WhatIf, what_if
 from gpuconsole.model.clock import Span
@@ -91,7 +91,7 @@ class Console:
             reached=clocked.reached if clocked else None,
             paused=clocked.paused if clocked else False,
             read_only=bool(self._guard.refusal),
-            engines=replace(self._about.engines, sharing=sharing(self.snapshot)),
+            engines=replace(self._engines(), sharing=sharing(self.snapshot)),
             time=self.snapshot.time,
             age=age if sight is None else max(age, sight.age),
             loading=renewed is None or (sight is not None and sight.loading),
@@ -217,6 +217,9 @@ class Console:
     def check(self, text: str) -> Loaded:
         """Read manifests from a text and say what is wrong with them; changes nothing."""
         return load_text(text, now=self.snapshot.time)
+
+    def _engines(self) -> Engines:
+        return self._about.engines if self._live is None else self._live.engines
 
     def _clockwork(self) -> Clocked:
         if self._clocked is None:

@@ -18,10 +18,11 @@ from gpuconsole.backends.kube.discovery import EVENT, Served, discover
 from gpuconsole.backends.kube.gate import QUIET, Gate
 from gpuconsole.backends.kube.joining import Joiner
 from gpuconsole.backends.kube.news import News
-from gpuconsole.backends.kube.settings import policy_of
+from gpuconsole.backends.kube.settings import engines_of, policy_of
 from gpuconsole.backends.kube.target import Target, ask_nobody
 from gpuconsole.backends.kube.watch import Pace, Phase, Watch
 from gpuconsole.errors import ClusterError
+from gpuconsole.insight.engines import Engines
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, Happened
@@ -69,6 +70,8 @@ class KubeBackend:
         self._joiner = Joiner()
         self._early: list[Happened] | None = []
         """Lines of the time until everything was read once: they come in no order."""
+        self._connection: Connection | None = None
+        self._gate: Gate | None = None
         self._watches: list[Watch] = []
         self._reached: dict[tuple[str, str], Reach] = {}
         self._stopped = threading.Event()
@@ -76,24 +79,28 @@ class KubeBackend:
         self._state = ClusterState()
         self._applying = threading.Lock()
         self.policy = SimPolicy()
+        self.engines = Engines()
 
     def open(self) -> None:
         """Connect, find out what there is and what may be read, and begin to read it.
 
         Raises UsageError, ClusterError where there is no cluster to be seen.
         """
-        self._connection = Connection(self._target, self._budget)
-        self._gate = Gate(self._connection, reopened=self._reopen, quiet=self._quiet)
-        served = discover(self._connection)
-        self._begin(reach(self._connection, served, self._target.namespaces, self._connection.place.namespace))
-        self.policy = policy_of(self._connection, served)
+        connection = self._connection = Connection(self._target, self._budget)
+        gate = self._gate = Gate(connection, reopened=self._reopen, quiet=self._quiet)
+        served = discover(connection)
+        self.engines = engines_of(served)
+        self._begin(reach(connection, served, self._target.namespaces, connection.place.namespace))
+        self.policy = policy_of(connection, served)
         ask_nobody()
-        self._thread("gate", self._gate.watch_over)
+        self._thread("gate", gate.watch_over)
         self._thread("look-for-more", self._look_for_more)
 
     @property
     def connection(self) -> Connection:
-        """The way to the API server; there is one after `open`."""
+        """The way to the API server. Raises ClusterError before `open`."""
+        if self._connection is None:
+            raise ClusterError("the cluster is not connected to yet")
         return self._connection
 
     @property
@@ -133,13 +140,15 @@ class KubeBackend:
         self._stopped.set()
         for watch in self._watches:
             watch.stop()
-        if hasattr(self, "_gate"):
+        if self._gate is not None:
             self._gate.stop()
 
     # What is known of the sight
 
     @property
     def health(self) -> Health:
+        if self._connection is None:
+            return Health()
         phases = [watch.phase for watch in self._watches]
         # As long as lines are held back, something is still to be read for the first time.
         loading = self._early is not None
@@ -150,7 +159,7 @@ class KubeBackend:
         return Health(
             loading=loading,
             age=max(0.0, self._clock() - heard) if heard else 0.0,
-            lost=self._lost(phases, loading),
+            lost=self._lost(phases),
             kinds=len(self._reached),
             readable=sum(reached.served.resource not in lacking for reached in self._reached.values()),
             missing=tuple(dict.fromkeys(missing)),
@@ -159,9 +168,9 @@ class KubeBackend:
             most=self._budget.rate,
         )
 
-    def _lost(self, phases: Sequence[Phase], loading: bool) -> str:
+    def _lost(self, phases: Sequence[Phase]) -> str:
         """Why what is shown may be out of date."""
-        if self._gate.shut:
+        if self._gate is not None and self._gate.shut:
             return self._gate.problem
         if Phase.CATCHING_UP not in phases:
             self._behind_since = None
@@ -195,14 +204,16 @@ class KubeBackend:
 
     def _watches_of(self, reached: Reach) -> Iterable[Watch]:
         self._reached[reached.served.source] = reached
+        connection, gate = self.connection, self._gate
+        assert gate is not None, "a gate is made with the connection"
         for namespace in reached.namespaces:
             for selector in SELECTORS.get(reached.served.source, ("",)):
                 yield Watch(
-                    self._connection,
+                    connection,
                     Decoder(reached.served, self._joiner.known),
                     namespace=namespace,
                     tell=self._inbox.put,
-                    gate=self._gate,
+                    gate=gate,
                     wall=wall,
                     pace=self._pace,
                     selector=selector,
@@ -225,8 +236,9 @@ class KubeBackend:
         """Now and then, look for kinds and rights that were not there when it began."""
         while not self._stopped.wait(self._pace.again * random.uniform(0.8, 1.2)):
             try:
-                wanting = [s for s in discover(self._connection) if not self._has(s)]
-                self._begin(reach(self._connection, wanting, self._target.namespaces, self._connection.place.namespace))
+                connection = self.connection
+                wanting = [served for served in discover(connection) if not self._has(served)]
+                self._begin(reach(connection, wanting, self._target.namespaces, connection.place.namespace))
             except ClusterError as error:
                 LOG.info("No look for more: %s", error)
 

@@ -10,12 +10,18 @@ from gpuconsole.backends.kube.answers import Refused
 from gpuconsole.backends.kube.client import Connection
 from gpuconsole.backends.kube.discovery import Served
 from gpuconsole.errors import ClusterError
+from gpuconsole.insight.engines import NONE, Engine, Engines
 from gpuconsole.model.manifests.kinds import KUEUE
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.configuration.loading import load_text
 from gpuconsole.sim.policy import SimPolicy
 
 LOG = logging.getLogger(__name__)
+_PLACING = (
+    ("scheduling.volcano.sh", Engine("Volcano", "Volcano")),
+    ("scheduling.run.ai", Engine("KAI", "KAI")),
+)
+"""API group → the scheduler that brings it."""
 NAMESPACE, NAME = "kueue-system", "kueue-manager-config"
 
 
@@ -25,6 +31,17 @@ def policy_of(connection: Connection, served: Sequence[Served]) -> SimPolicy:
         return SimPolicy(kueue=None)
     config = _kueue(connection)
     return SimPolicy() if config is None else replace(SimPolicy(), kueue=config)
+
+
+def engines_of(served: Sequence[Served]) -> Engines:
+    """Who decides, by the kinds that are served: what a cluster has installed, it is taken to use."""
+    groups = {kind.group for kind in served}
+    placing = [Engine("kube-scheduler", "kube"), *(engine for group, engine in _PLACING if group in groups)]
+    return Engines(
+        admission=Engine("Kueue", "Kueue") if KUEUE in groups else NONE,
+        placement=Engine(" + ".join(one.name for one in placing), "+".join(one.short for one in placing)),
+        capacity=Engine("Karpenter", "Karp") if "karpenter.sh" in groups else NONE,
+    )
 
 
 def _kueue(connection: Connection) -> KueueConfig | None:

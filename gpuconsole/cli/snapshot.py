@@ -1,0 +1,50 @@
+"""`gpuconsole snapshot save`: a cluster at this moment as a file, which the console opens anywhere."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuconsole.cli.options import Request, clustered, configured
+from gpuconsole.cli.sources import open_simulation
+from gpuconsole.model.redaction import redact as redacted
+from gpuconsole.model.snapshot import Snapshot, encode
+from gpuconsole.sim.files import write
+
+
+@click.group()
+def command() -> None:
+    """Save a cluster as a file; `gpuconsole run --snapshot FILE` opens it."""
+
+
+@command.command()
+@click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, writable=True, path_type=Path))
+@clustered
+@click.option("--redact", is_flag=True, help="Replace names, labels and annotations; keep sizes, times and reasons.")
+def save(target: Path, request: Request, redact: bool, **options: Any) -> None:
+    """Save a live cluster (--live), or what the other sources hold at their beginning, as FILE."""
+    request, settings = configured(request, **options)
+    if request.live:
+        from gpuconsole.cli.live import look, open_live
+
+        opened = open_live(request, settings)
+        try:
+            opened.backend.open()
+            snapshot = look(opened.backend)
+            missing = opened.backend.health.missing
+        finally:
+            opened.backend.close()
+        content = encode(snapshot)
+        for right in missing:
+            click.echo(f"left out: {right}", err=True)
+    else:
+        simulation = open_simulation(request).simulation
+        snapshot = simulation.snapshot()
+        content = write(simulation)
+    target.write_bytes(redacted(content) if redact else content)
+    click.echo(f"{target}: {_summed_up(snapshot)}")
+
+
+def _summed_up(snapshot: Snapshot) -> str:
+    counts = {"nodes": len(snapshot.nodes), "workloads": len(snapshot.workloads), "pods": len(snapshot.pods)}
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
