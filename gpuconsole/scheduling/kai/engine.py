@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.cluster import Pod, PodTemplate
 from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision, Unschedulable
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
@@ -29,9 +29,11 @@ from gpuconsole.scheduling.kai.room import room
 from gpuconsole.scheduling.kai.saying import words
 from gpuconsole.scheduling.kai.session import Bound, Evicted, Session
 from gpuconsole.scheduling.kai.store import Store
+from gpuconsole.scheduling.kai.table import score_table
 from gpuconsole.scheduling.kai.timing import next_change
 from gpuconsole.scheduling.kai.usage import Stretch, UsageBook
 from gpuconsole.scheduling.placement import SessionPlacement
+from gpuconsole.scheduling.score_table import ScoreTable
 
 
 class Memory(Struct, frozen=True):
@@ -159,6 +161,15 @@ class KaiPlacement(SessionPlacement):
         """The MIG instances that a pod owns; none if it sits on no node."""
         known = self._store.pods.get(pod)
         return known.slices if known is not None and known.node else ()
+
+    def scores(self, pod: Pod) -> ScoreTable | None:
+        """KAI's predicates and bands of scores for a pod as if it came now; scores are in hundredths."""
+        store = self._store if pod.key in self._store.pods else self._store.fork()
+        if pod.key not in store.pods:
+            store.apply(pod)
+        session = store.session(0, self.policy, self._configuration, {}, {})
+        task = next((task for job in session.jobs.values() for task in job.tasks() if task.uid == pod.key), None)
+        return None if task is None else score_table(session, task)
 
     def largest_gang(self, template: PodTemplate) -> int:
         """How many pods of this template would fit now, all at once, whatever queues allow."""

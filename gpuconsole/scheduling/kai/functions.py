@@ -1,6 +1,6 @@
 """What plugins add to a session: one list per extension point, in the order of the tiers (KAI 0.13 framework)."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -45,8 +45,19 @@ OverQueue = Callable[[Job, Sequence[Task]], OverCapacity | None]
 Subsets = Callable[[Job, SubGroup | PodSet, Mapping[str, PodSet], Sequence[Task], NodeSet], list[NodeSet]]
 
 
+class Scorer(Struct, frozen=True):
+    """A plugin's score of nodes, and the most that it gives."""
+
+    plugin: str
+    band: int
+    score: Callable[[Task, NodeState], float]
+
+
 class Measure(Protocol):
     """A score of nodes that goes by where each stands among all."""
+
+    plugin: str
+    band: int
 
     def measure(self, task: Task, node: NodeState) -> float | None:
         """What is compared; None for a node that is left out of the comparison."""
@@ -60,7 +71,7 @@ class Functions:
 
     def __init__(self) -> None:
         self.gpu_order: list[Callable[[Task, NodeState, str], float]] = []
-        self.node_order: list[Callable[[Task, NodeState], float]] = []
+        self.node_order: list[Scorer] = []
         """Scores by the task's shape and the node's kind; by more than that only with a word in `standing`."""
         self.standing: list[Callable[[Task], Hashable]] = []
         """What else scores depend on: while these are equal, so are the scores."""
@@ -82,6 +93,8 @@ class Functions:
         self.subsets: list[Subsets] = []
         self.pre_predicates: list[Callable[[Task, Job], str | None]] = []
         self.predicates: list[Callable[[Task, Job, NodeState], NodeError | None]] = []
+        self.verdicts: list[Callable[[Task, Job, NodeState], Iterator[tuple[str, NodeError]]]] = []
+        """Everything that predicates object to, by the names of the predicates."""
         self.fixed_predicates: list[Callable[[Task, NodeState], bool]] = []
         """What of the predicates never changes in a session: False for a node that can be left out."""
         self.before_job: list[Callable[[Job], None]] = []

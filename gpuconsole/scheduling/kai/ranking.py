@@ -137,7 +137,7 @@ class Ranking:
         if not all(allows(task, node) for allows in functions.fixed_predicates):
             return _Outcome(measures, refused=True)
         try:
-            return _Outcome(measures, base=sum(score(task, node) for score in functions.node_order))
+            return _Outcome(measures, base=sum(scorer.score(task, node) for scorer in functions.node_order))
         except NoScore:
             return _Outcome(measures)
 

@@ -86,6 +86,9 @@ class Statement:
             there = self._node(task.node)
             task.node, task.groups, task.virtual, task.devices = where, groups, virtual, devices
             there.remove(task.uid)
+            if seated is not None and moves:
+                # It still leaves the GPUs that it was to move from; KAI forgets that.
+                there.tasks[task.uid] = seated
             self._session.tell(self._session.functions.deallocated, task)
 
         self._job(task).update(task, Status.PIPELINED)

@@ -36,7 +36,7 @@ def afresh(made: Session, task: Task) -> list[str]:
         relative = sum(
             m.weigh(m.measure(task, found), *reach) for m, reach in zip(functions.measures, spans, strict=True)
         )
-        return sum(score(task, found) for score in functions.node_order) + relative
+        return sum(scorer.score(task, found) for scorer in functions.node_order) + relative
 
     open_to = [found for found in made.all_nodes if found.fits(task) and lets_in(task, found)]
     return [found.name for found in sorted(open_to, key=lambda found: (-total(found), found.name))]

@@ -4,6 +4,7 @@ from gpuconsole.scheduling.kai.api import node_sharing
 from gpuconsole.scheduling.kai.api.nodes import NodeState
 from gpuconsole.scheduling.kai.api.tasks import Task
 from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.functions import Scorer
 from gpuconsole.scheduling.kai.plugins.scores import GPU_SHARING
 from gpuconsole.scheduling.kai.session import Session
 
@@ -13,7 +14,7 @@ class GpuSharingOrder:
         pass
 
     def open(self, session: Session) -> None:
-        session.functions.node_order.append(score)
+        session.functions.node_order.append(Scorer("gpusharingorder", GPU_SHARING, score))
 
 
 def score(task: Task, node: NodeState) -> float:

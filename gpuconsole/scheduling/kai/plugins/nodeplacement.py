@@ -4,6 +4,7 @@ from gpuconsole.scheduling.kai.api.amounts import CPU, GPU
 from gpuconsole.scheduling.kai.api.nodes import NodeState
 from gpuconsole.scheduling.kai.api.tasks import Task
 from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.functions import Scorer
 from gpuconsole.scheduling.kai.plugins.scores import DENSITY
 from gpuconsole.scheduling.kai.session import Session
 
@@ -13,12 +14,14 @@ SPREAD = "spread"
 class NodePlacement:
     """Arguments cpu and gpu: binpack or spread."""
 
+    plugin, band = "nodeplacement", DENSITY
+
     def __init__(self, arguments: Arguments) -> None:
         self._strategies = {CPU: arguments.text("cpu", "binpack"), GPU: arguments.text("gpu", "binpack")}
 
     def open(self, session: Session) -> None:
         if SPREAD in self._strategies.values():
-            session.functions.node_order.append(self._spread)
+            session.functions.node_order.append(Scorer("nodeplacement", 1, self._spread))
         session.functions.measures.append(self)
 
     def _spread(self, task: Task, node: NodeState) -> float:

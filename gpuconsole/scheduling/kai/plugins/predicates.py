@@ -16,6 +16,10 @@ from gpuconsole.scheduling.kai.plugins.pod_affinity import neighbour_trouble
 from gpuconsole.scheduling.kai.session import WHOLE_GPU, Session
 from gpuconsole.scheduling.kai.sharing_gpus import choose_gpus
 
+PREDICATES = (
+    *("QueueCapacity", "NodeResourcesType", "GpuMemorySynced", "MaxPods", "NodeConditions", "TaintToleration"),
+    *("NodeAffinity", "PodAffinity", "DynamicResources", "RestrictNodes"),
+)
 TOO_MANY_PODS = "node(s) pod number exceeded"
 NO_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 GPU_WORKER_LABEL = "node-role.kubernetes.io/gpu-worker"
@@ -35,6 +39,7 @@ class Predicates:
         session.functions.pre_predicates.append(lambda task, job: self._refuse(session, task))
         session.functions.predicates.append(lambda task, job, node: self._check(session, task, job, node))
         session.functions.fixed_predicates.append(lets_in)
+        session.functions.verdicts.append(lambda task, job, node: self._all(session, task, job, node))
 
     def _refuse(self, session: Session, task: Task) -> str | None:
         """Why no node whatever takes the task."""
@@ -51,34 +56,33 @@ class Predicates:
         return f"Scheduling conditions were not met for pod {task.namespace}/{task.name}:\n{''.join(lines)}"
 
     def _check(self, session: Session, task: Task, job: Job, node: NodeState) -> NodeError | None:
+        return next((error for _, error in self._all(session, task, job, node)), None)
+
+    def _all(self, session: Session, task: Task, job: Job, node: NodeState) -> Iterator[tuple[str, NodeError]]:
+        """Everything against the node, what counts first."""
         over = session.over_capacity_on(task, job, node)
         if over is not None:
             text = f"node does not have enough capacity. Reason: {over.reason}, Details: {over.message}"
-            return NodeError((text,))
-        for reason in self._troubles(session, task, node):
-            return reason
-        return None
-
-    def _troubles(self, session: Session, task: Task, node: NodeState) -> Iterator[NodeError]:
+            yield "QueueCapacity", NodeError((text,))
         sort = wrong_sort(task, node)
         if sort:
-            yield NodeError((sort,))
+            yield "NodeResourcesType", NodeError((sort,))
         if task.request.gpu_memory > 0 and not node.gpu_memory_known:
-            yield NodeError((_memory_unknown(task, node),))
+            yield "GpuMemorySynced", NodeError((_memory_unknown(task, node),))
         if not _pods_left(session, task, node):
-            yield NodeError((TOO_MANY_PODS,))
+            yield "MaxPods", NodeError((TOO_MANY_PODS,))
         if reasons := conditions(node.node):
-            yield NodeError(reasons)
+            yield "NodeConditions", NodeError(reasons)
         if taint := untolerated(task.spec, node.node):
-            yield NodeError((f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",))
+            yield "TaintToleration", NodeError((f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",))
         if not node_matches(task.spec, node.node):
-            yield NodeError((NO_AFFINITY,))
+            yield "NodeAffinity", NodeError((NO_AFFINITY,))
         if trouble := neighbour_trouble(session, task, node):
-            yield NodeError((trouble,))
+            yield "PodAffinity", NodeError((trouble,))
         if task.spec.claims and not claims.fit(session, task, node):
-            yield NodeError(("cannot allocate all claims",))
+            yield "DynamicResources", NodeError(("cannot allocate all claims",))
         if session.parameters.restrict_nodes and (text := _wrong_worker(task, node)):
-            yield NodeError((text,))
+            yield "RestrictNodes", NodeError((text,))
 
 
 def lets_in(task: Task, node: NodeState) -> bool:

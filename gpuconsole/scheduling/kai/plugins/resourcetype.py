@@ -3,6 +3,7 @@
 from gpuconsole.scheduling.kai.api.nodes import NodeState
 from gpuconsole.scheduling.kai.api.tasks import Task
 from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.functions import Scorer
 from gpuconsole.scheduling.kai.plugins.scores import RESOURCE_TYPE
 from gpuconsole.scheduling.kai.session import Session
 
@@ -12,7 +13,7 @@ class ResourceType:
         pass
 
     def open(self, session: Session) -> None:
-        session.functions.node_order.append(score)
+        session.functions.node_order.append(Scorer("resourcetype", RESOURCE_TYPE, score))
 
 
 def score(task: Task, node: NodeState) -> float:

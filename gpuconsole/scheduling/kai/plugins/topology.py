@@ -12,7 +12,7 @@ from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
 from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Task
 from gpuconsole.scheduling.kai.api.topologies import Topology
 from gpuconsole.scheduling.kai.conf import Arguments
-from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes, NoScore
+from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes, NoScore, Scorer
 from gpuconsole.scheduling.kai.plugins import scores
 from gpuconsole.scheduling.kai.plugins.topology_fit import Counting, countable, misfit, total_of
 from gpuconsole.scheduling.kai.plugins.topology_tree import (
@@ -40,7 +40,7 @@ class TopologyAware:
         self._session = session
         self.trees = {topology.name: Tree(topology, session.nodes.values()) for topology in session.topologies}
         session.functions.subsets.append(self.subsets)
-        session.functions.node_order.append(self._score)
+        session.functions.node_order.append(Scorer("topology", 10 * scores.TOPOLOGY, self._score))
         session.functions.standing.append(self._standing)
         session.functions.before_job.append(lambda job: self._scores.clear())
 

@@ -1,0 +1,126 @@
+"""Which node KAI would give a pod, and why: its predicates and the bands of its scores, node by node."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.scheduling.kai.api.errors import UNABLE_POD, NodeError, summary
+from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
+from gpuconsole.scheduling.kai.api.statuses import Status
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes
+from gpuconsole.scheduling.kai.misfits import misfit
+from gpuconsole.scheduling.kai.plugins.predicates import PREDICATES
+from gpuconsole.scheduling.kai.ranking import span
+from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.score_table import FilterColumn, NodeRow, NodeScore, ScoreColumn, ScoreTable
+
+RESOURCES, TOPOLOGY = "NodeResources", "Topology"
+COLUMNS = (RESOURCES, *PREDICATES, TOPOLOGY)
+NO_GPU_TO_SHARE = "node(s) didn't have enough resources: GPUs"
+NO_DOMAIN = "no domain of the topology that takes the group has the node"
+UNIT = 100
+"""Scores are told in hundredths: the density of a node is a fraction of its band."""
+
+
+def score_table(session: Session, task: Task) -> ScoreTable:
+    """The table for a task of the session, as if it had no place yet."""
+    job = session.jobs[task.job]
+    if task.node:
+        session.nodes[task.node].remove(task.uid)
+        job.update(task, Status.PENDING)
+        task.node, task.groups = "", ()
+    refusal = session.refusal(task, job)
+    nodes = _nodes_for(session, job, task)
+    bands = _bands(session)
+    spans = _spans(session, task, nodes)
+    inside = {node.name for node in nodes}
+    rows = {
+        node.name: _row(session, task, job, node, (bands, spans), node.name in inside) for node in session.all_nodes
+    }
+    ranked = [] if refusal else [node.name for node in session.ranking(task, nodes).in_order()]
+    fitting = [name for name in ranked if rows[name].fits]
+    if fitting:
+        rows[fitting[0]] = replace(rows[fitting[0]], chosen=True)
+    return ScoreTable(
+        pod=task.uid,
+        scheduler=session.parameters.scheduler_name,
+        filters=tuple(FilterColumn(name) for name in COLUMNS),
+        plugins=tuple(ScoreColumn(name, band) for name, band in bands.items()),
+        rows=tuple(rows[name] for name in dict.fromkeys([*fitting, *rows])),
+        tie=tuple(name for name in fitting[1:] if rows[name].total == rows[fitting[0]].total),
+        message="" if fitting else refusal or _message(session, task, job, nodes),
+    )
+
+
+def _bands(session: Session) -> dict[str, int]:
+    """Plugins and the most that each of them gives, the heaviest first."""
+    bands = {scorer.plugin: scorer.band for scorer in session.functions.node_order}
+    bands.update((measure.plugin, measure.band) for measure in session.functions.measures)
+    return dict(sorted(bands.items(), key=lambda item: -item[1]))
+
+
+def _spans(session: Session, task: Task, nodes: NodeSet) -> list[tuple[float, float]]:
+    measured = ([m.measure(task, node) for node in nodes] for m in session.functions.measures)
+    return [span([value for value in values if value is not None]) for values in measured]
+
+
+def _nodes_for(session: Session, job: Job, task: Task) -> NodeSet:
+    """The nodes of the first domain that takes the task's group; all where no topology is asked for."""
+    for prepare in session.functions.before_job:
+        prepare(job)
+    groups: list[SubGroup | PodSet] = [job.pod_sets[task.set_name]]
+    while (above := groups[-1].parent) is not None:
+        groups.append(above)
+    nodes = session.all_nodes
+    for group in reversed(groups):
+        try:
+            found = session.subsets(job, group, job.pod_sets, [task], nodes)
+        except NoNodes:
+            return []
+        nodes = found[0] if found else []
+    return nodes
+
+
+Shares = tuple[Mapping[str, int], Sequence[tuple[float, float]]]
+"""Bands by plugin, and the span of each measure."""
+
+
+def _row(session: Session, task: Task, job: Job, node: NodeState, shares: Shares, inside: bool) -> NodeRow:
+    errors: dict[str, NodeError] = {}
+    if not node.fits(task):
+        lack = misfit(task, node, False)
+        errors[RESOURCES] = lack if lack is not None else NodeError((NO_GPU_TO_SHARE,))
+    for ask in session.functions.verdicts:
+        for name, error in ask(task, job, node):
+            errors.setdefault(name, error)
+    if not inside:
+        errors[TOPOLOGY] = NodeError((NO_DOMAIN,))
+    verdicts = tuple(", ".join(errors[name].reasons) if name in errors else "" for name in COLUMNS)
+    scores = () if errors else _scores(session, task, node, shares)
+    return NodeRow(node=node.name, verdicts=verdicts, scores=scores, total=sum(score.weighted for score in scores))
+
+
+def _scores(session: Session, task: Task, node: NodeState, shares: Shares) -> tuple[NodeScore, ...]:
+    bands, spans = shares
+    given = dict.fromkeys(bands, 0.0)
+    for scorer in session.functions.node_order:
+        given[scorer.plugin] += scorer.score(task, node)
+    for measure, reach in zip(session.functions.measures, spans, strict=True):
+        given[measure.plugin] += measure.weigh(measure.measure(task, node), *reach)
+    return tuple(
+        NodeScore(round(score), round(score * 100 / bands[name]), round(score * UNIT)) for name, score in given.items()
+    )
+
+
+def _message(session: Session, task: Task, job: Job, nodes: NodeSet) -> str:
+    """What KAI would tell the pod."""
+    job.task_errors.pop(task.uid, None)
+    for node in nodes:
+        session.fits(task, node, True)
+    errors = job.task_errors.get(task.uid)
+    if errors is not None:
+        return errors.message
+    return summary(job.errors) if job.errors else UNABLE_POD
