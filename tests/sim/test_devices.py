@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import PodClaim
 from gpuconsole.model.commands import Delete
-from gpuconsole.model.devices import DeviceClass, DeviceRequest, ResourceClaimTemplate
+from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
 from gpuconsole.model.workloads import Job, Workload
@@ -26,7 +26,10 @@ def cluster() -> Simulation:
     flavor, (red, door) = two_teams()[0], queue("red", 4, cohort="")
     groups = (ResourceGroup(("claimed",), (FlavorQuotas("a100", {"claimed": Quota(4)}),)),)
     red = replace(red, resource_groups=groups)
-    return start([flavor, red, door, node("n1"), DeviceClass(name="gpu.example.com")], policy=SimPolicy(kueue=PAID))
+    devices = tuple(Device(name=f"gpu-{number}") for number in range(8))
+    offered = ResourceSlice(name="n1", driver="gpu.example.com", pool="n1", node="n1", devices=devices)
+    things = [flavor, red, door, node("n1"), DeviceClass(name="gpu.example.com"), offered]
+    return start(things, policy=SimPolicy(kueue=PAID))
 
 
 def claiming(name: str, pods: int = 1) -> Job:

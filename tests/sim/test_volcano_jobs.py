@@ -135,6 +135,13 @@ def test_a_task_restarts_after_its_timeout_and_leaves_other_tasks_alone() -> Non
     assert cluster.after(16 * MINUTE).pods[0] == "train-master-0 Running"
 
 
+def test_a_pod_that_was_made_again_counts_once() -> None:
+    policy = on("PodFailed", "RestartTask", timeout="5m")
+    cluster = Cluster(train(policy, minAvailable=2)).after(10 * MINUTE, FailPod("red/train-worker-0"))
+    cluster.after(20 * MINUTE, Delete("pods", "red/train-worker-1")).after(20 * MINUTE + SECOND)
+    assert [line.split()[0] for line in cluster.lines if line.endswith("started job")] == ["0", "930"]
+
+
 def test_an_action_that_waits_is_dropped_when_the_job_restarts_meanwhile() -> None:
     late = on("PodFailed", "AbortJob", timeout="5m")
     tasks = (task("worker", 2, policies=[late]), task("helper", 1, policies=[on("PodFailed", "RestartJob")]))

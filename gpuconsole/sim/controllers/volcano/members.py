@@ -24,7 +24,9 @@ def enlist(world: World, job: Job, made: Sequence[Pod]) -> None:
     """Make these pods of a job, with what its plugins add to them."""
     crew = world.crews.get(job.key) or Crew(key=job.key, job=job.key)
     fresh = [_finished(world, job, pod) for pod in made]
-    world.crew(replace(crew, pods=(*crew.pods, *(pod.key for pod in fresh)), told=False))
+    # A pod that is made again has the name of the one before, which the crew may still know.
+    keys = tuple(dict.fromkeys((*crew.pods, *(pod.key for pod in fresh))))
+    world.crew(replace(crew, pods=keys, told=False))
     for pod in fresh:
         world.put(pod)
 
