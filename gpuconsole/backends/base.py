@@ -121,6 +121,9 @@ class Live(Protocol):
     def policy(self) -> SimPolicy:
         """How a Snapshot goes on when it is tried out in a simulation, as far as the cluster tells."""
 
+    def picture(self) -> bytes:
+        """The cluster as it is known now, as a Snapshot file with that policy."""
+
     @property
     def engines(self) -> Engines:
         """Who decides there, as far as the kinds tell that it serves."""

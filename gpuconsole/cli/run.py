@@ -70,7 +70,8 @@ def _live(request: Request, settings: Config) -> Console:
     opened = open_live(request, settings)
     LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
     protected = protection(opened.context, settings)
-    return _console(opened.backend, opened.about, settings, None, opened.notices, protected=protected)
+    worker = Worker(None, settings.log_file) if settings.worker else None
+    return _console(opened.backend, opened.about, settings, worker, opened.notices, protected=protected)
 
 
 def _console(

@@ -36,7 +36,7 @@ _OPEN = ("labels", "annotations", "node_labels", "node_selector", "env")
 """Mappings whose keys are chosen by people."""
 _CLOSED = ("type", "what", "kind", "effect", "operator", "phase", "status", "format")
 """Fields with words of ours, which nobody chose."""
-_SILENT = ("description", "image", "command")
+_SILENT = ("description", "image", "command", "hostname", "subdomain")
 _PLAIN = re.compile(r"true|false|[0-9.]*|.{1,2}", re.IGNORECASE)
 """Values that say nothing of anybody, and would be found everywhere."""
 
@@ -49,6 +49,12 @@ def redact(data: bytes) -> bytes:
         word = _KINDS.get(thing.get("type", ""), "name")
         pseudonyms.call(thing.get("namespace", ""), "namespace")
         pseudonyms.call(thing.get("name", ""), word)
+    for line in tree.get("recent", ()):
+        # Of what is gone, only history knows the names.
+        for field, word in (("workload", "workload"), ("by", "workload"), ("pod", "pod")):
+            namespace, _, name = str(line.get(field, "")).rpartition("/")
+            pseudonyms.call(namespace.rpartition("/")[2], "namespace")
+            pseudonyms.call(name, word)
     for mapping in _mappings(tree):
         for key, value in mapping.items():
             if not _VOCABULARY.search(key):

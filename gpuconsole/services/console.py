@@ -207,6 +207,8 @@ class Console:
         if self._worker is None or self._worker.lost:
             return None
         try:
+            if self._live is not None:
+                self._worker.adopt(self._live.picture())
             return ask(self._worker)
         except WorkerError as error:
             if self._stopped:

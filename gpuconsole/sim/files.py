@@ -2,7 +2,8 @@
 
 import msgspec
 
-from gpuconsole.model.snapshot import SnapshotFile, encode
+from gpuconsole.model.snapshot import SnapshotFile, decode, encode
+from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 
@@ -19,3 +20,13 @@ def policy_in(file: SnapshotFile) -> SimPolicy | None:
     Raises msgspec.ValidationError with the path of what is wrong.
     """
     return msgspec.json.decode(file.policy, type=SimPolicy | None)
+
+
+def open_file(data: bytes) -> Simulation:
+    """The cluster of a Snapshot file, going on by its own policy, or by the usual one where it has none.
+
+    Raises msgspec.DecodeError.
+    """
+    file = decode(data)
+    snapshot = ClusterState.from_file(file).freeze()
+    return Simulation.from_snapshot(snapshot, policy=policy_in(file) or SimPolicy(), seed=file.seed or 0)

@@ -24,6 +24,12 @@ class Begin(Struct, frozen=True, tag=True):
     digest: int
 
 
+class Adopt(Struct, frozen=True, tag=True):
+    """Start from a Snapshot file: a cluster that others run, as it is now."""
+
+    file: bytes
+
+
 class Follow(Struct, frozen=True, tag=True):
     """Do what the simulation did, and come to where it stands."""
 
@@ -66,7 +72,7 @@ class Failed(Struct, frozen=True, tag=True):
 
 
 Question = Union[Ask, AskScores]
-Request = Union[Begin, Follow, Ask, AskScores]
+Request = Union[Begin, Adopt, Follow, Ask, AskScores]
 Reply = Union[Done, Answer, Scored, Failed]
 
 ENCODER = msgspec.msgpack.Encoder()

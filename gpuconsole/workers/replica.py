@@ -11,9 +11,11 @@ from gpuconsole.backends.simulated import digest
 from gpuconsole.insight.whatif import what_if
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.files import open_file
 from gpuconsole.workers.protocol import (
     ENCODER,
     REQUESTS,
+    Adopt,
     Answer,
     Ask,
     AskScores,
@@ -33,10 +35,10 @@ LOG = logging.getLogger(__name__)
 class Replica:
     """A simulation that does what another one did. Mutates."""
 
-    def __init__(self, begin: Begin) -> None:
-        self._simulation = Simulation.load(begin.state)
+    def __init__(self, begin: Begin | Adopt) -> None:
+        self._simulation = Simulation.load(begin.state) if isinstance(begin, Begin) else open_file(begin.file)
         self._simulation.drain()
-        self._digest = begin.digest
+        self._digest = begin.digest if isinstance(begin, Begin) else 0
 
     def follow(self, follow: Follow) -> bool:
         """Do what the simulation did; True if the same came of it."""
@@ -86,7 +88,7 @@ def _replied(replica: Replica | None, request: Request) -> tuple[Replica | None,
 
 
 def _carried_out(replica: Replica | None, request: Request) -> tuple[Replica | None, Reply]:
-    if isinstance(request, Begin):
+    if isinstance(request, Begin | Adopt):
         return Replica(request), Done()
     if replica is None:
         return None, Done(same=False)

@@ -19,6 +19,7 @@ from gpuconsole.scheduling.score_table import ScoreTable
 from gpuconsole.workers.protocol import (
     ENCODER,
     REPLIES,
+    Adopt,
     Answer,
     Ask,
     AskScores,
@@ -48,8 +49,11 @@ class Worker:
     polling one.
     """
 
-    def __init__(self, state: bytes, log_file: Path | None = None) -> None:
-        """Start the process; `state` is a simulation that was just saved, before anything else happens in it."""
+    def __init__(self, state: bytes | None, log_file: Path | None = None) -> None:
+        """Start the process; `state` is a simulation that was just saved, before anything else happens in it.
+
+        None starts without one, for a cluster that is adopted before each question.
+        """
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(target=serve, args=(theirs, log_file), name="gpuconsole-worker", daemon=True)
@@ -63,7 +67,7 @@ class Worker:
         """How often the replica started; more than once means that it went its own way."""
         self._steps: list[Carried] = []
         self._stands: tuple[Time, int] | None = None
-        self._anew: Begin | None = Begin(state, 0)
+        self._anew: Begin | Adopt | None = Begin(state, 0) if state is not None else None
         self._differs = False
         self.lost = ""
         """What became of the process, if it is gone."""
@@ -95,6 +99,11 @@ class Worker:
         self.begun += 1
         with self._telling:
             self._anew, self._steps, self._stands, self._differs = Begin(state, digest), [], None, False
+
+    def adopt(self, file: bytes) -> None:
+        """Have the next question answered from this Snapshot file."""
+        with self._telling:
+            self._anew = Adopt(file)
 
     def what_if(self, commands: Sequence[Command], horizon: Span) -> WhatIf:
         """Have the worker compute it, from where the simulation stands. Raises WorkerError."""
@@ -157,14 +166,14 @@ class Worker:
     def _ask(self, question: Callable[[Follow | None], Question]) -> Reply:
         self._settle()
         news = self._news()
-        if isinstance(news, Begin):
+        if isinstance(news, Begin | Adopt):
             self._send(news)
             self._settle()
             news = self._news()
         self._send(question(news if isinstance(news, Follow) else None))
         return self._settle()
 
-    def _news(self) -> Begin | Follow | None:
+    def _news(self) -> Begin | Adopt | Follow | None:
         with self._telling:
             if self._anew is not None:
                 anew, self._anew = self._anew, None

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
 
+import msgspec
+
 from gpuconsole.backends.base import Health
 from gpuconsole.backends.kube.access import Reach, reach
 from gpuconsole.backends.kube.budget import Budget
@@ -26,6 +28,7 @@ from gpuconsole.insight.engines import Engines
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, Happened
+from gpuconsole.model.snapshot import Snapshot, encode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
@@ -127,10 +130,15 @@ class KubeBackend:
 
     def fork(self) -> Simulation:
         """The cluster as it is known now, as a simulation: what its own schedulers would do by our rules."""
+        return Simulation.from_snapshot(self._frozen(), policy=self.policy, seed=0)
+
+    def picture(self) -> bytes:
+        return encode(self._frozen(), msgspec.Raw(msgspec.json.encode(self.policy)), seed=0)
+
+    def _frozen(self) -> Snapshot:
         with self._applying:
             self._state.time = max(self._state.time, self.now)
-            snapshot = self._state.freeze()
-        return Simulation.from_snapshot(snapshot, policy=self.policy, seed=0)
+            return self._state.freeze()
 
     def submit(self, command: Command) -> None:
         raise NotImplementedError
