@@ -366,6 +366,18 @@ async def test_deleting_needs_the_word() -> None:
         assert [type(command).__name__ for command in console.sent] == ["Delete"]
 
 
+async def test_a_dialog_is_answered_once_however_fast_its_keys_come() -> None:
+    console = console_of()
+    async with shown(console) as (app, pilot):
+        await press(pilot, "2", "j", "m", "d")
+        dialog = app.screen
+        assert isinstance(dialog, Confirm)
+        for _ in range(2):
+            dialog.post_message(events.Key("escape", None))
+        await pilot.pause()
+        assert isinstance(app.screen, QueuesScreen)
+
+
 async def test_a_cohort_says_why_it_cannot_be_held() -> None:
     console = console_of()
     async with shown(console) as (app, pilot):

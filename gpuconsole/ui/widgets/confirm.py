@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from gpuconsole.model.text import clean
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.messages import RowOpened
 from gpuconsole.ui.paint import Cell, painted
+from gpuconsole.ui.widgets.dialog import Dialog
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, StatusLine
 
@@ -32,7 +32,7 @@ class Question:
     """Has to be typed before `yes` works; empty for less dangerous things."""
 
 
-class Confirm(ModalScreen[bool]):
+class Confirm(Dialog[bool]):
     """Asks a question; True only if the answer was given on purpose."""
 
     def __init__(self, question: Question) -> None:
@@ -105,7 +105,7 @@ OPTION_COLUMNS: tuple[Column[Option], ...] = (
 )
 
 
-class Choice(ModalScreen[str | None]):
+class Choice(Dialog[str | None]):
     """A list to choose from, by its keys or with the cursor; gives the option's id, or None."""
 
     def __init__(self, title: str, options: Sequence[Option], chosen: str = "") -> None:
@@ -204,7 +204,7 @@ def whole_number(lowest: int, highest: int) -> Callable[[str], str]:
     return check
 
 
-class Prompt(ModalScreen[str | None]):
+class Prompt(Dialog[str | None]):
     """Asks for one value; gives the text once it is valid, or None."""
 
     def __init__(self, wanted: Field) -> None:

@@ -7,7 +7,6 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.fuzzy import Matcher
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from gpuconsole.ui.actions import Action
@@ -15,6 +14,7 @@ from gpuconsole.ui.columns import Column
 from gpuconsole.ui.keymap import spell_all
 from gpuconsole.ui.messages import RowOpened
 from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.widgets.dialog import Dialog
 from gpuconsole.ui.widgets.grid import Grid
 
 
@@ -52,7 +52,7 @@ def score(matcher: Matcher, action: Action) -> float:
     return max(2.0 * names, matcher.match(action.id), 0.3 * matcher.match(action.help))
 
 
-class Palette(ModalScreen[str | None]):
+class Palette(Dialog[str | None]):
     """Gives the id of the action that was picked, or None."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:

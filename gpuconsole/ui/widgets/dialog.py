@@ -1,0 +1,15 @@
+"""What all dialogs have in common: each is answered once."""
+
+from typing import TypeVar
+
+from textual.await_complete import AwaitComplete
+from textual.screen import ModalScreen
+
+Answer = TypeVar("Answer")
+
+
+class Dialog(ModalScreen[Answer]):
+    """A screen that asks. Keys that were typed before it was gone, but come after its answer, are for nobody."""
+
+    def dismiss(self, result: Answer | None = None) -> AwaitComplete:
+        return super().dismiss(result) if self.is_active else AwaitComplete()
