@@ -185,6 +185,8 @@ def _from_snapshot(file: Path, request: Request) -> Opened:
     snapshot = ClusterState.from_file(saved).freeze()
     if request.own_prices:
         policy = replace(policy, prices=_prices(request))
+    if request.catalogue is not None:
+        policy = _selling(policy, catalogue_for(request, ()))
     seed = request.seed if request.seed is not None else saved.seed or 0
     simulation = Simulation.from_snapshot(snapshot, policy=with_kueue(policy, request), seed=seed)
     return Opened(simulation=simulation, about=_about(simulation, file.name))
@@ -194,6 +196,16 @@ def _about_placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> 
     if not isinstance(placement, PlacementPolicy):
         return []
     return [f"gangs {'on' if placement.gangs else 'off'}", placement.score]
+
+
+def _selling(policy: SimPolicy, catalogue: Catalogue) -> SimPolicy:
+    """The policy with other machines for sale, if somebody buys some."""
+    capacity = policy.capacity
+    return (
+        policy
+        if isinstance(capacity, FixedCapacity)
+        else replace(policy, capacity=replace(capacity, catalogue=catalogue))
+    )
 
 
 def _about(simulation: Simulation, source: str) -> Status:

@@ -1,7 +1,12 @@
 """Arrival streams at work: each arrival submits its job and sets the timer of the next."""
 
+import re
+from collections.abc import Iterable
+
 from gpuconsole.model.clock import Time
+from gpuconsole.model.events import Happened, What
 from gpuconsole.sim import arrivals
+from gpuconsole.sim.arrivals import Stream
 from gpuconsole.sim.controllers import creating
 from gpuconsole.sim.kernel import Arrive
 from gpuconsole.sim.world import World
@@ -15,14 +20,22 @@ def open_streams(world: World) -> None:
         _await(world, index, stream.at_start + 1, world.now + stream.first)
 
 
-def continue_streams(world: World) -> None:
-    """Go on after the last jobs of each stream that are still there."""
-    names = [job.name for job in world.state.table("jobs").all()]
+def continue_streams(world: World, history: Iterable[Happened]) -> None:
+    """Go on after the last job of each stream that is there or that history tells of: the next comes when it would."""
+    known = {f"{job.namespace}/{job.name}": job.created for job in world.state.table("jobs").all()}
+    known |= {line.workload: line.time for line in history if line.what is What.SUBMITTED}
     for index, stream in enumerate(world.policy.arrivals):
-        prefix = f"{stream.name}-"
-        numbers = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
-        last = max((int(number) for number in numbers if number.isdecimal()), default=0)
-        _await(world, index, last + 1, world.now)
+        came = [(number, time) for key, time in known.items() if (number := _number(key, stream)) is not None]
+        last, time = max(came, default=(stream.at_start, world.now))
+        first = stream.first if came and last <= stream.at_start else 0
+        _await(world, index, last + 1, time + first)
+
+
+def _number(key: str, stream: Stream) -> int | None:
+    """Which job of a stream a job or a Workload of this key is; None if it is none of it."""
+    namespace, _, name = key.rpartition("/")
+    own = re.fullmatch(rf"(?:\w+-)?{re.escape(stream.name)}-(\d{{1,9}})(?:-[0-9a-f]{{5}})?", name)
+    return int(own[1]) if own and namespace.rpartition("/")[2] == stream.namespace else None
 
 
 def arrive(world: World, timer: Arrive) -> None:
@@ -35,4 +48,4 @@ def arrive(world: World, timer: Arrive) -> None:
 def _await(world: World, index: int, number: int, after: Time) -> None:
     time = arrivals.next_arrival(world.policy.arrivals[index], world.seed, number, after)
     if time is not None:
-        world.kernel.at(time, Arrive(index, number))
+        world.kernel.at(max(time, world.now), Arrive(index, number))

@@ -116,7 +116,7 @@ class Simulation:
         for line in snapshot.recent:
             world.state.apply(line)
         adoption.restore(world, snapshot.objects())
-        arriving.continue_streams(world)
+        arriving.continue_streams(world, snapshot.recent)
         providing.resume(world)
         simulation = cls(world)
         simulation._settle()

@@ -392,3 +392,27 @@ def test_all_namespaces_are_admitted_in_a_scenario_too(gpuconsole: Line, tmp_pat
     refused = gpuconsole("simulate", file, "-o", "jsonl", "--type", "admitted")
     admitted = gpuconsole("simulate", file, "--admit-all-namespaces", "-o", "jsonl", "--type", "admitted")
     assert (refused.lines, len(admitted.lines)) == ([], 1)
+
+
+def test_a_saved_snapshot_is_no_manifest(gpuconsole: Line, tmp_path: Path) -> None:
+    file = tmp_path / "s.json"
+    assert gpuconsole("simulate", "three-nodes", "--until", "1h", "--save", file).status == 0
+    result = gpuconsole("simulate", file)
+    assert result.status == 1
+    problem = f"{file}:1: error: it is a Snapshot that was saved, and no manifest; open it with --snapshot FILE"
+    assert result.err.splitlines() == [f"gpuconsole: {problem}"]
+    assert gpuconsole("simulate", "--snapshot", file, "--until", "1h").status == 0
+
+
+@pytest.mark.parametrize("source", [["campus"], ["--snapshot", "s.json"]], ids=["manifests", "a Snapshot"])
+def test_a_catalogue_that_is_wrong_is_told_even_where_nobody_buys(
+    gpuconsole: Line, tmp_path: Path, source: list[str]
+) -> None:
+    saved, bad = tmp_path / "s.json", tmp_path / "machines.yaml"
+    assert gpuconsole("simulate", "three-nodes", "--until", "1h", "--save", saved).status == 0
+    bad.write_text("zones: [a]\ntypes:\n  x.1: {cpu: many}\n")
+    asked = [str(saved) if word == "s.json" else word for word in source]
+    result = gpuconsole("simulate", *asked, "--until", "1h", "--catalogue", bad)
+    assert result.status == 1
+    told = f"gpuconsole: {bad}:3: types[x.1].cpu: 'many' is no quantity; write it as 8 or 32Gi"
+    assert result.err.splitlines() == [told]

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, parse_time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.quantity import GPU
@@ -109,3 +111,26 @@ def test_a_submission_changes_no_arrival() -> None:
     arrived = [{j.key: j.duration for j in s.snapshot().jobs.all() if j.name != "asked"} for s in (usual, asked)]
     assert arrived[0] == arrived[1]
     assert len(arrived[0]) > 60
+
+
+@pytest.mark.parametrize("kept", [None, 5 * MINUTE], ids=["all jobs stay", "finished jobs go"])
+def test_a_cluster_that_goes_on_from_a_snapshot_meets_the_same_arrivals(kept: int | None) -> None:
+    streams = (STREAM, Stream(name="late", namespace="blue", per_hour=4, at_start=1, first=2 * HOUR))
+    policy = SimPolicy(arrivals=streams, keep_finished=kept)
+    original = Simulation.from_objects(two_teams(8), policy=policy, seed=5, start=START)
+    original.advance(START + HOUR)
+    again = Simulation.from_snapshot(original.snapshot(), policy=policy, seed=5)
+    original.drain()
+    for simulation in (original, again):
+        simulation.advance(simulation.now + 3 * HOUR)
+    came, meets = (
+        [
+            (line.time, line.workload)
+            for line in one.drain()
+            if isinstance(line, Happened) and line.what is What.SUBMITTED
+        ]
+        for one in (original, again)
+    )
+    assert len(came) > 60
+    assert [time for time, _ in meets] == [time for time, _ in came]
+    assert {name.rpartition("-")[0] for _, name in meets} == {name.rpartition("-")[0] for _, name in came}

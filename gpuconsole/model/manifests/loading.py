@@ -22,7 +22,7 @@ from gpuconsole.model.manifests.judging import Judge
 from gpuconsole.model.manifests.kinds import VERSIONS, decoder_of, kind_of_document
 from gpuconsole.model.manifests.loaded import Entry, Loaded, last_of_each
 from gpuconsole.model.manifests.remarks import Unread, say_fragment, say_unread, say_version
-from gpuconsole.model.manifests.unfold import first_objects, is_scenario, label, later_objects, objects_in
+from gpuconsole.model.manifests.unfold import first_objects, is_scenario, is_snapshot, label, later_objects, objects_in
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.text import clean
 
@@ -152,6 +152,9 @@ class _Loading:
         if not isinstance(value, dict):
             problem = f"{kind_of(value)} stands where an object belongs"
             report.error((), problem, "an object begins with apiVersion: and kind:", "not-an-object")
+        elif is_snapshot(value):
+            problem = "it is a Snapshot that was saved, and no manifest"
+            report.error((), problem, "open it with --snapshot FILE", "snapshot")
         elif is_scenario(value):
             self._scenario(source, root)
         elif "kind" in value and "apiVersion" in value:

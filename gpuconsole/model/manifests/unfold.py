@@ -16,6 +16,11 @@ def is_scenario(document: dict[str, Any]) -> bool:
     return "kind" not in document and "apiVersion" not in document and any(key in document for key in _SCENARIO)
 
 
+def is_snapshot(document: dict[str, Any]) -> bool:
+    """True for a Snapshot that a simulation was saved as: its objects have a `type` of ours, and it says its moment."""
+    return "kind" not in document and all(key in document for key in ("objects", "time", "recent"))
+
+
 def objects_in(place: Reader, depth: int = 0) -> Iterator[Reader]:
     """The objects of a document: itself, or the items of a List kind, each at its own path."""
     kind = place.value.get("kind")

@@ -90,7 +90,7 @@ def start(world: World, instance: Instance) -> None:
     policy = world.policy.capacity
     assert not isinstance(policy, FixedCapacity)
     wait = policy.startup.sample(draw(world.seed, "startup", instance.name))
-    world.kernel.at(world.now + wait, Capacity(Act.JOIN, instance.name))
+    world.kernel.at(max(world.now, instance.launched + wait), Capacity(Act.JOIN, instance.name))
 
 
 def join(world: World, name: str) -> None:
