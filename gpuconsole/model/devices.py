@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import NodeTerm, Taint, Toleration
+from gpuconsole.model.cluster import NO_LABELS, NodeTerm, Taint, Toleration
 
 EXACT_COUNT = "ExactCount"
 NO_COUNTERS: Mapping[str, int] = {}
@@ -110,6 +110,7 @@ class ResourceClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     namespace: str
     name: str
     uid: str = ""
+    labels: Mapping[str, str] = NO_LABELS
     requests: tuple[DeviceRequest, ...] = ()
     likenesses: tuple[Likeness, ...] = ()
     pod: str = ""

@@ -69,6 +69,7 @@ def claim(reader: Reader, now: Time) -> ResourceClaim:
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
+        labels=meta.labels,
         requests=_requests(spec),
         likenesses=_likenesses(spec),
         pod=_made_for(reader, meta.namespace),

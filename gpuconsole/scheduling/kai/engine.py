@@ -17,10 +17,12 @@ from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.devices import inside
 from gpuconsole.scheduling.kai import reading
+from gpuconsole.scheduling.kai.api.claims import ClaimBook
 from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
 from gpuconsole.scheduling.kai.api.tasks import Task
 from gpuconsole.scheduling.kai.conf import Configuration, read
+from gpuconsole.scheduling.kai.dra import granted
 from gpuconsole.scheduling.kai.fair_share.quantities import Quantities, of_request, plus, quantities
 from gpuconsole.scheduling.kai.fair_share.tree import total_of
 from gpuconsole.scheduling.kai.opening import run_actions
@@ -83,7 +85,7 @@ class KaiPlacement(SessionPlacement):
         for decision in decided:
             match decision:
                 case Bound(task):
-                    said.append(self._bind(task, now, groups))
+                    said.append(self._bind(task, now, groups, session.claims))
                 case Evicted():
                     said.append(self._evict(decision, now, session))
                 case _:
@@ -97,7 +99,7 @@ class KaiPlacement(SessionPlacement):
         usage = self._usage.usage(now) if self._usage else {}
         return self._store.session(now, self.policy, self._configuration, self._stale, usage)
 
-    def _bind(self, task: Task, now: Time, groups: dict[tuple[str, str], int]) -> Bind:
+    def _bind(self, task: Task, now: Time, groups: dict[tuple[str, str], int], claims: ClaimBook) -> Bind:
         """Settle which GPUs the task owns: those of its groups, else such as are close to each other."""
         free = self._store.books.free_on(task.node)
         if task.groups:
@@ -113,7 +115,7 @@ class KaiPlacement(SessionPlacement):
         self._store.pods[task.uid] = replace(
             pod, node=task.node, gpus=gpus, slices=slices, bound=now, message="", nominated_node=""
         )
-        return Bind(task.uid, task.node, gpus, slices)
+        return Bind(task.uid, task.node, gpus, slices, devices=granted(claims, task))
 
     def _evict(self, evicted: Evicted, now: Time, session: Session) -> EvictPod:
         """A victim goes; for whom, is a pod of the job that comes, one on the same node where there is one."""

@@ -5,8 +5,11 @@ KAI 0.13: api/pod_info (annotations gpu-fraction, gpu-memory, gpu-fraction-num-d
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodAffinity, PodPhase, PodTemplate, PriorityClass
+from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, QueueResource
 from gpuconsole.model.quantity import CPU, MEMORY, PODS
 from gpuconsole.model.resources import GPU_RESOURCES, Resources
@@ -18,6 +21,7 @@ from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
 from gpuconsole.scheduling.kai.api.requests import Request
 from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
 from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Neighbourhood, Sort, Spec, Task
+from gpuconsole.scheduling.kai.dra import claimed_gpus, references
 from gpuconsole.scheduling.kai.trees import root_of
 
 QUEUE_LABEL = "kai.scheduler/queue"
@@ -30,6 +34,7 @@ REQUIRED, PREFERRED = "kai.scheduler/topology-required-placement", "kai.schedule
 DEFAULT_PRIORITY = 50
 NON_PREEMPTIBLE = 100
 """Jobs of this priority and above are never taken back, unless they say so."""
+NO_CLAIMS: Mapping[str, ResourceClaim] = {}
 NO_LIMIT_OF_PODS = 1_000_000
 
 
@@ -52,9 +57,11 @@ def group_of(pod: Pod) -> str:
     return f"{pod.namespace}/{pod.job.rpartition('/')[2] or pod.name}"
 
 
-def task_of(pod: Pod, scheduler: str) -> Task:
+def task_of(pod: Pod, scheduler: str, claims: Mapping[str, ResourceClaim] = NO_CLAIMS) -> Task:
     """The pod as a task; its GPUs are groups by index where it shares them."""
     request, sort = request_of(pod)
+    if pod.template.resource_claims:
+        request = replace(request, claims=claimed_gpus(pod, claims))
     template = pod.template
     return Task(
         pod.key,
@@ -74,6 +81,7 @@ def task_of(pod: Pod, scheduler: str) -> Task:
             near=_neighbours(template.pod_affinity),
             apart=_neighbours(template.pod_anti_affinity),
             tolerations=template.tolerations,
+            claims=references(pod) if template.resource_claims else (),
             nominated=pod.nominated_node,
             scheduler=scheduler,
             priority_class=template.priority_class,

@@ -7,12 +7,14 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PriorityClass
+from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Topology
 from gpuconsole.scheduling.devices import inside
 from gpuconsole.scheduling.devices.slices import give
+from gpuconsole.scheduling.devices.stock import Stock
 from gpuconsole.scheduling.kai import reading
 from gpuconsole.scheduling.kai.api.amounts import Amounts
 from gpuconsole.scheduling.kai.api.errors import NO_QUEUE, JobError
@@ -22,6 +24,7 @@ from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, Status
 from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Task
 from gpuconsole.scheduling.kai.api.topologies import Topology as Levels
 from gpuconsole.scheduling.kai.conf import Configuration
+from gpuconsole.scheduling.kai.dra import StockBook, offered_gpus
 from gpuconsole.scheduling.kai.gpu_books import GpuBooks
 from gpuconsole.scheduling.kai.opening import open_session
 from gpuconsole.scheduling.kai.policy import KaiPolicy
@@ -39,6 +42,9 @@ class Store:
         self.groups: dict[str, KaiPodGroup] = {}
         self._classes: dict[str, PriorityClass] = {}
         self._topologies: dict[str, Topology] = {}
+        self._claims: dict[str, ResourceClaim] = {}
+        self._slices: dict[str, ResourceSlice] = {}
+        self._device_classes: dict[str, DeviceClass] = {}
         self._tasks: dict[str, tuple[Pod, Task]] = {}
         """What was read of pods, to be cloned by sessions."""
         self._rooms: dict[str, tuple[Node, Amounts]] = {}
@@ -67,6 +73,15 @@ class Store:
                 return True
             case Topology():
                 self._topologies[thing.name] = thing
+                return True
+            case ResourceClaim():
+                self._claims[thing.key] = thing
+                return True
+            case ResourceSlice():
+                self._slices[thing.key] = thing
+                return True
+            case DeviceClass():
+                self._device_classes[thing.key] = thing
                 return True
             case _:
                 return False
@@ -108,6 +123,9 @@ class Store:
             "kai_pod_groups": self.groups,
             "priority_classes": self._classes,
             "topologies": self._topologies,
+            "resource_claims": self._claims,
+            "resource_slices": self._slices,
+            "device_classes": self._device_classes,
         }
         if table == "pods":
             self.books.leave(key)
@@ -127,6 +145,7 @@ class Store:
     ) -> Session:
         """A session on all that is known, its plugins opened."""
         nodes = {name: NodeState(node, self._room(node)) for name, node in self.nodes.items()}
+        self._offer_claimed(nodes)
         tasks: dict[str, list[Task]] = {}
         for _, pod in sorted(self.pods.items()):
             task = self._task(pod, policy.parameters.scheduler_name)
@@ -149,6 +168,7 @@ class Store:
             nodes=nodes.values(),
             queues=queues,
             topologies=[Levels(topology.name, topology.levels) for topology in self._topologies.values()],
+            claims=StockBook(self._stock(), self.nodes) if self._claims else None,
             now=now,
             configuration=configuration,
             parameters=policy.parameters,
@@ -157,6 +177,16 @@ class Store:
         open_session(session)
         return session
 
+    def _stock(self) -> Stock:
+        return Stock(classes=self._device_classes, slices=self._slices, claims=self._claims)
+
+    def _offer_claimed(self, nodes: Mapping[str, NodeState]) -> None:
+        """Count the GPUs that drivers offer; a node with any has no others that pods could ask for by number."""
+        for name, gpus in offered_gpus(self._slices.values()).items():
+            if name in nodes:
+                nodes[name].offer_claimed(gpus)
+                nodes[name].claimed_gpus = True
+
     def _job(self, key: str, tasks: list[Task], queue: str, stale: Time | None) -> Job:
         group = self.groups.get(key)
         if group is None:
@@ -164,6 +194,8 @@ class Store:
         return reading.group_job(group, self.pods, tasks, reading.group_priority(group, self._classes), stale)
 
     def _task(self, pod: Pod, scheduler: str) -> Task:
+        if pod.template.resource_claims:
+            return reading.task_of(pod, scheduler, self._claims)
         known = self._tasks.get(pod.key)
         if known is None or known[0] is not pod:
             known = self._tasks[pod.key] = (pod, reading.task_of(pod, scheduler))
@@ -182,6 +214,8 @@ class Store:
         twin.nodes, twin._queues = dict(self.nodes), dict(self._queues)
         twin.groups, twin._classes = dict(self.groups), dict(self._classes)
         twin._topologies = dict(self._topologies)
+        twin._claims, twin._slices = dict(self._claims), dict(self._slices)
+        twin._device_classes = dict(self._device_classes)
         twin._tasks, twin._rooms = dict(self._tasks), dict(self._rooms)
         return twin
 

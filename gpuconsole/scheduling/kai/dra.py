@@ -1,0 +1,115 @@
+"""Claims for devices in a session: which GPUs they count as, and which devices of a node they get.
+
+What KAI asks of Kubernetes' own DRA plugin is asked of the allocator that all engines share (devices/claims.py).
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Node, Pod, PodClaim, PodTemplate
+from gpuconsole.model.devices import Allocation, GivenDevice, ResourceClaim, ResourceSlice
+from gpuconsole.scheduling.devices.claims import grant
+from gpuconsole.scheduling.devices.stock import Stock, claim_keys
+from gpuconsole.scheduling.kai.api.claims import Claim, ClaimBook, Device, DeviceRequest, gpu_class
+from gpuconsole.scheduling.kai.api.tasks import ClaimRef, Task
+
+
+class StockBook(ClaimBook):
+    """Claims by what drivers offer: classes, selectors, counters. Mutates."""
+
+    def __init__(self, stock: Stock, nodes: Mapping[str, Node]) -> None:
+        super().__init__(claims=[claim_of(claim) for claim in stock.claims.values()], classes=list(stock.classes))
+        self._stock, self._nodes = stock, nodes
+        self.allocations = {key: c.allocation for key, c in stock.claims.items() if c.allocation is not None}
+        """What each claim got, in this session or before."""
+
+    def find(self, claim: Claim, node: str) -> tuple[Device, ...] | None:
+        """Devices of the node for all that the claim asks for, as Kubernetes' allocator picks them."""
+        if claim.key not in self._stock.claims or node not in self._nodes:
+            return None
+        held = {
+            key: self.allocations[key]
+            for key, known in self.claims.items()
+            if known.devices is not None and key in self.allocations
+        }
+        open_claims = {key: _without(c) for key, c in self._stock.claims.items()}
+        found = grant(
+            _user(claim),
+            self._nodes[node],
+            Stock(classes=self._stock.classes, slices=self._stock.slices, claims=open_claims, given=held),
+        )
+        allocation = found.allocations.get(claim.key)
+        if found.reason or allocation is None:
+            return None
+        self.allocations[claim.key] = allocation
+        return devices_of(allocation, node)
+
+
+def _without(claim: ResourceClaim) -> ResourceClaim:
+    """The claim with nothing allocated: what it holds by now the session knows."""
+    return replace(claim, allocation=None)
+
+
+def _user(claim: Claim) -> Pod:
+    """A pod that asks for the claim alone."""
+    template = PodTemplate(resource_claims=(PodClaim(name="claim", claim=claim.name),))
+    return Pod(namespace=claim.namespace, name="trial", template=template)
+
+
+def claim_of(claim: ResourceClaim) -> Claim:
+    return Claim(
+        namespace=claim.namespace,
+        name=claim.name,
+        labels=claim.labels,
+        requests=tuple(DeviceRequest(request.device_class, request.count) for request in claim.requests),
+        reserved=claim.reserved,
+        devices=None if claim.allocation is None else devices_of(claim.allocation),
+    )
+
+
+def devices_of(allocation: Allocation, node: str = "") -> tuple[Device, ...]:
+    return tuple(_device(given, node or _node(allocation)) for given in allocation.devices)
+
+
+def _device(given: GivenDevice, node: str) -> Device:
+    return Device(node, given.driver, given.pool, given.device)
+
+
+def _node(allocation: Allocation) -> str:
+    """The only node on which the devices can be used; empty if there are several."""
+    fields = [field for term in allocation.nodes or () for field in term.fields]
+    return fields[0].values[0] if len(fields) == 1 and len(fields[0].values) == 1 else ""
+
+
+def references(pod: Pod) -> tuple[ClaimRef, ...]:
+    """The claims that the pod names, or that are made for it."""
+    named = zip(pod.template.resource_claims, claim_keys(pod), strict=True)
+    return tuple(ClaimRef(one.name, key.partition("/")[2], not one.claim) for one, key in named)
+
+
+def claimed_gpus(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, int]:
+    """GPUs that the pod gets by its claims, by device class."""
+    counts: dict[str, int] = {}
+    for key in claim_keys(pod):
+        for request in claims[key].requests if key in claims else ():
+            if gpu_class(request.device_class):
+                counts[request.device_class] = counts.get(request.device_class, 0) + request.count
+    return counts
+
+
+def offered_gpus(slices: Iterable[ResourceSlice]) -> dict[str, int]:
+    """GPUs that drivers offer, by node: KAI goes by the driver's name."""
+    counts: dict[str, int] = {}
+    for part in slices:
+        if part.node and gpu_class(part.driver):
+            counts[part.node] = counts.get(part.node, 0) + len(part.devices)
+    return counts
+
+
+def granted(book: ClaimBook, task: Task) -> tuple[tuple[str, Allocation], ...]:
+    """What the task's claims got, by their keys."""
+    if not isinstance(book, StockBook):
+        return ()
+    keys = {f"{task.namespace}/{reference.claim}" for reference in task.spec.claims}
+    return tuple((key, book.allocations[key]) for key in sorted(keys) if key in book.allocations)
