@@ -23,7 +23,6 @@ from gpuconsole.scheduling.kube.shapes import Shapes
 from gpuconsole.scheduling.kube.units import Gang, Kind, Waiter
 
 NEVER = "Never"
-QUOTAS = ("requests.", "limits.", "count/")
 """Names of quotas, which Volcano writes beside resources and no node offers."""
 POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 """How pods name their PodGroup of the Coscheduling plugin; the second is what older releases read."""
@@ -188,12 +187,12 @@ class Ledger:
 
     def obstacle(self, gang: Gang) -> str:
         """Why a gang is not tried at all, as things are; empty if it is (the Coscheduling plugin's PreFilter)."""
+        if not any(one.who is not None and group_of(one.who) == gang.name for one in gang.waiters.values()):
+            return ""
         group = self.groups.get(gang.name)
         if group is None:
-            missing = any(one.who is not None and group_of(one.who) == gang.name for one in gang.waiters.values())
-            return messages.group_missing(gang.name) if missing else ""
-        wanted = {name: value for name, value in (group.min_resources or {}).items() if not name.startswith(QUOTAS)}
-        short = self.board.lacking(wanted) if wanted and not gang.seated else ()
+            return messages.group_missing(gang.name)
+        short = self.board.lacking(group.min_resources) if group.min_resources and not gang.seated else ()
         return messages.group_short(gang.name, short) if short else ""
 
     def priority(self, template: PodTemplate) -> int:

@@ -101,17 +101,22 @@ class Placement:
         refused = self._queue.refused(self._ledger.freed)
         if self.policy.profile is None:
             return refused
-        return (*refused, f"{START}{self._board.start}@{self._now}@{self._rung}", *self._ledger.delays.memory())
+        return (
+            *refused,
+            f"{START}{self._board.start}@{self._now}@{self._rung}@{self._ledger.stirred:d}",
+            *self._ledger.delays.memory(),
+        )
 
     def recall(self, memory: tuple[str, ...]) -> None:
         """Take back what `memory` gave, after all objects were applied."""
-        for line in memory:
-            if line.startswith(START):
-                self._board.start, self._now, self._rung = map(int, line.removeprefix(START).split("@"))
-            elif line.startswith(MARK):
-                self._ledger.delays.recall(line)
         self._queue.recall(frozenset(memory), self._ledger.freed)
         self._ledger.stirred = self._queue.any_untried(self._ledger.freed)
+        for line in memory:
+            if line.startswith(START):
+                start, now, rung, stirred = map(int, line.removeprefix(START).split("@"))
+                self._board.start, self._now, self._rung, self._ledger.stirred = start, now, rung, bool(stirred)
+            elif line.startswith(MARK):
+                self._ledger.delays.recall(line)
 
     def apply(self, thing: Object, now: Time) -> None:
         """An object appeared or changed. Kinds that placement does not look at are ignored."""

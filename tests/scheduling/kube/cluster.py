@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Container, Node, Pod, PodTemplate
-from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, SetPhase, Unschedulable
+from gpuconsole.model.decisions import Bind, EvictPod, MarkGroup, Nominate, PlacementDecision, SetPhase, Unschedulable
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube import Placement, PlacementPolicy
 
@@ -109,7 +109,7 @@ class Cluster:
         return self.pods[name].message
 
     def _carry_out(self, decision: PlacementDecision) -> None:
-        assert not isinstance(decision, SetPhase), "kube-scheduler leaves PodGroups alone"
+        assert not isinstance(decision, SetPhase | MarkGroup), "kube-scheduler leaves PodGroups alone"
         old = self.pods[short(decision.pod)]
         match decision:
             case Bind(_, where, gpus, slices):

@@ -7,11 +7,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.model.decisions import Bind
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.cluster import (
+    HOSTNAME,
+    LabelSelector,
+    PodAffinity,
+    PodDisruptionBudget,
+    PodTemplate,
+    PodTerm,
+    SpreadConstraint,
+)
+from gpuconsole.model.decisions import Bind, Unschedulable
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import CPU, GPU
 from gpuconsole.model.resources import add
 from gpuconsole.scheduling.kube import Placement, PlacementPolicy
+from gpuconsole.scheduling.kube.profile import Profile, Strategy
 from tests.scheduling.kube.cluster import Cluster, gang, node, pod, short, template
 
 TEMPLATES = [
@@ -20,6 +31,17 @@ TEMPLATES = [
     for cpu in (1000, 3000)
     for policy in ("", "Never")
 ]
+
+BY_HOST, BY_ZONE = (PodTerm(key, LabelSelector({"app": "web"})) for key in (HOSTNAME, "zone"))
+CHOOSY = [
+    template(1, pod_anti_affinity=PodAffinity(required=(BY_HOST,))),
+    template(1, pod_affinity=PodAffinity(required=(BY_ZONE,))),
+    template(1, pod_affinity=PodAffinity(preferred=((10, BY_HOST),))),
+    template(1, spread=(SpreadConstraint("zone", selector=BY_HOST.selector),)),
+    template(0, spread=(SpreadConstraint(HOSTNAME, 1, "ScheduleAnyway", BY_HOST.selector),)),
+]
+PROFILES = [Profile(), Profile(backoff=None, strategy=Strategy(type="MostAllocated"))]
+BUDGET = PodDisruptionBudget(name="web", selector=BY_HOST.selector, max_unavailable="1")
 
 arrivals = st.builds(
     lambda template, priority: ("pod", template, priority), st.sampled_from(TEMPLATES), st.integers(0, 3)
@@ -32,8 +54,17 @@ gangs = st.builds(
     st.integers(0, 3),
 )
 others = st.sampled_from([("run",), ("bury",), ("fail",), ("cordon",), ("restore",), ("finish",)])
-steps = st.lists(st.one_of(arrivals, gangs, others), min_size=1, max_size=20)
-policies = st.fixed_dictionaries({"score": st.sampled_from(["binpack", "spread"]), "gangs": st.booleans()})
+choosy = st.builds(
+    lambda wanted, app, priority: ("choosy", wanted, app, priority),
+    st.sampled_from(CHOOSY),
+    st.sampled_from(["web", "db"]),
+    st.integers(0, 3),
+)
+steps = st.lists(st.one_of(arrivals, gangs, choosy, others), min_size=1, max_size=20)
+policies = st.one_of(
+    st.fixed_dictionaries({"score": st.sampled_from(["binpack", "spread"]), "gangs": st.booleans()}),
+    st.fixed_dictionaries({"profile": st.sampled_from(PROFILES), "gangs": st.booleans()}),
+)
 
 
 class World(Cluster):
@@ -41,9 +72,11 @@ class World(Cluster):
 
     def __init__(self, **policy: Any) -> None:
         self.machines = {
-            name: node(name, gpus, allocatable={CPU: 8000}) for name, gpus in zip("abc", (1, 3, 4), strict=True)
+            name: node(name, gpus, allocatable={CPU: 8000}, labels={HOSTNAME: name, "zone": zone})
+            for name, gpus, zone in zip("abc", (1, 3, 4), "xyy", strict=True)
         }
         super().__init__(*self.machines.values(), **policy)
+        self.placement.apply(BUDGET, 0)
         self.whole = policy["gangs"]
 
     def play(self, number: int, step: tuple[Any, ...]) -> None:
@@ -52,6 +85,9 @@ class World(Cluster):
                 self.add(pod(f"p{number}", template=wanted, priority=priority, created=number))
             case ("gang", size, extra, gpus, priority):
                 self.add(gang(f"g{number}", size + extra, gpus, size, priority=priority, created=number))
+            case ("choosy", wanted, app, priority):
+                labels = {"app": app}
+                self.add(pod(f"c{number}", template=wanted, labels=labels, priority=priority, created=number))
             case ("bury",):
                 self.bury()
             case ("finish",):
@@ -141,7 +177,7 @@ def test_a_session_fed_by_events_decides_like_one_built_from_the_facts(
     for number, step in enumerate(steps):
         world.play(number, step)
     rebuilt = Placement(PlacementPolicy(**policy))
-    things: list[Object] = [*world.machines.values(), *world.pods.values()]
+    things: list[Object] = [BUDGET, *world.machines.values(), *world.pods.values()]
     for thing in things:
         rebuilt.apply(thing, world.time)
     rebuilt.recall(world.placement.memory())
@@ -162,3 +198,42 @@ def test_the_same_input_gives_the_same_decisions(steps: list[tuple[Any, ...]], p
             world.play(number, step)
         logs.append(world.log)
     assert logs[0] == logs[1]
+
+
+@given(steps=steps, policy=policies, wanted=st.sampled_from([*TEMPLATES, *CHOOSY]), app=st.sampled_from(["web", "db"]))
+@settings(max_examples=150, deadline=None)
+def test_what_is_remembered_decides_as_what_is_looked_up_anew(
+    steps: list[tuple[Any, ...]], policy: dict[str, Any], wanted: PodTemplate, app: str
+) -> None:
+    world = World(**policy)
+    for number, step in enumerate(steps):
+        world.play(number, step)
+    new = pod("new", template=wanted, labels={"app": app}, priority=9, created=1000)
+    table = world.placement.scores(new)
+    assert table == world.placement.fork().scores(new)
+    world.add(new)
+    decisions = [each for each in world.run() if getattr(each, "pod", "") == new.key]
+    if table.chosen:
+        assert [(type(each), getattr(each, "node", "")) for each in decisions] == [(Bind, table.chosen)]
+    else:
+        assert not any(isinstance(each, Bind) for each in decisions)
+        assert not any(isinstance(each, Unschedulable) and each.message != table.message for each in decisions)
+
+
+@given(steps=steps, policy=policies)
+@settings(max_examples=60, deadline=None)
+def test_nobody_waits_whom_another_look_would_help(steps: list[tuple[Any, ...]], policy: dict[str, Any]) -> None:
+    world = World(**policy)
+    for number, step in enumerate(steps):
+        world.play(number, step)
+    for _ in range(20):
+        alarm = world.placement.alarm()
+        world.time = max(world.time, alarm or 0)
+        world.placement.stir()
+        if not world.run() and alarm is None:
+            break
+    # All pods are tried again, as kube-scheduler does with those that were refused five minutes ago.
+    world.time += 10 * MINUTE
+    for each in list(world.machines.values()):
+        world.placement.apply(replace(each, annotations={"seen": "again"}), world.time)
+    assert not any(isinstance(each, Bind) for each in world.run())

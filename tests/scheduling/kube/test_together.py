@@ -1,5 +1,7 @@
 """Pods near others, far from them and spread, as the session places, refuses and preempts them."""
 
+from typing import Any
+
 import pytest
 
 from gpuconsole.model.cluster import (
@@ -23,9 +25,8 @@ def zoned(name: str, zone: str, gpus: int = 4) -> Node:
     return node(name, gpus, labels={HOSTNAME: name, "zone": zone})
 
 
-def web(stem: str, count: int, gpus: int = 1, **fields: object) -> list[Pod]:
-    shared = template(gpus, **{key: value for key, value in fields.items() if key != "priority"})
-    priority = fields.get("priority", 0)
+def web(stem: str, count: int, gpus: int = 1, priority: int = 0, **fields: Any) -> list[Pod]:
+    shared = template(gpus, **fields)
     return pods(stem, count, template=shared, labels={"app": "web"}, priority=priority)
 
 
