@@ -1,0 +1,108 @@
+"""A console that only looks changes nothing, whatever keys are pressed: the audit log of the API server says so."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from string import ascii_letters, digits
+
+import pytest
+
+from gpuconsole.ui.actions import ACTIONS
+from tests.live import stock
+from tests.live.api import Api, until
+from tests.live.controlplane import ControlPlane
+from tests.live.identities import ADMIN, KUEUE
+from tests.live.kueue.controllers import KueueStandIn
+from tests.tools.pty_console import PtyConsole
+
+pytestmark = pytest.mark.live
+COMMAND = Path(sys.executable).with_name("gpuconsole")
+JOBS = "/apis/batch/v1/namespaces/team-a/jobs"
+KEYS = int(os.environ.get("GPUCONSOLE_LIVE_KEYS", "10000"))
+"""How many keys are pressed: about a minute and a half for the usual number."""
+AT_ONCE = 25
+NAMED = {
+    "enter": "\r",
+    "escape": "\x1b",
+    "tab": "\t",
+    "space": " ",
+    "up": "\x1b[A",
+    "down": "\x1b[B",
+    "right": "\x1b[C",
+    "left": "\x1b[D",
+    "pageup": "\x1b[5~",
+    "pagedown": "\x1b[6~",
+    "home": "\x1b[H",
+    "end": "\x1b[F",
+    "delete": "\x1b[3~",
+    "backspace": "\x7f",
+    "f1": "\x1bOP",
+    "f2": "\x1bOQ",
+    "f5": "\x1b[15~",
+}
+LEAVING = ("ctrl+c", "ctrl+q", "ctrl+z")
+"""Keys that end or stop the console. What else may end it (q, a command line) is met by starting it anew."""
+
+
+def sent(key: str) -> str:
+    """What a terminal sends for a key, or nothing for one that it does not know."""
+    if len(key) == 1:
+        return key
+    if key.startswith("ctrl+") and len(key) == 6 and key not in LEAVING:
+        return chr(ord(key[5]) & 0x1F)
+    return NAMED.get(key, "")
+
+
+def alphabet() -> list[str]:
+    """All keys of the console, each as often as the others, and what people type into fields."""
+    keys = [sent(part) for action in ACTIONS for key in action.keys for part in key.split(" ")]
+    return [*filter(None, keys), *NAMED.values(), *ascii_letters, *digits, *":/?-_."]
+
+
+@pytest.fixture
+def cluster(plane: ControlPlane) -> Iterator[Api]:
+    """Queues with Kueue at work, a job that runs, and one that waits: things that keys could harm."""
+    with stock.queues(plane.api()) as api, KueueStandIn(plane.api(KUEUE)):
+        api.create(stock.job("runs", "lq-a", gpus=8, pods=2))
+        until(lambda: api.get(f"{JOBS}/runs")["status"].get("ready") == 2)
+        api.create(stock.job("waits", "lq-b", gpus=8, pods=3))
+        yield api
+
+
+class Typist:
+    """Presses keys at random in a console that may end at any of them. Mutates."""
+
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self._command = command
+        self._environment = {"GPUCONSOLE_STATE_DIR": str(folder), "EDITOR": "true", "SHELL": "true", "CI": "1"}
+        self._random = Random(7)
+        self.starts = 0
+        self.pressed = 0
+
+    def press(self, count: int) -> None:
+        """Press so many keys, in as many consoles as that takes."""
+        keys = alphabet()
+        while self.pressed < count:
+            self.starts += 1
+            with PtyConsole(self._command, 120, 36, self._environment) as console:
+                console.wait("team-a|QUEUE|lq-a")
+                try:
+                    while self.pressed < count:
+                        console.write("".join(self._random.choices(keys, k=AT_ONCE)))
+                        self.pressed += AT_ONCE
+                        console.settle(0.1)
+                except OSError:
+                    continue
+
+
+def test_random_keys_of_an_admin_change_nothing(plane: ControlPlane, cluster: Api, tmp_path: Path) -> None:
+    log = plane.audit.skip()
+    arguments = ["run", "--live", "--read-only", "--kubeconfig", str(plane.kubeconfig(ADMIN)), "--context", "admin"]
+    typist = Typist([str(COMMAND), *arguments], tmp_path)
+    typist.press(KEYS)
+    assert [(request.verb, request.resource) for request in log.writes(ADMIN.user)] == []
+    assert any(request.verb in ("list", "watch") for request in log.requests(ADMIN.user)), "it did look"
+    assert "Traceback" not in (tmp_path / "gpuconsole.log").read_text()
+    assert typist.pressed >= KEYS
