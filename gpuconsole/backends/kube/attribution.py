@@ -89,14 +89,12 @@ def concerns_us(document: Document, known: Collection[str]) -> bool:
 
 
 def _asked(spec: Document) -> Iterator[str]:
-    for key in ("containers", "initContainers"):
-        for container in _list(spec, key):
-            needs = _mapping(container, "resources")
-            yield from _mapping(needs, "limits")
-            yield from _mapping(needs, "requests")
-    needs = _mapping(spec, "resources")
-    yield from _mapping(needs, "limits")
-    yield from _mapping(needs, "requests")
+    """Names of the resources that a pod spec asks for any of."""
+    containers = (container for key in ("containers", "initContainers") for container in _list(spec, key))
+    for place in (*containers, spec):
+        needs = _mapping(place, "resources")
+        for part in ("limits", "requests"):
+            yield from (name for name, amount in _mapping(needs, part).items() if amount not in (0, "0"))
 
 
 def _is_device(resource: str) -> bool:

@@ -1,0 +1,198 @@
+"""From bytes to structs: by the rules for files, with only the needed fields, and with whose a pod is."""
+
+import json
+
+import msgspec
+import pytest
+
+from gpuconsole.backends.kube.decode import Decoder, Line, Told
+from gpuconsole.backends.kube.discovery import Served
+from gpuconsole.model.clock import parse_time
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.queues import ClusterQueue, Quota
+from gpuconsole.model.workloads import Admission, Condition, Job, PodSetAssignment, RequeueState, Workload
+from tests.backends.kube import documents
+from tests.backends.kube.documents import GPU, SINCE, Document
+
+NOW = parse_time("2026-01-05T09:00:00Z")
+THEN = parse_time(SINCE)
+
+
+def served(group: str, version: str, kind: str, plural: str) -> Served:
+    return Served(group=group, version=version, kind=kind, plural=plural, namespaced=True)
+
+
+KUEUE = "kueue.x-k8s.io"
+PODS = served("", "v1", "Pod", "pods")
+NODES = served("", "v1", "Node", "nodes")
+JOBS = served("batch", "v1", "Job", "jobs")
+EVENTS = served("", "v1", "Event", "events")
+WORKLOADS = served(KUEUE, "v1beta2", "Workload", "workloads")
+QUEUES = served(KUEUE, "v1beta2", "ClusterQueue", "clusterqueues")
+
+
+def read(kind: Served, document: Document, known: tuple[str, ...] = ()) -> object:
+    return Decoder(kind, known).item(json.dumps(document).encode(), NOW).thing
+
+
+def test_a_workload_with_all_that_kueue_writes_into_its_status() -> None:
+    document = documents.workload(
+        "wl",
+        documents.condition("QuotaReserved", reason="QuotaReserved", message="Quota reserved in ClusterQueue cq"),
+        job="train",
+        admission=documents.admission("cq"),
+        requeueState={"count": 2, "requeueAt": "2026-01-05T10:00:00Z"},
+        reclaimablePods=[{"name": "main", "count": 1}],
+    )
+    found = read(WORKLOADS, document)
+    assert isinstance(found, Workload)
+    assert (found.key, found.owner, found.queue, found.gpus) == ("team/wl", "Job/team/train", "lq", 2)
+    reserved = Condition("QuotaReserved", True, "QuotaReserved", "Quota reserved in ClusterQueue cq", THEN)
+    assert found.conditions == (reserved,)
+    given = PodSetAssignment(name="main", flavors={GPU: "a100"}, usage={GPU: 2})
+    assert found.admission == Admission(cluster_queue="cq", pod_sets=(given,))
+    assert found.requeue == RequeueState(2, parse_time("2026-01-05T10:00:00Z"))
+    assert found.reclaimable == {"main": 1}
+
+
+def test_both_versions_of_kueues_api_give_the_same_workload() -> None:
+    new = documents.workload("wl")
+    new["spec"] |= {"priorityClassRef": {"kind": "WorkloadPriorityClass", "name": "high"}}
+    old = documents.workload("wl")
+    old["spec"] |= {"priorityClassName": "high", "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass"}
+    older = served(KUEUE, "v1beta1", "Workload", "workloads")
+    assert read(WORKLOADS, new) == read(older, old)
+
+
+def test_a_cluster_queue_keeps_its_quotas() -> None:
+    found = read(QUEUES, documents.cluster_queue("cq", 16))
+    assert isinstance(found, ClusterQueue)
+    assert found.quotas() == {("a100", GPU): Quota(16)}
+
+
+def test_a_node_without_its_images_and_a_pod_without_its_environment() -> None:
+    node = read(NODES, documents.node("n1"))
+    assert isinstance(node, Node)
+    assert (node.gpus, node.ready, node.images, node.labels) == (8, True, {}, {"type": "a100"})
+    pod = read(PODS, documents.pod("p", job="train", node="n1"))
+    assert isinstance(pod, Pod)
+    assert (pod.job, pod.node, pod.template.requests) == ("Job/team/train", "n1", {GPU: 2})
+
+
+def test_why_a_pod_waits_is_its_condition() -> None:
+    document = documents.pod("p")
+    said = documents.condition("PodScheduled", False, "Unschedulable", "0/8 nodes are available: 8 Insufficient gpu.")
+    document["status"]["conditions"] = [said]
+    pod = read(PODS, document)
+    assert isinstance(pod, Pod)
+    assert (pod.reason, pod.message) == ("Unschedulable", "0/8 nodes are available: 8 Insufficient gpu.")
+
+
+WANTED = {
+    "one with GPUs": (documents.pod("p"), True),
+    "one without": (documents.pod("p", 0), False),
+    "one without, of a job that is known": (documents.pod("p", 0, job="known"), True),
+    "one without, that is queued": (documents.pod("p", 0, labels={"kueue.x-k8s.io/queue-name": "lq"}), True),
+    "one with a MIG slice": (
+        {
+            "metadata": {"name": "p", "namespace": "team"},
+            "spec": {"initContainers": [{"resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}]},
+            "status": {},
+        },
+        True,
+    ),
+    "one with a device claim": (
+        {
+            "metadata": {"name": "p", "namespace": "team"},
+            "spec": {"containers": [{"name": "x"}], "resourceClaims": [{"name": "gpu"}]},
+            "status": {},
+        },
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("document", "wanted"), WANTED.values(), ids=WANTED)
+def test_which_pods_are_kept(document: Document, wanted: bool) -> None:
+    assert (read(PODS, document, ("Job/team/known",)) is not None) == wanted
+
+
+OWNERS = {
+    "of a JobSet, by its label": ({"labels": {"jobset.sigs.k8s.io/jobset-name": "js"}}, "JobSet/team/js"),
+    "of a RayJob, by what KubeRay notes": (
+        {"labels": {"ray.io/originated-from-cr-name": "r", "ray.io/originated-from-crd": "RayJob"}},
+        "RayJob/team/r",
+    ),
+    "of a Volcano Job, which is no Job of Kubernetes": (
+        {"ownerReferences": [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "v"}]},
+        "VolcanoJob/team/v",
+    ),
+    "of a Deployment, by its ReplicaSet": (
+        {
+            "labels": {"pod-template-hash": "5d9f"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d9f"}],
+        },
+        "Deployment/team/web",
+    ),
+    "of nobody": ({}, ""),
+}
+
+
+@pytest.mark.parametrize(("meta", "owner"), OWNERS.values(), ids=OWNERS)
+def test_whose_a_pod_is(meta: Document, owner: str) -> None:
+    document = documents.pod("p")
+    document["metadata"] |= {"ownerReferences": [], **meta}
+    pod = read(PODS, document)
+    assert isinstance(pod, Pod)
+    assert pod.job == owner
+
+
+def test_a_pod_of_a_group_belongs_to_the_groups_workload() -> None:
+    pod = read(PODS, documents.pod("p", labels={"kueue.x-k8s.io/pod-group-name": "g"}))
+    assert isinstance(pod, Pod)
+    assert pod.workload == "team/g"
+
+
+def test_jobs_that_are_queued_or_want_gpus_are_kept_and_those_that_others_made_are_not() -> None:
+    owner = [{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "controller": True}]
+    kept = [
+        read(JOBS, documents.job("queued", 0)),
+        read(JOBS, documents.job("gpus", labels={})),
+        read(JOBS, documents.job("neither", 0, labels={})),
+        read(JOBS, documents.job("made", ownerReferences=owner)),
+    ]
+    assert [isinstance(job, Job) for job in kept] == [True, True, False, False]
+
+
+def test_hostile_text_is_cleaned_and_large_annotations_are_left_out() -> None:
+    notes = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 9000, "evil": "A\x1b]0;pwned\x1b\\B"}
+    pod = read(PODS, documents.pod("p", annotations=notes))
+    assert isinstance(pod, Pod)
+    assert pod.annotations == {"evil": "A\ufffd]0;pwned\ufffd\\B"}
+
+
+def test_an_event_says_who_what_and_when() -> None:
+    found = read(EVENTS, documents.event("e", "wl", "Preempted", "made room"))
+    want = Told(kind="Workload", key="team/wl", reason="Preempted", message="made room", time=THEN)
+    assert found == want
+
+
+@pytest.mark.parametrize("raw", [b"[]", b'"x"', b"{}", b'{"metadata": {"name": 3}, "spec": []}', b'{"metadata": 1}'])
+def test_what_cannot_be_read_is_counted_and_never_raised(raw: bytes) -> None:
+    decoder = Decoder(PODS)
+    assert decoder.item(raw, NOW).thing is None
+    assert decoder.unread == 1
+
+
+def test_pages_and_lines() -> None:
+    decoder = Decoder(NODES)
+    body = {"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [documents.node("a")]}
+    page = decoder.page(json.dumps(body).encode(), NOW)
+    assert (page.version, page.more, [item.name for item in page.items]) == ("7", "next", ["/a"])
+    meta = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
+    mark = json.dumps({"type": "BOOKMARK", "object": {"metadata": meta}}).encode()
+    assert decoder.line(mark, NOW) == Line("BOOKMARK", version="9", end=True)
+    error = b'{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"too old"}}'
+    assert decoder.line(error, NOW) == Line("ERROR", code=410, reason="Expired", message="too old")
+    with pytest.raises(msgspec.DecodeError):
+        decoder.line(b'{"type":"ADDED","obj', NOW)

@@ -1,0 +1,181 @@
+"""Lists and watches against a small API server: whatever happens on the way, the state is the cluster's in the end."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gpuconsole.backends.base import Missing
+from gpuconsole.model.events import What
+from tests.backends.kube import documents
+from tests.backends.kube.apiserver import ApiServer
+from tests.backends.kube.conftest import Sight
+
+Make = Callable[..., Sight]
+
+
+@pytest.fixture(params=[True, False], ids=["streaming lists", "pages"])
+def served(request: pytest.FixtureRequest, api: ApiServer) -> ApiServer:
+    """A server with five nodes, which offers streaming lists or does not."""
+    api.streaming = request.param
+    for n in range(5):
+        api.put("nodes", documents.node(f"n{n}"))
+    return api
+
+
+def test_all_that_is_there_is_read_once_and_changes_follow(served: ApiServer, sight: Make) -> None:
+    see = sight()
+    assert sorted(see.loaded().nodes) == ["n0", "n1", "n2", "n3", "n4"]
+    served.put("nodes", documents.node("n5", gpus=4))
+    served.delete("nodes", "/n0")
+    changed = see.until(lambda s: "n5" in s.nodes and "n0" not in s.nodes)
+    assert changed.nodes["n5"].gpus == 4
+    assert served.asked["list nodes"] == (0 if served.streaming else 3), "pages of two"
+
+
+def test_an_old_server_is_asked_for_pages_after_one_refusal(served: ApiServer, sight: Make) -> None:
+    served.streaming = False
+    sight().loaded()
+    assert served.asked["watch nodes"] in (1, 2)
+
+
+def test_a_stream_that_ends_is_taken_up_where_it_was(served: ApiServer, sight: Make) -> None:
+    see = sight()
+    see.loaded()
+    listed = served.asked["list nodes"]
+    served.put("nodes", documents.node("n5"))
+    see.until(lambda s: "n5" in s.nodes)
+    served.cut("nodes")
+    served.put("nodes", documents.node("n6"))
+    see.until(lambda s: "n6" in s.nodes)
+    assert served.asked["list nodes"] == listed, "nothing was listed again"
+
+
+def test_a_line_that_is_cut_in_the_middle_is_read_again(served: ApiServer, sight: Make) -> None:
+    see = sight()
+    see.loaded()
+    served.broken.add("nodes")
+    served.put("nodes", documents.node("n5"))
+    see.until(lambda s: "n5" in s.nodes)
+
+
+def test_410_lists_again_and_finds_what_was_deleted_meanwhile(served: ApiServer, sight: Make) -> None:
+    see = sight()
+    before = see.loaded()
+    with served.lock:
+        served.delete("nodes", "/n1", silently=True)
+        served.put("nodes", documents.node("n7"))
+        served.expire()
+        served.cut("nodes")
+    after = see.until(lambda s: "n1" not in s.nodes)
+    assert sorted(after.nodes) == ["n0", "n2", "n3", "n4", "n7"]
+    assert after.nodes["n0"] is before.nodes["n0"], "what did not change was not told again"
+
+
+def test_a_bookmark_moves_on_where_the_watch_goes_on_from(served: ApiServer, sight: Make) -> None:
+    see = sight()
+    see.loaded()
+    served.expire()
+    served.bookmark("nodes")
+    watched = served.asked["watch nodes"]
+    see.until(lambda _: all(watcher.empty() for _, watcher in served.watchers))
+    served.cut("nodes")
+    see.until(lambda _: served.asked["watch nodes"] > watched)
+    served.put("nodes", documents.node("n8"))
+    see.until(lambda s: "n8" in s.nodes)
+    assert served.asked["list nodes"] == (0 if served.streaming else 3), "410 would have listed again"
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_a_server_that_is_out_of_sorts_is_asked_again_later(served: ApiServer, sight: Make, code: int) -> None:
+    served.moods += [("/nodes", code, {})] * 3
+    assert len(sight().loaded().nodes) == 5
+
+
+def test_what_is_forbidden_is_named_and_the_rest_is_shown(served: ApiServer, sight: Make) -> None:
+    served.put("clusterqueues", documents.cluster_queue("cq"))
+    served.forbidden = lambda verb, plural, namespace: plural == "nodes"
+    see = sight()
+    snapshot = see.loaded()
+    health = see.backend.health
+    assert (list(snapshot.nodes), list(snapshot.cluster_queues)) == ([], ["cq"])
+    assert health.missing == (Missing("list", "nodes"),)
+    assert (health.readable, health.kinds) == (8, 9)
+    assert served.asked["list nodes"] + served.asked["watch nodes"] == 0, "it was not even tried"
+
+
+def test_who_may_list_but_not_watch_is_told_so(served: ApiServer, sight: Make) -> None:
+    served.streaming = False
+    served.forbidden = lambda verb, plural, namespace: plural == "nodes" and verb == "watch"
+    see = sight()
+    see.until(lambda _: see.backend.health.missing)
+    assert see.backend.health.missing == (Missing("watch", "nodes"),)
+
+
+def test_a_right_that_is_granted_later_is_used(served: ApiServer, sight: Make) -> None:
+    served.forbidden = lambda verb, plural, namespace: plural == "nodes"
+    see = sight()
+    see.loaded()
+    served.forbidden = lambda verb, plural, namespace: False
+    see.until(lambda s: len(s.nodes) == 5)
+    assert see.backend.health.missing == ()
+
+
+def test_a_user_with_one_namespace_sees_that_one(served: ApiServer, sight: Make) -> None:
+    served.put("pods", documents.pod("mine"))
+    served.put("pods", documents.pod("theirs", namespace="other"))
+    served.forbidden = lambda verb, plural, namespace: namespace != "team"
+    see = sight()
+    assert list(see.loaded().pods) == ["team/mine"]
+    missing = {str(right) for right in see.backend.health.missing}
+    assert "may not list pods in the whole cluster" in missing
+    assert "may not list nodes in the whole cluster" in missing
+
+
+def test_a_user_who_may_nothing_sees_nothing_and_is_told_all(served: ApiServer, sight: Make) -> None:
+    served.forbidden = lambda verb, plural, namespace: True
+    see = sight()
+    see.loaded()
+    health = see.backend.health
+    assert (health.readable, health.kinds, len(health.missing)) == (0, 9, 9)
+
+
+def test_only_the_namespaces_that_were_asked_for_are_read(served: ApiServer, sight: Make) -> None:
+    for namespace in ("one", "two", "three"):
+        served.put("pods", documents.pod("p", namespace=namespace))
+    assert sorted(sight("one", "two").loaded().pods) == ["one/p", "two/p"]
+
+
+def test_a_server_that_goes_away_leaves_stale_marks_and_comes_back_by_itself(served: ApiServer, sight: Make) -> None:
+    see = sight(quiet=0.1)
+    see.loaded()
+    served.moods += [("readyz", 500, {})] * 4
+    served.moods += [("nodes", 500, {})] * 2
+    served.cut("nodes")
+    see.until(lambda _: see.backend.health.lost)
+    served.put("nodes", documents.node("n9"))
+    see.until(lambda s: "n9" in s.nodes and not see.backend.health.lost)
+
+
+def test_it_says_who_it_is(served: ApiServer, sight: Make) -> None:
+    sight().loaded()
+    assert {agent.partition("/")[0] for agent in served.agents} == {"gpuconsole"}
+
+
+def test_pods_come_after_the_jobs_that_say_which_of_them_are_wanted(served: ApiServer, sight: Make) -> None:
+    served.put("workloads", documents.workload("wl", job="train"))
+    served.put("pods", documents.pod("launcher", 0, job="train"))
+    served.put("pods", documents.pod("stranger", 0, job="other"))
+    pods = sight().loaded().pods
+    assert [(pod.key, pod.workload) for pod in pods.all()] == [("team/launcher", "team/wl")]
+
+
+def test_a_new_node_and_a_lost_one_are_lines_of_history(served: ApiServer, sight: Make) -> None:
+    see = sight()
+    see.loaded()
+    assert see.lines == [], "nodes that were there are no news"
+    served.put("nodes", documents.node("n5"))
+    down = documents.node("n0")
+    down["status"]["conditions"][0]["status"] = "False"
+    served.put("nodes", down)
+    see.until(lambda _: len(see.lines) == 2)
+    assert [(line.what, line.node) for line in see.lines] == [(What.NODE_UP, "n5"), (What.NODE_DOWN, "n0")]
