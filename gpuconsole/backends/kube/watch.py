@@ -10,6 +10,7 @@ any more was deleted meanwhile. Where the server offers it, the list comes throu
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
 
@@ -28,6 +29,8 @@ LOG = logging.getLogger(__name__)
 NOT_OFFERED = (400, 404, 405, 415, 422)
 """How servers refuse sendInitialEvents that do not know it, or not for this kind."""
 _INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+DOUBTS = 5
+"""How often what was allowed before is asked for again before it is taken as forbidden."""
 GRACE = 15.0
 """Seconds by which a stream may outlast what was asked for."""
 
@@ -44,6 +47,9 @@ class Phase(StrEnum):
     """The server does not serve it any more."""
 
 
+_SEEN = (Phase.CURRENT, Phase.CATCHING_UP)
+
+
 class Pace(Struct, frozen=True, kw_only=True):
     """How patient and how eager watches are. Seconds, except where it says so."""
 
@@ -56,6 +62,8 @@ class Pace(Struct, frozen=True, kw_only=True):
     shortest: float = 0.5
     longest: float = 30.0
     """Between tries after failures, growing, with a jitter."""
+    doubt: float = 60.0
+    """How long what was allowed may be forbidden before that is believed."""
     again: float = 600.0
     """Between tries of what is forbidden or absent."""
 
@@ -98,6 +106,7 @@ class Watch:
         """Name → struct, key, resourceVersion of what was told."""
         self._bookmarks = False
         self._failures = 0
+        self._denied_since: float | None = None
         self._stopped = threading.Event()
         self._close: Callable[[], None] = _nothing
 
@@ -142,6 +151,12 @@ class Watch:
             self._version = ""
             self._rest()
         except Forbidden:
+            if self._version and self._failures < DOUBTS:
+                # A server that has just started refuses everybody until it has read who may do what.
+                self._behind()
+                self.problem = f"{self.label}: the server refuses what it allowed before; it is asked again"
+                self._rest()
+                return
             verb = "watch" if self._version or self._streaming else "list"
             self.missing = Missing(verb, self.decoder.served.resource, self.namespace)
             self._give_up(Phase.FORBIDDEN)
@@ -158,6 +173,23 @@ class Watch:
             self._gate.report(error)
         except Refused as error:
             self._odd(error)
+
+    def _denied(self, error: Forbidden) -> None:
+        """It is forbidden. Of what was allowed before that is believed only after a while.
+
+        A server that was just restarted says it of everything until it has read its own roles.
+        """
+        now = time.monotonic()
+        self._denied_since = now if self._denied_since is None else self._denied_since
+        if self.phase in _SEEN and now - self._denied_since < self._pace.doubt:
+            self._behind()
+            self.problem = f"{self.label}: {error.message}"
+            self._rest()
+            return
+        verb = "watch" if self._version or self._streaming else "list"
+        self.missing = Missing(verb, self.decoder.served.resource, self.namespace)
+        self.problem = ""
+        self._give_up(Phase.FORBIDDEN)
 
     def _odd(self, error: Refused) -> None:
         if self._streaming and not self._version and error.code in NOT_OFFERED:
@@ -183,7 +215,7 @@ class Watch:
 
     def _rest(self, asked: float = 0.0) -> None:
         """Wait a little, longer each time in a row; `asked` is how long the server wants at least."""
-        longest = min(self._pace.longest, self._pace.shortest * 2**self._failures)
+        longest = min(self._pace.longest, self._pace.shortest * 2 ** min(self._failures, 16))
         self._failures += 1
         self._stopped.wait(asked + longest * random.uniform(0.5, 1.0))
 
@@ -217,8 +249,12 @@ class Watch:
         self._tell(self._drops(seen))
         self._version = version
         self._failures = 0
-        self.phase = Phase.CURRENT
+        self._current()
         self.synced.set()
+
+    def _current(self) -> None:
+        self.phase = Phase.CURRENT
+        self._denied_since = None
 
     # Watches
 
@@ -233,7 +269,7 @@ class Watch:
         with self._connection.stream(self._path, self._query(lasting), patience=patience) as stream:
             self._close = stream.close
             if seen is None:
-                self.phase = Phase.CURRENT
+                self._current()
             for lines in stream.lines():
                 seen = self._take(lines, seen)
                 self._failures, heard = 0, True

@@ -120,6 +120,29 @@ def test_a_right_that_is_granted_later_is_used(served: ApiServer, sight: Make) -
     assert see.backend.health.missing == ()
 
 
+def test_a_right_that_is_taken_away_for_a_moment_only_leaves_the_data_where_they_are(
+    served: ApiServer, sight: Make
+) -> None:
+    see = sight()
+    see.loaded()
+    served.forbidden = lambda verb, plural, namespace: True
+    served.cut("nodes")
+    see.until(lambda _: any("nodes" in problem for problem in see.backend.health.unread))
+    assert (len(see.look().nodes), see.backend.health.missing) == (5, ())
+    served.forbidden = lambda verb, plural, namespace: False
+    served.put("nodes", documents.node("n9"))
+    see.until(lambda s: "n9" in s.nodes)
+
+
+def test_a_right_that_is_taken_away_for_good_takes_the_data_along(served: ApiServer, sight: Make) -> None:
+    see = sight()
+    see.loaded()
+    served.forbidden = lambda verb, plural, namespace: plural == "nodes"
+    served.cut("nodes")
+    see.until(lambda s: not s.nodes)
+    assert [right.resource for right in see.backend.health.missing] == ["nodes"]
+
+
 def test_a_user_with_one_namespace_sees_that_one(served: ApiServer, sight: Make) -> None:
     served.put("pods", documents.pod("mine"))
     served.put("pods", documents.pod("theirs", namespace="other"))
