@@ -74,6 +74,8 @@ class PlacementForm(Struct, frozen=True, rename="camel"):
     """
     profile: str = ""
     """Only kube-scheduler: the schedulerName of a profile of conf, or of kube-scheduler's own, default-scheduler."""
+    devices: str = ""
+    """Only Volcano: its device-config.yaml, written out or as a file, with the MIG instances that GPUs divide into."""
     feature_gates: dict[str, bool] = {}
     """Only Volcano: Kubernetes' feature gates of its scheduler."""
     usage: UsageForm | None = None

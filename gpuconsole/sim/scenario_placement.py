@@ -11,6 +11,7 @@ from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kube import configuration as kube
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.volcano.plugins.mig_groups import read_groups
 from gpuconsole.scheduling.volcano.policy import GATES, HELM_CONF, VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import read_configuration
 from gpuconsole.sim.scenario_form import PlacementForm, UsageForm
@@ -26,8 +27,12 @@ def placement_of(
         problems.append(f"{PATH}.usage: only KAI looks at past use; write engine: KAI, or leave it out")
     if form.engine == "Volcano":
         return VolcanoPolicy(
-            conf=_volcano_conf(form.conf, folder, problems), feature_gates=_gates(form.feature_gates, problems)
+            conf=_volcano_conf(form.conf, folder, problems),
+            devices=_volcano_devices(form.devices, folder, problems),
+            feature_gates=_gates(form.feature_gates, problems),
         )
+    if form.devices:
+        problems.append(f"{PATH}.devices: only Volcano reads one; write engine: Volcano, or leave it out")
     if form.feature_gates:
         problems.append(f"{PATH}.featureGates: only Volcano reads them; write engine: Volcano, or leave them out")
     if form.engine == "KAI":
@@ -64,15 +69,15 @@ def _told(errors: Iterable[Finding]) -> Iterator[str]:
         yield f"{PATH}.conf: {where}: {error.problem}; {error.remedy}"
 
 
-def _text(said: str, folder: Path | None, problems: list[str]) -> tuple[str, str]:
+def _text(said: str, folder: Path | None, problems: list[str], key: str = "conf") -> tuple[str, str]:
     """A configuration that is written out, or that a file holds, and its name; an empty text if it cannot be had."""
     if not said or "\n" in said.strip():
-        return said, f"{PATH}.conf"
+        return said, f"{PATH}.{key}"
     if folder is None:
-        problems.append(f"{PATH}.conf: a file is relative to the scenario's own, and this one has none; write it out")
+        problems.append(f"{PATH}.{key}: a file is relative to the scenario's own, and this one has none; write it out")
         return "", said
     source = read_file(folder / said)
-    problems.extend(f"{PATH}.conf: {said}: {trouble.problem}; {trouble.remedy}" for trouble in source.troubles)
+    problems.extend(f"{PATH}.{key}: {said}: {trouble.problem}; {trouble.remedy}" for trouble in source.troubles)
     return source.text, said
 
 
@@ -97,6 +102,17 @@ def _usage(form: UsageForm | None, problems: list[str]) -> UsagePolicy | None:
         except ValueError as problem:
             problems.append(f"{PATH}.usage.{name}: {problem}")
     return UsagePolicy(window=spans.get("window", 0), half_life=spans.get("halfLife", 0))
+
+
+def _volcano_devices(said: str, folder: Path | None, problems: list[str]) -> str:
+    """The text of Volcano's device-config.yaml."""
+    text, name = _text(said, folder, problems, "devices")
+    try:
+        read_groups(text)
+    except ValueError as problem:
+        problems.append(f"{PATH}.devices: {name}: {problem}" if name != f"{PATH}.devices" else f"{name}: {problem}")
+        return ""
+    return text
 
 
 def _gates(said: dict[str, bool], problems: list[str]) -> dict[str, bool]:

@@ -42,6 +42,11 @@ PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
         {"featureGates": {"DynamicResourceAllocation": False}},
         "scenario: engine.placement.featureGates: only Volcano reads them; write engine: Volcano, or leave them out",
     ),
+    "devices that are none": (
+        {"engine": "Volcano", "devices": "nvidia:\n  knownMigGeometries: [{models: [A100]}]\n"},
+        "scenario: engine.placement.devices: nvidia.knownMigGeometries has models and allowedGeometries: "
+        "group, geometries",
+    ),
     "a gate that changes nothing": (
         {"engine": "Volcano", "featureGates": {"Speed": True}},
         "scenario: engine.placement.featureGates.Speed: it changes nothing here; "

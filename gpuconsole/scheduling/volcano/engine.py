@@ -21,6 +21,7 @@ from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.closing import close
 from gpuconsole.scheduling.volcano.gpu_books import GpuBooks
 from gpuconsole.scheduling.volcano.groups import grouped
+from gpuconsole.scheduling.volcano.plugins.mig_groups import read_groups
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import read_configuration
 from gpuconsole.scheduling.volcano.scoring_table import score_table
@@ -52,6 +53,7 @@ class VolcanoPlacement(SessionPlacement):
         super().__init__()
         self.policy = policy
         self._configuration = read_configuration(policy.conf).configuration
+        self._models = read_groups(policy.devices) if policy.devices else ()
         self._store = Store(policy.default_queue)
         self._gpus = GpuBooks()
         self._nominations: dict[str, str] = {}
@@ -93,6 +95,7 @@ class VolcanoPlacement(SessionPlacement):
         self._stirred, self._now = False, now
         cluster = self._store.cluster(now)
         cluster.kept, cluster.gates = self._kept, self.policy.feature_gates
+        cluster.mig_models = self._models
         session = Session(self._configuration, cluster, search_start=self._search_start)
         for job in session.jobs.values():
             for uid, sub_job in job.sub_jobs.items():
@@ -137,6 +140,7 @@ class VolcanoPlacement(SessionPlacement):
         store.assume(asked)
         cluster = store.cluster(self._now)
         cluster.kept, cluster.gates = dict(self._kept), self.policy.feature_gates
+        cluster.mig_models = self._models
         session = Session(self._configuration, cluster, search_start=self._search_start)
         task = next((task for job in session.jobs.values() for task in job.tasks.values() if task.key == pod.key), None)
         return None if task is None else score_table(session, task)
@@ -148,7 +152,7 @@ class VolcanoPlacement(SessionPlacement):
     def fork(self) -> "VolcanoPlacement":
         """An engine that starts equal and never touches this one."""
         twin = VolcanoPlacement.__new__(VolcanoPlacement)
-        twin.policy, twin._configuration = self.policy, self._configuration
+        twin.policy, twin._configuration, twin._models = self.policy, self._configuration, self._models
         twin._store, twin._gpus = self._store.fork(), self._gpus.fork()
         twin._nominations, twin._kept = dict(self._nominations), dict(self._kept)
         twin._search_start, twin._stirred = self._search_start, self._stirred

@@ -33,6 +33,8 @@ class VolcanoPolicy(Struct, frozen=True, kw_only=True, tag="Volcano", tag_field=
 
     conf: str = HELM_CONF
     """Text of volcano-scheduler.conf."""
+    devices: str = ""
+    """Text of device-config.yaml: into which MIG instances Volcano's device plugin may divide GPUs."""
     feature_gates: Mapping[str, bool] = {}
     """Those that are not at Kubernetes' defaults (vc-scheduler --feature-gates)."""
     default_queue: str = "default"

@@ -32,6 +32,7 @@ from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.placed import Placed
 from gpuconsole.scheduling.volcano.plugin import Condition, Plugin
 from gpuconsole.scheduling.volcano.plugins import PLUGINS
+from gpuconsole.scheduling.volcano.plugins.mig_groups import MigModel
 from gpuconsole.scheduling.volcano.search import Sampling
 from gpuconsole.scheduling.volcano.statement import Evicted
 from gpuconsole.scheduling.volcano.voting import Voting
@@ -69,6 +70,8 @@ class Cluster(Struct, kw_only=True):
     numa: dict[str, Numatopology] = field(default_factory=dict)
     """What nodes say of their CPUs."""
     storage: Storage = field(default_factory=Storage)
+    mig_models: tuple[MigModel, ...] = ()
+    """How GPUs are divided by Volcano's device plugin, by model."""
     stock: Stock = field(default_factory=Stock)
     gates: Mapping[str, bool] = field(default_factory=dict)
     """Feature gates of Kubernetes that vc-scheduler was started with, where they are not at their defaults."""
@@ -101,6 +104,7 @@ class Session(Voting):
         self.budgets, self.quotas, self.numa = cluster.budgets, cluster.quotas, cluster.numa
         self.kept, self.gates = cluster.kept, cluster.gates
         self.storage, self.stock = cluster.storage, cluster.stock
+        self.mig_models = cluster.mig_models
         self.promised: dict[str, Plan] = {}
         """What a pod was promised of storage with its node, by the pod's key."""
         self.instances: dict[str, tuple[Instance, ...]] = {}

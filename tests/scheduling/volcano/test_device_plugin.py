@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Container, Node, Pod, PodTemplate
 from gpuconsole.model.quantity import CPU, PODS
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.conf import Configuration, PluginOption
 from gpuconsole.scheduling.volcano.plugins.deviceshare import exclusive_rules
+from gpuconsole.scheduling.volcano.plugins.mig_groups import read_groups
 from gpuconsole.scheduling.volcano.plugins.shared_gpus import (
     Card,
     Part,
@@ -20,7 +24,7 @@ from gpuconsole.scheduling.volcano.plugins.shared_gpus import (
     vgpu_wishes,
 )
 from gpuconsole.scheduling.volcano.session import Session
-from tests.scheduling.volcano.making import job, pod, session
+from tests.scheduling.volcano.making import cluster, job, pod, session
 
 MEMORY, NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
 VNUMBER, VMEMORY, VCORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
@@ -208,3 +212,89 @@ def test_pods_that_match_a_rule_never_share_a_card_with_their_like() -> None:
         if not refusals(on, wanting("q", {VMEMORY: 1}, labels=labels))
     ]
     assert fitting == [{"app": "train"}, {"app": "serve"}, {}]
+
+
+DEVICES = """
+nvidia:
+  knownMigGeometries:
+  - models: [A100-SXM4-80GB, A100-PCIE-80GB]
+    allowedGeometries:
+    - group: group1
+      geometries: [{name: 1g.10gb, memory: 10240, count: 7}]
+    - group: group2
+      geometries: [{name: 2g.20gb, memory: 20480, count: 3}, {name: 1g.10gb, memory: 10240, count: 1}]
+    - group: group3
+      geometries: [{name: 3g.40gb, memory: 40960, count: 2}]
+"""
+
+
+def divided(*used: tuple[str, int]) -> list[Card]:
+    """A card in mode mig; each of `used` is the instance of a pod."""
+    node = virtual(cards=1)
+    register = "GPU-0,10,81920,NVIDIA-NVIDIA A100-SXM4-80GB,true,mig:"
+    node = replace(node, annotations={"volcano.sh/node-vgpu-register": register})
+    cards = vgpu_cards(node, read_groups(DEVICES))
+    for number, instance in enumerate(used):
+        group = next(one for one in cards[0].groups if one.name == instance[0])
+        size = group.size_at(instance[1])
+        assert size is not None
+        cards[0].pods[f"default/h{number}/0"] = (pod(f"h{number}"), Part(0, size.memory, 0, instance))
+    return cards
+
+
+INSTANCES: dict[str, tuple[list[Card], int, Part | None]] = {
+    "the smallest of the first group that is large enough": (divided(), 8000, Part(0, 10240, 0, ("group1", 0))),
+    "a group with larger ones": (divided(), 15000, Part(0, 20480, 0, ("group2", 0))),
+    "the first one free of the group in use": (
+        divided(("group1", 0), ("group1", 2)),
+        8000,
+        Part(0, 10240, 0, ("group1", 1)),
+    ),
+    "nothing of another group while one is in use": (divided(("group1", 0)), 15000, None),
+    "nothing of a size that nobody has while the group is in use": (
+        divided(*(("group2", at) for at in range(3))),
+        8000,
+        None,
+    ),
+    "a larger one where no small one is in use": (divided(("group2", 0)), 8000, Part(0, 20480, 0, ("group2", 1))),
+    "nothing as large as that": (divided(), 50000, None),
+}
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_a_card_is_divided_into_instances_that_go_together(name: str) -> None:
+    cards, memory, wanted = INSTANCES[name]
+    found = choose(wanting("p", {VNUMBER: 1, VMEMORY: memory}), cards, "")
+    assert (None if found is None else found[0]) == (None if wanted is None else [wanted])
+
+
+def test_an_annotation_names_the_instance_of_a_pod() -> None:
+    given = wanting("p", {VMEMORY: 1}, annotations={"volcano.sh/vgpu-ids-new": "GPU-0[group2-3],NVIDIA,8000,0:"})
+    assert assigned(given, divided()) == [Part(0, 10240, 0, ("group2", 3))]
+
+
+def test_a_model_of_which_nobody_says_how_it_is_divided_is_shared_in_software() -> None:
+    node = replace(virtual(), annotations={"volcano.sh/node-vgpu-register": "GPU-0,10,1000,NVIDIA-T4,true,mig:"})
+    assert [card.groups for card in vgpu_cards(node, read_groups(DEVICES))] == [()]
+
+
+def test_groups_are_read_from_the_configmap_that_volcano_looks_for() -> None:
+    inner = DEVICES.replace("\n", "\n    ")
+    assert read_groups(f"kind: ConfigMap\ndata:\n  device-config.yaml: |\n    {inner}") == read_groups(DEVICES)
+    assert read_groups("nvidia: {}") == ()
+    with pytest.raises(ValueError, match="knownMigGeometries has models"):
+        read_groups("nvidia: {knownMigGeometries: [{models: [A100]}]}")
+
+
+def test_pods_that_want_another_mode_than_a_node_has_go_elsewhere() -> None:
+    register = {"volcano.sh/node-vgpu-register": "GPU-0,10,1000,NVIDIA-A100-SXM4-80GB,true,mig:"}
+    node, one = replace(virtual(cards=1), annotations=register), job([TaskInfo(wanting("w", {VMEMORY: 1}))])
+    made = cluster([node], [one])
+    made.mig_models = read_groups(DEVICES.replace("10240", "512"))
+    option = PluginOption(name="deviceshare", arguments=Arguments(VIRTUAL))
+    on = Session(Configuration(tiers=((option,),)), made)
+    modes = {
+        mode: refusals(on, wanting("p", {VMEMORY: 400}, annotations={"volcano.sh/vgpu-mode": mode} if mode else {}))
+        for mode in ("", "mig", "hami-core")
+    }
+    assert modes == {"": {}, "mig": {}, "hami-core": {"n": ["hami-vgpuDeviceSharing error"]}}

@@ -15,6 +15,8 @@ from gpuconsole.scheduling.volcano.plugin import Plugin
 from gpuconsole.scheduling.volcano.plugins.shared_gpus import (
     GPU_MEMORY,
     GPU_NUMBER,
+    MIG_MODE,
+    SOFTWARE_MODE,
     VGPU_MODE,
     Card,
     Part,
@@ -31,11 +33,10 @@ if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import Session
 
 Rule = Mapping[str, str]
-SOFTWARE_MODE = "hami-core"
 
 
 class DevicesharePlugin(Plugin):
-    """Volcano 1.15 plugins/deviceshare: GPU sharing, GPU numbers and vGPUs in software (hami-core).
+    """Volcano 1.15 plugins/deviceshare: GPU sharing, GPU numbers and vGPUs, in software (hami-core) or by MIG.
 
     A pod that holds cards without an annotation that names them is taken to hold those that the scheduler would choose.
     """
@@ -53,6 +54,7 @@ class DevicesharePlugin(Plugin):
         self._virtual: dict[str, list[Card]] = {}
 
     def on_session_open(self, session: "Session") -> None:
+        self._known = session.mig_models
         for info in session.nodes.values():
             if info.node is not None:
                 self._take_stock(info, info.node)
@@ -66,7 +68,7 @@ class DevicesharePlugin(Plugin):
         if self.sharing or self.numbers:
             self._plain[node.name] = plain_cards(node)
         if self.virtual:
-            self._virtual[node.name] = vgpu_cards(node)
+            self._virtual[node.name] = vgpu_cards(node, self._known)
         done = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
         held = [task for task in info.tasks.values() if task.status not in done]
         for task in sorted(held, key=lambda one: (one.pod.bound, one.key)):
@@ -88,10 +90,13 @@ class DevicesharePlugin(Plugin):
         return math.floor(choice[1] + 0.5) * float(self.weight) if choice is not None else 0.0
 
     def _choice(self, pod: Pod, node: str) -> tuple[list[Part], float] | None:
-        if pod.annotations.get(VGPU_MODE, SOFTWARE_MODE) != SOFTWARE_MODE:
-            return None
         cards = self._virtual[node]
-        mine = matching_rules(pod, self.rules)
+        # The last card that a node registers says how it is divided.
+        mode = MIG_MODE if cards[-1].groups else SOFTWARE_MODE
+        if pod.annotations.get(VGPU_MODE, mode) != mode:
+            return None
+        # Instances keep pods apart as it is.
+        mine = matching_rules(pod, self.rules) if mode == SOFTWARE_MODE else []
         reserved = {
             card.index
             for card in cards

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from gpuconsole.model.cluster import Container, Node, Pod
 from gpuconsole.scheduling.volcano.api.labels import group_of
+from gpuconsole.scheduling.volcano.plugins.mig_groups import MigGroup, MigInstance, MigModel, groups_of, pick
 
 GPU_MEMORY, GPU_NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
 GPU_INDEX = "volcano.sh/gpu-index"
@@ -15,6 +16,7 @@ VGPU_PERCENTAGE, VGPU_CORES = "volcano.sh/vgpu-memory-percentage", "volcano.sh/v
 VGPU_REGISTER, VGPU_ASSIGNED = "volcano.sh/node-vgpu-register", "volcano.sh/vgpu-ids-new"
 VGPU_MODE, VGPU_GROUP_POLICY = "volcano.sh/vgpu-mode", "volcano.sh/vgpu-podgroup-policy"
 USE_TYPE, NO_USE_TYPE = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
+SOFTWARE_MODE, MIG_MODE = "hami-core", "mig"
 ALL_CORES = 100
 
 
@@ -24,6 +26,8 @@ class Part(Struct, frozen=True):
     index: int
     memory: int = 0
     cores: int = 0
+    instance: MigInstance | None = None
+    """The MIG instance that it is, where the card is divided."""
 
 
 class Wish(Struct, frozen=True):
@@ -39,8 +43,18 @@ class Wish(Struct, frozen=True):
 class Card:
     """One physical GPU. Mutates: pods come and go."""
 
-    def __init__(self, index: int, memory: int, most: int = 1, kind: str = "", uuid: str = "") -> None:
+    def __init__(
+        self,
+        index: int,
+        memory: int,
+        most: int = 1,
+        kind: str = "",
+        uuid: str = "",
+        groups: tuple[MigGroup, ...] = (),
+    ) -> None:
         self.index, self.memory, self.most, self.kind, self.uuid = index, memory, most, kind, uuid
+        self.groups = groups
+        """What MIG instances it may be divided into; none where it is shared in software."""
         self.pods: dict[str, tuple[Pod, Part]] = {}
         """Pod and what it has of the card, by the pod's key."""
 
@@ -63,7 +77,10 @@ class Card:
         full = len(self.pods) >= self.most or cores + wish.cores > ALL_CORES or (cores == ALL_CORES and not wish.cores)
         if alone or full or self.memory - self.used_memory < memory or not _suits(pod, self.kind):
             return None
-        return Part(self.index, memory, wish.cores)
+        if not self.groups:
+            return Part(self.index, memory, wish.cores)
+        found = pick(self.groups, [part.instance for _, part in self.pods.values() if part.instance], memory)
+        return None if found is None else Part(self.index, found[1], wish.cores, found[0])
 
 
 def _suits(pod: Pod, kind: str) -> bool:
@@ -77,8 +94,11 @@ def _suits(pod: Pod, kind: str) -> bool:
     return True
 
 
-def vgpu_cards(node: Node) -> list[Card]:
-    """Cards that a node registers (`uuid,number,memory,type,health,mode:`); none if the register cannot be read."""
+def vgpu_cards(node: Node, known: Sequence[MigModel] = ()) -> list[Card]:
+    """Cards that a node registers (`uuid,number,memory,type,health,mode:`); none if the register cannot be read.
+
+    In mode `mig` they are divided as `known` says; a model that is not there is shared in software.
+    """
     if not all(node.allocatable.get(name) for name in (VGPU_NUMBER, VGPU_CORES, VGPU_MEMORY)):
         return []
     cards = []
@@ -88,7 +108,8 @@ def vgpu_cards(node: Node) -> list[Card]:
             continue
         if len(fields) < 6 or not (fields[1].isdecimal() and fields[2].isdecimal()):
             return []
-        cards.append(Card(index, int(fields[2]), int(fields[1]), fields[3], fields[0]))
+        groups = groups_of(fields[3], known) if fields[5] == MIG_MODE else ()
+        cards.append(Card(index, int(fields[2]), int(fields[1]), fields[3], fields[0], groups))
     return cards
 
 
@@ -132,14 +153,27 @@ def limit_of(pod: Pod, resource: str) -> int:
 
 
 def assigned(pod: Pod, cards: Sequence[Card]) -> list[Part]:
-    """What the pod's annotation says that it was given (`uuid,type,memory,cores:` for each container)."""
-    known = {card.uuid: card.index for card in cards}
+    """What the pod's annotation says that it was given (`uuid,type,memory,cores:` for each container).
+
+    A MIG instance is `uuid[group-position]`; it has the memory of its size.
+    """
+    known = {card.uuid: card for card in cards}
     found = []
     for text in pod.annotations.get(VGPU_ASSIGNED, "").replace(";", ":").split(":"):
         fields = text.split(",")
-        if len(fields) == 4 and fields[0] in known and fields[2].isdecimal() and fields[3].isdecimal():
-            found.append(Part(known[fields[0]], int(fields[2]), int(fields[3])))
+        uuid, _, rest = fields[0].partition("[")
+        if len(fields) == 4 and uuid in known and fields[2].isdecimal() and fields[3].isdecimal():
+            instance, memory = _instance(known[uuid], rest.rstrip("]"), int(fields[2]))
+            found.append(Part(known[uuid].index, memory, int(fields[3]), instance))
     return found
+
+
+def _instance(card: Card, text: str, asked: int) -> tuple[MigInstance | None, int]:
+    """The instance that an annotation names, and its memory."""
+    name, _, position = text.partition("-")
+    group = next((one for one in card.groups if one.name == name), None)
+    size = group.size_at(int(position)) if group is not None and position.isdecimal() else None
+    return ((name, int(position)), size.memory) if size is not None else (None, asked)
 
 
 def choose(
@@ -175,7 +209,7 @@ def choose(
 
 
 def _copy(card: Card) -> Card:
-    twin = Card(card.index, card.memory, card.most, card.kind, card.uuid)
+    twin = Card(card.index, card.memory, card.most, card.kind, card.uuid, card.groups)
     twin.pods = dict(card.pods)
     return twin
 

@@ -1,0 +1,104 @@
+"""MIG instances that Volcano's vGPU device plugin makes as pods come, out of groups of instances that go together.
+
+Volcano 1.15 api/devices/nvidia/vgpu/mig.go. The first group that has an instance large enough is taken for a card; as
+long as a pod has an instance of it, others get instances of that group only, and only of a size that somebody has.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.documents.yamlsafe import FormError, read_yaml, sections
+
+FILE = "device-config.yaml"
+
+
+class MigSize(Struct, frozen=True):
+    """Instances of one size in a group."""
+
+    name: str
+    memory: int
+    """MiB."""
+    count: int
+
+
+class MigGroup(Struct, frozen=True):
+    """Instances that a card can be divided into together."""
+
+    name: str
+    sizes: tuple[MigSize, ...]
+
+    def size_at(self, position: int) -> MigSize | None:
+        """The size of the instance at a position: those of the first size come first."""
+        for size in self.sizes:
+            if position < size.count:
+                return size
+            position -= size.count
+        return None
+
+
+class MigModel(Struct, frozen=True):
+    """Models of GPUs, as parts of their names, and the groups that they know, the first to be tried first."""
+
+    models: tuple[str, ...]
+    groups: tuple[MigGroup, ...]
+
+
+MigInstance = tuple[str, int]
+"""(group, position)."""
+
+
+def groups_of(kind: str, known: Sequence[MigModel]) -> tuple[MigGroup, ...]:
+    """The groups of a type of card; none if nobody told any."""
+    return next((model.groups for model in known if any(name in kind for name in model.models)), ())
+
+
+def pick(groups: Sequence[MigGroup], used: Collection[MigInstance], memory: int) -> tuple[MigInstance, int] | None:
+    """The smallest instance with so much memory, and its memory; None if the card has none (findMatch)."""
+    taken = {name for name, _ in used}
+    for group in [one for one in groups if one.name in taken] or groups:
+        positions = sorted(position for name, position in used if name == group.name)
+        held = Counter(size.name for position in positions if (size := group.size_at(position)) is not None)
+        start = {size.name: sum(one.count for one in group.sizes[:n]) for n, size in enumerate(group.sizes)}
+        for size in sorted(group.sizes, key=lambda size: size.memory):
+            if size.memory < memory or (taken and not 0 < held[size.name] < size.count):
+                continue
+            first = start[size.name]
+            free = next(at for at in range(first, first + size.count) if at not in positions)
+            return (group.name, free), size.memory
+    return None
+
+
+def read_groups(text: str) -> tuple[MigModel, ...]:
+    """The groups of a device-config.yaml, or of the ConfigMap that holds it.
+
+    Raises:
+        ValueError: the text is no such file; the message says what is wrong with it.
+    """
+    try:
+        trees = [read_yaml(part, line).value for part, line in sections(text)]
+        held = next((one["data"][FILE] for one in trees if _is_map(one)), None)
+        tree = trees[0] if held is None and trees else read_yaml(held or "", 1).value
+        listed = (tree or {}).get("nvidia", {}).get("knownMigGeometries") or []
+        return tuple(_model(one) for one in listed)
+    except FormError as error:
+        raise ValueError(f"line {error.trouble.line}: {error.trouble.problem}") from None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ValueError("nvidia.knownMigGeometries has models and allowedGeometries: group, geometries") from None
+
+
+def _is_map(one: Any) -> bool:
+    return isinstance(one, Mapping) and isinstance(one.get("data"), Mapping) and isinstance(one["data"].get(FILE), str)
+
+
+def _model(said: Mapping[str, Any]) -> MigModel:
+    groups = (
+        MigGroup(
+            str(one["group"]),
+            tuple(MigSize(str(size["name"]), int(size["memory"]), int(size["count"])) for size in one["geometries"]),
+        )
+        for one in said["allowedGeometries"]
+    )
+    return MigModel(tuple(map(str, said["models"])), tuple(groups))
