@@ -3,9 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
-from gpuconsole.model.apiserver.jobs import JOB_KINDS, check_job
+from gpuconsole.model.apiserver.jobs import JOB_KINDS, as_stored, check_job
+from gpuconsole.model.apiserver.jobs.framework import check_job_change
+from gpuconsole.model.apiserver.jobs.groups import check_cluster_spec
+from gpuconsole.model.apiserver.jobs.kinds import view
+from gpuconsole.model.apiserver.jobs.parts import at, entries
+from gpuconsole.model.apiserver.jobs.services import check_shape
 from gpuconsole.model.apiserver.jobs.topology import Pods, check_bound, check_request
 from gpuconsole.model.documents.fields import FieldError, FieldErrorKind
+from gpuconsole.model.jobs.labels import QUEUE
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
 _PATH = ("spec", "template", "metadata", "annotations")
@@ -22,6 +28,72 @@ def check_kind(group: str, kind: str, new: str, old: str = "") -> Check:
         return list(compare("errors", list(map(_shown, errors)), _wanted(case.want)))
 
     return check
+
+
+def check_service(group: str, kind: str, new: str, old: str = "") -> Check:
+    """The webhook of a service: errors by type and field, in any order."""
+
+    def check(table: Table, case: Case) -> list[str]:
+        given = case.input
+        gates = {**case.gates, **(given.get("featureGates") or {})}
+        errors = check_job(group, kind, given[new], given[old] if old else None, gates=gates)
+        wanted = case.want.get("wantErr") or []
+        wanted = wanted.get("$errors") or [wanted] if isinstance(wanted, dict) else wanted
+        got = sorted((error.kind.value, error.field) for error in errors)
+        return list(compare("wantErr", got, sorted((error["type"], error["field"]) for error in wanted)))
+
+    return check
+
+
+def check_default(group: str, kind: str, given: str, want: str = "want") -> Check:
+    """The mutating webhook: the whole object."""
+
+    def check(table: Table, case: Case) -> list[str]:
+        gates = {**case.gates, **(case.input.get("featureGates") or {})}
+        stored = as_stored(
+            group,
+            kind,
+            case.input[given],
+            gates=gates,
+            default_queue=case.input.get("defaultLqExist", False),
+            manage_all=case.input.get("manageJobsWithoutQueueName", case.input.get("manageAll", False)),
+        )
+        wanted = case.want.get(want) or case.input.get(want)
+        return list(compare(want, stored, wanted))
+
+    return check
+
+
+def check_elastic_gate(table: Table, case: Case) -> list[str]:
+    """The gate that holds back the pods of an elastic Job."""
+    stored = as_stored("batch", "Job", case.input["args"]["job"], gates=case.gates)
+    found = entries(stored, "spec", "template", "spec", "schedulingGates")
+    return list(compare("want", found, case.want.get("want") or []))
+
+
+def check_cluster(table: Table, case: Case) -> list[str]:
+    """What is asked of the cluster of a RayService."""
+    seen = view(case.input["object"], JOB_KINDS["ray.io", "RayService"], "RayService")
+    errors = check_cluster_spec(case.input["rayClusterSpec"], seen, ("spec",))
+    got = sorted((error.kind.value, error.field) for error in errors)
+    wanted = sorted((error["type"], error["field"]) for error in case.want.get("wantErrors") or [])
+    return list(compare("wantErrors", got, wanted))
+
+
+def check_immutable(table: Table, case: Case) -> list[str]:
+    """What pods in a queue ask for may not change."""
+    errors = check_shape(case.input.get("newPodSpec") or {}, case.input.get("oldPodSpec") or {}, ("spec",))
+    got = sorted((error.kind.value, error.field) for error in errors)
+    wanted = sorted((error["type"], error["field"]) for error in case.want.get("wantErr") or [])
+    return list(compare("wantErr", got, wanted))
+
+
+def check_default_queue(table: Table, case: Case) -> list[str]:
+    """The queue of a job that names none."""
+    default = case.input.get("defaultQueueExist", False)
+    stored = as_stored("batch", "Job", case.input["job"], gates=case.gates, default_queue=default)
+    found = at(stored, "metadata", "labels", QUEUE) or ""
+    return list(compare("wantQueueLabel", found, case.want.get("wantQueueLabel", "")))
 
 
 def _wanted(want: Document) -> list[dict[str, Any]]:
@@ -55,9 +127,6 @@ def check_framework(table: Table, case: Case) -> Iterator[str]:
 
 
 def _changes(new: Document, old: Document, gates: dict[str, bool], default: bool) -> list[FieldError]:
-    from gpuconsole.model.apiserver.jobs.framework import check_job_change
-    from gpuconsole.model.apiserver.jobs.kinds import view
-
     kind = JOB_KINDS["batch", "Job"]
     return list(check_job_change(view(new, kind, "Job"), view(old, kind, "Job"), gates, default_queue=default))
 
@@ -73,7 +142,26 @@ def check_annotations(table: Table, case: Case) -> Iterator[str]:
     yield from compare("wantErrNum", len(errors), case.want.get("wantErrNum", 0))
 
 
+_APPS, _LWS = "apps", "leaderworkerset.x-k8s.io"
+
 CHECKS: dict[str, Check] = {
+    "controller_jobs_deployment/TestDefault": check_default(_APPS, "Deployment", "deployment"),
+    "controller_jobs_deployment/TestValidateCreate": check_service(_APPS, "Deployment", "deployment"),
+    "controller_jobs_deployment/TestValidateUpdate": check_service(
+        _APPS, "Deployment", "newDeployment", "oldDeployment"
+    ),
+    "controller_jobs_statefulset/TestDefault": check_default(_APPS, "StatefulSet", "statefulset"),
+    "controller_jobs_statefulset/TestValidateCreate": check_service(_APPS, "StatefulSet", "sts"),
+    "controller_jobs_statefulset/TestValidateUpdate": check_service(_APPS, "StatefulSet", "newObj", "oldObj"),
+    "controller_jobs_leaderworkerset/TestDefault": check_default(_LWS, "LeaderWorkerSet", "lws"),
+    "controller_jobs_leaderworkerset/TestValidateCreate": check_service(_LWS, "LeaderWorkerSet", "lws"),
+    "controller_jobs_leaderworkerset/TestValidateUpdate": check_service(_LWS, "LeaderWorkerSet", "newObj", "oldObj"),
+    "controller_jobs_job/TestDefault": check_default("batch", "Job", "job"),
+    "controller_jobs_job/Test_applyWorkloadSliceSchedulingGate": check_elastic_gate,
+    "controller_jobs_raycluster/TestValidateDefault": check_default("ray.io", "RayCluster", "oldJob", "newJob"),
+    "controller_jobs_raycluster/TestValidateCreateRayClusterSpec": check_cluster,
+    "controller_jobframework/TestValidateImmutablePodSpec": check_immutable,
+    "controller_jobframework/TestApplyDefaultLocalQueue": check_default_queue,
     "controller_jobs_job/TestValidateCreate": check_kind("batch", "Job", "job"),
     "controller_jobs_job/TestValidateUpdate": check_kind("batch", "Job", "newJob", "oldJob"),
     "controller_jobs_jobset/TestValidateCreate": check_kind("jobset.x-k8s.io", "JobSet", "job"),

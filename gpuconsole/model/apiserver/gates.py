@@ -10,6 +10,7 @@ DEFAULTS: Gates = {
     "AdmissionGatedBy": True,
     "ConcurrentAdmission": False,
     "ElasticJobsViaWorkloadSlices": True,
+    "LWSImmutableGroupSize": True,
     "PartialAdmission": True,
     "PriorityBoost": False,
     "RejectUpdatesToCQWithInvalidOnFlavors": False,

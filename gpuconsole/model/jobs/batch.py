@@ -1,5 +1,9 @@
 """batch/v1 Job and jobset.x-k8s.io JobSet: pods by parallelism and completions."""
 
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.reader import Reader
@@ -16,6 +20,7 @@ _JOB_FIELDS = (
     *("manualSelector", "maxFailedIndexes", "parallelism", "podFailurePolicy", "podReplacementPolicy", "selector"),
     *("successPolicy", "suspend", "template", "ttlSecondsAfterFinished"),
 )
+_MADE_LABELS = ("job-name", "controller-uid", "batch.kubernetes.io/controller-uid")
 _JOBSET_FIELDS = (
     *("coordinator", "failurePolicy", "managedBy", "network", "replicatedJobs", "startupPolicy", "successPolicy"),
     *("suspend", "ttlSecondsAfterFinished", "volumeClaimPolicies"),
@@ -27,13 +32,14 @@ def batch_job(reader: Reader, now: Time) -> Job:
     spec, notes = reader.mapping("spec"), reader.down("metadata", "annotations")
     suspended = spec.flag("suspend")
     pods = job_pods(spec, notes)
+    rules = batch_rules(spec, pods, notes)
     return job(
         reader,
         now,
         "Job",
         (pods,),
-        rules=batch_rules(spec, pods, notes),
-        batch=batch_status(reader.mapping("status")),
+        rules=rules,
+        batch=batch_status(reader.mapping("status"), indexed=rules.indexed),
         min_available=min_member(notes),
         suspended=suspended,
         backoff_limit=backoff_limit(spec),
@@ -45,7 +51,15 @@ def job_pods(spec: Reader, notes: Reader) -> PodSet:
     """The pods that a Job's spec has at once; `notes` are the annotations of the Job."""
     spec.only(*_JOB_FIELDS)
     count = _pods_at_once(spec)
-    return pod_set(spec, "main", count, restarts=True, min_count=_min_count(notes, count), index=COMPLETION_INDEX)
+    pods = pod_set(spec, "main", count, restarts=True, min_count=_min_count(notes, count), index=COMPLETION_INDEX)
+    if not any(label in pods.template.labels for label in _MADE_LABELS):
+        return pods
+    return replace(pods, template=replace(pods.template, labels=clean_labels(pods.template.labels)))
+
+
+def clean_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Labels of a pod template without those that the Job's controller makes, but for the Job's name."""
+    return {key: value for key, value in labels.items() if key not in _MADE_LABELS}
 
 
 def _pods_at_once(spec: Reader) -> int:

@@ -51,11 +51,11 @@ def backoff_limit(spec: Reader) -> int:
     return spec.number("backoffLimit", INT32 if "backoffLimitPerIndex" in spec else BACKOFF_LIMIT, low=0)
 
 
-def batch_status(status: Reader) -> BatchStatus:
+def batch_status(status: Reader, *, indexed: bool) -> BatchStatus:
     """How far a Job is that runs already; one without indexes says only how many pieces are done."""
     completed = status.text("completedIndexes", limit=65536)
     succeeded = status.number("succeeded", 0, low=0)
-    if not parse_intervals(completed) and succeeded:
+    if not indexed and not parse_intervals(completed) and succeeded:
         completed = f"0-{succeeded - 1}" if succeeded > 1 else "0"
     return BatchStatus(completed=completed, failed=status.text("failedIndexes", limit=65536))
 

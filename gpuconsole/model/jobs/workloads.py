@@ -1,9 +1,11 @@
 """What Kueue makes of a job: its Workload."""
 
+from msgspec.structs import replace
+
 from gpuconsole.model.clock import Time
 from gpuconsole.model.job_rules import MemberRules
 from gpuconsole.model.jobs.naming import LWS_GROUP, workload_name
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Job, PodSet, Workload
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
@@ -33,6 +35,11 @@ def workload_of(job: Job, *, now: Time, priority: int = 0, priority_class: str =
         pod_sets=job.pod_sets,
         max_execution_time=job.max_execution_time,
     )
+
+
+def without_topology(pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+    """Pod sets as they are where Kueue does not look at topologies (gate TopologyAwareScheduling off)."""
+    return tuple(pods if pods.topology is None else replace(pods, topology=None) for pods in pod_sets)
 
 
 def _copied(job: Job) -> dict[str, str]:

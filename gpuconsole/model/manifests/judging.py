@@ -101,7 +101,7 @@ class Judge:
         if (group, name) not in JOB_KINDS:
             return set()
         key, old = self._known(place, scope, anew)
-        job = as_stored(group, name, place.value, old)
+        job = as_stored(group, name, place.value, old, gates=self._gates)
         refusals = check_job(group, name, job, old, gates=self._gates)
         if not refusals:
             self._jobs[key] = job

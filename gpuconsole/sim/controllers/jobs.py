@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import NAMESPACE_NAME, Namespace, Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.jobs import workload_of
+from gpuconsole.model.jobs.workloads import without_topology
 from gpuconsole.model.resources import gpus
 from gpuconsole.model.workloads import Job, JobPhase, Workload
 from gpuconsole.scheduling.kueue.slices import is_elastic, prepared
@@ -66,6 +67,8 @@ def stand_for(world: World, job: Job) -> None:
 def workload_for(world: World, job: Job) -> Workload:
     """The Workload of a job as it is now, with the priority of its class."""
     number, name = workload_priority(world, job.workload_priority_class, job.pod_sets)
+    if world.session is not None and not world.session.config.enabled("TopologyAwareScheduling"):
+        job = replace(job, pod_sets=without_topology(job.pod_sets))
     return workload_of(job, now=world.now, priority=number, priority_class=name)
 
 

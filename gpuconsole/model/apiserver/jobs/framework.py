@@ -46,14 +46,24 @@ def is_elastic(job: JobView, gates: Gates) -> bool:
 
 def check_job(job: JobView, gates: Gates) -> Iterator[FieldError]:
     """What is asked of every job, new or changed."""
-    yield from _name(job.labels, QUEUE, _LABELS)
+    yield from check_queue_name(job)
     yield from _check_prebuilt(job, gates)
     yield from _check_limit(job)
+    yield from check_elastic(job, gates)
+    if enabled(gates, "AdmissionGatedBy"):
+        yield from check_gates(job.notes)
+
+
+def check_queue_name(job: JobView) -> Iterator[FieldError]:
+    """The queue is a name."""
+    yield from _name(job.labels, QUEUE, _LABELS)
+
+
+def check_elastic(job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """Only some kinds may change their size while they run."""
     if is_elastic(job, gates) and not job.takes_elastic:
         detail = f'elastic job is not supported for "{job.kind}"'
         yield forbidden((*_NOTES, MapKey(ELASTIC)), detail, "drop it")
-    if enabled(gates, "AdmissionGatedBy"):
-        yield from check_gates(job.notes)
 
 
 def _name(place: Mapping[str, str], key: str, path: Path) -> Iterator[FieldError]:
@@ -102,13 +112,19 @@ def check_job_change(job: JobView, old: JobView, gates: Gates, *, default_queue:
     yield from _check_prebuilt_change(job, old, gates)
     if not (job.suspended and old.suspended):
         yield from _same(job.labels.get(MAX_EXECUTION, ""), old.labels.get(MAX_EXECUTION, ""), MAX_EXECUTION)
-    yield from _check_class(job, old)
+    yield from check_class_change(job, old, suspended=job.suspended)
     if is_elastic(job, gates) != is_elastic(old, gates):
         value = "true" if is_elastic(job, gates) else "false"
         yield invalid((*_NOTES, MapKey(ELASTIC)), value, _IMMUTABLE, "leave it as it was", "immutable")
     if enabled(gates, "AdmissionGatedBy"):
         yield from check_gates_change(job.notes, old.notes)
         yield from check_gates(job.notes)
+
+
+def immutable(path: Path, new: object, old: object, remedy: str) -> Iterator[FieldError]:
+    """What may not change at all."""
+    if new != old:
+        yield invalid(path, new, _IMMUTABLE, remedy, "immutable")
 
 
 def _same(new: str, old: str, label: str) -> Iterator[FieldError]:
@@ -132,10 +148,11 @@ def _check_prebuilt_change(job: JobView, old: JobView, gates: Gates) -> Iterator
         yield invalid(path, name, _IMMUTABLE, "leave it as it was, or suspend the job", "immutable")
 
 
-def _check_class(job: JobView, old: JobView) -> Iterator[FieldError]:
+def check_class_change(job: JobView, old: JobView, *, suspended: bool) -> Iterator[FieldError]:
+    """A class is never taken away, and given only to a job that does not run."""
     new, before = job.labels.get(PRIORITY_CLASS, ""), old.labels.get(PRIORITY_CLASS, "")
     path = (*_LABELS, MapKey(PRIORITY_CLASS))
-    if new and not before and not job.suspended:
+    if new and not before and not suspended:
         detail = "WorkloadPriorityClass cannot be added to a non-suspended workload"
         yield invalid(path, new, detail, "suspend the job first", "immutable")
     elif before and not new:

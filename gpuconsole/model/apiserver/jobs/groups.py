@@ -1,6 +1,8 @@
-"""Jobs of several pod sets, and pods: JobSet, PyTorchJob, RayJob, RayCluster, Pod (the webhooks of Kueue 0.19)."""
+"""Jobs of several pod sets, and pods: JobSet, Kubeflow's jobs, Ray's, Pod (the webhooks of Kueue 0.19)."""
 
 from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
 
 from gpuconsole.model.apiserver.gates import Gates, enabled
 from gpuconsole.model.apiserver.jobs.framework import JobView, check_job, check_job_change, is_elastic
@@ -8,10 +10,12 @@ from gpuconsole.model.apiserver.jobs.parts import Document, at, at_once, entries
 from gpuconsole.model.apiserver.jobs.topology import Pods, check_bound, check_groups, check_request
 from gpuconsole.model.apiserver.refusals import forbidden, invalid, too_many
 from gpuconsole.model.apiserver.workload import MOST_POD_SETS
+from gpuconsole.model.apiserver.workload_changes import ELASTIC
 from gpuconsole.model.documents.fields import FieldError
 from gpuconsole.model.documents.findings import MapKey, Path
+from gpuconsole.model.jobs.kubeflow import Replicas
 
-_GATE = "kueue.x-k8s.io/elastic-job"
+_GATE = ELASTIC
 _MULTI_KUEUE = "kueue.x-k8s.io/multikueue"
 _HEAD = "head"
 
@@ -47,38 +51,79 @@ def _check_each(pod_sets: Sequence[Pods], gates: Gates) -> Iterator[FieldError]:
         yield from check_bound(pods)
 
 
-def check_kubeflow(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """A new PyTorchJob."""
+class KubeflowCheck(Struct, frozen=True):
+    """The webhook of one kind of Kubeflow's jobs."""
+
+    replicas: Replicas
+
+    def check(self, document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+        """A new job."""
+        yield from check_job(job, gates)
+        yield from self._check_replicas(document, gates)
+
+    def change(
+        self, document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+    ) -> Iterator[FieldError]:
+        """A job that replaces another."""
+        yield from check_job_change(job, before, gates, default_queue=default_queue)
+        yield from self._check_replicas(document, gates)
+
+    def _check_replicas(self, document: Document, gates: Gates) -> Iterator[FieldError]:
+        path: Path = ("spec", self.replicas.field)
+        replicas = at(document, *path)
+        if not enabled(gates, "TopologyAwareScheduling") or not isinstance(replicas, dict):
+            return
+        parts = [_replica(replicas, type, path) for type in self.replicas.types if type in replicas]
+        yield from _check_each(parts, gates)
+        if self.replicas.kind == "MPIJob":
+            yield from check_groups(parts)
+
+
+def _replica(replicas: object, type: str, path: Path) -> Pods:
+    count = number(replicas, type, "replicas")
+    return pods_of(at(replicas, type, "template"), type, count, (*path, MapKey(type), "template"))
+
+
+def check_ray_service(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """A new RayService, or what a changed one has to be."""
+    path: Path = ("spec", "rayClusterConfig")
+    shown: Path = ("spec", "rayClusterSpec")
+    spec = at(document, *path)
+    if job.queue:
+        yield from check_cluster_spec(spec, job, shown)
     yield from check_job(job, gates)
-    yield from _check_replicas(document, gates)
+    if enabled(gates, "TopologyAwareScheduling"):
+        yield from _check_ray_topology(spec, gates, shown)
 
 
-def change_kubeflow(
+def check_cluster_spec(spec: object, job: JobView, path: Path) -> Iterator[FieldError]:
+    """The cluster of a RayService (or of a RayJob) that has a queue."""
+    if at(spec, "enableInTreeAutoscaling") is True and job.notes.get(ELASTIC) != "true":
+        detail = "a kueue managed job should only use autoscaling when workload slicing is enabled"
+        yield invalid((*path, "enableInTreeAutoscaling"), True, detail, f'write {ELASTIC}: "true", or drop it')
+    yield from _check_groups_of_workers(entries(spec, "workerGroupSpecs"), path)
+
+
+def change_ray_service(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A PyTorchJob that replaces another."""
+    """A RayService that replaces another; Kueue minds those that it manages, or did."""
+    if job.queue or (before.queue and enabled(gates, "ValidateRayAndSparkJobUpdates")):
+        yield from check_job_change(job, before, gates, default_queue=default_queue)
+        yield from check_ray_service(document, job, gates)
+
+
+def check_train_job(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
+    """A new TrainJob; what its runtime asks for is not known here."""
+    yield from check_job(job, gates)
+
+
+def change_train_job(
+    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+) -> Iterator[FieldError]:
+    """A TrainJob that replaces another."""
     yield from check_job_change(job, before, gates, default_queue=default_queue)
-    yield from _check_replicas(document, gates)
-
-
-def _check_replicas(document: Document, gates: Gates) -> Iterator[FieldError]:
-    path: Path = ("spec", "pytorchReplicaSpecs")
-    replicas = at(document, *path)
-    if not enabled(gates, "TopologyAwareScheduling") or not isinstance(replicas, dict):
-        return
-    kinds = [kind for kind in ("Master", "Worker") if kind in replicas]
-    yield from _check_each(
-        [
-            pods_of(
-                at(replicas, kind, "template"),
-                kind,
-                number(replicas, kind, "replicas"),
-                (*path, MapKey(kind), "template"),
-            )
-            for kind in kinds
-        ],
-        gates,
-    )
+    yield from check_job(job, gates)
 
 
 def check_ray_cluster(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
@@ -87,15 +132,19 @@ def check_ray_cluster(document: Document, job: JobView, gates: Gates) -> Iterato
     workers = entries(spec, "workerGroupSpecs")
     if job.queue:
         yield from _check_scaling(spec, job, gates)
-        if len(workers) + 1 > MOST_POD_SETS:
-            yield too_many(("spec", "workerGroupSpecs"), len(workers) + 1, MOST_POD_SETS)
-        for n, group in enumerate(workers):
-            if at(group, "groupName") == _HEAD:
-                path: Path = ("spec", "workerGroupSpecs", n, "groupName")
-                yield forbidden(path, f'"{_HEAD}" is reserved for the head group', "rename the group")
+        yield from _check_groups_of_workers(workers, ("spec",))
     yield from check_job(job, gates)
     if enabled(gates, "TopologyAwareScheduling"):
         yield from _check_ray_topology(spec, gates)
+
+
+def _check_groups_of_workers(workers: Sequence[object], path: Path) -> Iterator[FieldError]:
+    if len(workers) + 1 > MOST_POD_SETS:
+        yield too_many((*path, "workerGroupSpecs"), len(workers) + 1, MOST_POD_SETS)
+    for n, group in enumerate(workers):
+        if at(group, "groupName") == _HEAD:
+            where: Path = (*path, "workerGroupSpecs", n, "groupName")
+            yield forbidden(where, f'"{_HEAD}" is reserved for the head group', "rename the group")
 
 
 def change_ray_cluster(

@@ -6,10 +6,12 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from gpuconsole.model.apiserver.gates import NO_GATES, Gates
-from gpuconsole.model.apiserver.jobs import batch, groups
+from gpuconsole.model.apiserver.jobs import batch, groups, services
+from gpuconsole.model.apiserver.jobs.defaulting import defaulted, edited
 from gpuconsole.model.apiserver.jobs.framework import JobView, labels_of
 from gpuconsole.model.apiserver.jobs.parts import Document, at
 from gpuconsole.model.documents.fields import FieldError
+from gpuconsole.model.jobs.kubeflow import ALL, Replicas
 
 STOPPING = "kueue.x-k8s.io/stopping"
 """Annotation of a Job that is being stopped: it counts as running until it has none any more."""
@@ -36,8 +38,19 @@ class JobKind(Struct, frozen=True, kw_only=True):
     """Group and version."""
     check: Check
     change: Change
-    suspend: tuple[str, ...] = ("spec", "suspend")
+    suspend: tuple[str, ...] | None = ("spec", "suspend")
+    """Where it says that it is suspended; None for kinds that cannot be."""
     takes_elastic: bool = False
+
+
+def _kubeflow(replicas: Replicas) -> JobKind:
+    rules, version = groups.KubeflowCheck(replicas), "v2beta1" if replicas.kind == "MPIJob" else "v1"
+    return JobKind(
+        version=f"kubeflow.org/{version}",
+        check=rules.check,
+        change=rules.change,
+        suspend=("spec", "runPolicy", "suspend"),
+    )
 
 
 JOB_KINDS: Mapping[tuple[str, str], JobKind] = {
@@ -45,11 +58,28 @@ JOB_KINDS: Mapping[tuple[str, str], JobKind] = {
     ("jobset.x-k8s.io", "JobSet"): JobKind(
         version="jobset.x-k8s.io/v1alpha2", check=groups.check_job_set, change=groups.change_job_set
     ),
-    ("kubeflow.org", "PyTorchJob"): JobKind(
-        version="kubeflow.org/v1",
-        check=groups.check_kubeflow,
-        change=groups.change_kubeflow,
-        suspend=("spec", "runPolicy", "suspend"),
+    **{("kubeflow.org", replicas.kind): _kubeflow(replicas) for replicas in ALL},
+    ("trainer.kubeflow.org", "TrainJob"): JobKind(
+        version="trainer.kubeflow.org/v1alpha1", check=groups.check_train_job, change=groups.change_train_job
+    ),
+    ("ray.io", "RayService"): JobKind(
+        version="ray.io/v1",
+        check=groups.check_ray_service,
+        change=groups.change_ray_service,
+        suspend=("spec", "rayClusterConfig", "suspend"),
+        takes_elastic=True,
+    ),
+    ("apps", "Deployment"): JobKind(
+        version="apps/v1", check=services.check_service, change=services.change_deployment, suspend=None
+    ),
+    ("apps", "StatefulSet"): JobKind(
+        version="apps/v1", check=services.check_service, change=services.change_stateful_set, suspend=None
+    ),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): JobKind(
+        version="leaderworkerset.x-k8s.io/v1",
+        check=services.check_worker_set,
+        change=services.change_worker_set,
+        suspend=None,
     ),
     ("ray.io", "RayJob"): JobKind(
         version="ray.io/v1", check=groups.check_ray_job, change=groups.change_ray_job, takes_elastic=True
@@ -69,7 +99,7 @@ def view(document: Document, kind: JobKind, name: str) -> JobView:
         kind=f"{kind.version}, Kind={name}",
         labels=labels_of(document, "labels"),
         notes=notes,
-        suspended=at(document, *kind.suspend) is True and notes.get(STOPPING) != "true",
+        suspended=kind.suspend is not None and at(document, *kind.suspend) is True and notes.get(STOPPING) != "true",
         takes_elastic=kind.takes_elastic,
     )
 
@@ -96,21 +126,34 @@ def check_job(
     return list(kind.change(document, job, old, view(old, kind, name), gates, default_queue=default_queue))
 
 
-def as_stored(group: str, name: str, document: Document, old: Document | None = None) -> Document:
+def as_stored(
+    group: str,
+    name: str,
+    document: Document,
+    old: Document | None = None,
+    *,
+    gates: Gates = NO_GATES,
+    default_queue: bool = False,
+    manage_all: bool = False,
+) -> Document:
     """A job as it stands after it was applied: a new one with a queue is suspended until Kueue admits it.
 
-    What a changed one does not say about that stays as it was (Kueue 0.19 jobframework ApplyDefaultForSuspend).
+    What a changed one does not say about that stays as it was; of services the webhooks see every change.
+    `default_queue` and `manage_all` as for `defaulted`.
     """
     kind = JOB_KINDS.get((group, name))
-    if kind is None or at(document, *kind.suspend) is not None:
+    if kind is None:
         return document
-    suspended = at(old, *kind.suspend) if old is not None else bool(view(document, kind, name).queue) or None
-    return document if suspended is None else _with(document, kind.suspend, suspended)
-
-
-def _with(document: Document, path: tuple[str, ...], value: object) -> Document:
-    first, *rest = path
-    below = document.get(first)
-    if rest:
-        value = _with(below if isinstance(below, dict) else {}, tuple(rest), value)
-    return {**document, first: value}
+    if old is None or kind.suspend is None:
+        return defaulted(
+            group,
+            name,
+            document,
+            gates,
+            suspend=kind.suspend if name != "Pod" else None,
+            default_queue=default_queue,
+            manage_all=manage_all,
+        )
+    if at(document, *kind.suspend) is not None or at(old, *kind.suspend) is None:
+        return document
+    return edited(document, kind.suspend, at(old, *kind.suspend))
