@@ -58,18 +58,6 @@ def not_ready(job: Job) -> str:
     return text
 
 
-def stale(job: Job) -> str:
-    """That a gang runs with too few pods."""
-    sets = sorted(job.pod_sets.items())
-    active, least = sum(s.active_used for _, s in sets), sum(s.minimum for _, s in sets)
-    lacking = (
-        f", subGroup {name} minMember is {s.minimum} and {s.active_used} pods are active"
-        for name, s in sets
-        if not s.satisfied and name != DEFAULT_POD_SET
-    )
-    return f"Job is stale. {active} pods are active, minMember is {least}{''.join(lacking)}"
-
-
 def _mark(group: KaiPodGroup, text: str, job: Job) -> list[PlacementDecision]:
     known = next((c.message for c in group.conditions if c.type == UNSCHEDULABLE_ON_NODE_POOL), "")
     if known == text:

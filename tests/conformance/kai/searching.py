@@ -260,7 +260,7 @@ def latest(table: Table, case: Case) -> Sequence[str]:
 # Order
 
 
-def _queues(documents: Mapping[str, Document]) -> list[QueueState]:
+def queue_states(documents: Mapping[str, Document]) -> list[QueueState]:
     """Queues as a table has them: a queue that is somebody's parent has children, said or not."""
     return [
         QueueState(
@@ -313,7 +313,7 @@ def _wanted(options: Document) -> Wanted:
 
 
 def _session(jobs: Sequence[Job], queues: Mapping[str, Document]) -> Session:
-    session = Session(jobs=jobs, queues=_queues(queues))
+    session = Session(jobs=jobs, queues=queue_states(queues))
     for plugin in (Priority, Elastic):
         plugin(Arguments()).open(session)
     return session

@@ -1,0 +1,264 @@
+"""KAI's tables of pod groups and queues as objects: sub-groups, preemptibility, and what is said of them."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuconsole.model.apiserver.kai.groups import check_pod_group
+from gpuconsole.model.cluster import Pod, PriorityClass
+from gpuconsole.model.decisions import MarkGroup, Unschedulable
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue
+from gpuconsole.model.manifests import decode_object
+from gpuconsole.scheduling.kai import reading
+from gpuconsole.scheduling.kai.api.errors import JobError, NodeError, TaskErrors
+from gpuconsole.scheduling.kai.api.jobs import Job, one_pod_set
+from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
+from gpuconsole.scheduling.kai.api.queues import QueueState
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.saying import words
+from gpuconsole.scheduling.kai.trees import BadTree, tree_of
+from tests.conformance.kai import values
+from tests.conformance.kai.searching import queue_states
+from tests.conformance.kai.sessions import root_of
+from tests.conformance.kai.values import STATUSES
+from tests.conformance.tables import Case, Check, NotModelled, Table, compare
+
+Document = Mapping[str, Any]
+
+
+def sub_groups(table: Table, case: Case) -> Sequence[str]:
+    found = [one.text for one in check_pod_group({"spec": {"subGroups": case.input.get("subGroups") or []}})]
+    want = (case.want.get("wantErr") or {}).get("$error")
+    return list(compare("refusal", found, [want] if want else []))
+
+
+def preemptibility(table: Table, case: Case) -> Sequence[str]:
+    got = reading.preemptible(case.input.get("preemptibility") or "", case.input.get("priority", 0))
+    return list(compare("preemptible", got, case.want["expectedResult"] == "preemptible"))
+
+
+def _group(document: Document) -> KaiPodGroup:
+    metadata = {"name": "unnamed", **(document.get("metadata") or {})}
+    found = decode_object({**document, "apiVersion": "scheduling.run.ai/v2alpha2", "metadata": metadata})
+    assert isinstance(found, KaiPodGroup)
+    return found
+
+
+def by_class(table: Table, case: Case) -> Sequence[str]:
+    args = case.input["args"]
+    classes: dict[str, PriorityClass] = {}
+    for document in args.get("inClusterPriorityClasses") or ():
+        found = decode_object({**document, "apiVersion": "scheduling.k8s.io/v1"})
+        assert isinstance(found, PriorityClass)
+        classes[found.name] = found
+    group = _group(args["podGroup"])
+    got = reading.preemptible(group.preemptibility, reading.group_priority(group, classes))
+    return list(compare("preemptible", got, case.want.get("want", False)))
+
+
+# Trees
+
+
+def _shape(group: SubGroup) -> object:
+    """A tree as data, its children by name."""
+    return (
+        group.name,
+        group.constraint,
+        sorted((pod_set.name, pod_set.minimum, pod_set.constraint) for pod_set in group.pod_sets),
+        sorted((_shape(child) for child in group.groups), key=str),
+    )
+
+
+def _wanted(document: Document) -> SubGroup:
+    group = SubGroup(document.get("Name", ""), values.constraint(document.get("TopologyConstraint")))
+    for child in document.get("Groups") or ():
+        group.add(_wanted(child))
+    for child in document.get("PodSets") or ():
+        constraint = values.constraint(child.get("TopologyConstraint"))
+        group.add(PodSet(child.get("Name", ""), child.get("MinMember", 0), constraint))
+    return group
+
+
+def tree(table: Table, case: Case) -> Sequence[str]:
+    try:
+        got = tree_of(_group(case.input["podGroup"]))
+    except BadTree as problem:
+        wanted = case.want.get("wantErr", "")
+        return [] if wanted and wanted in str(problem) else [f"error: got {problem}, want {wanted}"]
+    if case.want.get("wantErr"):
+        return [f"no error, want {case.want['wantErr']}"]
+    return list(compare("tree", _shape(got), _shape(_wanted(case.want.get("want") or {}))))
+
+
+def _pod_set(document: Document) -> PodSet:
+    pod_set = PodSet(document.get("name", "test"), document.get("minAvailable", 0))
+    for uid, pod in (document.get("podInfos") or {}).items():
+        pod_set.assign(values.task({"UID": uid, **pod}))
+    return pod_set
+
+
+def of_pod_set(read: Callable[[PodSet], object]) -> Check:
+    def check(table: Table, case: Case) -> Sequence[str]:
+        calls = case.document.get("calls") or ()
+        made = {"minAvailable": 1, **calls[0]["args"]["recv"]} if calls else {"minAvailable": 1}
+        pod_set = PodSet("test", case.input.get("minAvailable", made["minAvailable"]))
+        for pod in case.input.get("pods") or ():
+            pod_set.assign(values.task(pod))
+        got = read(pod_set)
+        return list(compare("pod set", got, case.want.get("expected", type(got)())))
+
+    return check
+
+
+def _assigned(call: Document) -> Iterator[str]:
+    pod_set = _pod_set(call["args"]["recv"])
+    pod_set.assign(values.task(call["args"]["ti"]))
+    want = _pod_set(call["after"]["recv"])
+    yield from compare(
+        "pods",
+        {uid: task.status.name for uid, task in pod_set.tasks.items()},
+        {uid: task.status.name for uid, task in want.tasks.items()},
+    )
+    for name, got in (
+        ("numActiveAllocatedTasks", pod_set.active_allocated),
+        ("numActiveUsedTasks", pod_set.active_used),
+        ("numAliveTasks", pod_set.alive),
+    ):
+        yield from compare(name, got, call["after"]["recv"].get(name, 0))
+
+
+def _counted(read: Callable[[PodSet], int]) -> Callable[[Document], Iterator[str]]:
+    def check(call: Document) -> Iterator[str]:
+        yield from compare("count", read(_pod_set(call["args"]["recv"])), call["results"][0])
+
+    return check
+
+
+CALLS: Mapping[str, Callable[[Document], Iterator[str]]] = {
+    "PodSet.AssignTask": _assigned,
+    "PodSet.GetNumAliveTasks": _counted(lambda pod_set: pod_set.alive),
+    "PodSet.GetNumActiveAllocatedTasks": _counted(lambda pod_set: pod_set.active_allocated),
+    "PodSet.GetNumActiveUsedTasks": _counted(lambda pod_set: pod_set.active_used),
+    "PodSet.GetNumGatedTasks": _counted(lambda pod_set: pod_set.gated),
+    "PodSet.GetNumPendingTasks": _counted(
+        lambda pod_set: sum(task.status is STATUSES["Pending"] for task in pod_set.tasks.values())
+    ),
+}
+
+
+def replay(table: Table, case: Case) -> Sequence[str]:
+    calls = [call for call in case.document.get("calls") or () if call["fn"] in CALLS]
+    if not calls:
+        raise NotModelled("nothing that is modelled was called")
+    return [line for call in calls for line in CALLS[call["fn"]](call)]
+
+
+# Queues
+
+
+def queue(table: Table, case: Case) -> Sequence[str]:
+    document = {**case.input["queue"], "apiVersion": "scheduling.run.ai/v2"}
+    found = decode_object(document)
+    assert isinstance(found, KaiQueue)
+    above = {found.parent: KaiQueue(name=found.parent)} if found.parent else {}
+    states = reading.queues_of({**above, found.name: found}, found.name, {})
+    (got,) = (state for state in states if state.uid == found.name)
+    (want,) = queue_states({found.name: case.want["expected"]})
+    spans = {
+        field: round(case.want["expected"][name]["$seconds"] * 1_000_000)
+        for name, field in (("PreemptMinRuntime", "preempt_min_runtime"), ("ReclaimMinRuntime", "reclaim_min_runtime"))
+        if name in case.want["expected"]
+    }
+    return [
+        *compare("queue", _facts(got), _facts(want)),
+        *compare("spans", [getattr(got, field) for field in spans], list(spans.values())),
+    ]
+
+
+def _facts(state: QueueState) -> object:
+    return (state.uid, state.name, state.parent, state.children, state.priority, state.gpu, state.cpu, state.memory)
+
+
+# What is said
+
+
+def _said(job: Job, group: KaiPodGroup) -> tuple[str, tuple[str, ...], dict[str, str]]:
+    """The group's message and reasons, and the message of each pod."""
+    pods = {task.uid: Pod(name=task.name) for task in job.tasks()}
+    told = words(job, pods, group, "")
+    marks = [word for word in told if isinstance(word, MarkGroup)]
+    texts = {word.pod: word.message for word in told if isinstance(word, Unschedulable)}
+    return (
+        marks[0].message if marks else "",
+        tuple(reason for reason, _ in marks[0].reasons) if marks else (),
+        texts,
+    )
+
+
+def status_event(table: Table, case: Case) -> Sequence[str]:
+    tasks = [
+        Task(name, job="pg", status=STATUSES[status])
+        for status, names in case.input["pods"].items()
+        for name in names or ()
+    ]
+    job = Job("pg", root=one_pod_set(case.input.get("podGroupMinMember", 0)), tasks=tasks)
+    for error in case.input.get("jobErrors") or ():
+        job.errors.append(JobError(reason=error["reason"], messages=(error["message"],)))
+    for name, error in (case.input.get("podErrors") or {}).items():
+        job.note(next(task for task in tasks if task.uid == name), TaskErrors(error["$error"]))
+    for name, nodes in (case.input.get("nodeErrors") or {}).items():
+        errors = TaskErrors()
+        errors.nodes.update((node, NodeError((text,))) for node, text in nodes.items())
+        job.note(next(task for task in tasks if task.uid == name), errors)
+    single = any(text.startswith("^Node-Pool") for text in case.want.get("expectedPodgroupErrorPatterns") or ())
+    message, reasons, texts = _said(job, KaiPodGroup(name="pg", backoff=1 if single else None))
+    wanted = case.want.get("expectedPodgroupConditionReasons")
+    return [
+        *_match("group", message, case.want.get("expectedPodgroupErrorPatterns")),
+        *(
+            line
+            for pod, patterns in (case.want.get("expectedPodErrorPatterns") or {}).items()
+            for line in _match(pod, texts.get(pod, ""), patterns)
+        ),
+        *(compare("reasons", sorted(reasons), sorted(wanted)) if wanted else ()),
+    ]
+
+
+def _match(what: str, text: str, patterns: Sequence[str] | None) -> Iterator[str]:
+    return (f"{what}: {pattern!r} is not in {text!r}" for pattern in patterns or () if not re.search(pattern, text))
+
+
+def readiness(table: Table, case: Case) -> Sequence[str]:
+    """What pods and groups are told, as events; a group that is not ready is told by its pods here."""
+    document = case.input["job"]
+    tree_document = document.get("RootSubGroupSet")
+    tasks = [
+        values.task({"UID": uid, **pod, "SubGroupName": pod_set["name"]})
+        for pod_set in (tree_document or {}).get("podSets") or ()
+        for uid, pod in (pod_set.get("podInfos") or {}).items()
+    ] or [Task(pod["Name"], status=STATUSES[pod["State"]]) for pod in document["Tasks"]]
+    for task in tasks:
+        task.pod_set = "" if task.pod_set == "default" else task.pod_set
+    job = Job(document["Name"], root=root_of(tree_document, tasks), tasks=tasks)
+    message, _, texts = _said(job, KaiPodGroup(name="pg"))
+    got = {f"Warning Unschedulable {text}" for text in texts.values()} if job.ready else set()
+    got |= {f"Normal Unschedulable {message}"} if message else set()
+    got |= set() if job.ready else {f"Normal NotReady {text}" for text in texts.values()}
+    return list(compare("events", got, set(case.want["expectedEventActions"])))
+
+
+_S = "kai/scheduler_api_podgroup_info_subgroup_info"
+CHECKS: dict[str, Check] = {
+    "kai/apis_scheduling_v2alpha2/TestValidateSubGroups": sub_groups,
+    "kai/common_podgroup/TestCalculatePreemptibility": preemptibility,
+    "kai/podgroupcontroller_utilities_pod-group/TestIsPreemptible": by_class,
+    f"{_S}/TestFromPodGroup_FullTree": tree,
+    f"{_S}/TestGetNumActiveAllocatedTasks": of_pod_set(lambda pod_set: pod_set.active_allocated),
+    f"{_S}/TestIsElastic": of_pod_set(lambda pod_set: pod_set.elastic),
+    f"{_S}/TestIsGangSatisfied": of_pod_set(lambda pod_set: pod_set.satisfied),
+    f"{_S}/TestIsReadyForScheduling": of_pod_set(lambda pod_set: pod_set.ready),
+    f"{_S}/podset_plain_calls": replay,
+    "kai/scheduler_api_queue_info/TestNewQueueInfo": queue,
+    "kai/scheduler_cache/TestRecordJobStatusEvent": status_event,
+    "kai/scheduler_cache_status_updater/TestDefaultStatusUpdater_RecordJobStatusEvent": readiness,
+}
