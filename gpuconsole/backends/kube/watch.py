@@ -29,8 +29,6 @@ LOG = logging.getLogger(__name__)
 NOT_OFFERED = (400, 404, 405, 415, 422)
 """How servers refuse sendInitialEvents that do not know it, or not for this kind."""
 _INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-DOUBTS = 5
-"""How often what was allowed before is asked for again before it is taken as forbidden."""
 GRACE = 15.0
 """Seconds by which a stream may outlast what was asked for."""
 
@@ -150,16 +148,8 @@ class Watch:
             self._behind()
             self._version = ""
             self._rest()
-        except Forbidden:
-            if self._version and self._failures < DOUBTS:
-                # A server that has just started refuses everybody until it has read who may do what.
-                self._behind()
-                self.problem = f"{self.label}: the server refuses what it allowed before; it is asked again"
-                self._rest()
-                return
-            verb = "watch" if self._version or self._streaming else "list"
-            self.missing = Missing(verb, self.decoder.served.resource, self.namespace)
-            self._give_up(Phase.FORBIDDEN)
+        except Forbidden as error:
+            self._denied(error)
         except Busy as error:
             self._behind()
             self.problem = f"{self.label}: the server is busy: {error.message}"
