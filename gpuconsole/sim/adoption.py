@@ -10,7 +10,7 @@ from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
-from gpuconsole.sim.controllers import creating, jobs, standing, watching, work, workloads
+from gpuconsole.sim.controllers import active_checks, creating, jobs, standing, watching, work, workloads
 from gpuconsole.sim.controllers.making import cron
 from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.controllers.solo import running
@@ -29,6 +29,7 @@ def begin_with(world: World, objects: Iterable[Object]) -> None:
     for thing in everything:
         if not isinstance(thing, (Job, Workload, Pod)):
             world.put(thing)
+    active_checks.refresh(world)
     for queue in list(world.state.table("local_queues").all()):
         jobs.ensure_namespace(world, queue.namespace)
     fresh = []

@@ -6,10 +6,12 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.workloads import CheckState
-from gpuconsole.scheduling.kueue.multikueue.dispatch import ROUND, STEP, incremental, skips_nomination
+from gpuconsole.scheduling.kueue.config import MultiKueue
+from gpuconsole.scheduling.kueue.multikueue.dispatch import ROUND, incremental, skips_nomination
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 
+STEP = MultiKueue().step_size
 CONFIGURED_STEP = "MultiKueueIncrementalDispatcherConfig"
 CONFIGURED_ORDER = "MultiKueueIncrementalDispatcherRespectConfigOrder"
 
@@ -46,7 +48,7 @@ def check_step(table: Table, case: Case) -> Iterator[str]:
     exhausted = False
     if not skips_nomination(workload, check) and workload.reserved:
         now = world.clock(table.fixtures["fakeClock"])
-        exhausted = incremental((), case.input.get("remoteClusters") or (), started=None, now=now).exhausted
+        exhausted = incremental((), case.input.get("remoteClusters") or (), started=None, now=now, step=STEP).exhausted
     yield from compare("wantErr", exhausted, bool(case.want.get("wantErr")))
 
 

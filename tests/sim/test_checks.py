@@ -214,3 +214,16 @@ def test_a_saved_and_a_forked_simulation_wait_for_the_same_answer() -> None:
     expected = run(simulation, 20 * MINUTE)
     assert [run(twin, 20 * MINUTE) for twin in twins] == [expected, expected]
     assert expected[-1].endswith("finished red/train")
+
+
+def test_a_check_without_its_config_keeps_the_queue_inactive_until_it_comes() -> None:
+    simulation = start(checked("dws", checks=(DWS,)))
+    assert not simulation.snapshot().admission_checks["dws"].active
+    submit(simulation, job("train", duration=MINUTE))
+    (workload,) = simulation.snapshot().workloads.all()
+    assert [condition.message for condition in workload.conditions] == ["ClusterQueue red is inactive"]
+    submit(simulation, ProvisioningRequestConfig(name="dws", provisioning_class="queued"))
+    assert simulation.snapshot().admission_checks["dws"].active
+    assert run(simulation, 0) == ["0:00 reserved red/train"]
+    simulation.submit(Delete("provisioning_request_configs", "dws"))
+    assert not simulation.snapshot().admission_checks["dws"].active

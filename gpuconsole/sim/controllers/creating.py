@@ -4,9 +4,10 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.jobs import pod_name
 from gpuconsole.model.objects import Object
+from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Job, Workload
-from gpuconsole.sim.controllers import jobs, queues
+from gpuconsole.sim.controllers import active_checks, jobs, queues
 from gpuconsole.sim.controllers.making.training import missing_runtime
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.controllers.volcano.queues import takes
@@ -79,7 +80,10 @@ def _configure(world: World, thing: Object) -> Refusal:
         case Cohort(name=name):
             world.tell(What.QUEUE_CHANGED, reason="Created" if new else "Updated", message=f"Cohort {name}")
             queues.recheck_all(world)
-        case ResourceFlavor() | AdmissionCheck() | Topology():
+        case AdmissionCheck() | ProvisioningRequestConfig():
+            active_checks.refresh(world)
+            queues.recheck_all(world)
+        case ResourceFlavor() | Topology():
             queues.recheck_all(world)
         case _:
             pass

@@ -3,9 +3,10 @@
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Job, Workload
-from gpuconsole.sim.controllers import endings, nodes, pods, queues, standing, work
+from gpuconsole.sim.controllers import active_checks, endings, nodes, pods, queues, standing, work
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.world import World
@@ -37,8 +38,9 @@ def delete(world: World, table: str, key: str) -> Refusal:
             world.tell(What.NODE_DOWN, node=key, reason="Deleted", gpus=thing.gpus)
         case ClusterQueue() | LocalQueue():
             return _delete_queue(world, thing)
-        case ResourceFlavor() | AdmissionCheck() | Topology() | Cohort():
+        case ResourceFlavor() | AdmissionCheck() | Topology() | Cohort() | ProvisioningRequestConfig():
             world.drop(kind, key)
+            active_checks.refresh(world)
             queues.recheck_all(world)
         case _:
             world.drop(kind, key)

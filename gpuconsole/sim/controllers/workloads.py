@@ -218,7 +218,7 @@ def release(world: World, key: str) -> None:
         return
     released = standing.not_ready(conditions.release(workload, world.now, granular=world.granular), world.now)
     evicted = released.condition(conditions.EVICTED)
-    if evicted is not None and evicted.reason == DEACTIVATED and released.active:
+    if conditions.is_deactivated(released) and released.active:
         released = conditions.requeue(released, "Reactivated", "The workload was reactivated", world.now)
     if evicted is not None and evicted.reason in _BACKS_OFF:
         released = _after_backoff(world, released)

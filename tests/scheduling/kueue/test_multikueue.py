@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.workloads import Admission, CheckState, Condition, Workload
+from gpuconsole.scheduling.kueue.config import MultiKueue
 from gpuconsole.scheduling.kueue.multikueue.dispatch import (
     ROUND,
     Nomination,
@@ -12,7 +13,7 @@ from gpuconsole.scheduling.kueue.multikueue.dispatch import (
     incremental,
     skips_nomination,
 )
-from gpuconsole.scheduling.kueue.multikueue.group import LOST_AFTER, Group, Moves, step
+from gpuconsole.scheduling.kueue.multikueue.group import Group, Moves, step
 
 NOW = 100 * MINUTE
 CHECK = CheckState(name="fleet")
@@ -30,6 +31,7 @@ def copy(*conditions: str, since: int = 0) -> Workload:
     return Workload(name="train", conditions=tuple(Condition(c, True, c, f"is {c}", since) for c in conditions))
 
 
+LOST_AFTER = MultiKueue().worker_lost_timeout
 STEPS = {
     "without quota there are no copies": (
         Group(local=replace(WAITS, conditions=()), check=CHECK, copies={"east": copy(), "west": None}),
@@ -109,7 +111,7 @@ STEPS = {
 
 @pytest.mark.parametrize(("group", "moves"), STEPS.values(), ids=STEPS)
 def test_one_step(group: Group, moves: Moves) -> None:
-    assert step(group, NOW) == moves
+    assert step(group, NOW, LOST_AFTER) == moves
 
 
 def test_each_round_adds_a_few_clusters_and_keeps_the_others() -> None:
@@ -123,7 +125,7 @@ def test_each_round_adds_a_few_clusters_and_keeps_the_others() -> None:
     assert second.clusters == ("e", "d", "a", "b")
     last = incremental(("e", "d", "c"), remotes, started=NOW, now=later, step=3)
     assert last == Nomination(clusters=(*remotes[:3], "b", "a"), started=later, again=None)
-    assert incremental(remotes, remotes, started=NOW, now=later).exhausted
+    assert incremental(remotes, remotes, started=NOW, now=later, step=2).exhausted
     assert all_at_once(remotes) == Nomination(clusters=remotes)
 
 

@@ -87,6 +87,14 @@ def test_a_workload_with_quota_asks_for_its_pods_where_its_flavor_is() -> None:
     )
 
 
+def test_the_template_asks_for_its_limits_where_it_requests_nothing_else() -> None:
+    limited = replace(TEMPLATE, containers=(Container(requests={"cpu": 1000}, limits={"cpu": 2000, "gpu": 1}),))
+    train = replace(TRAIN, pod_sets=tuple(replace(pods, template=limited) for pods in TRAIN.pod_sets))
+    (template,) = reconcile(train, around(), 7).templates
+    (container,) = template.template.containers
+    assert (container.requests, container.limits) == ({"cpu": 1000, "gpu": 1}, {"cpu": 2000, "gpu": 1})
+
+
 def test_nothing_is_asked_before_there_is_quota() -> None:
     waiting = replace(TRAIN, conditions=(), admission=None)
     assert reconcile(waiting, around(), 7) == Outcome(workload=waiting)

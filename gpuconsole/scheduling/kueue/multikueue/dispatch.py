@@ -13,7 +13,6 @@ from gpuconsole.model.workloads import CheckState, Workload
 
 ROUND: Span = 5 * MINUTE
 """A round is over when more than this has passed."""
-STEP = 3
 
 
 class Nomination(Struct, frozen=True, kw_only=True):
@@ -49,7 +48,7 @@ def incremental(
     *,
     started: Time | None,
     now: Time,
-    step: int = STEP,
+    step: int,
     in_order: bool = True,
 ) -> Nomination:
     """Offer a workload to `step` more clusters when a round is over; those nominated before stay.

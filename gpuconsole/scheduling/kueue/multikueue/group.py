@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import MINUTE, Span, Time
+from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.workloads import CheckState, Condition, Workload
 from gpuconsole.scheduling.kueue.multikueue.dispatch import skips_nomination
 
 CONTROLLER = "kueue.x-k8s.io/multikueue"
-LOST_AFTER: Span = 15 * MINUTE
 EVICTED_ON_MANAGER = "EvictedOnManagerCluster"
 _OUT_OF_SYNC = "OutOfSync"
 
@@ -48,7 +47,7 @@ class Moves(Struct, frozen=True, kw_only=True):
     """When to look again though nothing happens."""
 
 
-def step(group: Group, now: Time, lost_after: Span = LOST_AFTER) -> Moves:
+def step(group: Group, now: Time, lost_after: Span) -> Moves:
     """What the manager does next for a workload."""
     local, check = group.local, group.check
     present = tuple(cluster for cluster, copy in group.copies.items() if copy is not None)

@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import PodTemplate
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, RequestedPods, StoredTemplate
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Workload
@@ -194,10 +195,19 @@ def _missing_templates(
             namespace=workload.namespace,
             name=template_name(request.name, pods.pod_set.name),
             labels=MANAGED,
-            template=flavored(pods.pod_set.template, pods.assignment, around.flavors),
+            template=_asking(flavored(pods.pod_set.template, pods.assignment, around.flavors)),
         )
         if template.key not in around.templates:
             yield template.key, template
+
+
+def _asking(template: PodTemplate) -> PodTemplate:
+    """The template with limits as requests where there are none (Kueue's UseLimitsAsMissingRequests)."""
+    return replace(
+        template,
+        containers=tuple(replace(one, requests=one.effective) for one in template.containers),
+        init_containers=tuple(replace(one, requests=one.effective) for one in template.init_containers),
+    )
 
 
 def _handed_over(
