@@ -80,6 +80,7 @@ def task_of(pod: Pod, scheduler: str, claims: Mapping[str, ResourceClaim] = NO_C
             affinity=template.affinity,
             near=_neighbours(template.pod_affinity),
             apart=_neighbours(template.pod_anti_affinity),
+            liked=likings(template),
             tolerations=template.tolerations,
             claims=references(pod) if template.resource_claims else (),
             nominated=pod.nominated_node,
@@ -91,8 +92,20 @@ def task_of(pod: Pod, scheduler: str, claims: Mapping[str, ResourceClaim] = NO_C
     )
 
 
+def likings(template: PodTemplate) -> tuple[tuple[int, Neighbourhood], ...]:
+    """What is only preferred, which the plugin podaffinity alone looks at."""
+    near, far = template.pod_affinity, template.pod_anti_affinity
+    wishes = [*(near.preferred if near is not None else ())]
+    wishes += [(-weight, term) for weight, term in (far.preferred if far is not None else ())]
+    return tuple(
+        (weight, Neighbourhood(term.topology_key, term.selector, term.namespaces))
+        for weight, term in wishes
+        if term.selector is not None
+    )
+
+
 def _neighbours(wish: PodAffinity | None) -> tuple[Neighbourhood, ...]:
-    """The terms that must hold; what is only preferred KAI's default plugins do not look at."""
+    """The terms that must hold."""
     terms = wish.required if wish is not None else ()
     return tuple(
         Neighbourhood(term.topology_key, term.selector, term.namespaces) for term in terms if term.selector is not None

@@ -18,6 +18,7 @@ from gpuconsole.scheduling.kai.plugins import (
     nodeavailability,
     nodeplacement,
     nominatednode,
+    podaffinity,
     resourcetype,
     subgrouporder,
     taskorder,
@@ -164,6 +165,22 @@ def resource_type(table: Table, case: Case) -> Sequence[str]:
     return list(compare("score", got, found["score"]))
 
 
+def liked(table: Table, case: Case) -> Sequence[str]:
+    nodes = {}
+    for document in case.input["nodes"]:
+        metadata = document["metadata"]
+        nodes[metadata["name"]] = _node(metadata["name"], Amounts(), Amounts(), metadata.get("labels"))
+    for pod in case.input.get("pods") or ():
+        metadata, spec = pod["metadata"], pod.get("spec") or {}
+        place = {"Name": metadata["name"], "Namespace": metadata.get("namespace", ""), "Status": "Running"}
+        found = values.task({**place, "NodeName": spec["nodeName"], "Pod": pod})
+        nodes[found.node].tasks[found.uid] = found
+    session, task = Session(nodes=nodes.values()), values.task(case.input["task"])
+    podaffinity.PodAffinity(Arguments()).open(session)
+    got = sum(scorer.score(task, node) for scorer in session.functions.node_order for node in session.all_nodes)
+    return list(compare("score", got, case.want.get("expectedScore", 0)))
+
+
 # Arguments
 
 
@@ -204,6 +221,7 @@ CHECKS: dict[str, Check] = {
     f"{_P}_nodeplacement/nodespread__loop_L68": spread,
     f"{_P}_nominatednode/nominatednode__NominatedNode_Scoring_tests_L72": nominated,
     f"{_P}_nodeavailability/nodeavailability__NodeAvailability": availability,
+    f"{_P}_podaffinity/podaffinity__Preferred_Pod_Affinity_L161": liked,
     f"{_P}_resourcetype/resourcetype__resourceType": resource_type,
     "kai/scheduler_framework/TestPluginArguments_GetBool": argument(lambda found, key, base: found.flag(key, base)),
     "kai/scheduler_framework/TestPluginArguments_GetFloat64": argument(

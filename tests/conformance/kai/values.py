@@ -15,6 +15,7 @@ from gpuconsole.scheduling.kai.api.statuses import Status
 from gpuconsole.scheduling.kai.api.tasks import Sort, Spec, Task
 from gpuconsole.scheduling.kai.fair_share.quantities import RESOURCES, Quantities
 from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, Share
+from gpuconsole.scheduling.kai.reading import likings
 
 Document = Mapping[str, Any]
 STATUSES = {status.name.capitalize(): status for status in Status}
@@ -133,6 +134,7 @@ def task(document: Document) -> Task:
             node_selector=template.node_selector,
             affinity=template.affinity,
             tolerations=template.tolerations,
+            liked=likings(template),
             scheduler=spec.get("schedulerName", ""),
             nominated=(pod.get("status") or {}).get("nominatedNodeName", ""),
             created=microseconds(metadata.get("creationTimestamp")),

@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.cluster import LabelSelector
 from gpuconsole.scheduling.kai.api.pod_sets import TopologyConstraint
 from gpuconsole.scheduling.kai.api.statuses import Status
+from gpuconsole.scheduling.kai.api.tasks import Neighbourhood
 from gpuconsole.scheduling.kai.api.topologies import Topology
-from gpuconsole.scheduling.kai.conf import Configuration, Parameters, PluginOption, Tier, read
+from gpuconsole.scheduling.kai.conf import DEFAULT_TIERS, Configuration, Parameters, PluginOption, Tier, read
 from gpuconsole.scheduling.kai.session import Session
 from tests.scheduling.kai.worlds import NOW, after, job, node, queue, session
 
@@ -305,3 +308,18 @@ def test_of_shared_gpus_packing_takes_the_fullest_and_spreading_the_emptiest(plu
     made = session([node("n1", 2)], [A], jobs, configuration=Configuration(tiers=tiers))
     after(made, "allocate")
     assert next(made.jobs["new"].tasks()).groups == (want,)
+
+
+@pytest.mark.parametrize(("plugins", "want"), [((), "n1"), (("podaffinity",), "n2")])
+def test_liked_neighbours_count_where_the_plugin_is_used(plugins: tuple[str, ...], want: str) -> None:
+    near = Neighbourhood("host", LabelSelector(match_labels={"app": "cache"}))
+    cache = job("cache", 0, ["n2"])
+    for task in cache.tasks():
+        task.spec = replace(task.spec, labels={"app": "cache"})
+    client = job("client", 1, [""])
+    for task in client.tasks():
+        task.spec = replace(task.spec, liked=((10, near),))
+    tier = Tier((*DEFAULT_TIERS[0].plugins, *(PluginOption(name=name) for name in plugins)))
+    nodes = [node(name, 2, {"host": name}) for name in ("n1", "n2")]
+    made = session(nodes, [queue("a", 4)], [cache, client], configuration=Configuration(tiers=(tier,)))
+    assert after(made, "allocate") == [("bind", "client-0", want)]

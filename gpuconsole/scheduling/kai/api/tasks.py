@@ -49,6 +49,8 @@ class Spec(Struct, frozen=True, kw_only=True):
     affinity: tuple[NodeTerm, ...] | None = None
     near: tuple[Neighbourhood, ...] = ()
     apart: tuple[Neighbourhood, ...] = ()
+    liked: tuple[tuple[int, Neighbourhood], ...] = ()
+    """Preferred neighbours with what they weigh; below 0: those it would rather be far from."""
     tolerations: tuple[Toleration, ...] = ()
     claims: tuple[ClaimRef, ...] = ()
     nominated: str = ""

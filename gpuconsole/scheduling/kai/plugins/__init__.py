@@ -12,6 +12,7 @@ from gpuconsole.scheduling.kai.plugins.minruntime import MinRuntime
 from gpuconsole.scheduling.kai.plugins.nodeavailability import NodeAvailability
 from gpuconsole.scheduling.kai.plugins.nodeplacement import NodePlacement
 from gpuconsole.scheduling.kai.plugins.nominatednode import NominatedNode
+from gpuconsole.scheduling.kai.plugins.podaffinity import PodAffinity
 from gpuconsole.scheduling.kai.plugins.predicates import Predicates
 from gpuconsole.scheduling.kai.plugins.priority import Priority
 from gpuconsole.scheduling.kai.plugins.proportion import Proportion
@@ -32,6 +33,7 @@ PLUGINS: Mapping[str, Callable[[Arguments], Plugin]] = {
     "nodeavailability": NodeAvailability,
     "nodeplacement": NodePlacement,
     "nominatednode": NominatedNode,
+    "podaffinity": PodAffinity,
     "predicates": Predicates,
     "priority": Priority,
     "proportion": Proportion,

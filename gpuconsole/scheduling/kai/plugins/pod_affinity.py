@@ -19,11 +19,11 @@ def neighbour_trouble(session: Session, task: Task, node: NodeState) -> str:
         return NO_NEIGHBOUR
     if any(_near(session, task, node, term) for term in task.spec.apart):
         return BAD_NEIGHBOUR
-    for other, seat in _seated(session, task):
+    for other, seat in seated(session, task):
         for term in other.spec.apart:
             value = node.node.labels.get(term.topology_key)
             same = value is not None and seat.node.labels.get(term.topology_key) == value
-            if same and _selects(term, other, task):
+            if same and selects(term, other, task):
                 return UNWANTED
     return ""
 
@@ -34,24 +34,24 @@ def _near(session: Session, task: Task, node: NodeState, term: Neighbourhood) ->
     if value is None:
         return False
     return any(
-        seat.node.labels.get(term.topology_key) == value and _selects(term, task, other)
-        for other, seat in _seated(session, task)
+        seat.node.labels.get(term.topology_key) == value and selects(term, task, other)
+        for other, seat in seated(session, task)
     )
 
 
 def _first_of_its_kind(session: Session, task: Task) -> bool:
     """True if no pod anywhere matches, and the task matches its own terms: a group of pods must begin somewhere."""
-    if not all(_selects(term, task, task) for term in task.spec.near):
+    if not all(selects(term, task, task) for term in task.spec.near):
         return False
-    return not any(_selects(term, task, other) for other, _ in _seated(session, task) for term in task.spec.near)
+    return not any(selects(term, task, other) for other, _ in seated(session, task) for term in task.spec.near)
 
 
-def _selects(term: Neighbourhood, owner: Task, other: Task) -> bool:
+def selects(term: Neighbourhood, owner: Task, other: Task) -> bool:
     namespaces = term.namespaces or (owner.namespace,)
     return other.namespace in namespaces and term.selector.matches(other.spec.labels)
 
 
-def _seated(session: Session, task: Task) -> Iterator[tuple[Task, NodeState]]:
+def seated(session: Session, task: Task) -> Iterator[tuple[Task, NodeState]]:
     for node in session.nodes.values():
         for other in node.tasks.values():
             if other.uid != task.uid:
