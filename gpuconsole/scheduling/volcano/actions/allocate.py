@@ -10,6 +10,7 @@ from gpuconsole.scheduling.volcano.actions.domain_search import DomainSearch
 from gpuconsole.scheduling.volcano.actions.placing import Placing
 from gpuconsole.scheduling.volcano.actions.worksheets import Worksheet, worksheet
 from gpuconsole.scheduling.volcano.api.job import JobInfo
+from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.domains import TOP
 from gpuconsole.scheduling.volcano.heap import Heap
@@ -49,6 +50,8 @@ def _waiting(session: Session) -> Iterator[tuple[JobInfo, Worksheet]]:
                 continue
             # Without that action nobody else would let the job in.
             job.phase = "Inqueue"
+        if not job.of_status(TaskStatus.PENDING):
+            continue
         if session.job_valid(job) is not None or job.queue not in session.queues:
             continue
         if not session.domains.ready and job.contains_network_topology:

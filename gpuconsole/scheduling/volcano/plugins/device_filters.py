@@ -8,7 +8,7 @@ from gpuconsole.scheduling.kube.shapes import Shape
 from gpuconsole.scheduling.volcano.api.fit_errors import Code, Status
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.plugins.node_filters import NodeFilter
+from gpuconsole.scheduling.volcano.plugins.node_filters import NodeFilter, Prepares, Reserves
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import Session
@@ -23,7 +23,7 @@ def filter_timeout(arguments: Arguments) -> int:
     return given if given >= 0 else FILTER_TIMEOUT
 
 
-class DynamicResources(NodeFilter):
+class DynamicResources(NodeFilter, Prepares, Reserves):
     name, far = "DynamicResources", True
 
     def __init__(self, session: "Session") -> None:

@@ -15,13 +15,13 @@ from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.shapes import Shape
 from gpuconsole.scheduling.volcano.api.fit_errors import Status
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.plugins.node_filters import NodeFilter
+from gpuconsole.scheduling.volcano.plugins.node_filters import NodeFilter, Reserves
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import Session
 
 
-class MigInstances(NodeFilter):
+class MigInstances(NodeFilter, Reserves):
     name = "MigInstances"
 
     def __init__(self, session: "Session") -> None:

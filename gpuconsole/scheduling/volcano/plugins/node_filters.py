@@ -1,7 +1,7 @@
 """kube-scheduler's filters as Volcano's predicates runs them, in its order, with its reasons."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct, field
 
@@ -50,28 +50,29 @@ class NodeFilter:
         return Status(Code.UNRESOLVABLE, reason, self.name)
 
 
-@runtime_checkable
-class Prepares(Protocol):
+class Prepares:
     """A filter that looks at a task once, before it looks at nodes."""
 
     def prepare(self, task: TaskInfo, shape: Shape) -> str:
         """Why no node will do; empty if some may."""
+        return ""
 
 
-@runtime_checkable
-class Reserves(Protocol):
+class Reserves:
     """A filter that keeps something for a task that got a node: it is bound before the pod is (Reserve and PreBind)."""
 
-    def reserve(self, task: TaskInfo) -> None: ...
+    def reserve(self, task: TaskInfo) -> None:
+        raise NotImplementedError
 
-    def release(self, task: TaskInfo) -> None: ...
+    def release(self, task: TaskInfo) -> None:
+        raise NotImplementedError
 
 
-@runtime_checkable
-class Scores(Protocol):
+class Scores:
     """A filter that also says which nodes are better."""
 
-    def scores(self, task: TaskInfo, nodes: Sequence[Node]) -> dict[str, float]: ...
+    def scores(self, task: TaskInfo, nodes: Sequence[Node]) -> dict[str, float]:
+        raise NotImplementedError
 
 
 class NodeUnschedulable(NodeFilter):
@@ -82,7 +83,7 @@ class NodeUnschedulable(NodeFilter):
         return self.final(messages.UNSCHEDULABLE) if out else None
 
 
-class NodeAffinity(NodeFilter):
+class NodeAffinity(NodeFilter, Prepares):
     name, stable = "NodeAffinity", True
 
     def prepare(self, task: TaskInfo, shape: Shape) -> str:
@@ -113,21 +114,18 @@ class TaintToleration(NodeFilter):
         return None
 
 
-class NodePorts(NodeFilter):
+class NodePorts(NodeFilter, Prepares):
     name = "NodePorts"
 
     def concerns(self, task: TaskInfo) -> bool:
         return bool(ports.wanted(task.pod.template))
-
-    def prepare(self, task: TaskInfo, shape: Shape) -> str:
-        return ""
 
     def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
         reason = ports.refusal(task.pod, self.placed.on(node.name).values())
         return self.resolvable(reason) if reason else None
 
 
-class InterPodAffinity(NodeFilter):
+class InterPodAffinity(NodeFilter, Prepares):
     name, far = "InterPodAffinity", True
 
     def __init__(self, session: "Session") -> None:
@@ -156,7 +154,7 @@ class InterPodAffinity(NodeFilter):
         return known[2]
 
 
-class PodTopologySpread(NodeFilter):
+class PodTopologySpread(NodeFilter, Prepares):
     name, far = "PodTopologySpread", True
 
     def __init__(self, session: "Session") -> None:

@@ -14,7 +14,7 @@ from gpuconsole.scheduling.kube.storage import Plan
 from gpuconsole.scheduling.volcano.api.fit_errors import Status
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.plugins.node_filters import NodeFilter
+from gpuconsole.scheduling.volcano.plugins.node_filters import NodeFilter, Prepares, Reserves, Scores
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.volcano.session import Session
@@ -37,11 +37,8 @@ class VolumeFilter(NodeFilter):
         return bool(task.pod.template.volumes)
 
 
-class NodeVolumeLimits(VolumeFilter):
+class NodeVolumeLimits(VolumeFilter, Prepares):
     name = "NodeVolumeLimits"
-
-    def prepare(self, task: TaskInfo, shape: Shape) -> str:
-        return ""
 
     def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
         others = self.placed.on(node.name).values()
@@ -49,7 +46,7 @@ class NodeVolumeLimits(VolumeFilter):
         return self.resolvable(reason) if reason else None
 
 
-class VolumeZone(VolumeFilter):
+class VolumeZone(VolumeFilter, Prepares):
     name = "VolumeZone"
 
     def prepare(self, task: TaskInfo, shape: Shape) -> str:
@@ -100,7 +97,7 @@ def on_line(points: Sequence[tuple[int, int]], at: int) -> int:
     return points[-1][1]
 
 
-class VolumeBinding(VolumeFilter):
+class VolumeBinding(VolumeFilter, Prepares, Reserves, Scores):
     """Claims that are bound keep their pod near their volumes; the others get theirs on the node that is chosen."""
 
     name = "VolumeBinding"
