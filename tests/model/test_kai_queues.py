@@ -1,4 +1,8 @@
-"""Queues and pod groups of KAI Scheduler, as their manifests say them."""
+"""Queues, pod groups and GPU parts of KAI Scheduler, as their manifests say them."""
+
+import json
+
+import pytest
 
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, KaiSubGroup, KaiTopology, QueueResource
@@ -115,3 +119,33 @@ def test_names_that_nothing_defines_and_queues_that_take_no_jobs_are_told() -> N
     ]
     alone = "apiVersion: scheduling.run.ai/v2alpha2\nkind: PodGroup\nmetadata: {name: g}\nspec: {queue: org}\n"
     assert found(alone + top + "---" + TEAM) == [("spec.queue", "KAI Queue org has queues below it: it takes no jobs")]
+
+
+@pytest.mark.parametrize(
+    ("notes", "limits", "want"),
+    [
+        ({"gpu-fraction": "0.5"}, {}, []),
+        ({"gpu-fraction": "1.5"}, {}, ["gpu-fraction annotation value must be a positive number smaller than 1.0"]),
+        (
+            {"gpu-fraction": "0.5"},
+            {"nvidia.com/gpu": "1"},
+            ["cannot have both GPU fraction request and whole GPU resource request/limit"],
+        ),
+        ({"gpu-memory": "-3"}, {}, ["gpu-memory annotation value must be a positive integer greater than 0"]),
+        ({"gpu-memory": "2", "gpu-fraction": "0.5"}, {}, ["cannot request both GPU and GPU memory"]),
+        (
+            {"gpu-fraction-num-devices": "2"},
+            {},
+            ["cannot request multiple fractional devices without specifying fraction portion or gpu-memory"],
+        ),
+        ({"mps": "true"}, {}, ["MPS is only supported with GPU fraction request"]),
+    ],
+)
+def test_parts_of_gpus_that_cannot_be_asked_for(notes: dict[str, str], limits: dict[str, str], want: list[str]) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "annotations": notes},
+        "spec": {"containers": [{"name": "main", "image": "example.com/work:1", "resources": {"limits": limits}}]},
+    }
+    assert [problem for _, problem in found(json.dumps(pod))] == want

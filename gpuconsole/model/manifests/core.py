@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpuconsole.model.apiserver.kai.pods import check_gpu_request
 from gpuconsole.model.apiserver.volcano.groups import check_pod
 from gpuconsole.model.apiserver.volcano.objections import report
 from gpuconsole.model.apiserver.volcano.shapes import POD, fits
@@ -114,6 +115,7 @@ def pod(reader: Reader, now: Time) -> Pod:
     check_spans(reader)
     if fits(reader.value, POD):
         report(reader.report, reader.path, check_pod(reader.value))
+        report(reader.report, reader.path, check_gpu_request(reader.value))
     workload = meta.annotations.get(WORKLOAD)
     return Pod(
         **meta.facts,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.apiserver.kai.groups import check_pod_group
+from gpuconsole.model.apiserver.kai.pods import check_gpu_request
 from gpuconsole.model.cluster import Pod, PriorityClass
 from gpuconsole.model.decisions import MarkGroup, Unschedulable
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
@@ -54,6 +55,13 @@ def by_class(table: Table, case: Case) -> Sequence[str]:
     group = _group(args["podGroup"])
     got = reading.preemptible(group.preemptibility, reading.group_priority(group, classes))
     return list(compare("preemptible", got, case.want.get("want", False)))
+
+
+def gpu_request(table: Table, case: Case) -> Sequence[str]:
+    sharing = case.input.get("GPUSharingEnabled", True)
+    found = [one.text for one in check_gpu_request(case.input["pod"], sharing=sharing)]
+    want = (case.want.get("error") or {}).get("$error")
+    return list(compare("refusal", found, [want] if want else []))
 
 
 # Trees
@@ -250,6 +258,8 @@ def readiness(table: Table, case: Case) -> Sequence[str]:
 _S = "kai/scheduler_api_podgroup_info_subgroup_info"
 CHECKS: dict[str, Check] = {
     "kai/apis_scheduling_v2alpha2/TestValidateSubGroups": sub_groups,
+    "kai/admission_webhook_v1alpha2_gpusharing/TestValidate": gpu_request,
+    "kai/binder_plugins_gpusharing_gpu-request/TestValidateGpuRequests": gpu_request,
     "kai/common_podgroup/TestCalculatePreemptibility": preemptibility,
     "kai/podgroupcontroller_utilities_pod-group/TestIsPreemptible": by_class,
     f"{_S}/TestFromPodGroup_FullTree": tree,

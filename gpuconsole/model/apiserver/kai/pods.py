@@ -1,0 +1,79 @@
+"""Parts of GPUs that a pod asks for by annotations (KAI 0.13 gpu-request validator, admission gpusharing webhook)."""
+
+import re
+from collections.abc import Iterator
+
+from gpuconsole.model.apiserver.jobs.parts import Document, at, entries
+from gpuconsole.model.apiserver.volcano.objections import Objection
+from gpuconsole.model.documents.findings import MapKey
+from gpuconsole.model.quantity import GPU
+
+FRACTION, MEMORY, DEVICES, MPS = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices", "mps"
+_ANNOTATIONS = ("metadata", "annotations")
+_WHOLE = re.compile(r"\d+")
+
+
+def check_gpu_request(pod: Document, *, sharing: bool = True) -> Iterator[Objection]:
+    """The first thing that is wrong with it; without `sharing` no pod may ask for parts."""
+    notes = at(pod, *_ANNOTATIONS)
+    notes = notes if isinstance(notes, dict) else {}
+    if not any(name in notes for name in (FRACTION, MEMORY, DEVICES, MPS)):
+        return
+    name = f"{at(pod, 'metadata', 'namespace') or ''}/{at(pod, 'metadata', 'name') or ''}"
+    if not sharing and (FRACTION in notes or MEMORY in notes):
+        text = f"attempting to create a pod {name} with gpu sharing request, while GPU sharing is disabled"
+        yield _about(FRACTION if FRACTION in notes else MEMORY, text, "ask for whole GPUs")
+        return
+    yield from _first(_combinations(notes, _asks_for_whole(pod)), _amounts(notes))
+
+
+def _first(*found: Iterator[Objection]) -> Iterator[Objection]:
+    objection = next((one for some in found for one in some), None)
+    if objection is not None:
+        yield objection
+
+
+def _combinations(notes: Document, whole: bool) -> Iterator[Objection]:
+    if not (FRACTION in notes or MEMORY in notes) and notes.get(MPS) == "true":
+        yield _about(MPS, "MPS is only supported with GPU fraction request", f"add {FRACTION}")
+    if FRACTION in notes and whole:
+        text = "cannot have both GPU fraction request and whole GPU resource request/limit"
+        yield _about(FRACTION, text, f"leave {GPU} out")
+    if MEMORY in notes and (FRACTION in notes or whole):
+        yield _about(MEMORY, "cannot request both GPU and GPU memory", f"keep {MEMORY} alone")
+    if DEVICES in notes and not (FRACTION in notes or MEMORY in notes):
+        text = "cannot request multiple fractional devices without specifying fraction portion or gpu-memory"
+        yield _about(DEVICES, text, f"add {FRACTION} or {MEMORY}")
+
+
+def _amounts(notes: Document) -> Iterator[Objection]:
+    if MEMORY in notes and not _positive(notes[MEMORY]):
+        text = "gpu-memory annotation value must be a positive integer greater than 0"
+        yield _about(MEMORY, text, 'write it in MiB, as "20000"')
+    if FRACTION in notes and not 0 < _number(notes[FRACTION]) < 1:
+        text = "gpu-fraction annotation value must be a positive number smaller than 1.0"
+        yield _about(FRACTION, text, 'write it as "0.5"; whole GPUs are asked for as a resource')
+    if DEVICES in notes and not _positive(notes[DEVICES]):
+        text = "fraction count annotation value must be a positive integer greater than 0"
+        yield _about(DEVICES, text, 'write it as "2"')
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, str) and _WHOLE.fullmatch(value) is not None and int(value[:40]) > 0
+
+
+def _number(value: object) -> float:
+    """A number; 0, which is none that is allowed, for anything else."""
+    try:
+        return float(value[:40]) if isinstance(value, str) else 0.0
+    except ValueError:
+        return 0.0
+
+
+def _asks_for_whole(pod: Document) -> bool:
+    containers = [*entries(pod, "spec", "containers"), *entries(pod, "spec", "initContainers")]
+    return any(at(container, "resources", "limits", GPU) is not None for container in containers)
+
+
+def _about(name: str, text: str, remedy: str) -> Objection:
+    return Objection((*_ANNOTATIONS, MapKey(name)), text, remedy, "gpu-sharing")
