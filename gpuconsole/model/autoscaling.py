@@ -41,6 +41,8 @@ class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     taints: tuple[Taint, ...] = ()
     requirements: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     """Label key, operator, values: what its nodes have to be."""
+    min_values: Mapping[str, int] = {}
+    """Label key → from how many values of it there has to be a choice when a machine is bought (minValues)."""
     limits: Resources = EMPTY
     """What all its nodes have together at most."""
     weight: int = 0

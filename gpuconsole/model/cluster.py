@@ -237,6 +237,8 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resource_claims: tuple[PodClaim, ...] = ()
     volumes: tuple[PodVolume, ...] = ()
     """Those of its volumes that are claims."""
+    local_volumes: tuple[str, ...] = ()
+    """Names of those that lie on the node's own disk, and are lost with the pod (emptyDir, hostPath)."""
     spread: tuple[SpreadConstraint, ...] = ()
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None

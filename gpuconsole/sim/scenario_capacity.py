@@ -67,6 +67,8 @@ def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: C
         delay_after_failure=read.span(form.scale_down_delay_after_failure, f"{PATH}.scaleDownDelayAfterFailure"),
         utilization=form.scale_down_utilization_threshold,
         gpu_utilization=form.scale_down_gpu_utilization_threshold,
+        ok_unready=form.ok_total_unready_count,
+        most_unready=form.max_total_unready_percentage / 100,
     )
     _check_groups(policy, read.problems)
     return policy

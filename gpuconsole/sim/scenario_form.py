@@ -145,6 +145,8 @@ class CapacityForm(Struct, frozen=True, rename="camel"):
     scale_down_delay_after_failure: str = "3m"
     scale_down_utilization_threshold: float = 0.5
     scale_down_gpu_utilization_threshold: float = 0.5
+    ok_total_unready_count: int = 3
+    max_total_unready_percentage: float = 45.0
 
 
 class AutoscalerForm(Struct, frozen=True, rename="camel"):

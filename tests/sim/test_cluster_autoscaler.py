@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Container, LabelSelector, Node, Pod, PodDisruptionBudget, PodTemplate
-from gpuconsole.model.commands import FailNode, Finish
+from gpuconsole.model.commands import FailNode, Finish, RestoreNode
 from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor
@@ -29,6 +29,13 @@ def lone(name: str, gpus: int = 1, *, cpu: int = 1000) -> Pod:
     """A pod that nobody makes again."""
     requests = {GPU: gpus, "cpu": cpu, "memory": GIB} if gpus else {"cpu": cpu, "memory": GIB}
     return Pod(name=name, template=PodTemplate(containers=(Container(requests=requests),)))
+
+
+def stored(name: str, **notes: str) -> Job:
+    """A job whose pods keep something on the node's own disk."""
+    made = job(name, pod_notes={key.replace("_", "-"): value for key, value in notes.items()})
+    (pods,) = made.pod_sets
+    return replace(made, pod_sets=(replace(pods, template=replace(pods.template, local_volumes=("scratch",))),))
 
 
 ONE = ScalingGroup(name="one", type="s.1")
@@ -160,6 +167,11 @@ KEEPS: dict[str, tuple[Job | Pod, tuple[Object, ...], str]] = {
         (),
         "pod ml/a-0 has annotation cluster-autoscaler.kubernetes.io/safe-to-evict: false (NotSafeToEvictAnnotation)",
     ),
+    "a volume on the node's disk": (
+        stored("a"),
+        (),
+        "pod ml/a-0 has local storage: scratch (LocalStorageRequested)",
+    ),
     "a pod without an owner": (lone("a"), (), "pod default/a is not replicated (NotReplicated)"),
     "a pod that fits nowhere else": (
         job("a", selector={"kubernetes.io/hostname": "four-1"}),
@@ -183,6 +195,30 @@ def test_an_annotation_lets_a_lone_pod_go() -> None:
     node = Node(name="n", allocatable={"cpu": 8000})
     safe = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
     assert blocker(node, [replace(lone("a"), annotations=safe)], Allowances((), ())) == ""
+
+
+@pytest.mark.parametrize(("volumes", "goes"), [("scratch,cache", True), ("cache", False)])
+def test_an_annotation_lets_local_volumes_go(volumes: str, goes: bool) -> None:
+    node = Node(name="n", allocatable={"cpu": 8000})
+    pod = replace(lone("a"), job="Job/ml/a", template=replace(lone("a").template, local_volumes=("scratch",)))
+    notes = {"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": volumes}
+    assert (blocker(node, [replace(pod, annotations=notes)], Allowances((), ())) == "") is goes
+
+
+def test_an_unhealthy_cluster_neither_grows_nor_shrinks() -> None:
+    """Five of ten nodes do not answer; with a sixth one back it is healthy again, and the waiting pod gets its node."""
+    simulation = begin([], groups(replace(ONE, size=10, most=20)))
+    for number in range(1, 6):
+        simulation.submit(FailNode(f"one-{number}"))
+    submit(simulation, job("a", 4), job("b", 1))
+    lines = said(after(simulation, 25 * MINUTE))
+    assert [line.partition(" ")[2] for line in lines if "Unhealthy" in line] == [
+        " ClusterUnhealthy: Cluster is unhealthy"
+    ]
+    assert len(machines(simulation)) == 10
+    simulation.submit(RestoreNode("one-5"))
+    after(simulation, HOUR)
+    assert len(machines(simulation)) < 10
 
 
 def test_use_is_that_of_gpus_where_there_are_some() -> None:

@@ -516,3 +516,19 @@ def test_a_budget_of_pods_lets_so_many_go(name: str) -> None:
             allowances.spend(pod)
             gone += 1
     assert gone == wanted
+
+
+FAMILY = "karpenter.k8s.aws/instance-family"
+
+
+def test_a_pool_that_wants_a_choice_buys_only_where_there_is_one() -> None:
+    """Of two families either would do for one GPU; with a requirement of one family there is no choice of two."""
+    wide = pool(min_values={FAMILY: 2})
+    simulation = begin([wide])
+    submit(simulation, job("a"))
+    assert len(machines(after(simulation, MINUTE))) == 1
+    narrow = begin([replace(wide, requirements=(ON_DEMAND, (FAMILY, "In", ("s",))))])
+    submit(narrow, job("a"))
+    lines = said(after(narrow, MINUTE))
+    assert machines(narrow) == {}
+    assert any("minValues requirement is not met for label(s)" in line for line in lines)

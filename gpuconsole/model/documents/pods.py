@@ -53,6 +53,7 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
         subdomain=spec.text("subdomain"),
         resource_claims=tuple(_claim(place) for place in spec.items("resourceClaims")),
         volumes=tuple(_volumes(spec)),
+        local_volumes=tuple(place.text("name") for place in spec.items("volumes") if _is_local(place)),
         spread=tuple(_spread(place) for place in spec.items("topologySpreadConstraints")),
         pod_affinity=pod_affinity(spec, "podAffinity"),
         pod_anti_affinity=pod_affinity(spec, "podAntiAffinity"),
@@ -117,6 +118,11 @@ def _volumes(spec: Reader) -> Iterator[PodVolume]:
                 storage=resources(own.mapping("resources"), "requests").get("storage", 0),
                 access_modes=own.texts("accessModes"),
             )
+
+
+def _is_local(place: Reader) -> bool:
+    """True for a volume on the node's own disk; one in memory is none (as the Cluster Autoscaler counts)."""
+    return "hostPath" in place or ("emptyDir" in place and place.mapping("emptyDir").text("medium") != "Memory")
 
 
 def _check_requests(needs: Reader, container: Container) -> None:

@@ -36,6 +36,7 @@ def node_pool(reader: Reader, now: Time) -> NodePool:
         labels=template.mapping("metadata").labels("labels"),
         taints=taints(inner, "taints"),
         requirements=tuple(_requirement(place) for place in inner.items("requirements", 100)),
+        min_values=_min_values(inner),
         limits=resources(spec, "limits"),
         weight=spec.optional("weight", low=1, high=100) or 0,
         replicas=spec.optional("replicas", low=0),
@@ -74,6 +75,16 @@ def _requirement(place: Reader) -> Requirement:
         problem = "requirements operator 'Gt', 'Lt', 'Gte', or 'Lte' must have a single positive integer value"
         place.report.refused(place.at("values"), problem, 'write one number, such as ["4"]', "bad-value")
     return place.required("key"), operator, values
+
+
+def _min_values(inner: Reader) -> dict[str, int]:
+    """The largest minValues of each key."""
+    found: dict[str, int] = {}
+    for place in inner.items("requirements", 100):
+        least = place.optional("minValues", low=1, high=50)
+        if least is not None:
+            found[place.text("key")] = max(least, found.get(place.text("key"), 0))
+    return found
 
 
 def _policy(disruption: Reader) -> str:

@@ -47,6 +47,11 @@ def scan(world: World, policy: AutoscalerPolicy) -> None:
     fleet.look = None
     give_up_late(world, policy)
     view = View(world, policy.catalogue)
+    if _unhealthy(view, policy):
+        machines.say(world, "ClusterUnhealthy", "Cluster is unhealthy", about="Cluster")
+        fleet.unneeded.clear()
+        return
+    fleet.said.pop("Cluster", None)
     grew = answer_requests(world, policy, view) or scale_up(world, policy, view)
     if grew:
         fleet.added = world.now
@@ -55,6 +60,12 @@ def scan(world: World, policy: AutoscalerPolicy) -> None:
     later = world.now if grew else _next_due(world, policy)
     if later is not None:
         _scan_at(world, _next_tick(max(later, world.now + 1) - 1, policy.scan_interval))
+
+
+def _unhealthy(view: View, policy: AutoscalerPolicy) -> bool:
+    """True if so many nodes do not answer that something else must be wrong (IsClusterHealthy)."""
+    unready = sum(not node.ready for node in view.nodes.values())
+    return unready > policy.ok_unready and unready > policy.most_unready * len(view.nodes)
 
 
 def _scan_at(world: World, at: Time) -> None:

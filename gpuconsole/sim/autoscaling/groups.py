@@ -19,6 +19,8 @@ from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, Scalin
 from gpuconsole.sim.autoscaling.rooms import Room, first_fit
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+SAFE_LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""Annotation of a pod: names of local volumes, with commas, that may be lost."""
 NO_SCALE_DOWN = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
@@ -92,6 +94,9 @@ def blocker(node: Node, pods: Iterable[Pod], allowances: Allowances) -> str:
             return f"pod {pod.key} is not replicated (NotReplicated)"
         if safe != "true" and pod.namespace == "kube-system" and not allowances.covers(pod):
             return f"pod {pod.key} is of kube-system and has no PodDisruptionBudget (UnmovableKubeSystemPod)"
+        local = set(pod.template.local_volumes) - set(annotated(pod, SAFE_LOCAL_VOLUMES).split(","))
+        if safe != "true" and local:
+            return f"pod {pod.key} has local storage: {', '.join(sorted(local))} (LocalStorageRequested)"
         budget = allowances.blocker(pod)
         if budget:
             return f"not enough pod disruption budget to move {pod.key}: {budget} (NotEnoughPdb)"

@@ -97,6 +97,9 @@ class AutoscalerPolicy(Struct, frozen=True, kw_only=True, tag="cluster-autoscale
     utilization: float = 0.5
     gpu_utilization: float = 0.5
     empty_bulk: int = 10
+    ok_unready: int = 3
+    most_unready: float = 0.45
+    """Where more nodes than both are not ready, the cluster is unhealthy: nothing grows and nothing goes."""
     cutoff: int = -10
     """Pods below this priority neither make nodes nor keep them."""
 

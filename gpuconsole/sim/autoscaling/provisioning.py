@@ -97,7 +97,7 @@ class _Draft:
         used = {**self.used, **used, PODS: len(self.pods) + 1}
         fitting = pools.fitting(self.pool.name, shape)
         left = [o for o in self.offers if id(o) in fitting and not (firm and o.spot) and _holds(o.capacity, used)]
-        if not left:
+        if not left or _too_narrow(self.pool, left):
             self.refused.add((id(shape), firm))
             return False
         self.offers, self.used = left, used
@@ -158,10 +158,24 @@ def _open(pod: str, shape: Shape, pools: Pools, drafts: Sequence[_Draft], firm: 
                 reasons.append(f'all available instance types exceed limits for nodepool: "{pool.name}"')
                 continue
             offers = within
-        if offers:
+        narrow = _too_narrow(pool, offers) if offers else ""
+        if offers and not narrow:
             return _Draft(pool, offers, pod, shape), ""
+        if narrow:
+            reasons.append(f'incompatible with nodepool "{pool.name}", {narrow}')
+            continue
         reasons.append(_incompatible(pool, shape, bool(pools.fitting(pool.name, shape))))
     return None, "; ".join(reasons) or "no nodepools found"
+
+
+def _too_narrow(pool: NodePool, offers: Sequence[Offer]) -> str:
+    """Why these offers leave too little choice for the pool's minValues; empty if they do not."""
+    short = [
+        key
+        for key, least in sorted(pool.min_values.items())
+        if len({offer.node.labels.get(key) for offer in offers} - {None}) < least
+    ]
+    return f"minValues requirement is not met for label(s) (label(s)=[{' '.join(short)}])" if short else ""
 
 
 def _incompatible(pool: NodePool, shape: Shape, selects: bool) -> str:
