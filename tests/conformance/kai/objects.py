@@ -6,8 +6,8 @@ from typing import Any
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.quantity import parse_quantity
-from gpuconsole.scheduling.kai import reading
-from gpuconsole.scheduling.kai.api.amounts import Amounts
+from gpuconsole.scheduling.kai import messages, reading
+from gpuconsole.scheduling.kai.api.amounts import Amounts, mig_profile
 from gpuconsole.scheduling.kai.api.errors import JobError, TaskErrors, explain, summary
 from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.nodes import NodeState
@@ -17,12 +17,14 @@ from gpuconsole.scheduling.kai.api.tasks import Task
 from gpuconsole.scheduling.kai.choosing import tasks_to_allocate, tasks_to_evict
 from gpuconsole.scheduling.kai.misfits import lacking
 from gpuconsole.scheduling.kai.misfits import misfit as misfit_of
+from gpuconsole.scheduling.kai.plugins.dynamicresources import refuse
 from gpuconsole.scheduling.kai.plugins.predicates import wrong_sort
 from gpuconsole.scheduling.kai.plugins.topology_fit import misfit
 from gpuconsole.scheduling.kai.plugins.topology_tree import Domain
 from gpuconsole.scheduling.kai.session import Session
 from gpuconsole.scheduling.kai.sharing_gpus import choose_gpus
 from tests.conformance.kai import values
+from tests.conformance.kai.sessions import build
 from tests.conformance.kai.values import STATUSES
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 
@@ -93,6 +95,57 @@ def too_little(table: Table, case: Case) -> Sequence[str]:
         *compare("details", error.details, want.details),
         *compare("where", (error.domain, error.sub_group, error.reason), (want.domain, want.sub_group, want.reason)),
     ]
+
+
+def said_of_queue(table: Table, case: Case) -> Sequence[str]:
+    """The texts of limits and quotas, from the variables of the test."""
+    told = {local["name"]: local["value"] for local in case.document.get("locals") or ()}
+    if "message" not in told:
+        raise NotModelled("the text is not told")
+    name, resource, used = told["queueName"], told["resourceName"], told["used"]
+    if "maxAllowed" in told:
+        got = messages.over_limit(name, resource, told["maxAllowed"], used, told["requested"])
+    else:
+        asked = told["requiredResources"].get({"CPU": "MilliCPU", "GPU": "GPU", "Memory": "Memory"}[resource], 0)
+        got = messages.over_quota(name, resource, told["deserved"], used, asked)
+    return list(compare("message", got, told["message"]))
+
+
+def fit_error(table: Table, case: Case) -> Sequence[str]:
+    """An error with its message alone is told in full by that message."""
+    args, want = case.input["args"], case.want["want"]
+    got = job_error(
+        {
+            "reason": args.get("reason", ""),
+            "messages": args.get("messages") or [args["message"]],
+            "detailedMessages": args.get("detailedMessages") or args.get("details") or [],
+            "subGroupName": args.get("subGroupName", ""),
+        }
+    )
+    wanted = job_error(want)
+    full = JobError(reason=wanted.reason, messages=wanted.messages, details=wanted.details, sub_group=wanted.sub_group)
+    return [
+        *compare("error", (got.reason, got.messages, got.detail), (wanted.reason, wanted.messages, full.detail)),
+        *compare("domain", args.get("nodesGroupName", ""), wanted.domain),
+    ]
+
+
+def mig_name(table: Table, case: Case) -> Sequence[str]:
+    found: list[str] = []
+    for call in case.document["calls"]:
+        gpus, memory, error = call["results"]
+        want = None if error else (gpus, memory)
+        found += compare("profile", mig_profile(call["args"]["migResourceName"]), want)
+    return found
+
+
+def refused_claims(table: Table, case: Case) -> Sequence[str]:
+    """What the plugin says of the first task of the case."""
+    if not case.input.get("enabled"):
+        raise NotModelled("a cluster without the feature")
+    session = build(case.input["topology"], {"queues": [], "predicatesPluginLoaded": False})
+    job = next(iter(session.jobs.values()))
+    return list(compare("refusal", refuse(session, next(job.tasks()), job) or "", case.want.get("err", "")))
 
 
 # Jobs
@@ -288,6 +341,13 @@ def shared(table: Table, case: Case) -> Sequence[str]:
 
 _A = "kai/scheduler_api"
 CHECKS: dict[str, Check] = {
+    f"{_A}/unschedule_info__UnscheduledInfo": said_of_queue,
+    f"{_A}_common_info/TestNewJobFitError": fit_error,
+    f"{_A}_common_info/TestNewJobFitErrorWithQueueContext": fit_error,
+    f"{_A}_common_info/TestNewTopologyFitError": fit_error,
+    f"{_A}_common_info_resources/mig_plain_calls": mig_name,
+    f"{_A}_node_info/Test_isMigResource": equal(lambda case: bool(mig_profile(case["rName"])), "want"),
+    "kai/scheduler_plugins_dynamicresources/TestDynamicResourceAllocationPreFilter": refused_claims,
     f"{_A}_common_info/TestFitErrors_Error": equal(_task_errors, "want"),
     f"{_A}_common_info/TestJobFitErrorsToDetailedMessage": equal(lambda case: explain(_errors(case)), "want"),
     f"{_A}_common_info/TestJobFitErrorsToMessage": equal(lambda case: summary(_errors(case)), "want"),

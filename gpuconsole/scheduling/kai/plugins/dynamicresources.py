@@ -27,7 +27,7 @@ def refuse(session: Session, task: Task, job: Job) -> str | None:
         claim = claim_of(session, task, reference)
         key = f"{task.namespace}/{reference.claim}"
         if claim is None:
-            return f'failed to get resource claim {key}: resourceclaim.resource.k8s.io "{reference.claim}" not found'
+            return f'failed to get resource claim {key}: could not find ResourceClaim "{key}"'
         if len(claim.reserved) >= MOST_CONSUMERS:
             return f"resource claim {key} has reached its maximum number of consumers ({MOST_CONSUMERS})"
         text = _wrong_queue(claim, reference, job, session.parameters.queue_label)
