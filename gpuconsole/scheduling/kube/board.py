@@ -10,6 +10,7 @@ from itertools import chain
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.resources import Resources
 from gpuconsole.scheduling.kube import nodes as books
+from gpuconsole.scheduling.kube.alike import Alike
 from gpuconsole.scheduling.kube.asking import NOTHING, Asking, ask
 from gpuconsole.scheduling.kube.budgets import OpenBudget
 from gpuconsole.scheduling.kube.census import Census
@@ -43,6 +44,7 @@ class Board:
         self._outlooks: dict[tuple[Shape, int], Outlook] = {}
         self._undo: list[tuple[int, NodeState]] | None = None
         self._packing = packing(policy)
+        self._alike = Alike()
         self.means = Means()
         """Volumes and devices that pods claim."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
@@ -112,7 +114,7 @@ class Board:
         if outlook is None:
             if len(self._outlooks) >= _OUTLOOKS:
                 del self._outlooks[next(iter(self._outlooks))]
-            outlook = Outlook(self.lens(shape), priority, self.nodes)
+            outlook = Outlook(self.lens(shape), priority, self.nodes, self._alike)
         self._outlooks[key] = outlook
         return outlook.renew()
 

@@ -12,9 +12,12 @@ from gpuconsole.scheduling.kube.plugins import BOOKS_SCORES, NODE_FILTERS
 from gpuconsole.scheduling.kube.plugins.nodeaffinity import raw_score as preference
 from gpuconsole.scheduling.kube.plugins.roles import BooksScore, NodeFilter
 from gpuconsole.scheduling.kube.plugins.tainttoleration import raw_score as dislikes
-from gpuconsole.scheduling.kube.profile import FIT, Profile
+from gpuconsole.scheduling.kube.profile import FIT, IMAGES, NODE_UNSCHEDULABLE, TAINT_TOLERATION, Profile
 from gpuconsole.scheduling.kube.scores import Weighing, weighing
 from gpuconsole.scheduling.kube.shapes import Shape
+
+MARKS = (NODE_UNSCHEDULABLE, TAINT_TOLERATION)
+"""Filters by what marks a node."""
 
 
 class Lens(Struct, frozen=True):
@@ -23,15 +26,20 @@ class Lens(Struct, frozen=True):
     rules: Profile
     shape: Shape
     filters: tuple[tuple[str, NodeFilter], ...]
+    unmarked: tuple[tuple[str, NodeFilter], ...]
+    """Those that could refuse a node without taints that is ready and not cordoned."""
     scores: tuple[tuple[str, int, BooksScore], ...]
     """(plugin, weight, score) of scores that are not normalised."""
     score: Callable[[NodeState], int]
     """What counts of these scores together."""
     weights: Weighing
+    by_amounts: bool
+    """These scores look at nothing but what a node has and gave away."""
 
     def refusal(self, node: Node) -> str:
         """Why the node is out of the question, by the first filter that refuses it; empty if none does."""
-        for _, refuse in self.filters:
+        marked = node.taints or node.unschedulable or not node.ready
+        for _, refuse in self.filters if marked else self.unmarked:
             text = refuse(node)
             if text:
                 return text
@@ -39,20 +47,26 @@ class Lens(Struct, frozen=True):
 
     def liking(self, node: Node) -> tuple[int, int]:
         """What the pod prefers of the node, and what it dislikes, before it is normalised."""
-        return preference(self.rules, node, self.shape), dislikes(node, self.shape)
+        likes = self.shape.preferred or self.rules.added_preferred
+        return preference(self.rules, node, self.shape) if likes else 0, dislikes(
+            node, self.shape
+        ) if node.taints else 0
 
 
 def lens(rules: Profile, shape: Shape, images: Images, packing: Packing | None) -> Lens:
     """The profile's plugins for this shape; a packing policy stands in NodeResourcesFit's place."""
-    filters = ((name, NODE_FILTERS[name](rules, shape)) for name in rules.filters if name in NODE_FILTERS)
+    asked = ((name, NODE_FILTERS[name](rules, shape)) for name in rules.filters if name in NODE_FILTERS)
+    filters = tuple((name, refuse) for name, refuse in asked if refuse is not None)
     scores = tuple(_scores(rules, shape, images, packing))
     return Lens(
         rules=rules,
         shape=shape,
-        filters=tuple((name, refuse) for name, refuse in filters if refuse is not None),
+        filters=filters,
+        unmarked=tuple(one for one in filters if one[0] not in MARKS),
         scores=scores,
         score=_together(scores),
         weights=weighing(rules),
+        by_amounts=packing is None and all(name != IMAGES for name, _, _ in scores),
     )
 
 

@@ -10,6 +10,7 @@ from heapq import heapify, heappop, heappush
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kube.alike import ALONE, Alike
 from gpuconsole.scheduling.kube.filters import room, shortages, slots
 from gpuconsole.scheduling.kube.lens import Lens
 from gpuconsole.scheduling.kube.nodes import NodeState
@@ -18,11 +19,14 @@ from gpuconsole.scheduling.kube.preemption import Victims, reach, victims
 from gpuconsole.scheduling.kube.scores import highest, total
 
 Liking = tuple[int, int]
+PLAIN = ("", (0, 0))
+"""A node that nothing speaks against, and nothing for."""
+_OFFERS = 4_096
 Entry = tuple[int, str, int]
 """(− fit score, node name, node number): the least is the best, ties go to the first by name."""
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Struct, frozen=True, gc=False):
     """What one node says to the pod."""
 
     slots: int = 0
@@ -41,7 +45,7 @@ ABSENT = Verdict(hopeless=True)
 class Outlook:
     """The nodes as one kind of pod sees them; `stale` names those to look at again."""
 
-    def __init__(self, lens: Lens, priority: int, nodes: list[NodeState]) -> None:
+    def __init__(self, lens: Lens, priority: int, nodes: list[NodeState], alike: Alike) -> None:
         self.lens = lens
         self.shape = lens.shape
         self.priority = priority
@@ -56,8 +60,13 @@ class Outlook:
         """What nodes score has changed, though they have not."""
         self._nodes = nodes
         self._score = lens.score
+        self._alike = alike
+        self._offers: dict[tuple[int, Liking], Verdict] = {}
+        """What nodes of each kind of books offer, as long as nothing else about them counts."""
         self._verdicts: list[Verdict] = []
-        self._standing: list[tuple[Node | None, str, Liking]] = []
+        self._described: list[Node | None] = []
+        self._standing: list[tuple[str, Liking]] = []
+        """What follows from each node itself: why it is refused, and how it is liked."""
         self._best: dict[Liking, list[Entry]] = {}
         self._reasons: Counter[str] = Counter()
         self._filled: Counter[str] | None = None
@@ -73,7 +82,8 @@ class Outlook:
         if self.stale:
             missing = len(self._nodes) - len(self._verdicts)
             self._verdicts += [ABSENT] * missing
-            self._standing += [(None, "", (0, 0))] * missing
+            self._described += [None] * missing
+            self._standing += [PLAIN] * missing
             for number in self.stale:
                 self._look(number)
             self.stale.clear()
@@ -149,7 +159,8 @@ class Outlook:
     def _look(self, number: int) -> None:
         old = self._verdicts[number]
         new = self._verdict(number)
-        self._forget(number)
+        if old is not ABSENT:
+            self._forget(number)
         if new.reasons != old.reasons:
             self._reasons.subtract(old.reasons)
             self._reasons.update(new.reasons)
@@ -173,18 +184,28 @@ class Outlook:
         state = self._nodes[number]
         if state.node is None:
             return ABSENT
-        node, refused, liking = self._standing[number]
-        if node is not state.node:
+        if self._described[number] is not state.node:
             # Labels and taints change rarely, so what follows from them is kept as long as the Node is the same.
-            refused, liking = self.lens.refusal(state.node), self.lens.liking(state.node)
-            self._standing[number] = (state.node, refused, liking)
+            standing = self.lens.refusal(state.node), self.lens.liking(state.node)
+            self._described[number] = state.node
+            self._standing[number] = PLAIN if standing == PLAIN else standing
+        refused, liking = self._standing[number]
         if refused:
             return Verdict(reasons=(refused,), hopeless=True)
+        kind = self._alike.kind(number, state) if self.lens.by_amounts else ALONE
+        if kind == ALONE:
+            return self._weigh(state, liking)
+        known = self._offers.get((kind, liking))
+        if known is None:
+            if len(self._offers) >= _OFFERS:
+                self._offers.clear()
+            known = self._offers[kind, liking] = self._weigh(state, liking)
+        return known
+
+    def _weigh(self, state: NodeState, liking: Liking) -> Verdict:
         left = room(state, self.shape, self.priority)
         count = slots(left, self.shape)
-        if not count:
-            return Verdict(reasons=shortages(left, self.shape))
-        return Verdict(slots=count, fit=self._score(state), liking=liking)
+        return Verdict(count, self._score(state), liking) if count else Verdict(reasons=shortages(left, self.shape))
 
     def _settled(self, liking: Liking, heap: list[Entry]) -> bool:
         """Drop entries that no longer hold from the top; False if none is left."""

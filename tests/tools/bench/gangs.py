@@ -13,6 +13,8 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.scheduling.kai.engine import KaiPlacement
 from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kube import Placement, PlacementPolicy
+from gpuconsole.scheduling.kube.profile import Profile
 from gpuconsole.scheduling.placement import PlacementEngine
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
@@ -22,6 +24,8 @@ NODES, PODS = 5_000, 64
 ENGINES: dict[str, Callable[[], PlacementEngine]] = {
     "KAI": lambda: KaiPlacement(KaiPolicy(default_queue="team")),
     "Volcano": lambda: VolcanoPlacement(VolcanoPolicy()),
+    "kube-scheduler": lambda: Placement(PlacementPolicy(profile=Profile())),
+    "kube-scheduler, packing": lambda: Placement(PlacementPolicy()),
 }
 
 

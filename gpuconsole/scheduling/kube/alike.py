@@ -1,0 +1,44 @@
+"""Nodes that have the same and gave the same away: what one says to a pod's requests, all of them say. Mutates."""
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kube.nodes import NodeState
+
+ALONE = -1
+"""Where more than amounts counts: room is reserved, or instances of GPUs lie in certain places."""
+_MOST = 16_384
+
+Amounts = tuple[tuple[str, int], ...]
+
+
+class Alike:
+    """A number for each kind of books; the same number as long as it is known, and never given twice."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[Amounts, Amounts, tuple[int, int]], int] = {}
+        self._known: dict[int, tuple[NodeState, int]] = {}
+        self._sizes: dict[int, tuple[Node, Amounts]] = {}
+        self._next = 0
+
+    def kind(self, number: int, state: NodeState) -> int:
+        """The kind of this node's books, or ALONE."""
+        known = self._known.get(number)
+        if known is not None and known[0] is state:
+            return known[1]
+        kind = self._find(number, state)
+        self._known[number] = (state, kind)
+        return kind
+
+    def _find(self, number: int, state: NodeState) -> int:
+        if state.node is None or state.reserved or state.division is not None:
+            return ALONE
+        size = self._sizes.get(number)
+        if size is None or size[0] is not state.node:
+            size = self._sizes[number] = (state.node, tuple(sorted(state.node.allocatable.items())))
+        key = (size[1], tuple(sorted(state.used.items())), state.counted)
+        kind = self._kinds.get(key)
+        if kind is None:
+            if len(self._kinds) >= _MOST:
+                self._kinds.clear()
+            kind = self._kinds[key] = self._next
+            self._next += 1
+        return kind
