@@ -86,7 +86,7 @@ def _reconcile(world: World, crew: Crew) -> None:
             pods.disband(world, crew)
             if not _replaced(world, job):
                 workloads.release(world, workload.key)
-    elif job is not None and job.suspended and workload is None:
+    elif _is_halted(workload, job):
         if not crew.present:
             pods.disband(world, crew)
     elif crew.solo and job is not None:
@@ -103,6 +103,13 @@ def _reconcile(world: World, crew: Crew) -> None:
         _begin(world, crew, workload)
     elif workload is not None and crew.start is not None and crew.running >= crew.need:
         _all_ready(world, workload)
+
+
+def _is_halted(workload: Workload | None, job: Job | None) -> bool:
+    """True for a job that wants no pods now: it is suspended, or its Workload was put on hold."""
+    if workload is None:
+        return job is not None and job.suspended and job.volcano is None
+    return not workload.reserved
 
 
 def _replaced(world: World, job: Job | None) -> bool:
