@@ -31,6 +31,7 @@ def loaded(*arguments: str) -> set[str]:
         pytest.param(["--version"], id="--version"),
         pytest.param(["--help"], id="--help"),
         pytest.param(["validate", "FILE"], id="validate"),
+        pytest.param(["lint", "FILE"], id="lint"),
         pytest.param(["simulate", "FILE"], id="simulate"),
         pytest.param(["drill", "run", "FILE"], id="drill"),
         pytest.param(["slots", "FILE"], id="slots"),
