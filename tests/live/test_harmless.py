@@ -23,9 +23,10 @@ JOBS = "/apis/batch/v1/namespaces/team-a/jobs"
 KEYS = int(os.environ.get("GPUCONSOLE_LIVE_KEYS", "10000"))
 """How many keys are pressed: about a minute and a half for the usual number."""
 AT_ONCE = 25
+LAST = 5.0
+"""Seconds for the keys that wait yet when the last one was pressed."""
 NAMED = {
     "enter": "\r",
-    "escape": "\x1b",
     "tab": "\t",
     "space": " ",
     "up": "\x1b[A",
@@ -90,9 +91,14 @@ class Typist:
                 console.wait("team-a|QUEUE|lq-a")
                 try:
                     while self.pressed < count:
+                        for _ in range(self._random.choice((0, 1, 3))):
+                            # Alone, as a hand presses it: with what follows it would be one key of another name.
+                            console.write("\x1b")
+                            console.settle(0.03)
                         console.write("".join(self._random.choices(keys, k=AT_ONCE)))
                         self.pressed += AT_ONCE
                         console.settle(0.1)
+                    console.settle(LAST)
                 except OSError:
                     continue
 
@@ -104,5 +110,6 @@ def test_random_keys_of_an_admin_change_nothing(plane: ControlPlane, cluster: Ap
     typist.press(KEYS)
     assert [(request.verb, request.resource) for request in log.writes(ADMIN.user)] == []
     assert any(request.verb in ("list", "watch") for request in log.requests(ADMIN.user)), "it did look"
-    assert "Traceback" not in (tmp_path / "gpuconsole.log").read_text()
-    assert typist.pressed >= KEYS
+    said = (tmp_path / "gpuconsole.log").read_text()
+    assert "Traceback" not in said
+    assert said.count(": action ") > KEYS / 20, "the keys did something"

@@ -57,7 +57,8 @@ def test_a_job_is_admitted_runs_and_ends(api: Api) -> None:
     assert condition(workload, "QuotaReserved") == ("True", "QuotaReserved", "Quota reserved in ClusterQueue cq-a")
     assert condition(workload, "Admitted") == ("True", "Admitted", "The workload is admitted")
     assert condition(workload, "PodsReady")[2] == "All pods reached readiness and the workload is running"
-    assert [reason for reason, _ in said(api, "fits")] == ["QuotaReserved", "Admitted", "FinishedWorkload"]
+    told = ["QuotaReserved", "Admitted", "FinishedWorkload"]
+    until(lambda: [reason for reason, _ in said(api, "fits")] == told)
 
 
 def test_a_job_that_never_fits_is_told_why(api: Api) -> None:
@@ -89,7 +90,7 @@ def test_what_was_lent_is_taken_back(api: Api) -> None:
         in (evicted[1])
     )
     assert wait_for(api, "borrows", "Admitted", "False") == ("NoReservation", "The workload has no reservation")
-    assert "EvictedDueToPreempted" in [reason for reason, _ in said(api, "borrows")]
+    until(lambda: "EvictedDueToPreempted" in [reason for reason, _ in said(api, "borrows")])
     until(lambda: api.get(f"{JOBS}/borrows")["spec"]["suspend"])
 
 
