@@ -159,6 +159,11 @@ def test_the_drill_fails_under_another_policy(name: str) -> None:
     assert not run_drill(replace(scenario, policy=replace(scenario.policy, placement=WRONG[name]))).passed
 
 
+def test_kai_gives_out_mig_slices_as_well() -> None:
+    scenario = drill("seven-1g")
+    assert complaints(run_drill(replace(scenario, policy=replace(scenario.policy, placement=KaiPolicy())))) == []
+
+
 TURNS = AdmissionFairSharing(usage_half_life=HOUR)
 OTHERWISE: dict[str, KueueConfig] = {
     "afs": KueueConfig(),

@@ -118,7 +118,7 @@ def fit_error(table: Table, case: Case) -> Sequence[str]:
         {
             "reason": args.get("reason", ""),
             "messages": args.get("messages") or [args["message"]],
-            "detailedMessages": args.get("detailedMessages") or args.get("details") or [],
+            "detailedMessages": args.get("detailedReasons") or args.get("detailedMessages") or [],
             "subGroupName": args.get("subGroupName", ""),
         }
     )
