@@ -1,17 +1,18 @@
 """KAI's tables of what a session works on: statuses, tasks, jobs, nodes, errors, shared GPUs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.quantity import parse_quantity
 from gpuconsole.scheduling.kai import messages, reading
-from gpuconsole.scheduling.kai.api.amounts import Amounts, mig_profile
+from gpuconsole.scheduling.kai.api.amounts import PODS, Amounts, mig_profile
 from gpuconsole.scheduling.kai.api.errors import JobError, TaskErrors, explain, summary
 from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.nodes import NodeState
 from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
+from gpuconsole.scheduling.kai.api.requests import Request
 from gpuconsole.scheduling.kai.api.statuses import ALIVE, ALLOCATED, Status
 from gpuconsole.scheduling.kai.api.tasks import Task
 from gpuconsole.scheduling.kai.choosing import tasks_to_allocate, tasks_to_evict
@@ -308,6 +309,73 @@ def fits(idle_only: bool) -> Check:
     return check
 
 
+def _read(pod: Document, status: str = "") -> Task:
+    """A pod of a table, read by what reads pods for the engine; its own pod counts are no request."""
+    metadata = {"name": "unnamed", **(pod.get("metadata") or {})}
+    found = decode_object({**pod, "apiVersion": "v1", "metadata": metadata})
+    assert isinstance(found, Pod)
+    task = reading.task_of(found, "kai-scheduler")
+    if status:
+        task.status = STATUSES[status]
+    return task
+
+
+def request_of_pod(table: Table, case: Case) -> Sequence[str]:
+    task = _read(case.input.get("pod") or case.input["fields"]["Pod"])
+    want = case.want.get("expectedResource")
+    whole = want is not None
+    expected = values.request(want if whole else case.want["expected"]["Resreq"])
+    sort = case.want.get("expected", {}).get("ResourceRequestType") or task.sort.value
+    got = task.request
+    scalars = {name: n for name, n in got.scalars.items() if name != PODS}
+    gpus = (got.count, got.portion, got.gpu_memory, dict(got.mig))
+    return [
+        *compare("GPUs", gpus, (expected.count, expected.portion, expected.gpu_memory, dict(expected.mig))),
+        *(compare("plain", (got.cpu, got.memory, scalars), _plain(expected)) if whole else ()),
+        *compare("sort", task.sort.value, sort),
+    ]
+
+
+def _plain(request: Request) -> object:
+    return (request.cpu, request.memory, dict(request.scalars))
+
+
+def comes_and_goes(table: Table, case: Case) -> Sequence[str]:
+    """The node's books with the pods on it, and when they, or some of them, are gone again, the last one first."""
+    described = decode_object({"apiVersion": "v1", **case.input["node"]})
+    assert isinstance(described, Node)
+    node = reading.node_of(described)
+    tasks = []
+    for one in case.input.get("podsInfoMetadata") or [{"pod": pod} for pod in case.input.get("pods") or ()]:
+        task = _read(one["pod"], one.get("status", ""))
+        task.groups = tuple(one.get("gpuGroups") or ())
+        node.add(task)
+        tasks.append(task)
+    if "expected" in case.want:
+        for pod in case.input.get("rmPods") or ():
+            node.remove(_read(pod).uid)
+        return list(_books(node, case.want["expected"]))
+    found = list(_books(node, case.want["addedPodsNodeInfo"]))
+    for task in reversed(tasks):
+        node.remove(task.uid)
+    return [*found, *(f"gone: {line}" for line in _books(node, case.want["removedPodsNodeInfo"]))]
+
+
+def _books(node: NodeState, want: Document) -> Iterator[str]:
+    for name, got in (("Idle", node.idle), ("Used", node.used), ("Releasing", node.releasing)):
+        wanted = values.amounts(want.get(name))
+        yield from compare(name, (got.cpu, got.memory, got.gpus), (wanted.cpu, wanted.memory, wanted.gpus))
+        yield from compare(f"{name} of others", got.scalars, wanted.scalars)
+    sharing = want.get("GpuSharingNodeInfo") or {}
+    for name, ledger in (
+        ("UsedSharedGPUsMemory", node.shared.used),
+        ("ReleasingSharedGPUsMemory", node.shared.releasing),
+        ("AllocatedSharedGPUsMemory", node.shared.allocated),
+    ):
+        kept = {gpu: memory for gpu, memory in ledger.items() if memory}
+        yield from compare(name, kept, {gpu: memory for gpu, memory in (sharing.get(name) or {}).items() if memory})
+
+
 def sort_of_gpus(table: Table, case: Case) -> Sequence[str]:
     node = case.input.get("node") or case.input.get("nodeInfo")
     task = case.input.get("task") or case.input.get("podInfo")
@@ -346,6 +414,11 @@ CHECKS: dict[str, Check] = {
     f"{_A}_common_info/TestNewJobFitErrorWithQueueContext": fit_error,
     f"{_A}_common_info/TestNewTopologyFitError": fit_error,
     f"{_A}_common_info_resources/mig_plain_calls": mig_name,
+    f"{_A}_node_info/RunAddRemovePodsTests": comes_and_goes,
+    f"{_A}_node_info/TestAddRemovePods": comes_and_goes,
+    f"{_A}_pod_info/TestGetPodResourceRequest": request_of_pod,
+    f"{_A}_pod_info/TestGetPodResourceWithoutInitContainers": request_of_pod,
+    f"{_A}_pod_info/TestPodInfo_updatePodAdditionalFields": request_of_pod,
     f"{_A}_node_info/Test_isMigResource": equal(lambda case: bool(mig_profile(case["rName"])), "want"),
     "kai/scheduler_plugins_dynamicresources/TestDynamicResourceAllocationPreFilter": refused_claims,
     f"{_A}_common_info/TestFitErrors_Error": equal(_task_errors, "want"),
