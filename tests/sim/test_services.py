@@ -5,9 +5,10 @@ from typing import Any
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Delete, FailNode, FailPod, Requeue, RestoreNode, Scale
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.queues import LocalQueue
 from gpuconsole.sim.engine import Simulation
 from tests.sim.cluster import START, UNQUEUED, log, nodes, run, start, submit, two_teams
-from tests.sim.manifests import Manifest, meta, pod, read, service, worker_set
+from tests.sim.manifests import Manifest, job, meta, pod, read, service, worker_set
 
 
 def served(*documents: Any, count: int = 2, queued: bool = False) -> Simulation:
@@ -239,3 +240,14 @@ def test_services_live_on_when_they_are_saved_or_taken_over() -> None:
     assert [run(twin, 10 * MINUTE) for twin in twins] == [wanted] * 3
     assert [sorted(where(twin)) for twin in twins] == [sorted(where(original))] * 3
     assert log(original.drain()) == []
+
+
+def test_jobs_that_name_no_queue_go_to_the_default_one_of_their_namespace() -> None:
+    simulation = start([*two_teams(), LocalQueue(namespace="red", name="default", cluster_queue="red")])
+    submit(simulation, *read(job("train", 2, 2), service("Deployment", "web", 1)))
+    snapshot = simulation.snapshot()
+    assert {w.owner: w.queue for w in snapshot.workloads.all()} == {
+        "Job/red/train": "default",
+        "Pod/red/web-0": "default",
+    }
+    assert snapshot.jobs["Job/red/train"].labels == {"kueue.x-k8s.io/queue-name": "default"}

@@ -2,9 +2,13 @@
 
 from msgspec.structs import replace
 
+from gpuconsole.model.apiserver.jobs.defaulting import DEFAULT_QUEUE
 from gpuconsole.model.cluster import NAMESPACE_NAME, Namespace, Pod
 from gpuconsole.model.events import What
+from gpuconsole.model.job_rules import CronRules, MemberRules
 from gpuconsole.model.jobs import workload_of
+from gpuconsole.model.jobs.labels import QUEUE
+from gpuconsole.model.jobs.naming import GROUPS
 from gpuconsole.model.jobs.workloads import without_topology
 from gpuconsole.model.resources import gpus
 from gpuconsole.model.workloads import Job, JobPhase, Workload
@@ -24,7 +28,7 @@ def create_job(world: World, job: Job) -> None:
     """A job arrives."""
     job = replace(job, uid=job.uid or world.uid(job.kind, job.key), created=job.created or world.now)
     ensure_namespace(world, job.namespace)
-    job = with_runtime(world, job)
+    job = _in_default_queue(world, with_runtime(world, job))
     if makes_jobs(world, job):
         _create_parent(world, job)
         return
@@ -41,6 +45,19 @@ def create_job(world: World, job: Job) -> None:
 def managed(world: World, job: Job) -> bool:
     """True if Kueue queues this job."""
     return world.session is not None and bool(job.queue)
+
+
+def _in_default_queue(world: World, job: Job) -> Job:
+    """A job that names no queue goes to the LocalQueue `default` of its namespace, if there is one (Kueue's webhooks).
+
+    The Jobs of a CronJob are asked for themselves; what another job made stands in the queue with that one.
+    """
+    if world.session is None or job.queue or job.kind not in GROUPS or job.volcano is not None:
+        return job
+    if isinstance(job.rules, MemberRules | CronRules):
+        return job
+    there = world.local_queue(f"{job.namespace}/{DEFAULT_QUEUE}") is not None
+    return replace(job, queue=DEFAULT_QUEUE, labels={**job.labels, QUEUE: DEFAULT_QUEUE}) if there else job
 
 
 def makes_jobs(world: World, job: Job) -> bool:
