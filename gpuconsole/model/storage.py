@@ -68,6 +68,8 @@ class PersistentVolumeClaim(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     phase: str = ""
     pod: str = ""
     """The pod that it was made for and goes with."""
+    job: str = ""
+    """The job that it was made for and goes with, `Kind/namespace/name`."""
     selected_node: str = ""
     """The node of the pod for which a volume is being made."""
     deleted: Time = 0

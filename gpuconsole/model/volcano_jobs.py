@@ -104,6 +104,19 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How NUMA nodes are to be used: none, best-effort, restricted, single-numa-node."""
 
 
+class JobVolume(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A volume that all pods of a job mount: a claim that is there, or one that is made for the job."""
+
+    claim: str = ""
+    """By name; empty until the claim is made."""
+    makes: bool = False
+    """What follows is asked of the claim that is made."""
+    storage_class: str | None = None
+    storage: int = 0
+    access_modes: tuple[str, ...] = ()
+    volume: str = ""
+
+
 class VolcanoSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a Volcano Job says beyond its pods."""
 
@@ -121,6 +134,7 @@ class VolcanoSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority_class: str = ""
     scheduler_name: str = ""
     network_topology: NetworkTopology | None = None
+    volumes: tuple[JobVolume, ...] = ()
 
 
 NO_COUNTS: Mapping[str, Mapping[str, int]] = {}

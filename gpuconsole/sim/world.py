@@ -273,7 +273,7 @@ class World:
         pod = self.pod(key) if kind is Pod else None
         if pod is not None and pod.job.startswith(VOLCANO_JOB):
             self.changes.append(Change(pod, None))
-        self.unprovided = self.unprovided or kind in STORED
+        self.unprovided = self.unprovided or kind in STORED or key.startswith(VOLCANO_JOB)
         if pod is not None:
             self._note_claims(pod)
         if kind is Job:

@@ -4,9 +4,12 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Container, Pod, PodTemplate, PodVolume
-from gpuconsole.model.commands import Delete
+from gpuconsole.model.commands import Delete, Submit
+from gpuconsole.model.events import Happened
+from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
@@ -79,3 +82,50 @@ def test_a_volume_that_is_kept_outlives_its_claim() -> None:
     kept = PersistentVolume(name="pv", storage=GI, storage_class="soon", claim="default/data", phase="Bound")
     made = simulation(kept)
     assert made.snapshot().persistent_volumes["pv"].phase == "Released"
+
+
+def _job(**volume: object) -> Job:
+    container = {"name": "c", "resources": {"limits": {GPU: 1}}}
+    document = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "default", "annotations": {"gpuconsole.io/duration": "1h"}},
+        "spec": {
+            "minAvailable": 2,
+            "tasks": [{"name": "w", "replicas": 2, "template": {"spec": {"containers": [container]}}}],
+            "volumes": [{"mountPath": "/data", **volume}],
+        },
+    }
+    found = decode_object(document)
+    assert isinstance(found, Job)
+    return found
+
+
+def test_a_volcano_job_makes_its_claim_which_all_its_pods_share_and_which_goes_with_it() -> None:
+    asked = {
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "late",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    made = simulation(_job(volumeClaim=asked))
+    snapshot = made.snapshot()
+    (one,) = snapshot.persistent_volume_claims.values()
+    assert (one.bound, one.storage, one.job) == (True, GI, "VolcanoJob/default/train")
+    assert {pod.template.volumes for pod in snapshot.pods.values()} == {(PodVolume(name="train-0", claim=one.name),)}
+    # The volume that is made for the first worker keeps the other one in its zone.
+    assert {pod.node for pod in snapshot.pods.values()} == {"a1"}
+    made.submit(Delete("jobs", "VolcanoJob/default/train"))
+    made.advance(START + 3 * MINUTE)
+    assert not made.snapshot().persistent_volume_claims
+
+
+def test_a_volcano_job_waits_for_a_claim_that_it_names() -> None:
+    made = simulation(_job(volumeClaimName="data"))
+    told = [event for event in made.drain() if isinstance(event, Happened) and event.reason == "PVCError"]
+    text = "pvc data is not found, the job will be in the Pending state until the PVC is created"
+    assert [event.message for event in told] == [f"Failed to create PVC, err: {text}"]
+    assert made.snapshot().jobs["VolcanoJob/default/train"].volcano_status.phase == "Pending"
+    assert not made.snapshot().pods
+    made.submit(Submit((claim("data", "soon"),)))
+    made.advance(START + 2 * MINUTE)
+    assert sorted(pod.node for pod in made.snapshot().pods.values()) == ["a1", "b1"]

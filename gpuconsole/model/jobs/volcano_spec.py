@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span
+from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.jobs.nearness import network_topology
 from gpuconsole.model.volcano_jobs import (
     DependsOn,
     JobAction,
     JobEvent,
+    JobVolume,
     LifecyclePolicy,
     PartitionPolicy,
     TaskSpec,
@@ -46,6 +48,19 @@ def volcano_spec(spec: Reader, pod_sets: Sequence[PodSet]) -> VolcanoSpec:
         priority_class=spec.text("priorityClassName"),
         scheduler_name=spec.text("schedulerName") or "volcano",
         network_topology=network_topology(spec),
+        volumes=tuple(_volume(place) for place in spec.items("volumes", 1000)),
+    )
+
+
+def _volume(place: Reader) -> JobVolume:
+    asked = place.mapping("volumeClaim")
+    return JobVolume(
+        claim=place.text("volumeClaimName"),
+        makes="volumeClaim" in place,
+        storage_class=asked.text("storageClassName") if "storageClassName" in asked else None,
+        storage=resources(asked.mapping("resources"), "requests").get("storage", 0),
+        access_modes=asked.texts("accessModes"),
+        volume=asked.text("volumeName"),
     )
 
 

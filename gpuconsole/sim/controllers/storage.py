@@ -12,6 +12,7 @@ from gpuconsole.model.decisions import Bind
 from gpuconsole.model.storage import AVAILABLE, BOUND, LOST, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.scheduling.kube.storage import Storage, claim_name, is_bound
 from gpuconsole.scheduling.kube.volumes import match
+from gpuconsole.sim.controllers.volcano import claims as jobs_claims
 from gpuconsole.sim.world import World
 
 ZONE = "topology.kubernetes.io/zone"
@@ -38,6 +39,7 @@ def provide(world: World) -> None:
     for claim in claims:
         if claim.pod and world.pod(claim.pod) is None:
             world.drop(PersistentVolumeClaim, claim.key)
+    world.requests += jobs_claims.tidy(world)
     _release(world)
     for claim in claims:
         current = world.state.get(PersistentVolumeClaim, claim.key)

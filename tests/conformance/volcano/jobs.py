@@ -43,6 +43,7 @@ from gpuconsole.scheduling.volcano.jobs.tasks import (
     task_replicas,
     tasks_of,
 )
+from gpuconsole.scheduling.volcano.jobs.volumes import ClaimMissing, with_claims
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 from tests.conformance.volcano import objects
 from tests.conformance.volcano.job_objects import job, pod, pods_of
@@ -465,7 +466,31 @@ def _check(function: object) -> Check:
 
 
 _STATES = ("Aborted", "Aborting", "Completing", "Finished", "Pending", "Restarting", "Running", "Terminating")
+
+
+def check_claims(table: Table, case: Case) -> Iterator[str]:
+    """TestCreateJobIOIfNotExistFunc: no claim is there; what the job is told that names one."""
+    wanted = case.input.get("ExpextVal") or {}
+    try:
+        with_claims(job(case.input["Job"]), lambda key: False, lambda number: f"claim-{number}")
+        told = None
+    except ClaimMissing as problem:
+        told = str(problem)
+    yield from compare("error", told, wanted.get("$error"))
+
+
+def check_made_claim(table: Table, case: Case) -> Iterator[str]:
+    """TestCreatePVCFunc: one claim is made as the job asks, without an error."""
+    document, asked = case.input["Job"], case.input["VolumeClaim"]
+    asking = {**document, "spec": {"volumes": [{"mountPath": "/", "volumeClaim": asked}]}}
+    _, made = with_claims(job(asking), lambda key: False, lambda number: "claim")
+    wanted = [(document["metadata"]["namespace"], "claim", asked.get("volumeName", ""))]
+    yield from compare("claims", [(one.namespace, one.name, one.volume) for one in made], wanted)
+
+
 _JOB = {
+    "TestCreateJobIOIfNotExistFunc": check_claims,
+    "TestCreatePVCFunc": check_made_claim,
     **{f"Test{state}State_Execute": check_state for state in _STATES},
     "TestAddCommandFunc": check_command,
     "TestAddPodFunc": check_pod_added,

@@ -10,6 +10,7 @@ from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs import labels
 from gpuconsole.scheduling.volcano.jobs.group import group_name
 from gpuconsole.scheduling.volcano.jobs.tasks import Task, pod_name, spec_of
+from gpuconsole.scheduling.volcano.jobs.volumes import mounted
 
 _COPIED_NOTES = (labels.PREEMPTABLE, labels.COOLDOWN, labels.REVOCABLE_ZONE)
 _COPIED_LABELS = (labels.PREEMPTABLE, labels.COOLDOWN)
@@ -22,6 +23,7 @@ def pod_of(job: Job, task: Task, index: int, **own: Any) -> Pod:
     """
     spec, template = spec_of(job), task.template
     template = replace(template, priority_class=template.priority_class or spec.priority_class)
+    template = mounted(job, template)
     return Pod(
         namespace=job.namespace,
         name=pod_name(job.name, task.name, index),

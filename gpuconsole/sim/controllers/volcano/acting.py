@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
-from gpuconsole.model.volcano_jobs import JobAction, VolcanoStatus
+from gpuconsole.model.volcano_jobs import JobAction, VolcanoPhase, VolcanoStatus
 from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs.delays import Delayed, added, outlived, settled, target_of
 from gpuconsole.scheduling.volcano.jobs.killing import kill
@@ -14,9 +14,10 @@ from gpuconsole.scheduling.volcano.jobs.policies import SYNC, react
 from gpuconsole.scheduling.volcano.jobs.requests import Request, request_of_job
 from gpuconsole.scheduling.volcano.jobs.states import Call, Course, course
 from gpuconsole.scheduling.volcano.jobs.syncing import initial, sync
+from gpuconsole.scheduling.volcano.jobs.volumes import ClaimMissing
 from gpuconsole.sim.controllers import pods, work
 from gpuconsole.sim.controllers.limits import defaulted_sets
-from gpuconsole.sim.controllers.volcano import groups, phases
+from gpuconsole.sim.controllers.volcano import claims, groups, phases
 from gpuconsole.sim.controllers.volcano.members import enlist, pods_of_job
 from gpuconsole.sim.controllers.volcano.watching import request_about
 from gpuconsole.sim.kernel import ActLater
@@ -98,6 +99,14 @@ def execute(world: World, job: Job, action: JobAction, request: Request) -> None
 
 def _sync(world: World, job: Job, chosen: Course) -> None:
     begun = replace(job, volcano_status=initial(job, world.now))
+    try:
+        begun = claims.ensure(world, begun)
+    except ClaimMissing as problem:
+        if job.volcano_status.phase is VolcanoPhase.NEW:
+            text = f"Failed to create PVC, err: {problem}"
+            world.tell(What.PENDING, workload=job.key, reason="PVCError", message=text)
+        _write(world, job, begun.volcano_status)
+        return
     group = groups.ensure(world, begun)
     whole = replace(begun, pod_sets=defaulted_sets(world, job.namespace, job.pod_sets))
     synced = sync(whole, pods_of_job(world, job), group.phase, world.now, chosen.update)

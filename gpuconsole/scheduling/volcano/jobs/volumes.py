@@ -1,0 +1,60 @@
+"""Volumes of a Volcano Job: claims that it makes, or that are there, mounted by all of its pods.
+
+Volcano 1.15 createJobIOIfNotExist.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import PodTemplate, PodVolume
+from gpuconsole.model.storage import PersistentVolumeClaim
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
+
+
+class ClaimMissing(Exception):
+    """A claim that the job names is not there: it waits until somebody makes it."""
+
+
+def with_claims(
+    job: Job, exists: Callable[[str], bool], name_for: Callable[[int], str]
+) -> tuple[Job, list[PersistentVolumeClaim]]:
+    """The job with a name for each of its claims, and the claims that are to be made for it.
+
+    `exists` is asked for `namespace/name`, `name_for` names the claim of the n-th volume.
+
+    Raises:
+        ClaimMissing: with Volcano's text.
+    """
+    spec, made, volumes = spec_of(job), [], []
+    for number, volume in enumerate(spec.volumes):
+        if volume.claim:
+            if not exists(f"{job.namespace}/{volume.claim}"):
+                text = f"pvc {volume.claim} is not found, the job will be in the Pending state until the PVC is created"
+                raise ClaimMissing(text)
+        else:
+            volume = replace(volume, claim=name_for(number))
+            if volume.makes:
+                made.append(
+                    PersistentVolumeClaim(
+                        namespace=job.namespace,
+                        name=volume.claim,
+                        storage_class=volume.storage_class,
+                        storage=volume.storage,
+                        access_modes=volume.access_modes,
+                        volume=volume.volume,
+                        job=job.key,
+                    )
+                )
+        volumes.append(volume)
+    if tuple(volumes) == spec.volumes:
+        return job, made
+    return replace(job, volcano=replace(spec, volumes=tuple(volumes))), made
+
+
+def mounted(job: Job, template: PodTemplate) -> PodTemplate:
+    """A pod's template with the job's volumes, each claim once."""
+    claims = dict.fromkeys(volume.claim for volume in spec_of(job).volumes if volume.claim)
+    added = tuple(PodVolume(name=f"{job.name}-{number}", claim=claim) for number, claim in enumerate(claims))
+    return replace(template, volumes=(*template.volumes, *added)) if added else template
