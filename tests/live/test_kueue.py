@@ -51,12 +51,12 @@ def said(api: Api, job: str) -> list[tuple[str, str]]:
 
 
 def test_a_job_is_admitted_runs_and_ends(api: Api) -> None:
-    api.create(stock.job("fits", "lq-a", gpus=8, seconds=0.3))
+    api.create(stock.job("fits", "lq-a", gpus=8, seconds=2))
+    assert wait_for(api, "fits", "PodsReady")[1] == "All pods reached readiness and the workload is running"
     assert wait_for(api, "fits", "Finished") == ("Succeeded", "Reached expected number of succeeded pods")
     workload = workload_of(api, "fits")
     assert condition(workload, "QuotaReserved") == ("True", "QuotaReserved", "Quota reserved in ClusterQueue cq-a")
     assert condition(workload, "Admitted") == ("True", "Admitted", "The workload is admitted")
-    assert condition(workload, "PodsReady")[2] == "All pods reached readiness and the workload is running"
     told = ["QuotaReserved", "Admitted", "FinishedWorkload"]
     until(lambda: [reason for reason, _ in said(api, "fits")] == told)
 
