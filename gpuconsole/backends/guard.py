@@ -25,8 +25,13 @@ class Outcome(StrEnum):
     READ_ONLY = "read-only"
     FAILED = "failed"
     """The backend did not take it."""
+    DONE = "done"
+    """A real API server took it."""
     REFUSED = "refused"
     """The backend took it, and the cluster said no."""
+
+
+_OUTCOMES = {What.COMMAND_REFUSED: Outcome.REFUSED, What.COMMAND_DONE: Outcome.DONE}
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -74,9 +79,10 @@ class Guard:
 
     def came_back(self, happened: Happened) -> None:
         """Note what became of a command, where an event says it."""
-        if happened.what is What.COMMAND_REFUSED:
+        outcome = _OUTCOMES.get(happened.what)
+        if outcome is not None:
             subject = happened.workload or happened.pod or happened.queue or happened.node
-            self._write(Entry(time=happened.time, command=subject, outcome=Outcome.REFUSED, detail=happened.message))
+            self._write(Entry(time=happened.time, command=subject, outcome=outcome, detail=happened.message))
 
     def _note(self, now: Time, command: Command, outcome: Outcome, detail: str = "") -> None:
         text = clean(msgspec.json.encode(command).decode(), MAX_LINE)

@@ -12,10 +12,12 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import StopPolicy
 
 
-class Submit(Struct, frozen=True, tag="submit"):
+class Submit(Struct, frozen=True, tag="submit", omit_defaults=True):
     """Create these objects (jobs, workloads, pods, or any configuration), in this order."""
 
     objects: tuple[Object, ...]
+    documents: tuple[str, ...] = ()
+    """The same as manifests in JSON, whole: what a real API server is given."""
 
 
 class Delete(Struct, frozen=True, tag="delete"):

@@ -49,6 +49,8 @@ class What(StrEnum):
     """What an autoscaler or the cloud says; `reason` and `message` are its own words."""
     QUEUE_CHANGED = "queue-changed"
     COMMAND_REFUSED = "command-refused"
+    COMMAND_DONE = "command-done"
+    """A real API server took a command; `message` says what it did."""
 
 
 class Applied(Struct, frozen=True, tag="applied"):

@@ -134,6 +134,11 @@ def as_manifest(thing: Object) -> dict[str, Any]:
     }
 
 
+def as_documents(text: str) -> tuple[str, ...]:
+    """The manifests in a YAML text of our own making, each as JSON."""
+    return tuple(msgspec.json.encode(document).decode() for document in yaml.safe_load_all(text) if document)
+
+
 def _used_lately(queue: LocalQueue) -> dict[str, Any]:
     """The status of a LocalQueue that takes turns with others, if it was looked at."""
     if not queue.sampled:

@@ -15,11 +15,13 @@ from gpuconsole.backends.base import Health
 from gpuconsole.backends.kube.access import Reach, reach
 from gpuconsole.backends.kube.budget import Budget
 from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.commands import Hands
 from gpuconsole.backends.kube.decode import Decoder
 from gpuconsole.backends.kube.discovery import EVENT, Served, discover
 from gpuconsole.backends.kube.gate import QUIET, Gate
 from gpuconsole.backends.kube.joining import Joiner
-from gpuconsole.backends.kube.news import News
+from gpuconsole.backends.kube.news import News, Outcome
+from gpuconsole.backends.kube.orders import Known
 from gpuconsole.backends.kube.settings import engines_of, policy_of
 from gpuconsole.backends.kube.target import Target, ask_nobody
 from gpuconsole.backends.kube.watch import Pace, Phase, Watch
@@ -27,7 +29,7 @@ from gpuconsole.errors import ClusterError
 from gpuconsole.insight.engines import Engines
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command
-from gpuconsole.model.events import Event, Happened
+from gpuconsole.model.events import Event, Happened, What
 from gpuconsole.model.snapshot import Snapshot, encode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
@@ -75,6 +77,7 @@ class KubeBackend:
         """Lines of the time until everything was read once: they come in no order."""
         self._connection: Connection | None = None
         self._gate: Gate | None = None
+        self._hands: Hands | None = None
         self._watches: list[Watch] = []
         self._reached: dict[tuple[str, str], Reach] = {}
         self._stopped = threading.Event()
@@ -95,6 +98,7 @@ class KubeBackend:
         self.engines = engines_of(served)
         self._begin(reach(connection, served, self._target.namespaces, connection.place.namespace))
         self.policy = policy_of(connection, served)
+        self._hands = Hands(connection, lambda: self.served, Known(self._joiner.workload), self._came_of, wall)
         ask_nobody()
         self._thread("gate", gate.watch_over)
         self._thread("look-for-more", self._look_for_more)
@@ -141,7 +145,9 @@ class KubeBackend:
             return self._state.freeze()
 
     def submit(self, command: Command) -> None:
-        raise NotImplementedError
+        if self._hands is None:
+            raise ClusterError("the cluster is not connected to yet")
+        self._hands.take(command)
 
     def close(self) -> None:
         """End all threads; none is waited for, as each may be in the middle of an answer."""
@@ -150,6 +156,8 @@ class KubeBackend:
             watch.stop()
         if self._gate is not None:
             self._gate.stop()
+        if self._hands is not None:
+            self._hands.close()
 
     # What is known of the sight
 
@@ -259,6 +267,9 @@ class KubeBackend:
 
     # Events
 
+    def _came_of(self, line: Happened) -> None:
+        self._inbox.put([Outcome(line)])
+
     def _fetch(self) -> bool:
         try:
             self._rest.extend(self._inbox.get_nowait())
@@ -269,11 +280,12 @@ class KubeBackend:
     def _in_order(self, events: list[Event]) -> list[Event]:
         """The events; lines of history of the first seconds are held back, and come by their times."""
         if self._early is None:
-            return events
+            return [*events, *self._joiner.overdue(wall())]
         self._early += [event for event in events if isinstance(event, Happened)]
         others: list[Event] = [event for event in events if not isinstance(event, Happened)]
         reading = any(not watch.synced.is_set() for watch in self._watches)
         if reading or self._rest or not self._inbox.empty():
             return others
-        early, self._early = sorted(self._early, key=lambda line: line.time), None
-        return [*others, *early]
+        early = [*self._early, *(line for line in self._joiner.overdue() if isinstance(line, Happened))]
+        self._early = None
+        return [*others, *sorted(early, key=lambda line: (line.time, line.what is not What.PREEMPTED))]

@@ -188,3 +188,12 @@ def _resources(connection: Connection, group: str, version: str, path: str) -> I
                 namespaced=resource.namespaced,
                 verbs=frozenset(resource.verbs),
             )
+
+
+def find(connection: Connection, group: str, kind: str, version: str) -> Served | None:
+    """A kind that is not watched, as a manifest names it; None where the cluster does not serve it.
+
+    Raises Unreachable, Refused.
+    """
+    path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    return next((served for served in _resources(connection, group, version, path) if served.kind == kind), None)

@@ -4,16 +4,17 @@ Watches come in any order, and each knows only its own kind. This is where a pod
 though its Workload came later, and where an object's change becomes the events that the rest of the console knows.
 """
 
+from collections import deque
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from gpuconsole.backends.kube.decode import Told
-from gpuconsole.backends.kube.news import Drop, News, Put
+from gpuconsole.backends.kube.news import Drop, News, Outcome, Put
 from gpuconsole.backends.kube.saying import Sayings
 from gpuconsole.backends.kube.seats import Seats
 from gpuconsole.backends.kube.telling import Chronicler
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.objects import TABLES
@@ -22,6 +23,8 @@ from gpuconsole.model.workloads import Job, Workload
 
 REMEMBERED = 50_000
 """Workloads that are gone, but may still be named as somebody's preemptor."""
+PATIENCE: Span = 5 * SECOND
+"""How long an Event waits for the object that it is about."""
 DEEPEST = 4
 """So many times a job can be made by another job."""
 
@@ -44,6 +47,7 @@ class Joiner:
         self._alone: dict[str, set[str]] = {}
         """Job → its pods that have no Workload yet."""
         self._seats = Seats()
+        self._held: deque[Put] = deque()
         self._chronicler = Chronicler(
             by_uid=self._of_uid.get, queue_of=self._queue_of, job_of=lambda workload: self._jobs.get(workload.owner)
         )
@@ -52,11 +56,26 @@ class Joiner:
     def take(self, news: News) -> list[Event]:
         """The events that a piece of news is, objects before what their change means."""
         events: list[Event] = []
+        if isinstance(news, Outcome):
+            return [news.line]
         for event in self._put(news) if isinstance(news, Put) else self._drop(news):
-            if isinstance(event, Happened) and event.what is not What.PENDING:
+            if isinstance(event, Happened):
                 self._sayings.told(event)
             events.append(event)
         return events
+
+    def overdue(self, now: Time | None = None) -> list[Event]:
+        """Lines of Events that no object told in the meantime; without a time those of all that are held back."""
+        lines: list[Event] = []
+        while self._held and (now is None or self._held[0].time <= now - PATIENCE):
+            held = self._held.popleft().thing
+            if isinstance(held, Told):
+                lines += self._sayings.lines(held)
+        return lines
+
+    def workload(self, key: str) -> Workload | None:
+        """A workload as it was last told; for other threads as well."""
+        return self._workloads.get(key)
 
     # What came or changed
 
@@ -64,7 +83,8 @@ class Joiner:
         now, thing = put.time, put.thing
         match thing:
             case Told():
-                yield from self._sayings.lines(thing)
+                # The object itself tells the same, and more of it, within moments.
+                self._held.append(put)
             case Workload():
                 yield Applied(now, thing)
                 yield from self._workload(thing, now, listed=put.listed)

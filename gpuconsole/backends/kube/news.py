@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from gpuconsole.backends.kube.decode import Told
 from gpuconsole.model.clock import Time
+from gpuconsole.model.events import Happened
 from gpuconsole.model.objects import Object
 
 
@@ -25,5 +26,11 @@ class Drop(Struct, frozen=True):
     key: str
 
 
-News = Put | Drop
+class Outcome(Struct, frozen=True):
+    """What became of a command of ours."""
+
+    line: Happened
+
+
+News = Put | Drop | Outcome
 Tell = Callable[[list[News]], None]

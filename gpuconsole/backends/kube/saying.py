@@ -21,8 +21,8 @@ _WHAT = {
     "QuotaReserved": What.RESERVED,
     "Admitted": What.ADMITTED,
     "Preempted": What.PREEMPTED,
-    "Pending": What.PENDING,
 }
+"""Reason → what it means. Why a workload waits is in its conditions, word for word."""
 _UNSCHEDULABLE = "FailedScheduling"
 
 

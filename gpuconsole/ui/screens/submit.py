@@ -13,6 +13,7 @@ from gpuconsole.model.workloads import Job
 from gpuconsole.ui import draft, plan
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
+from gpuconsole.ui.as_yaml import as_documents
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
@@ -218,7 +219,7 @@ class SubmitScreen(ConsoleScreen):
 
     def _send(self) -> None:
         objects = self._objects
-        self.send([Submit(objects)], f"Submitted {', '.join(thing.key for thing in objects)}")
+        self.send([Submit(objects, as_documents(self._text))], f"Submitted {', '.join(thing.key for thing in objects)}")
         self._sent += [thing.key for thing in objects if isinstance(thing, Job)]
         self._name_anew()
 

@@ -1,0 +1,174 @@
+"""Carrying commands out: requests in threads of their own, and what became of each as a line of history."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from gpuconsole.backends.kube.answers import Busy, Refused
+from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.discovery import Served, find
+from gpuconsole.backends.kube.orders import MANAGER, POD, Known, NotHere, Order, Source, orders
+from gpuconsole.errors import ClusterError
+from gpuconsole.model.clock import Time
+from gpuconsole.model.commands import Command, Cordon, Drain, Requeue, SetActive
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.text import clean
+
+LOG = logging.getLogger(__name__)
+AT_ONCE = 4
+RELEASE = 120.0
+"""Seconds that an evicted workload has to give its quota back."""
+LOOK = 1.0
+CONFLICT = 409
+_LEFT = ("DaemonSet", "Node")
+"""Owners of pods that a drain leaves where they are."""
+
+
+class Hands:
+    """Sends commands to the API server. `tell` gets a line for each; it is called from threads."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        served: Callable[[], Sequence[Served]],
+        known: Known,
+        tell: Callable[[Happened], None],
+        wall: Callable[[], Time],
+    ) -> None:
+        self._connection = connection
+        self._served = served
+        self._known = known
+        self._tell = tell
+        self._wall = wall
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kube command")
+        self._stopped = threading.Event()
+
+    def take(self, command: Command) -> None:
+        """Carry a command out, some time soon. Raises NotHere for what a live cluster cannot be asked."""
+        match command:
+            case Requeue() | Drain():
+                self._pool.submit(self._carry_out, command, ())
+            case _:
+                self._pool.submit(self._carry_out, command, orders(command, self._known))
+
+    def close(self) -> None:
+        self._stopped.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _carry_out(self, command: Command, asked: Sequence[Order]) -> None:
+        """Do it, and tell what came of it. Never raises."""
+        try:
+            what, message = What.COMMAND_DONE, self._do(command, asked)
+        except ClusterError as error:
+            what, message = What.COMMAND_REFUSED, str(error)
+            if isinstance(error, Refused) and error.code == CONFLICT:
+                message += "; somebody else changed it, or owns the field: look at it again"
+        except Exception as error:
+            LOG.exception("A command failed")
+            what, message = What.COMMAND_REFUSED, clean(repr(error))
+        subject: dict[str, Any] = _subject(command)
+        self._tell(Happened(time=self._wall(), what=what, message=message, **subject))
+
+    def _do(self, command: Command, asked: Sequence[Order]) -> str:
+        """What was done, in words. Raises ClusterError."""
+        match command:
+            case Requeue(workload):
+                return self._requeue(workload)
+            case Drain(node):
+                return self._drain(node)
+            case _:
+                return self._send_all(asked)
+
+    def _send_all(self, asked: Sequence[Order]) -> str:
+        """Try what is to be tried, then send everything. Raises ClusterError; what was sent before stays."""
+        for order in asked:
+            if order.rehearsed:
+                self._send(order, rehearsal=True)
+        for order in asked:
+            self._send(order)
+        return ", ".join(order.words for order in asked)
+
+    def _send(self, order: Order, *, rehearsal: bool = False) -> None:
+        served = self._kind(order.source, order.version)
+        query: dict[str, str | int] = {} if order.method == "DELETE" else {"fieldManager": MANAGER}
+        if order.rehearsed:
+            # An unknown field is a mistake of who wrote the manifest; kubectl says so, too.
+            query["fieldValidation"] = "Strict"
+        if rehearsal:
+            query["dryRun"] = "All"
+        namespace = quote(order.namespace or (self._connection.place.namespace if served.namespaced else ""))
+        path = served.path(namespace, quote(order.name))
+        self._connection.send(order.method, path, query, order.body, content=order.content)
+
+    def _kind(self, source: Source, version: str = "") -> Served:
+        for served in self._served():
+            if served.source == source and version in ("", served.version):
+                return served
+        found = find(self._connection, *source, version) if version else None
+        if found is None:
+            group, kind = source
+            raise NotHere(
+                f"the cluster does not serve {kind}{f' of {group}' if group else ''}{version and '/'}{version}"
+            )
+        return found
+
+    # What takes several steps
+
+    def _requeue(self, workload: str) -> str:
+        """Stop it, wait until its quota is free, and let it queue again."""
+        self._send_all(orders(SetActive(workload, False), self._known))
+        deadline = time.monotonic() + RELEASE
+        while (seen := self._known.workload(workload)) is not None and (seen.active or seen.reserved):
+            if self._stopped.wait(LOOK) or time.monotonic() > deadline:
+                raise NotHere(f"{workload} is stopped, and still holds its quota; resume it when that is free")
+        self._send_all(orders(SetActive(workload, True), self._known))
+        return f"requeues {workload}"
+
+    def _drain(self, node: str) -> str:
+        """Cordon it, then ask for the eviction of its pods, which disruption budgets may refuse for now."""
+        self._send_all(orders(Cordon(node, True), self._known))
+        pods = self._kind(POD)
+        listed = self._connection.get(pods.path(), {"fieldSelector": f"spec.nodeName={node}"}).json()
+        gone, refused = 0, []
+        for pod in listed.get("items", ()):
+            if not _leaves(pod):
+                continue
+            try:
+                self._evict(pods, pod["metadata"])
+                gone += 1
+            except Busy as error:
+                refused.append(f"{pod['metadata']['name']}: {error.message}")
+        if refused:
+            raise NotHere(f"{node}: {gone} pods were told to go, {len(refused)} may not: {refused[0]}")
+        return f"drains {node}: {gone} pods were told to go"
+
+    def _evict(self, pods: Served, meta: dict[str, Any]) -> None:
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
+        }
+        path = f"{pods.path(quote(meta['namespace']), quote(meta['name']))}/eviction"
+        self._connection.send("POST", path, body=msgspec.json.encode(body))
+
+
+def _leaves(pod: dict[str, Any]) -> bool:
+    owners = pod.get("metadata", {}).get("ownerReferences") or ()
+    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return not ended and not any(owner.get("kind") in _LEFT for owner in owners)
+
+
+def _subject(command: Command) -> dict[str, str]:
+    """What a line about a command is about."""
+    for field in ("workload", "node", "queue", "pod"):
+        value = getattr(command, field, "")
+        if isinstance(value, str) and value:
+            return {field: value}
+    key = getattr(command, "key", "") or getattr(command, "job", "")
+    return {"workload": key} if key else {}

@@ -1,0 +1,172 @@
+"""Commands as requests: which object, which change. Pure: nothing is sent here.
+
+A change of one field is a merge patch of that field alone, under our field manager. Manifests are applied on the server
+(server-side apply), without force, so that a field that somebody else owns is a conflict and is shown as one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.errors import ClusterError
+from gpuconsole.model.commands import (
+    Command,
+    Cordon,
+    Delete,
+    MoveToQueue,
+    Scale,
+    SetActive,
+    SetPriority,
+    SetStopPolicy,
+    Submit,
+)
+from gpuconsole.model.jobs.labels import QUEUE
+from gpuconsole.model.jobs.naming import GROUPS, POD_GROUP
+from gpuconsole.model.manifests.kinds import KUEUE
+from gpuconsole.model.workloads import Workload
+
+MANAGER = "gpuconsole"
+MERGE, APPLY, JSON = "application/merge-patch+json", "application/apply-patch+yaml", "application/json"
+Source = tuple[str, str]
+NODE, POD = ("", "Node"), ("", "Pod")
+WORKLOAD, CLUSTER_QUEUE, LOCAL_QUEUE = (KUEUE, "Workload"), (KUEUE, "ClusterQueue"), (KUEUE, "LocalQueue")
+_TABLES: dict[str, Source] = {
+    "namespaces": ("", "Namespace"),
+    "nodes": NODE,
+    "pods": POD,
+    "workloads": WORKLOAD,
+    "cluster_queues": CLUSTER_QUEUE,
+    "local_queues": LOCAL_QUEUE,
+    "cohorts": (KUEUE, "Cohort"),
+    "flavors": (KUEUE, "ResourceFlavor"),
+    "topologies": (KUEUE, "Topology"),
+    "admission_checks": (KUEUE, "AdmissionCheck"),
+    "workload_priority_classes": (KUEUE, "WorkloadPriorityClass"),
+    "volcano_queues": ("scheduling.volcano.sh", "Queue"),
+    "kai_queues": ("scheduling.run.ai", "Queue"),
+    "node_pools": ("karpenter.sh", "NodePool"),
+}
+"""Table → kind, of those whose objects can be deleted by name."""
+_OWN_KINDS = {"VolcanoJob": "Job"}
+_APPS = {"Deployment": "apps", "StatefulSet": "apps", "LeaderWorkerSet": "leaderworkerset.x-k8s.io"}
+
+
+class NotHere(ClusterError):
+    """A command that only a simulation can carry out, or that this version cannot send."""
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """One request about one object."""
+
+    method: str
+    source: Source
+    namespace: str = ""
+    name: str = ""
+    version: str = ""
+    """Of a manifest; empty takes the one that is watched."""
+    body: bytes | None = None
+    content: str = JSON
+    rehearsed: bool = False
+    """It is tried on the server first (dry run), together with all others, before any of them is sent."""
+    words: str = ""
+    """What it does, for people."""
+
+
+class Known(Struct, frozen=True):
+    """What orders have to know of the cluster."""
+
+    workload: Callable[[str], Workload | None]
+
+
+def orders(command: Command, known: Known) -> tuple[Order, ...]:
+    """The requests that carry a command out, in their order. Raises NotHere."""
+    match command:
+        case Submit():
+            return _submit(command.documents)
+        case SetActive(workload, active):
+            words = f"{'resumes' if active else 'stops'} {workload}"
+            return (_merge(WORKLOAD, workload, {"spec": {"active": active}}, words),)
+        case SetPriority(workload, priority):
+            words = f"gives {workload} priority {priority}"
+            return (_merge(WORKLOAD, workload, {"spec": {"priority": priority}}, words),)
+        case MoveToQueue(workload, queue):
+            return (_move(workload, queue, known),)
+        case SetStopPolicy(queue, policy):
+            source = LOCAL_QUEUE if "/" in queue else CLUSTER_QUEUE
+            return (_merge(source, queue, {"spec": {"stopPolicy": policy.value}}, f"sets {queue} to {policy.value}"),)
+        case Cordon(node, cordoned):
+            words = f"{'cordons' if cordoned else 'uncordons'} {node}"
+            return (_merge(NODE, node, {"spec": {"unschedulable": cordoned or None}}, words),)
+        case Scale(job, count, pod_set) if not pod_set or pod_set == "main":
+            return (_merge(*_job(job), {"spec": {"parallelism": count}}, f"scales {job} to {count} pods"),)
+        case Delete(table, key):
+            return (_delete(table, key, known),)
+        case _:
+            name = type(command).__name__
+            raise NotHere(f"{name} cannot be asked of a live cluster; try it in a what-if")
+
+
+def _merge(source: Source, key: str, change: dict[str, Any], words: str) -> Order:
+    namespace, _, name = key.rpartition("/")
+    body = msgspec.json.encode(change)
+    return Order(method="PATCH", source=source, namespace=namespace, name=name, body=body, content=MERGE, words=words)
+
+
+def _move(key: str, queue: str, known: Known) -> Order:
+    """A workload of a job moves by the job's label, which Kueue follows; a bare one by its own field."""
+    workload = known.workload(key)
+    words = f"moves {key} to {queue}"
+    if workload is not None and workload.owner and not workload.owner.startswith(("Pod/", f"{POD_GROUP}/")):
+        return _merge(*_job(workload.owner), {"metadata": {"labels": {QUEUE: queue}}}, words)
+    return _merge(WORKLOAD, key, {"spec": {"queueName": queue}}, words)
+
+
+def _job(key: str) -> tuple[Source, str]:
+    """(kind, `namespace/name`) of a job by its key. Raises NotHere."""
+    kind, _, name = key.partition("/")
+    group = GROUPS.get(kind, _APPS.get(kind))
+    if group is None:
+        raise NotHere(f"{key}: jobs of kind {kind} cannot be changed from here")
+    return (group, _OWN_KINDS.get(kind, kind)), name
+
+
+def _delete(table: str, key: str, known: Known) -> Order:
+    """Deleting the workload of a job deletes the job: it would only be made again."""
+    if table in ("", "workloads"):
+        workload = known.workload(key)
+        if workload is not None and workload.owner:
+            return _delete("jobs", workload.owner, known)
+        table = table or ("workloads" if workload is not None else "pods")
+    source, name = _job(key) if table == "jobs" else (_TABLES.get(table), key)
+    if source is None:
+        raise NotHere(f"{key}: objects of {table} cannot be deleted from here")
+    namespace, _, name = name.rpartition("/")
+    body = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"})
+    words = f"deletes {key}"
+    return Order(method="DELETE", source=source, namespace=namespace, name=name, body=body, words=words)
+
+
+def _submit(documents: Sequence[str]) -> tuple[Order, ...]:
+    if not documents:
+        raise NotHere("there is no manifest to send, only what a simulation needs")
+    return tuple(_create(msgspec.json.decode(document)) for document in documents)
+
+
+def _create(document: dict[str, Any]) -> Order:
+    """An object by its manifest: applied, or created where the server is to find its name."""
+    group, _, version = str(document.get("apiVersion", "")).rpartition("/")
+    meta = document.get("metadata") or {}
+    kind, name = str(document.get("kind", "")), str(meta.get("name") or "")
+    return Order(
+        method="PATCH" if name else "POST",
+        source=(group, kind),
+        namespace=str(meta.get("namespace") or ""),
+        name=name,
+        version=version,
+        body=msgspec.json.encode(document),
+        content=APPLY if name else JSON,
+        rehearsed=True,
+        words=f"submits {kind} {name or meta.get('generateName', '')}",
+    )

@@ -1,0 +1,147 @@
+"""What changes mean: lines of history from conditions, from Events where nobody looked, and names joined together."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gpuconsole.model.clock import SECOND, parse_time
+from gpuconsole.model.events import Happened, What
+from tests.backends.kube import documents
+from tests.backends.kube.apiserver import ApiServer
+from tests.backends.kube.conftest import Sight
+from tests.backends.kube.documents import Document, condition
+
+Make = Callable[..., Sight]
+ADMITTED_AT, EVICTED_AT = "2026-01-05T08:10:00Z", "2026-01-05T08:40:00Z"
+MESSAGE = (
+    "Preempted to accommodate a workload (UID: uid-workloads-big, JobUID: x) due to reclamation within the cohort; "
+    "preemptor path: /research/cq-b; preemptee path: /research/cq-a"
+)
+
+
+def running(name: str, job: str = "") -> Document:
+    conditions = [condition("QuotaReserved", since=ADMITTED_AT), condition("Admitted", since=ADMITTED_AT)]
+    return documents.workload(name, *conditions, job=job, admission=documents.admission("cq-a"))
+
+
+def preempted(name: str) -> Document:
+    document = running(name)
+    document["status"]["conditions"] += [
+        condition("Evicted", True, "Preempted", MESSAGE, EVICTED_AT),
+        condition("Preempted", True, "InCohortReclamation", MESSAGE, EVICTED_AT),
+    ]
+    return document
+
+
+def told(see: Sight) -> list[tuple[What, str]]:
+    return [(line.what, line.workload or line.pod) for line in see.lines]
+
+
+def test_the_life_of_a_workload(api: ApiServer, sight: Make) -> None:
+    api.put("localqueues", documents.local_queue("lq", "cq-a"))
+    see = sight()
+    see.loaded()
+    waits = condition("QuotaReserved", False, "Pending", "couldn't assign flavors to pod set main: …")
+    api.put("workloads", documents.workload("wl", waits))
+    see.until(lambda _: len(see.lines) == 2)
+    api.put("workloads", running("wl"))
+    see.until(lambda _: len(see.lines) == 3)
+    ended = running("wl")
+    ended["status"]["conditions"].append(condition("Finished", True, "Succeeded", "done"))
+    api.put("workloads", ended)
+    see.until(lambda _: len(see.lines) == 4)
+    api.delete("workloads", "team/wl")
+    see.until(lambda s: not s.workloads)
+    assert told(see) == [
+        (What.SUBMITTED, "team/wl"),
+        (What.PENDING, "team/wl"),
+        (What.ADMITTED, "team/wl"),
+        (What.FINISHED, "team/wl"),
+    ], "that it was tidied away afterwards is no news"
+    assert {line.queue for line in see.lines} == {"cq-a"}
+    admitted = see.lines[2]
+    assert (admitted.time, admitted.waited) == (parse_time(ADMITTED_AT), 600 * SECOND)
+    assert (admitted.flavor, admitted.gpus) == ("a100", 2)
+
+
+def test_a_preemption_names_who_took_the_place_by_which_rule_and_what_was_lost(api: ApiServer, sight: Make) -> None:
+    api.put("localqueues", documents.local_queue("lq", "cq-b"))
+    api.put("workloads", documents.workload("big"))
+    api.put("workloads", running("victim"))
+    see = sight()
+    see.loaded()
+    api.put("workloads", preempted("victim"))
+    see.until(lambda _: len(see.lines) == 2)
+    facts: dict[str, Any] = {
+        "time": parse_time(EVICTED_AT),
+        "workload": "team/victim",
+        "queue": "cq-a",
+        "by": "team/big",
+        "by_queue": "cq-b",
+        "message": MESSAGE,
+        "flavor": "a100",
+        "gpus": 2,
+        "lost_gpu_seconds": 30 * 60 * 2.0,
+    }
+    assert see.lines == [
+        Happened(what=What.PREEMPTED, reason="InCohortReclamation", **facts),
+        Happened(what=What.EVICTED, reason="Preempted", **facts),
+    ]
+
+
+def test_what_happened_before_we_looked_comes_from_events_in_order_of_time(api: ApiServer, sight: Make) -> None:
+    api.put("workloads", running("victim"))
+    api.put("events", documents.event("e2", "victim", "EvictedDueToPreempted", MESSAGE, EVICTED_AT))
+    api.put("events", documents.event("e1", "victim", "Preempted", MESSAGE, EVICTED_AT))
+    api.put("events", documents.event("e0", "victim", "Admitted", "Admitted by …", ADMITTED_AT))
+    see = sight()
+    see.loaded()
+    see.until(lambda _: len(see.lines) >= 3)
+    assert [(line.what, line.reason) for line in see.lines] == [
+        (What.ADMITTED, ""),
+        (What.PREEMPTED, "InCohortReclamation"),
+        (What.EVICTED, "Preempted"),
+    ]
+    assert see.lines[1].by == "uid-workloads-big", "whom nobody knows any more is named by its UID"
+
+
+def test_what_conditions_told_is_not_told_again_by_an_event(api: ApiServer, sight: Make) -> None:
+    api.put("workloads", preempted("victim"))
+    api.put("events", documents.event("e", "victim", "Preempted", MESSAGE, EVICTED_AT))
+    see = sight()
+    see.loaded()
+    assert told(see) == [(What.PREEMPTED, "team/victim"), (What.EVICTED, "team/victim")]
+
+
+def test_a_pod_finds_its_workload_though_that_comes_later(api: ApiServer, sight: Make) -> None:
+    api.put("pods", documents.pod("p", 2, job="train", node="n1"))
+    see = sight()
+    assert see.loaded().pods["team/p"].workload == ""
+    api.put("workloads", running("wl", job="train"))
+    see.until(lambda s: s.pods["team/p"].workload == "team/wl")
+
+
+def test_pods_are_shown_on_free_gpus_of_their_node_and_keep_them(api: ApiServer, sight: Make) -> None:
+    for name in ("a", "b"):
+        api.put("pods", documents.pod(name, 2, node="n1"))
+    see = sight()
+    before = see.loaded().pods
+    assert sorted(index for pod in before.all() for index in pod.gpus) == [0, 1, 2, 3]
+    api.delete("pods", "team/a")
+    api.put("pods", documents.pod("c", 3, node="n1"))
+    after = see.until(lambda s: "team/c" in s.pods and "team/a" not in s.pods).pods
+    assert after["team/b"].gpus == before["team/b"].gpus
+    assert not set(after["team/c"].gpus) & set(after["team/b"].gpus)
+
+
+def test_the_snapshot_can_be_tried_out(api: ApiServer, sight: Make) -> None:
+    api.put("nodes", documents.node("n1"))
+    api.put("clusterqueues", documents.cluster_queue("cq-a"))
+    api.put("localqueues", documents.local_queue("lq", "cq-a"))
+    api.put("workloads", documents.workload("wl"))
+    see = sight()
+    see.loaded()
+    future = see.backend.fork()
+    assert future.now >= see.state.time
+    future.advance(future.now + 60 * SECOND)
+    assert future.snapshot().workloads["team/wl"].admitted, "our engine admits what Kueue has not looked at yet"
+    assert not see.look().workloads["team/wl"].admitted, "and nothing of that is written"

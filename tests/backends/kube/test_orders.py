@@ -1,0 +1,141 @@
+"""Commands as requests, and what becomes of them: done, refused, or nothing that a live cluster can be asked."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpuconsole.backends.kube.orders import APPLY, JSON, MERGE, Known, NotHere, orders
+from gpuconsole.model.commands import (
+    Command,
+    Cordon,
+    Delete,
+    FailNode,
+    MoveToQueue,
+    Scale,
+    SetActive,
+    SetPriority,
+    SetStopPolicy,
+    Submit,
+)
+from gpuconsole.model.events import What
+from gpuconsole.model.queues import StopPolicy
+from gpuconsole.model.workloads import Workload
+from tests.backends.kube import documents
+from tests.backends.kube.apiserver import ApiServer
+from tests.backends.kube.conftest import Sight
+
+Make = Callable[..., Sight]
+OF_JOB = Workload(namespace="team", name="of-job", owner="Job/team/train")
+BARE = Workload(namespace="team", name="bare")
+KNOWN = Known({one.key: one for one in (OF_JOB, BARE)}.get)
+KUEUE = "kueue.x-k8s.io"
+
+CHANGES: dict[str, tuple[Command, tuple[str, str], str, dict[str, Any]]] = {
+    "stop a workload": (
+        SetActive("team/bare", False),
+        (KUEUE, "Workload"),
+        "team/bare",
+        {"spec": {"active": False}},
+    ),
+    "change its priority": (
+        SetPriority("team/bare", 7),
+        (KUEUE, "Workload"),
+        "team/bare",
+        {"spec": {"priority": 7}},
+    ),
+    "move a bare one": (
+        MoveToQueue("team/bare", "other"),
+        (KUEUE, "Workload"),
+        "team/bare",
+        {"spec": {"queueName": "other"}},
+    ),
+    "move one of a job by its label": (
+        MoveToQueue("team/of-job", "other"),
+        ("batch", "Job"),
+        "team/train",
+        {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}},
+    ),
+    "hold a ClusterQueue": (
+        SetStopPolicy("cq", StopPolicy.HOLD),
+        (KUEUE, "ClusterQueue"),
+        "/cq",
+        {"spec": {"stopPolicy": "Hold"}},
+    ),
+    "drain a LocalQueue": (
+        SetStopPolicy("team/lq", StopPolicy.HOLD_AND_DRAIN),
+        (KUEUE, "LocalQueue"),
+        "team/lq",
+        {"spec": {"stopPolicy": "HoldAndDrain"}},
+    ),
+    "cordon a node": (Cordon("n1", True), ("", "Node"), "/n1", {"spec": {"unschedulable": True}}),
+    "uncordon a node": (Cordon("n1", False), ("", "Node"), "/n1", {"spec": {"unschedulable": None}}),
+    "scale a job": (Scale("Job/team/train", 3), ("batch", "Job"), "team/train", {"spec": {"parallelism": 3}}),
+}
+
+
+@pytest.mark.parametrize(("command", "source", "name", "change"), CHANGES.values(), ids=CHANGES)
+def test_a_change_is_a_patch_of_that_field_alone(
+    command: Command, source: tuple[str, str], name: str, change: dict[str, Any]
+) -> None:
+    [order] = orders(command, KNOWN)
+    assert (order.method, order.content, order.source) == ("PATCH", MERGE, source)
+    assert f"{order.namespace}/{order.name}" == name
+    assert json.loads(order.body or b"") == change
+
+
+DELETIONS = {
+    "a workload of a job is deleted with its job": ("workloads", "team/of-job", ("batch", "Job"), "team/train"),
+    "a bare workload": ("workloads", "team/bare", (KUEUE, "Workload"), "team/bare"),
+    "a job by its key": ("jobs", "VolcanoJob/team/v", ("batch.volcano.sh", "Job"), "team/v"),
+    "a name that no workload has is a pod's": ("", "team/p", ("", "Pod"), "team/p"),
+    "a queue": ("cluster_queues", "cq", (KUEUE, "ClusterQueue"), "/cq"),
+}
+
+
+@pytest.mark.parametrize(("table", "key", "source", "name"), DELETIONS.values(), ids=DELETIONS)
+def test_deletions(table: str, key: str, source: tuple[str, str], name: str) -> None:
+    [order] = orders(Delete(table, key), KNOWN)
+    assert (order.method, order.source, f"{order.namespace}/{order.name}") == ("DELETE", source, name)
+
+
+def test_a_manifest_is_applied_or_created_where_it_has_no_name_and_tried_first() -> None:
+    named = json.dumps({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "namespace": "team"}})
+    unnamed = json.dumps({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "a-"}})
+    found = orders(Submit((), (named, unnamed)), KNOWN)
+    assert [(order.method, order.content, order.rehearsed) for order in found] == [
+        ("PATCH", APPLY, True),
+        ("POST", JSON, True),
+    ]
+
+
+@pytest.mark.parametrize("command", [FailNode("n1"), Submit(()), Delete("resource_claims", "x")])
+def test_what_only_a_simulation_can_do_is_refused(command: Command) -> None:
+    with pytest.raises(NotHere):
+        orders(command, KNOWN)
+
+
+def test_a_manifest_is_tried_before_it_is_sent_and_the_outcome_comes_back(api: ApiServer, sight: Make) -> None:
+    see = sight()
+    see.loaded()
+    job = {"apiVersion": "batch/v1", "kind": "Job", **documents.job("mine")}
+    see.backend.submit(Submit((), (json.dumps(job),)))
+    see.until(lambda _: see.lines)
+    path = "/apis/batch/v1/namespaces/team/jobs/mine?fieldManager=gpuconsole&fieldValidation=Strict"
+    assert [(method, where) for method, where, _ in api.requests] == [
+        ("PATCH", f"{path}&dryRun=All"),
+        ("PATCH", path),
+    ]
+    assert [(line.what, line.message) for line in see.lines] == [(What.COMMAND_DONE, "submits Job mine")]
+
+
+def test_what_the_server_refuses_in_the_trial_is_not_sent(api: ApiServer, sight: Make) -> None:
+    see = sight()
+    see.loaded()
+    api.moods.append(("dryRun", 409, {}))
+    job = {"apiVersion": "batch/v1", "kind": "Job", **documents.job("mine")}
+    see.backend.submit(Submit((), (json.dumps(job),)))
+    see.until(lambda _: see.lines)
+    assert (api.requests, see.lines[0].what) == ([], What.COMMAND_REFUSED)
+    assert "somebody else changed it" in see.lines[0].message
