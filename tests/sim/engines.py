@@ -68,6 +68,7 @@ tiers:
 """
 PLACEMENTS: Mapping[str, Mapping[str, Any]] = {
     "kube-scheduler": {},
+    "a profile of kube-scheduler": {"profile": "default-scheduler"},
     "Volcano": {"engine": "Volcano", "conf": PREEMPTING},
     "KAI": {"engine": "KAI"},
 }
