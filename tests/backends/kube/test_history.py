@@ -134,6 +134,8 @@ def test_pods_are_shown_on_free_gpus_of_their_node_and_keep_them(api: ApiServer,
 
 
 def test_the_snapshot_can_be_tried_out(api: ApiServer, sight: Make) -> None:
+    api.put("namespaces", {"metadata": {"name": "team"}})
+    api.put("resourceflavors", {"metadata": {"name": "a100"}, "spec": {}})
     api.put("nodes", documents.node("n1"))
     api.put("clusterqueues", documents.cluster_queue("cq-a"))
     api.put("localqueues", documents.local_queue("lq", "cq-a"))
