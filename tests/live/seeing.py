@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuconsole.backends.base import Health
+from gpuconsole.backends.guard import Guard
 from gpuconsole.backends.kube.backend import KubeBackend
 from gpuconsole.backends.kube.target import Target
 from gpuconsole.backends.kube.watch import Pace
+from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, Happened
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
@@ -55,6 +57,10 @@ class Seeing:
     @property
     def health(self) -> Health:
         return self.backend.health
+
+    def submit(self, command: Command) -> None:
+        """Ask for a change as the console does."""
+        Guard(self.backend).submit(command, self.backend.now)
 
     def snapshot(self) -> Snapshot:
         """What a screen would show now."""
