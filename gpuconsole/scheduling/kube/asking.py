@@ -7,7 +7,7 @@ from gpuconsole.scheduling.kube.means import Means
 from gpuconsole.scheduling.kube.nodes import NodeState
 from gpuconsole.scheduling.kube.plugins import MEETINGS, WISHES
 from gpuconsole.scheduling.kube.plugins.roles import Asker, Concern, Refusal, Trouble, Wish
-from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.profile import NODE_PORTS, Profile
 from gpuconsole.scheduling.kube.units import Waiter
 
 
@@ -25,9 +25,14 @@ class Asking(Struct, frozen=True):
     def silent(self) -> bool:
         return not (self.trouble or self.concerns or self.wishes)
 
-    def refusal(self, state: NodeState) -> Refusal | None:
-        """Why the node is refused, by the first filter that does so; None if it is not."""
-        for _, concern in self.concerns:
+    def refusal(self, state: NodeState, *, early: bool = False) -> Refusal | None:
+        """Why the node is refused, by the first filter that does so; None if it is not.
+
+        `early` asks only filters that come before that of the node's resources.
+        """
+        for name, concern in self.concerns:
+            if early and name != NODE_PORTS:
+                break
             found = judge(concern, state, self.priority)
             if found is not None:
                 return found

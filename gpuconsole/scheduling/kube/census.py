@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.scheduling.kube.neighbours import Group
+from gpuconsole.scheduling.kube.neighbours import Group, is_picky
 from gpuconsole.scheduling.kube.nodes import NodeState, Seat
 
 Key = tuple[object, ...]
@@ -38,6 +38,7 @@ class Census:
         self._numbers: dict[str, int] = {}
         self._seen: dict[int, Mapping[str, Seat]] = {}
         self._kinds: dict[Key, tuple[Pod, dict[int, int]]] = {}
+        self._picky: dict[Key, tuple[Pod, dict[int, int]]] = {}
 
     def renew(self) -> "Census":
         """Look again at every node that changed."""
@@ -54,8 +55,11 @@ class Census:
 
     def groups(self) -> Iterator[Group]:
         """Every kind of pod, and how many of it are on which described nodes."""
-        for pod, places in self._kinds.values():
-            yield pod, self._places(places)
+        return ((pod, self._places(places)) for pod, places in self._kinds.values())
+
+    def picky(self) -> Iterator[Group]:
+        """Those kinds that say anything about others."""
+        return ((pod, self._places(places)) for pod, places in self._picky.values())
 
     def _places(self, places: Mapping[int, int]) -> Iterator[tuple[Node, int]]:
         for number, count in places.items():
@@ -90,9 +94,12 @@ class Census:
         if known is None:
             stands_for = replace(seat.who, deleted=1) if leaving else seat.who
             known = self._kinds[key] = (stands_for, {})
+            if is_picky(stands_for):
+                self._picky[key] = known
         places = known[1]
         places[number] = places.get(number, 0) + by
         if not places[number]:
             del places[number]
             if not places:
                 del self._kinds[key]
+                self._picky.pop(key, None)

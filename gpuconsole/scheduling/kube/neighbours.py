@@ -32,6 +32,9 @@ class Around(Protocol):
     def groups(self) -> Iterable[Group]:
         """Every pod, those that are alike in namespace, labels and what they say about others together."""
 
+    def picky(self) -> Iterable[Group]:
+        """Those of them that say anything about others."""
+
 
 class Surroundings(Struct, frozen=True):
     """Nodes, the pods on each, and the labels of namespaces; every pod is a group of its own."""
@@ -44,6 +47,9 @@ class Surroundings(Struct, frozen=True):
         for name, node in self.nodes.items():
             for pod in self.on(name):
                 yield pod, ((node, 1),)
+
+    def picky(self) -> Iterator[Group]:
+        return (group for group in self.groups() if is_picky(group[0]))
 
 
 class Nearness(Struct, frozen=True):
@@ -88,7 +94,9 @@ def _in_namespace(term: PodTerm, owner: Pod, namespace: str, known: Mapping[str,
 
 def nearness(pod: Pod, around: Around) -> Nearness:
     """What the pod meets, counted over all nodes."""
-    return _counted(Nearness({}, {}, {}, False), pod, around.groups(), around.namespaces, 1)
+    said = (pod.template.pod_affinity, pod.template.pod_anti_affinity)
+    groups = around.groups() if any(one is not None and one.required for one in said) else around.picky()
+    return _counted(Nearness({}, {}, {}, False), pod, groups, around.namespaces, 1)
 
 
 def moved(
@@ -154,7 +162,7 @@ def likings(pod: Pod, around: Around, *, hard_weight: int = 1, ignore_theirs: bo
     far = (pod.template.pod_anti_affinity or NOTHING).preferred
     if ignore_theirs and not near and not far:
         return found
-    for other, places in around.groups():
+    for other, places in around.groups() if near or far else around.picky():
         terms = [(weight, term) for weight, term in near if selects(term, pod, other, around.namespaces)]
         terms += [(-weight, term) for weight, term in far if selects(term, pod, other, around.namespaces)]
         theirs = _likes_of(other, hard_weight)

@@ -58,12 +58,17 @@ def _wished(board: Board, asking: Asking, numbers: Sequence[int]) -> list[int]:
 
 
 def refused(board: Board, outlook: Outlook, asking: Asking) -> tuple[Counter[str], int]:
-    """Why nodes that have room refuse the pod because of others, and on how many of them evicting cannot help."""
+    """Why nodes refuse the pod because of others, and on how many of them evicting cannot help.
+
+    Where a node has no room either, that counts for less if it is looked at later.
+    """
     reasons: Counter[str] = Counter()
     final = 0
     for number in board.order if asking.concerns else ():
-        found = asking.refusal(board.nodes[number]) if outlook.fits(number) else None
+        verdict = outlook.verdict(number)
+        found = None if verdict.hopeless else asking.refusal(board.nodes[number], early=not verdict.slots)
         if found is not None:
             reasons.update(found.texts)
+            reasons.subtract(verdict.reasons)
             final += found.final
     return reasons, final

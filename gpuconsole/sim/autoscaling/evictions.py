@@ -80,16 +80,4 @@ def _healthy(pod: Pod) -> bool:
 def _allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
     """Pods that may go now (Kubernetes' disruption controller: healthy ones less those that have to stay)."""
     covered = [pod for pod in pods if _covers(budget, pod)]
-    expected, healthy = len(covered), sum(map(_healthy, covered))
-    if budget.max_unavailable:
-        stay = max(0, expected - _scaled(budget.max_unavailable, expected))
-    else:
-        stay = _scaled(budget.min_available, expected)
-    return max(0, healthy - stay)
-
-
-def _scaled(text: str, total: int) -> int:
-    """A number, or a percentage of the total, rounded up."""
-    if text.endswith("%"):
-        return -(-int(text[:-1]) * total // 100)
-    return int(text or 0)
+    return budget.allowed(len(covered), sum(map(_healthy, covered)))

@@ -35,6 +35,14 @@ def test_a_port_of_a_node_is_one_pods() -> None:
     )
 
 
+def test_a_port_that_is_taken_is_told_before_what_else_the_node_lacks() -> None:
+    made = Cluster(node("a", allocatable={"cpu": 150})).add([listening("p"), listening("q")])
+    made.run()
+    assert made.told("q").startswith(
+        "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports. preemption:"
+    )
+
+
 def test_a_pod_that_has_the_port_is_evicted_for_one_of_higher_priority() -> None:
     made = Cluster(node("a")).add(listening("p"))
     made.run()

@@ -36,16 +36,5 @@ def open_budget(budget: PodDisruptionBudget, pods: Iterable[Pod], healthy: Itera
         if pod.namespace == budget.namespace and budget.selector is not None and budget.selector.matches(pod.labels)
     ]
     ready = set(healthy)
-    count = sum(pod.key in ready for pod in covered)
-    if budget.max_unavailable:
-        stay = max(0, len(covered) - _share(budget.max_unavailable, len(covered)))
-    else:
-        stay = _share(budget.min_available, len(covered))
-    return OpenBudget(namespace=budget.namespace, selector=budget.selector, allowed=max(0, count - stay))
-
-
-def _share(text: str, total: int) -> int:
-    number = text.removesuffix("%")
-    if not number.isdecimal():
-        return 0
-    return -(-int(number) * total // 100) if text.endswith("%") else int(number)
+    allowed = budget.allowed(len(covered), sum(pod.key in ready for pod in covered))
+    return OpenBudget(namespace=budget.namespace, selector=budget.selector, allowed=allowed)
