@@ -48,31 +48,14 @@ SETUP = Identity("setup", "setup", ("system:masters",), agent=True)
 """The tests themselves, where they arrange what the console is to find."""
 EVERYBODY = (ADMIN, READER, OPERATOR, VIEWER, NODELESS, NOBODY, CONTROLLERS, SCHEDULER, KWOK, KUEUE, SETUP)
 
-KUEUE_GROUP = "kueue.x-k8s.io"
-_READ = ["get", "list", "watch"]
-_GROUPS = (
-    KUEUE_GROUP,
-    "batch",
-    "jobset.x-k8s.io",
-    "kubeflow.org",
-    "trainer.kubeflow.org",
-    "ray.io",
-    "batch.volcano.sh",
-    "scheduling.volcano.sh",
-    "topology.volcano.sh",
-    "nodeinfo.volcano.sh",
-    "scheduling.run.ai",
-    "karpenter.sh",
-    "resource.k8s.io",
-    "scheduling.k8s.io",
-    "autoscaling.x-k8s.io",
-    "leaderworkerset.x-k8s.io",
-    "node.k8s.io",
-    "policy",
-    "apps",
-    "events.k8s.io",
-)
-_CORE = ["namespaces", "pods", "pods/log", "events", "limitranges", "resourcequotas", "podtemplates", "services"]
+_KUEUE_VIEW = {
+    "apiGroups": ["kueue.x-k8s.io"],
+    "resources": ["workloads", "localqueues"],
+    "verbs": ["get", "list", "watch"],
+}
+ROLES = Path(__file__).resolve().parents[2] / "deploy" / "rbac"
+"""The roles that come with the console: what they allow is what its readers and operators have here."""
+_READ_ONLY, _OPERATOR, _NODELESS = "gpuconsole-read-only", "gpuconsole-operator", "nodeless"
 
 
 def token_file() -> str:
@@ -82,27 +65,20 @@ def token_file() -> str:
 
 def roles() -> Iterator[Manifest]:
     """Roles and bindings of the persons."""
-    without_nodes = [_rule([""], _CORE), *(_rule([group], ["*"]) for group in _GROUPS)]
-    reading = [*without_nodes, _rule([""], ["nodes"])]
-    yield _role("console-reader", reading)
-    yield _role("console-nodeless", without_nodes)
-    yield _role(
-        "console-operator",
-        [
-            *reading,
-            _rule([""], ["nodes"], ["patch", "update"]),
-            _rule([""], ["pods"], ["create", "delete", "patch", "update"]),
-            _rule([""], ["pods/eviction", "pods/exec", "pods/portforward"], ["create", "get"]),
-            _rule(list(_GROUPS), ["*"], ["create", "update", "patch", "delete"]),
-        ],
-    )
+    shipped = [yaml.safe_load((ROLES / name).read_text()) for name in ("read-only.yaml", "operator.yaml")]
+    yield from shipped
+    yield _role(_NODELESS, list(_without_nodes(shipped[0]["rules"])))
     # As Kueue ships it: who may view a namespace may see its Workloads and LocalQueues.
-    aggregated = _role("kueue-viewer", [_rule([KUEUE_GROUP], ["workloads", "localqueues"])])
+    aggregated = _role("kueue-viewer", [_KUEUE_VIEW])
     aggregated["metadata"]["labels"] = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
     yield aggregated
-    for who, role in ((READER, "console-reader"), (OPERATOR, "console-operator"), (NODELESS, "console-nodeless")):
-        yield _binding("ClusterRoleBinding", who, role)
-    yield {**_binding("RoleBinding", VIEWER, "view"), "metadata": {"name": VIEWER.name, "namespace": TEAM}}
+    yield _binding(READER, _READ_ONLY)
+    yield _binding(OPERATOR, _READ_ONLY)
+    yield _binding(OPERATOR, _OPERATOR)
+    yield _binding(NODELESS, _NODELESS)
+    bound = _binding(VIEWER, "view", kind="RoleBinding")
+    bound["metadata"]["namespace"] = TEAM
+    yield bound
 
 
 def kubeconfig(server: str, authority: Path, current: Identity) -> str:
@@ -140,8 +116,9 @@ def kubeconfig_by_plugin(server: str, authority: Path, token: Path) -> str:
     )
 
 
-def _rule(groups: list[str], resources: list[str], verbs: list[str] = _READ) -> Manifest:
-    return {"apiGroups": groups, "resources": resources, "verbs": verbs}
+def _without_nodes(rules: list[Manifest]) -> Iterator[Manifest]:
+    for rule in rules:
+        yield {**rule, "resources": [resource for resource in rule["resources"] if resource != "nodes"]}
 
 
 def _role(name: str, rules: list[Manifest]) -> Manifest:
@@ -153,11 +130,11 @@ def _role(name: str, rules: list[Manifest]) -> Manifest:
     }
 
 
-def _binding(kind: str, who: Identity, role: str) -> Manifest:
+def _binding(who: Identity, role: str, kind: str = "ClusterRoleBinding") -> Manifest:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": kind,
-        "metadata": {"name": who.name},
+        "metadata": {"name": f"{who.name}-{role}"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [{"kind": "User", "name": who.user, "apiGroup": "rbac.authorization.k8s.io"}],
     }
