@@ -16,6 +16,7 @@ from gpuconsole.model.quantity import canonical, format_quantity
 from gpuconsole.model.queues import LocalQueue, Quota
 from gpuconsole.model.topology_encoding import encode
 from gpuconsole.model.workloads import Admission, CheckState, Condition, Job, PodSetAssignment, RequeueState, Workload
+from gpuconsole.ui.job_yaml import own_spec, own_status, owner_references
 from gpuconsole.ui.volcano_yaml import volcano_manifest
 
 API_VERSIONS: Mapping[str, str] = {
@@ -44,8 +45,14 @@ API_VERSIONS: Mapping[str, str] = {
     "RayJob": "ray.io/v1",
     "RayCluster": "ray.io/v1",
     "PyTorchJob": "kubeflow.org/v1",
-    "TFJob": "kubeflow.org/v1",
+    **dict.fromkeys(("TFJob", "XGBoostJob", "PaddleJob", "JAXJob"), "kubeflow.org/v1"),
     "MPIJob": "kubeflow.org/v2beta1",
+    **dict.fromkeys(("TrainJob", "TrainingRuntime"), "trainer.kubeflow.org/v1alpha1"),
+    **dict.fromkeys(("Deployment", "StatefulSet"), "apps/v1"),
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
+    "CronJob": "batch/v1",
+    "VolcanoJob": "batch.volcano.sh/v1alpha1",
+    "RayService": "ray.io/v1",
     "VolcanoQueue": "scheduling.volcano.sh/v1beta1",
     "KaiQueue": "scheduling.run.ai/v2",
     "KaiPodGroup": "scheduling.run.ai/v2alpha2",
@@ -122,6 +129,14 @@ def as_manifest(thing: Object) -> dict[str, Any]:
             continue
         part = "metadata" if name in _METADATA else "status" if name in _STATUS else "" if name in _TOP else "spec"
         parts[part][_key(name)] = value
+    if isinstance(thing, Job):
+        for name in ("rules", "batch"):
+            parts["spec"].pop(name, None)
+        parts["spec"] = {**own_spec(thing), **parts["spec"]}
+        parts["status"] |= own_status(thing)
+    if isinstance(thing, Workload):
+        owners = owner_references(thing, API_VERSIONS)
+        parts["metadata"] |= {"ownerReferences": owners} if owners else {}
     if isinstance(thing, Job) and thing.volcano is not None:
         return volcano_manifest(thing, parts["metadata"], lambda template: {"spec": _value("template", template)})
     return {
@@ -161,7 +176,8 @@ def _fields(thing: Struct) -> dict[str, Any]:
         out["topology_assignment"] = encode(thing.levels, thing.topology)
     if isinstance(thing, Workload):
         out.update(_workload(thing))
-        out.pop("priority_kind", None)
+        for name in ("priority_kind", "owner", "job_uid"):
+            out.pop(name, None)
     if isinstance(thing, Condition):
         out["status"] = str(thing.status)
     names = _OTHER_NAMES.get(type(thing), {})

@@ -68,7 +68,7 @@ def defaults(template: Template) -> dict[str, str]:
     return {
         "gpus": str(template.gpus),
         "pods": str(template.pods),
-        "duration": format_span(template.duration),
+        "duration": format_span(template.duration) if template.duration is not None else "",
         "checkpoint": format_span(template.checkpoint) if template.checkpoint is not None else "",
     }
 
@@ -76,7 +76,18 @@ def defaults(template: Template) -> dict[str, str]:
 def of_job(job: Job) -> dict[str, str]:
     """The fields that would make a job like this one."""
     main = max(job.pod_sets, key=lambda pod_set: pod_set.template.requests.get("nvidia.com/gpu", 0), default=None)
-    kinds = {"PyTorchJob": "pytorch", "JobSet": "jobset", "RayJob": "rayjob"}
+    kinds = {
+        "PyTorchJob": "pytorch",
+        "JobSet": "jobset",
+        "RayJob": "rayjob",
+        "RayCluster": "raycluster",
+        "Deployment": "deployment",
+        "StatefulSet": "statefulset",
+        "LeaderWorkerSet": "workerset",
+        "MPIJob": "mpi",
+        "TrainJob": "trainjob",
+        "CronJob": "nightly",
+    }
     pods = sum(p.count for p in job.pod_sets if p.template.requests.get("nvidia.com/gpu", 0)) or 1
     gpus = main.template.requests.get("nvidia.com/gpu", 0) if main is not None else 0
     plain = "training" if pods == 1 and gpus > 1 else "notebook" if pods == 1 else "sweep"

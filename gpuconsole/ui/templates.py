@@ -49,7 +49,8 @@ class Template(Struct, frozen=True, kw_only=True):
     build: Callable[[Request], Manifest]
     gpus: int
     pods: int
-    duration: Span
+    duration: Span | None = None
+    """None for what never ends."""
     checkpoint: Span | None = None
 
     def text(self, request: Request) -> str:
@@ -128,6 +129,95 @@ def inference(request: Request) -> Manifest:
     return _job(request, "server", "vllm/vllm-openai:latest")
 
 
+def _labelled(request: Request, name: str, image: str) -> Manifest:
+    """The pod of a service, which a selector finds by its name."""
+    pod = _pod(request, name, image, "Always")
+    return {"metadata": {"labels": {"app": request.name}}, **pod}
+
+
+def deployment(request: Request) -> Manifest:
+    """Replicas of a server that keep to machines of their own, each for itself, until they are deleted."""
+    labels = {"matchLabels": {"app": request.name}}
+    template = _labelled(request, "server", "vllm/vllm-openai:latest")
+    apart = {"weight": 100, "podAffinityTerm": {"labelSelector": labels, "topologyKey": "kubernetes.io/hostname"}}
+    template["spec"]["affinity"] = {
+        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]},
+    }
+    spec: Manifest = {"replicas": request.pods, "selector": labels, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": _metadata(request), "spec": spec}
+
+
+def stateful_set(request: Request) -> Manifest:
+    """Numbered servers that start one after the other and stay until they are deleted."""
+    spec: Manifest = {
+        "replicas": request.pods,
+        "serviceName": request.name,
+        "selector": {"matchLabels": {"app": request.name}},
+        "template": _labelled(request, "server", "vllm/vllm-openai:latest"),
+    }
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": _metadata(request), "spec": spec}
+
+
+def worker_set(request: Request) -> Manifest:
+    """One group of a leader and its workers that serve a model too large for one machine."""
+    group: Manifest = {
+        "size": request.pods,
+        "restartPolicy": "RecreateGroupOnPodRestart",
+        "workerTemplate": _pod(request, "server", "vllm/vllm-openai:latest", "Always"),
+    }
+    spec: Manifest = {"replicas": 1, "leaderWorkerTemplate": group}
+    api = "leaderworkerset.x-k8s.io/v1"
+    return {"apiVersion": api, "kind": "LeaderWorkerSet", "metadata": _metadata(request), "spec": spec}
+
+
+def cron_job(request: Request) -> Manifest:
+    """A Job that is made each night at two."""
+    job = _job(request, "train", "pytorch/pytorch:latest")
+    meta = {key: value for key, value in job["metadata"].items() if key in ("labels", "annotations")}
+    job["spec"].pop("suspend", None)
+    spec: Manifest = {
+        "schedule": "0 2 * * *",
+        "concurrencyPolicy": "Forbid",
+        "jobTemplate": {"metadata": meta, "spec": job["spec"]},
+    }
+    own = {key: value for key, value in job["metadata"].items() if key in ("name", "namespace")}
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": own, "spec": spec}
+
+
+def mpi(request: Request) -> Manifest:
+    """A launcher without GPUs and the workers that it starts; it decides how the job ends."""
+    bare = Request(namespace=request.namespace, name=request.name, gpus=0, covered=request.covered)
+    replicas: Manifest = {
+        "Launcher": {"replicas": 1, "template": _pod(bare, "launcher", _MPI)},
+        "Worker": {"replicas": request.pods, "template": _pod(request, "worker", _MPI)},
+    }
+    spec: Manifest = {"mpiReplicaSpecs": replicas}
+    if request.queue:
+        spec = {"runPolicy": {"suspend": True}, **spec}
+    return {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": _metadata(request), "spec": spec}
+
+
+def train_job(request: Request) -> Manifest:
+    """Nodes of the trainer's own PyTorch runtime."""
+    resources = _container(request, "node", "")["resources"]
+    spec: Manifest = {
+        "runtimeRef": {"name": "torch-distributed"},
+        "trainer": {"numNodes": request.pods, "resourcesPerNode": resources},
+    }
+    if request.queue:
+        spec = {"suspend": True, **spec}
+    api = "trainer.kubeflow.org/v1alpha1"
+    return {"apiVersion": api, "kind": "TrainJob", "metadata": _metadata(request), "spec": spec}
+
+
+def ray_cluster(request: Request) -> Manifest:
+    """A cluster of Ray that works until it is deleted."""
+    job = rayjob(request)
+    spec: Manifest = {"suspend": True} if request.queue else {}
+    spec |= job["spec"]["rayClusterSpec"]
+    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": _metadata(request), "spec": spec}
+
+
 def pytorch(request: Request) -> Manifest:
     """A master and its workers (Kubeflow trainer v1)."""
     pod = _pod(request, "pytorch", "pytorch/pytorch:latest")
@@ -173,6 +263,7 @@ def rayjob(request: Request) -> Manifest:
 
 
 _RAY = "rayproject/ray:latest"
+_MPI = "mpioperator/mpi-pi:latest"
 
 TEMPLATES: tuple[Template, ...] = (
     Template(id="notebook", title="Notebook: 1 GPU", build=notebook, gpus=1, pods=1, duration=4 * HOUR),
@@ -206,6 +297,13 @@ TEMPLATES: tuple[Template, ...] = (
     Template(id="rayjob", title="Ray: head and 4 workers", build=rayjob, gpus=1, pods=4, duration=3 * HOUR),
     Template(id="sweep", title="Sweep: 8 pods of 1 GPU", build=sweep, gpus=1, pods=8, duration=HOUR),
     Template(id="inference", title="Inference: 4 replicas", build=inference, gpus=1, pods=4, duration=24 * HOUR),
+    Template(id="deployment", title="Service: Deployment of 4", build=deployment, gpus=1, pods=4),
+    Template(id="statefulset", title="Service: StatefulSet of 2", build=stateful_set, gpus=1, pods=2),
+    Template(id="workerset", title="Service: leader and workers 1 × 4", build=worker_set, gpus=8, pods=4),
+    Template(id="raycluster", title="Ray: cluster of 4 workers", build=ray_cluster, gpus=1, pods=4),
+    Template(id="mpi", title="Distributed: MPIJob 4 × 8", build=mpi, gpus=8, pods=4, duration=6 * HOUR),
+    Template(id="trainjob", title="Distributed: TrainJob 2 × 8", build=train_job, gpus=8, pods=2, duration=6 * HOUR),
+    Template(id="nightly", title="Nightly: CronJob at two", build=cron_job, gpus=8, pods=1, duration=3 * HOUR),
 )
 """In the order in which the form offers them."""
 

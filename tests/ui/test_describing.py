@@ -175,9 +175,15 @@ def test_yaml_has_the_shape_of_the_manifest() -> None:
     assert as_manifest(workload) == {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
-        "metadata": {"namespace": "research", "name": "w", "creationTimestamp": "2026-01-05T08:14:20Z"},
+        "metadata": {
+            "namespace": "research",
+            "name": "w",
+            "creationTimestamp": "2026-01-05T08:14:20Z",
+            "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": "w", "controller": True, "blockOwnerDeletion": True}
+            ],
+        },
         "spec": {
-            "owner": "Job/research/w",
             "queueName": "lq-research",
             "priority": 500,
             "podSets": [

@@ -3,6 +3,7 @@
 import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.resources import gpus
@@ -36,8 +37,9 @@ def test_a_template_becomes_a_job_with_the_gpus_and_times_that_were_asked_for(te
     job = submitted(template)
     assert job.namespace == "research"
     assert job.name == "try-1"
-    assert job.queue == "lq-research"
-    assert job.workload_priority_class == "research-default"
+    stands = job.rules if isinstance(job.rules, CronRules) else None
+    assert (stands.queue if stands else job.queue) == "lq-research"
+    assert (stands.priority_class if stands else job.workload_priority_class) == "research-default"
     assert sum(gpus(pod_set.requests) for pod_set in job.pod_sets) == template.gpus * template.pods
     assert (job.duration, job.checkpoint_interval) == (template.duration, template.checkpoint)
 
@@ -46,7 +48,9 @@ def test_a_template_becomes_a_job_with_the_gpus_and_times_that_were_asked_for(te
 def test_a_template_without_a_queue_uses_the_pods_priority_class(template: Template) -> None:
     job = submitted(template, queue="", priority_class="high")
     assert (job.queue, job.workload_priority_class) == ("", "")
-    assert {pod_set.template.priority_class for pod_set in job.pod_sets if gpus(pod_set.requests)} == {"high"}
+    # What pods of a TrainJob are is up to its runtime.
+    wanted = "" if template.id == "trainjob" else "high"
+    assert {pod_set.template.priority_class for pod_set in job.pod_sets if gpus(pod_set.requests)} == {wanted}
 
 
 def test_cpu_and_memory_are_asked_for_only_where_the_queue_has_quota_for_them() -> None:
@@ -66,3 +70,9 @@ def test_a_distributed_job_counts_its_master_among_the_pods() -> None:
 def test_durations_are_written_as_people_write_them() -> None:
     text = BY_ID["notebook"].text(request(BY_ID["notebook"], duration=HOUR + 30 * MINUTE))
     assert "gpuconsole.io/duration: 1h30m" in text
+
+
+def test_what_never_ends_starts_without_a_duration() -> None:
+    assert {template.id for template in TEMPLATES if template.duration is None} == {
+        *("deployment", "statefulset", "workerset", "raycluster"),
+    }

@@ -10,8 +10,9 @@ from gpuconsole.model.documents.selectors import tolerations
 from gpuconsole.model.job_rules import PodPatch, TrainRules
 from gpuconsole.model.jobs.batch import replicated_jobs
 from gpuconsole.model.jobs.common import job, phase
+from gpuconsole.model.jobs.trained import trained
 from gpuconsole.model.resources import EMPTY
-from gpuconsole.model.training import CLUSTER_WIDE, TrainingRuntime
+from gpuconsole.model.training import CLUSTER_WIDE, SHIPPED, TrainingRuntime
 from gpuconsole.model.workloads import Job
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -25,7 +26,7 @@ _TRAINER_FIELDS = ("args", "command", "env", "image", "numNodes", "numProcPerNod
 
 
 def train_job(reader: Reader, now: Time) -> Job:
-    """A TrainJob; its pod sets are known once it meets its runtime."""
+    """A TrainJob; its pod sets are those of a runtime that the trainer ships, until it meets its own."""
     spec = reader.mapping("spec")
     spec.only(*_FIELDS)
     reference, trainer = spec.mapping("runtimeRef"), spec.mapping("trainer")
@@ -45,7 +46,9 @@ def train_job(reader: Reader, now: Time) -> Job:
         deadline=None if deadline is None else deadline * SECOND,
     )
     state = phase(reader, suspended)
-    return job(reader, now, "TrainJob", (), rules=rules, suspended=suspended, phase=state)
+    found = job(reader, now, "TrainJob", (), rules=rules, suspended=suspended, phase=state)
+    shipped = SHIPPED.get(rules.runtime) if rules.kind == CLUSTER_WIDE else None
+    return found if shipped is None else trained(found, shipped)
 
 
 def _patches(spec: Reader) -> Iterator[PodPatch]:

@@ -2,7 +2,7 @@
 
 from gpuconsole.model.job_rules import TrainRules
 from gpuconsole.model.jobs.trained import trained
-from gpuconsole.model.training import CLUSTER_WIDE, SHIPPED, TrainingRuntime
+from gpuconsole.model.training import CLUSTER_WIDE, TrainingRuntime
 from gpuconsole.model.workloads import Job
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.world import World
@@ -11,7 +11,7 @@ from gpuconsole.sim.world import World
 def with_runtime(world: World, job: Job) -> Job:
     """A TrainJob with the pods that its runtime gives it; any other job is itself."""
     runtime = _runtime(world, job, job.rules) if isinstance(job.rules, TrainRules) else None
-    return job if runtime is None or job.pod_sets else trained(job, runtime)
+    return job if runtime is None else trained(job, runtime)
 
 
 def missing_runtime(world: World, job: Job) -> Refusal:
@@ -20,13 +20,10 @@ def missing_runtime(world: World, job: Job) -> Refusal:
     if not isinstance(rules, TrainRules) or job.pod_sets or _runtime(world, job, rules) is not None:
         return DONE
     kind = rules.kind[0].lower() + rules.kind[1:]
-    return (
-        f"spec.runtimeRef: {rules.runtime} not found: specified {kind} must be created before the TrainJob is created"
-    )
+    return f"spec.runtimeRef: {rules.runtime} not found: specified {kind} must be created before the TrainJob is created"
 
 
 def _runtime(world: World, job: Job, rules: TrainRules) -> TrainingRuntime | None:
-    cluster_wide = rules.kind == CLUSTER_WIDE
-    key = rules.runtime if cluster_wide else f"{job.namespace}/{rules.runtime}"
+    key = rules.runtime if rules.kind == CLUSTER_WIDE else f"{job.namespace}/{rules.runtime}"
     found: TrainingRuntime | None = world.state.get(TrainingRuntime, key)
-    return found if found is not None or not cluster_wide else SHIPPED.get(rules.runtime)
+    return found
