@@ -62,15 +62,11 @@ def _group(place: Reader, size: int) -> tuple[PodSet, ...]:
     if "workerTemplate" not in place:
         problem = "workerTemplate is missing"
         place.report.refused(place.at("workerTemplate"), problem, "describe the workers", "required")
+        return ()
     if "leaderTemplate" not in place:
-        return (_part(place, "workerTemplate", MAIN, size, WORKER_INDEX),)
-    leader = _part(place, "leaderTemplate", LEADER, 1, "")
-    return (leader, _part(place, "workerTemplate", WORKER, size - 1, WORKER_INDEX))
-
-
-def _part(place: Reader, key: str, name: str, count: int, index: str) -> PodSet:
-    own = Reader({"template": place.raw(key)}, place.report, place, key)
-    return pod_set(own, name, count, index=index)
+        return (pod_set(place, MAIN, size, index=WORKER_INDEX, key="workerTemplate"),)
+    leader = pod_set(place, LEADER, 1, key="leaderTemplate")
+    return (leader, pod_set(place, WORKER, size - 1, index=WORKER_INDEX, key="workerTemplate"))
 
 
 def _served(

@@ -83,9 +83,10 @@ def pod_set(
     index: str = "",
     subgroup: str = "",
     subgroups: int | None = None,
+    key: str = "template",
 ) -> PodSet:
     """A pod set from the template at `place.template`; `restarts` adds the rule that restartPolicy is required."""
-    template = place.mapping("template")
+    template = place.mapping(key)
     if restarts:
         _check_restart_policy(template.mapping("spec"))
     return PodSet(

@@ -137,6 +137,5 @@ def _submitter(spec: Reader, mode: str) -> tuple[PodSet, ...]:
     if mode != "K8sJobMode":
         return ()
     if "submitterPodTemplate" in spec:
-        own = Reader({"template": spec.raw("submitterPodTemplate")}, spec.report, spec, "submitterPodTemplate")
-        return (pod_set(own, "submitter", 1),)
+        return (pod_set(spec, "submitter", 1, key="submitterPodTemplate"),)
     return (PodSet(name="submitter", template=PodTemplate(containers=(_SUBMITTER,), restart_policy="Never")),)

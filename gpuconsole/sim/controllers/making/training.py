@@ -20,7 +20,8 @@ def missing_runtime(world: World, job: Job) -> Refusal:
     if not isinstance(rules, TrainRules) or job.pod_sets or _runtime(world, job, rules) is not None:
         return DONE
     kind = rules.kind[0].lower() + rules.kind[1:]
-    return f"spec.runtimeRef: {rules.runtime} not found: specified {kind} must be created before the TrainJob is created"
+    said = f"specified {kind} must be created before the TrainJob is created"
+    return f"spec.runtimeRef: {rules.runtime} not found: {said}"
 
 
 def _runtime(world: World, job: Job, rules: TrainRules) -> TrainingRuntime | None:
