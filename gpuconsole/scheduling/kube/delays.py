@@ -6,8 +6,16 @@ for events that its plugins missed. Here whatever may help a pod wakes it, so th
 
 from gpuconsole.model.clock import Time
 from gpuconsole.scheduling.kube.profile import Backoff
+from gpuconsole.scheduling.kube.units import Gang, Line, Order, Unit
 
 MARK = "delay="
+Turn = tuple[int, Time, Time, str]
+"""Priority, since when it is queued, creation, key."""
+
+
+def gang_key(gang: str) -> str:
+    """Under which a gang's delay is known."""
+    return f"gang {gang}"
 
 
 class Delays:
@@ -34,9 +42,43 @@ class Delays:
         """When it may be tried again; 0 if at once."""
         return self._until.get(key, 0)
 
-    def queued(self, key: str, created: Time) -> Time:
-        """Since when it waits in the queue: its last refusal puts it behind those that wait longer."""
+    def turn(self, unit: Unit, now: Time) -> Turn | None:
+        """The unit's place among those that are tried now; None while its back-off lasts.
+
+        Its last refusal puts it behind those of its priority that wait longer (PrioritySort).
+        """
+        priority, created, pod = unit.order
+        if self.idle:
+            return priority, created, created, pod
+        if self.due(unit) > now:
+            return None
+        if isinstance(unit, Gang):
+            return priority, self._queued(gang_key(unit.name), created), created, pod
+        _, created, pod = self._next(unit, now)
+        return priority, self._queued(pod, created), created, pod
+
+    def due(self, unit: Unit) -> Time:
+        """When the unit may be tried; 0 if at once."""
+        if isinstance(unit, Gang):
+            return self.until(gang_key(unit.name))
+        return min(self.until(pod) for pod in unit.pods)
+
+    def first(self, line: Line, now: Time) -> str:
+        """The pod of the line that is tried next: of those whose back-off is over, the one that waits longest."""
+        return line.order[2] if self.idle else self._next(line, now)[2]
+
+    def _next(self, line: Line, now: Time) -> Order:
+        ready = (order for order in line.orders if self.until(order[2]) <= now)
+        return min(ready, key=lambda order: (self._queued(order[2], order[1]), order))
+
+    def _queued(self, key: str, created: Time) -> Time:
         return self._since.get(key, created)
+
+    def refuse_line(self, line: Line, now: Time) -> None:
+        """All pods of the line that could be tried are refused with the first."""
+        for pod in line.pods if self._rule is not None else ():
+            if self.until(pod) <= now:
+                self.refuse(pod, now)
 
     def refuse(self, key: str, now: Time) -> None:
         """It was tried in vain."""

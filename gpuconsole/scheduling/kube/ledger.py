@@ -9,14 +9,15 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodPhase, PodTemplate, PriorityClass
 from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.scheduling.kube import messages, ports
+from gpuconsole.scheduling.kube import pod_groups, ports
 from gpuconsole.scheduling.kube.board import Board
 from gpuconsole.scheduling.kube.budgets import OpenBudget, opened
 from gpuconsole.scheduling.kube.census import kind_of
-from gpuconsole.scheduling.kube.delays import Delays
+from gpuconsole.scheduling.kube.delays import Delays, gang_key
 from gpuconsole.scheduling.kube.neighbours import is_picky
 from gpuconsole.scheduling.kube.nodes import Reservation, Seat
 from gpuconsole.scheduling.kube.plugins.podtopologyspread import siblings
+from gpuconsole.scheduling.kube.pod_groups import gang_of, group_of
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.queue import Queue
 from gpuconsole.scheduling.kube.shapes import Shapes
@@ -24,8 +25,6 @@ from gpuconsole.scheduling.kube.units import Gang, Kind, Waiter
 
 NEVER = "Never"
 """Names of quotas, which Volcano writes beside resources and no node offers."""
-POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
-"""How pods name their PodGroup of the Coscheduling plugin; the second is what older releases read."""
 
 
 class Ledger:
@@ -186,14 +185,8 @@ class Ledger:
         )
 
     def obstacle(self, gang: Gang) -> str:
-        """Why a gang is not tried at all, as things are; empty if it is (the Coscheduling plugin's PreFilter)."""
-        if not any(one.who is not None and group_of(one.who) == gang.name for one in gang.waiters.values()):
-            return ""
-        group = self.groups.get(gang.name)
-        if group is None:
-            return messages.group_missing(gang.name)
-        short = self.board.lacking(group.min_resources) if group.min_resources and not gang.seated else ()
-        return messages.group_short(gang.name, short) if short else ""
+        """Why a gang is not tried at all, as things are; empty if it is."""
+        return pod_groups.obstacle(gang, self.groups.get(gang.name), self.board)
 
     def priority(self, template: PodTemplate) -> int:
         """The priority that a pod of this template would have."""
@@ -205,7 +198,7 @@ class Ledger:
         number, shape = self.board.number(pod.node), self.shapes.of(pod.template)
         if self._homes.get(pod.key, (number, ""))[0] != number:
             self._release(pod.key)
-        gang, since = _gang(pod), pod.bound or pod.started or pod.created
+        gang, since = gang_of(pod), pod.bound or pod.started or pod.created
         old = self.board.nodes[number].seats.get(pod.key)
         now = (pod.gpus, pod.slices, shape, pod.priority, since)
         same = old is not None and (old.gpus, old.slices, old.shape, old.priority, old.since) == now
@@ -284,7 +277,7 @@ class Ledger:
             shape=self.shapes.of(template),
             priority=pod.priority,
             never=(template.preemption_policy or (named.preemption_policy if named is not None else "")) == NEVER,
-            gang=_gang(pod),
+            gang=gang_of(pod),
             size=self._size(pod),
             job=pod.job,
             nominated=pod.nominated_node,
@@ -294,7 +287,7 @@ class Ledger:
         )
 
     def _size(self, pod: Pod) -> int:
-        group = self.groups.get(_gang(pod))
+        group = self.groups.get(gang_of(pod))
         least = group.min_member if group is not None else 0
         return least if group_of(pod) else pod.gang_size or least
 
@@ -309,18 +302,6 @@ class Ledger:
             self.stir()
 
 
-def _gang(pod: Pod) -> str:
-    """`namespace/gang`, which is also the key of its PodGroup."""
-    return group_of(pod) or (f"{pod.namespace}/{pod.gang}" if pod.gang else "")
-
-
-def group_of(pod: Pod) -> str:
-    """The key of the PodGroup that the pod names itself, as the Coscheduling plugin reads it; empty if none."""
-    labels = pod.labels
-    name = next((labels[label] for label in POD_GROUP_LABELS if labels.get(label)), "") if labels else ""
-    return f"{pod.namespace}/{name}" if name else ""
-
-
 def _is_choosy(pod: Pod) -> bool:
     affinity = pod.template.pod_affinity
     return bool(pod.template.spread) or _claims(pod) or (affinity is not None and bool(affinity.required))
@@ -328,8 +309,3 @@ def _is_choosy(pod: Pod) -> bool:
 
 def _claims(pod: Pod) -> bool:
     return bool(pod.template.volumes or pod.template.resource_claims)
-
-
-def gang_key(gang: str) -> str:
-    """Under which a gang's delay is known."""
-    return f"gang {gang}"

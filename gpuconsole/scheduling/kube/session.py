@@ -19,8 +19,8 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.deadlock import find_deadlock
-from gpuconsole.scheduling.kube.delays import MARK
-from gpuconsole.scheduling.kube.ledger import Ledger, gang_key
+from gpuconsole.scheduling.kube.delays import MARK, gang_key
+from gpuconsole.scheduling.kube.ledger import Ledger
 from gpuconsole.scheduling.kube.placing import (
     Claim,
     Place,
@@ -42,8 +42,6 @@ from gpuconsole.scheduling.score_table import ScoreTable
 
 DEFAULT = PlacementPolicy()
 START = "start="
-Turn = tuple[int, Time, Time, str]
-"""Priority, since when it is queued, creation, key."""
 
 
 class Placement:
@@ -69,7 +67,7 @@ class Placement:
         ledger = self._ledger
         if ledger.delays.idle:
             return None
-        waiting = (self._due(unit) for unit in self._queue.untried(ledger.freed))
+        waiting = (ledger.delays.due(unit) for unit in self._queue.untried(ledger.freed))
         alarm = min((until for until in waiting if until > self._now), default=0)
         if alarm in (0, self._rung):
             return None
@@ -164,7 +162,8 @@ class Placement:
         self._board.means.open()
         self._board.measure(waiter.shape for waiter in self._queue.waiters.values())
         self._now = now
-        turns = ((self._turn(unit), unit) for unit in self._queue.untried(self._ledger.freed))
+        delays = self._ledger.delays
+        turns = ((delays.turn(unit, now), unit) for unit in self._queue.untried(self._ledger.freed))
         heap = [(turn, unit) for turn, unit in turns if turn is not None]
         heapify(heap)
         while heap:
@@ -179,7 +178,7 @@ class Placement:
                     again = self._try_gang(unit, now)
                 case _:
                     assert_never(unit)
-            turn = self._turn(unit) if again and unit.waiting else None
+            turn = delays.turn(unit, now) if again and unit.waiting else None
             if turn is not None:
                 heappush(heap, (turn, unit))
         return self._said
@@ -222,7 +221,7 @@ class Placement:
 
     def _try_line(self, line: Line, now: Time) -> bool:
         """Try the first pod of the line; True if the next one is to be tried."""
-        waiter = self._queue.waiters[self._first(line)]
+        waiter = self._queue.waiters[self._ledger.delays.first(line, now)]
         with self._without_reservations((waiter,)):
             step: Step | None = place(self._board, waiter)
             waits = step is None and awaits(self._board, waiter)
@@ -232,7 +231,7 @@ class Placement:
             self._carry_out(step, now)
             return True
         line.refused_at = self._ledger.freed
-        self._delay(line)
+        self._ledger.delays.refuse_line(line, now)
         if not waits:
             self._nominate(waiter, "")
             self._refuse(line, refusal(self._board, waiter))
@@ -264,42 +263,6 @@ class Placement:
                 self._nominate(waiter, "")
             self._refuse(gang, gang_refusal(self._board, gang), gang.name)
         return any(isinstance(step, Place) for step in steps or ())
-
-    def _turn(self, unit: Line | Gang) -> Turn | None:
-        """The unit's place among those that are tried now; None while its back-off lasts."""
-        delays = self._ledger.delays
-        priority, created, pod = unit.order
-        if delays.idle:
-            return priority, created, created, pod
-        if self._due(unit) > self._now:
-            return None
-        if isinstance(unit, Gang):
-            return priority, delays.queued(gang_key(unit.name), created), created, pod
-        pod = self._first(unit)
-        created = self._queue.waiters[pod].created
-        return priority, delays.queued(pod, created), created, pod
-
-    def _due(self, unit: Line | Gang) -> Time:
-        """When the unit may be tried; 0 if at once."""
-        delays = self._ledger.delays
-        if isinstance(unit, Gang):
-            return delays.until(gang_key(unit.name))
-        return min(delays.until(pod) for pod in unit.pods)
-
-    def _first(self, line: Line) -> str:
-        """The pod of the line that is tried next: of those whose back-off is over, the one that waits longest."""
-        delays = self._ledger.delays
-        if delays.idle:
-            return line.order[2]
-        ready = (order for order in line.orders if delays.until(order[2]) <= self._now)
-        return min(ready, key=lambda order: (delays.queued(order[2], order[1]), order))[2]
-
-    def _delay(self, line: Line) -> None:
-        """All pods of the line that could be tried are refused with the first."""
-        if self._board.rules.backoff is not None:
-            for pod in line.pods:
-                if self._ledger.delays.until(pod) <= self._now:
-                    self._ledger.delays.refuse(pod, self._now)
 
     @contextmanager
     def _without_reservations(self, waiters: Sequence[Waiter]) -> Iterator[None]:
