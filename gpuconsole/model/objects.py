@@ -30,6 +30,7 @@ from gpuconsole.model.queues import (
     WorkloadPriorityClass,
 )
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.training import TrainingRuntime
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, Workload
@@ -74,6 +75,7 @@ Object = Union[
     StoredTemplate,
     ProvisioningRequest,
     Pod,
+    NodeTelemetry,
 ]
 """Everything that a cluster holds, in the order in which objects are created when a file names them all."""
 
@@ -117,5 +119,6 @@ TABLES: dict[type, str] = {
     StoredTemplate: "pod_templates",
     ProvisioningRequest: "provisioning_requests",
     Pod: "pods",
+    NodeTelemetry: "telemetry",
 }
 """Struct → name of its table in the state and the Snapshot; also the order of creation."""

@@ -39,6 +39,7 @@ from gpuconsole.model.queues import (
     WorkloadPriorityClass,
 )
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, Workload
 
@@ -127,6 +128,7 @@ class Snapshot:
     pod_templates: View[StoredTemplate]
     provisioning_requests: View[ProvisioningRequest]
     pods: View[Pod]
+    telemetry: View[NodeTelemetry]
 
     def __init__(
         self, time: Time, serial: int, tables: Mapping[str, "View[object]"], recent: tuple[Happened, ...]

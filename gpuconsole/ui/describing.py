@@ -36,6 +36,7 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.resources import Resources, short
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.training import TrainingRuntime
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Job, PodSet, Workload, phase
@@ -79,6 +80,7 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
             | StorageClass() | CSINode() | PersistentVolume() | PersistentVolumeClaim() | TrainingRuntime()
             | ResourceSlice() | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig()
             | ProvisioningRequest() | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()
+            | NodeTelemetry()
         ):  # fmt: skip
             lines += [*_plain(thing), *_users(snapshot, thing)]
         case _:
