@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from gpuconsole.model.apiserver.jobs.defaulting import DEFAULT_QUEUE
 from gpuconsole.model.cluster import NAMESPACE_NAME, Namespace, PriorityClass
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.manifests.kai_checks import check_kai_group, check_kai_queue
@@ -133,28 +135,37 @@ def _check_local_queue(queue: LocalQueue, place: Reader, names: Names) -> None:
 
 
 def _check_job(job: Job, place: Reader, names: Names) -> None:
-    if job.queue:
-        path: Path = ("metadata", "labels", QUEUE)
+    rules = job.rules if isinstance(job.rules, CronRules) else None
+    above: Path = ("spec", "jobTemplate") if rules is not None else ()
+    queue, priority = (rules.queue, rules.priority_class) if rules else (job.queue, job.workload_priority_class)
+    if queue:
+        path: Path = (*above, "metadata", "labels", QUEUE)
         effect = "the job waits until it exists"
-        _defined(f"{job.namespace}/{job.queue}", "local_queues", "LocalQueue", names, place, path, effect)
-    elif job.kind != "VolcanoJob" and names.get("local_queues"):
+        _defined(f"{job.namespace}/{queue}", "local_queues", "LocalQueue", names, place, path, effect)
+    elif job.kind != "VolcanoJob" and _is_unqueued(job, names):
         problem = "it has no queue-name label: Kueue does not manage it, its pods start at once"
-        path = ("metadata", "labels")
+        path = (*above, "metadata", "labels")
         place.report.note(place.at(*path), problem, f"add the label {QUEUE} to queue it", "no-queue")
-    if job.workload_priority_class:
+    if priority:
         _defined(
-            job.workload_priority_class,
+            priority,
             "workload_priority_classes",
             "WorkloadPriorityClass",
             names,
             place,
-            ("metadata", "labels", PRIORITY_CLASS),
+            (*above, "metadata", "labels", PRIORITY_CLASS),
             "Kueue creates no Workload until it is; the simulator takes priority 0",
         )
     if job.kind == "VolcanoJob":
         check_queue_of_job(place, known_queues(names.get("volcano_queues", {})))
     for name in dict.fromkeys(pods.template.priority_class for pods in job.pod_sets):
         _check_priority(name, place, names)
+
+
+def _is_unqueued(job: Job, names: Names) -> bool:
+    """True where there are queues, but none that takes the jobs of a namespace that name none."""
+    queues = names.get("local_queues", {})
+    return bool(queues) and f"{job.namespace}/{DEFAULT_QUEUE}" not in queues
 
 
 def _check_priority(name: str, place: Reader, names: Names) -> None:
