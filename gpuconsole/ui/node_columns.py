@@ -1,12 +1,9 @@
 """The columns of the list of nodes, and of the list of one node's GPUs."""
 
-from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState
-from gpuconsole.ui import format as fmt
+from gpuconsole.insight.gpumap import GpuRow, GpuState
 from gpuconsole.ui.columns import Column
-from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell
 from gpuconsole.ui.widgets.gpumap import GLYPHS as CELLS
-from gpuconsole.ui.widgets.gpumap import WORDS
 
 
 def health(row: GpuRow) -> Cell:
@@ -69,35 +66,3 @@ NODES: tuple[Column[GpuRow], ...] = (
     Column("PODS", lambda row: str(row.pods), id="pods", width=4, align="right", sort=lambda row: row.pods, rank=2),
     Column("MIG", mig, id="mig", width=6, flex=2, rank=4),
 )
-
-
-def gpu_columns(now: int) -> tuple[Column[GpuCell], ...]:
-    """The columns of one node's GPUs."""
-    return (
-        Column("GPU", lambda cell: str(cell.index), id="name", width=4, align="right", sort=lambda cell: cell.index),
-        Column(
-            "STATE",
-            lambda cell: ((f"{CELLS[cell.state]} {WORDS[cell.state]}", str(cell.state)),),
-            id="status",
-            width=14,
-            sort=lambda cell: cell.state,
-        ),
-        Column(
-            "WORKLOAD",
-            lambda cell: called(cell.workload),
-            id="workload",
-            width=18,
-            flex=2,
-            sort=lambda cell: cell.workload,
-        ),
-        Column("POD", lambda cell: cell.pod, id="pod", width=14, flex=2, sort=lambda cell: cell.pod, rank=1),
-        Column("QUEUE", lambda cell: cell.queue, id="queue", width=10, flex=1, sort=lambda cell: cell.queue),
-        Column(
-            "SINCE",
-            lambda cell: fmt.since(now, cell.since) if cell.since else "",
-            id="age",
-            width=7,
-            align="right",
-            sort=lambda cell: cell.since,
-        ),
-    )

@@ -9,12 +9,12 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.widgets.gpumap import ColourBy, GpuMap, Look
-from tests.ui.worlds import HOSTILE, node, org_cohort, pod_on, running, snapshot_of
+from tests.ui.worlds import HOSTILE, NOW, node, org_cohort, pod_on, running, snapshot_of
 
 
 def drawn(snapshot: Snapshot, by: ColourBy) -> dict[str, str]:
     rows = gpu_rows(snapshot)
-    look = Look(by, rows)
+    look = Look(by, rows, snapshot.time)
     return {row.node: "".join(look.cell(cell)[0] for cell in row.cells) for row in rows}
 
 
@@ -22,6 +22,7 @@ MAPS = {
     ColourBy.STATE: {"node-1": "▣▣▣▣▣▣▣▣", "node-2": "▣▣▣▣▣▣○○", "node-3": "▣▣▲▲▲▲○○"},
     ColourBy.QUEUE: {"node-1": "AAAAAAAA", "node-2": "BBBBBB○○", "node-3": "BBBBBB○○"},
     ColourBy.OWNER: {"node-1": "ssssssss", "node-2": "llllee○○", "node-3": "rrrrrr○○"},
+    ColourBy.AGE: {"node-1": "66666666", "node-2": "666611○○", "node-3": "111111○○"},
 }
 
 
@@ -34,12 +35,13 @@ LEGENDS = {
     ColourBy.STATE: "▣ in own quota 16  ▲ borrowed 4  ○ idle 4",
     ColourBy.QUEUE: "B cq-research 12  A cq-prod 8  ○ idle 4",
     ColourBy.OWNER: "s prod/serve 8  r research/rlhf 6  l research/llm-ft 4  e research/embed 2  ○ idle 4",
+    ColourBy.AGE: "6 under 6 h 12  1 under 1 h 8  ○ idle 4",
 }
 
 
 @pytest.mark.parametrize("by", list(ColourBy))
 def test_the_legend_counts_what_the_map_shows(by: ColourBy) -> None:
-    assert plain(Look(by, gpu_rows(snapshot_of(org_cohort()))).legend()) == LEGENDS[by]
+    assert plain(Look(by, gpu_rows(snapshot_of(org_cohort())), NOW).legend()) == LEGENDS[by]
 
 
 def test_queues_have_colours_of_their_own() -> None:

@@ -3,7 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.gpus.instances import LAYOUT
+from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import GPU
 from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.nodes import NodesScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
@@ -37,6 +42,8 @@ async def test_the_map_shows_every_gpu_and_who_owns_those_of_the_node_under_the_
         assert "B cq-research 12  A cq-prod 8  ○ idle 4" in stage.text
         await stage.press("B")
         assert "node-1 ssssssss   node-2 llllee○○  ▌node-3 rrrrrr○○" in stage.text
+        await stage.press("B")
+        assert "node-1 66666666   node-2 666611○○  ▌node-3 111111○○" in stage.text
 
 
 async def test_map_and_list_keep_the_same_node_under_the_cursor() -> None:
@@ -46,7 +53,60 @@ async def test_map_and_list_keep_the_same_node_under_the_cursor() -> None:
         assert screen.subject() == ("nodes", "node-2")
         assert "6/8" in stage.line("node-2")
         await stage.press("down", "M")
+        assert screen.subject() == ("nodes", "node-3")
+        await stage.press("M")
         assert screen.query_one(GpuMap).cursor_key == "node-3"
+
+
+def divided() -> list[Object]:
+    """A node of two A100s, one of them divided, and one that shares its two L4s."""
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+    room = {GPU: 1, "nvidia.com/mig-1g.10gb": 2, "nvidia.com/mig-3g.40gb": 1}
+    notes = {LAYOUT: "- | 1g.10gb@0 1g.10gb@1 3g.40gb@4"}
+    shared = {"nvidia.com/gpu.product": "NVIDIA-L4", STRATEGY: "time-slicing", "nvidia.com/gpu.replicas": "4"}
+    eval_, tune = running("eval", 0), running("tune", 1)
+    return [
+        Node(name="a100-1", labels=labels, annotations=notes, capacity=room, allocatable=room),
+        Node(name="l4-1", labels=shared, capacity={GPU: 8}, allocatable={GPU: 8}),
+        eval_,
+        tune,
+        replace(pod_on(eval_, "a100-1", 0), slices=(Instance(1, "3g.40gb", 4),)),
+        pod_on(tune, "l4-1", 3),
+    ]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_the_layout_shows_slices_and_turns_where_they_lie(size: tuple[int, int]) -> None:
+    async with staged(recorded(divided()), size) as stage:
+        await stage.press("4", "M", "M")
+        rows = [line for line in stage.lines if "a100-1 " in line or "l4-1 " in line]
+        assert "○whole─────────────────────────" in rows[0]
+        assert "○1g ○1g ·   ·   ▣3g────────────" in rows[1]
+        assert "○○○○" in rows[2]
+        assert "○▲○○" in rows[3]
+        await stage.press("end")
+        assert stage.screen(NodesScreen).subject() == ("nodes", "l4-1")
+        await stage.press("M")
+        assert stage.screen(NodesScreen).query_one(GpuMap).cursor_key == "l4-1"
+
+
+async def test_a_node_tells_what_is_inside_it() -> None:
+    async with staged(recorded(divided())) as stage:
+        await stage.press("4", "enter")
+        assert "a100-80gb ×2  80 GiB each" in stage.text
+        assert "MIG mixed" in stage.text
+        assert "3g.40gb" in stage.line("····▣▣▣▣")
+        assert "research/eval" in stage.line("····▣▣▣▣")
+        assert "NVLink domain 0 (GPU 0-1) · PCIe switch 0 (GPU 0-1) · NUMA node 0 (GPU 0-1)" in stage.text
+        await stage.press("escape", "end", "enter")
+        assert "time-slicing ×4" in stage.text
+        assert "2/4" in stage.line("research/tune")
+
+
+async def test_a_gang_tells_how_fast_its_gpus_talk() -> None:
+    async with staged(recorded(org_cohort())) as stage:
+        await stage.press("4", "enter")
+        assert "prod/serve  8 GPUs in one NVLink domain, 600 GB/s" in stage.text
 
 
 async def test_the_filter_narrows_the_map_too() -> None:
@@ -145,6 +205,6 @@ async def test_hostile_names_reach_no_screen_raw(name: str) -> None:
     owner = replace(running("w", 4), name=name, owner=f"Job/{name}/{name}")
     objects: list[Object] = [node(name), owner, pod_on(owner, name, 0)]
     async with staged(recorded(objects), (80, 24)) as stage:
-        for keys in ("4", "B", "B", "enter", "escape M", "r", "escape i", "escape m", "escape d", "escape y"):
+        for keys in ("4", "B", "B", "B", "enter", "escape M", "M", "r", "escape i", "escape m", "escape d", "escape y"):
             await stage.press(*keys.split())
             assert all(line.isprintable() for line in stage.lines), keys

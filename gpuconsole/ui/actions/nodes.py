@@ -50,15 +50,15 @@ NODES: tuple[Action, ...] = (
     Action(
         id="node.layout",
         keys=("M",),
-        label="map or list",
-        help="Change between the map of GPUs and the list of nodes.",
+        label="map, list, inside",
+        help="Change between the map of GPUs, the list of nodes, and what is inside them: NVLink, MIG, turns.",
         scope=Scope.NODE,
     ),
     Action(
         id="node.colour",
         keys=("B",),
         label="colour by",
-        help="Colour GPUs by queue, by owner or by state.",
+        help="Colour GPUs by state, by queue, by owner or by age.",
         scope=Scope.NODE,
     ),
 )

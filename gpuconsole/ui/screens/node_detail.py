@@ -1,20 +1,36 @@
-"""One node: each of its GPUs with its owner, and what is known of the node."""
+"""One node: each of its GPUs, turns and MIG instances with its owner, and how they are joined."""
 
-from typing import cast
+from typing import NamedTuple, cast
 
 from textual.app import ComposeResult
 
-from gpuconsole.insight.gpumap import GpuCell, GpuRow, gpu_rows
+from gpuconsole.insight.gpumap import GpuRow, gpu_map
+from gpuconsole.insight.hardware import Inside, Team, Unit, look_inside, teams
+from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.ui.node_columns import gpu_columns, health, mig
+from gpuconsole.ui.node_columns import health, mig
 from gpuconsole.ui.paint import join
+from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.unit_columns import about, links, unit_columns
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.notice import State
 from gpuconsole.ui.widgets.painter import Lines
+
+MOST_TEAMS = 4
+"""So many that work together are told of."""
+
+
+class Facts(NamedTuple):
+    """What the screen shows of a node."""
+
+    row: GpuRow
+    inside: Inside | None
+    teams: tuple[Team, ...]
+    now: Time
 
 
 class NodeDetailScreen(NodeScreen):
@@ -23,37 +39,69 @@ class NodeDetailScreen(NodeScreen):
     def __init__(self, node: str) -> None:
         super().__init__()
         self._node = node
+        self._facts: Facts | None = None
+        self._background = Background(self, self._gather, self._tell)
 
     def crumb(self) -> str:
         return self._node
 
     def body(self) -> ComposeResult:
-        yield Lines()
-        yield Grid(gpu_columns(0), key=lambda cell: str(cell.index), empty="This node has no GPUs.")
+        yield Lines(id="hardware")
+        yield Grid(unit_columns(None, 0), key=_key, empty="This node has no GPUs.", id="units")
+        yield Lines(id="about")
 
     def show(self, snapshot: Snapshot) -> None:
-        grid = self.query_one(Grid)
-        row = next((row for row in gpu_rows(snapshot) if row.node == self._node), None)
+        self._background.ask(snapshot)
+
+    def _gather(self, snapshot: Snapshot) -> Facts | None:
+        row = gpu_map(snapshot).by_node.get(self._node)
         if row is None:
+            return None
+        found = look_inside(snapshot).get(self._node)
+        return Facts(row, found, teams(snapshot, self._node), snapshot.time)
+
+    def _tell(self, facts: Facts | None) -> None:
+        self._facts = facts
+        grid = self.query_one("#units", Grid)
+        if facts is None:
             grid.say(State.EMPTY, f"{self._node} is gone.")
             return
-        self.query_one(Lines).lines = (about(row), "")
-        grid.columns = gpu_columns(snapshot.time)
-        grid.show(row.cells)
+        hardware = about(facts.inside, facts.teams[:MOST_TEAMS]) if facts.inside is not None else ()
+        self.query_one("#hardware", Lines).lines = (headline(facts.row), *hardware, "")
+        grid.columns = unit_columns(facts.inside, facts.now)
+        grid.show(facts.inside.units if facts.inside is not None else ())
+        self._show_links()
+
+    def _show_links(self) -> None:
+        inside, unit = self._facts.inside if self._facts is not None else None, self._unit
+        joined = links(inside, unit) if inside is not None and unit is not None else ""
+        self.query_one("#about", Lines).lines = (joined,) if joined else ()
+
+    @property
+    def _unit(self) -> Unit | None:
+        return cast("Unit | None", self.query_one("#units", Grid).current)
+
+    def picked(self, row: object) -> None:
+        self._show_links()
+        self.refresh_frame()
 
     def subject(self) -> Subject | None:
         return Subject("nodes", self._node) if self._node in self.snapshot.nodes else None
 
     def handlers(self) -> Handlers:
-        cell = cast("GpuCell | None", self.grid.current if self.grid is not None else None)
-        if cell is None or cell.workload not in self.snapshot.workloads:
+        unit = self._unit
+        if unit is None or unit.cell.workload not in self.snapshot.workloads:
             return super().handlers()
-        key = cell.workload
+        key = unit.cell.workload
         return {**super().handlers(), "object.open": lambda: self.app.push_screen(WorkloadDetailScreen(key))}
 
 
-def about(row: GpuRow) -> tuple[tuple[str, str], ...]:
+def _key(unit: Unit) -> str:
+    return f"{unit.gpu} {unit.start} {unit.part} {unit.cell.index}"
+
+
+def headline(row: GpuRow) -> tuple[tuple[str, str], ...]:
     """A node in one line."""
     spot = "spot" if row.spot else ""
-    used = f"{row.used} of {row.gpus} GPUs in use"
+    used = f"{row.used} of {row.gpus} GPUs in use" if row.gpus else ""
     return join([((f" {row.node}", "title"),), health(row), row.gpu_type, spot, used, mig(row)], "  ")

@@ -1,15 +1,18 @@
-"""The nodes with their GPUs: a map for the eye, a list for numbers, both with the same cursor, filter and marks."""
+"""The nodes with their GPUs: a map for the eye, a list for numbers, what is inside; one cursor, one filter."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from itertools import groupby
 
 from textual import on
 from textual.app import ComposeResult
 
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.hardware import Inside, look_inside
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.layout_rows import LAYOUT, LayoutRow, layout_rows
 from gpuconsole.ui.messages import FilterChanged
 from gpuconsole.ui.names import called
 from gpuconsole.ui.node_columns import NODES, health, mig
@@ -19,33 +22,52 @@ from gpuconsole.ui.screens.base import Handler, Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.tables import table_handlers
 from gpuconsole.ui.widgets.gpumap import GLYPHS as GLYPHS_OF
 from gpuconsole.ui.widgets.gpumap import WORDS, GpuMap, Legend
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, StatusLine
 
 
+class Layout(StrEnum):
+    """How nodes are shown; M goes on to the next."""
+
+    MAP = "map"
+    LIST = "list"
+    INSIDE = "inside"
+    """GPUs by NVLink domain, MIG instances by slices, turns on shared GPUs."""
+
+    @property
+    def next(self) -> "Layout":
+        ways = list(Layout)
+        return ways[(ways.index(self) + 1) % len(ways)]
+
+
 class NodesScreen(NodeScreen):
-    """All nodes, as a map or as a list."""
+    """All nodes, as a map, as a list, or as what is inside them."""
 
     view = "nodes"
+    reads = frozenset({"nodes"})
     AUTO_FOCUS = "GpuMap"
 
     def __init__(self) -> None:
         super().__init__()
         self._rows: dict[str, GpuRow] = {}
-        self._background = Background(self, gpu_rows, self._show_rows)
+        self._known: Mapping[str, Inside] = {}
+        self._layout_shown = Layout.MAP
+        self._background = Background(self, _answer, self._show_rows)
 
     def body(self) -> ComposeResult:
         yield StatusLine(id="totals")
         yield GpuMap()
         yield Grid(NODES, key=lambda row: row.node, labels=self._labels, fault=_faulty, empty="No nodes.", id="list")
+        yield Grid(LAYOUT, key=lambda row: row.key, empty="No nodes with GPUs.", id="inside")
         yield Lines(id="owners")
         yield Legend()
 
     def on_mount(self) -> None:
         super().on_mount()
-        self._list.display = False
+        self._list.display = self._inside.display = False
 
     @property
     def _map(self) -> GpuMap:
@@ -56,14 +78,13 @@ class NodesScreen(NodeScreen):
         return self.query_one("#list", Grid)
 
     @property
-    def grid(self) -> Grid[GpuRow]:
-        """The list, also while the map is shown: it keeps the order, the filter and the marks of both."""
-        return self._list
+    def _inside(self) -> Grid[LayoutRow]:
+        return self.query_one("#inside", Grid)
 
     @property
-    def mapped(self) -> bool:
-        """True while the map is shown."""
-        return bool(self._map.display)
+    def grid(self) -> Grid[GpuRow]:
+        """The list, also while it is not shown: it keeps the order, the filter and the marks of all three."""
+        return self._list
 
     def _labels(self, row: GpuRow) -> dict[str, str]:
         node = self.snapshot.nodes.get(row.node)
@@ -72,16 +93,20 @@ class NodesScreen(NodeScreen):
     def show(self, snapshot: Snapshot) -> None:
         self._background.ask(snapshot)
 
-    def _show_rows(self, rows: tuple[GpuRow, ...]) -> None:
+    def _show_rows(self, answer: tuple[tuple[GpuRow, ...], Mapping[str, Inside]]) -> None:
+        rows, self._known = answer
         self._rows = {row.node: row for row in rows}
         self._list.show(rows)
         self.query_one("#totals", StatusLine).left = totals(rows)
         self._follow_list()
 
     def _follow_list(self) -> None:
-        """Let the map show what the list would: its rows in its order, with its marks."""
+        """Let map and layout show what the list would: its rows in its order."""
         empty = f"None of {len(self._rows)} nodes passes the filter (Esc clears it)." if self._rows else "No nodes."
-        self._map.show(self._list.rows, frozenset(row.node for row in self._list.marked), empty)
+        marked = frozenset(row.node for row in self._list.marked)
+        self._map.show(self._list.rows, marked, empty, self.snapshot.time)
+        if self._layout_shown is Layout.INSIDE:
+            self._inside.show(layout_rows(self._list.rows, self._known))
         self._show_owners()
         self.query_one(Legend).show(self._map.look)
 
@@ -92,9 +117,10 @@ class NodesScreen(NodeScreen):
     @property
     def _key(self) -> str:
         """The node under the cursor."""
-        if self.mapped:
+        if self._layout_shown is Layout.MAP:
             return self._map.cursor_key
-        return self._list.current.node if self._list.current is not None else ""
+        row = self._inside.current if self._layout_shown is Layout.INSIDE else self._list.current
+        return row.node if row is not None else ""
 
     def subject(self) -> Subject | None:
         return Subject("nodes", self._key) if self._key else None
@@ -115,10 +141,13 @@ class NodesScreen(NodeScreen):
 
     def _table_handlers(self) -> dict[str, Handler]:
         offered = super()._table_handlers()
-        if not self.mapped:
+        if self._layout_shown is Layout.LIST:
             return offered
-        # The list does the work, and the map follows it; only moving is the map's own.
-        return {id: self._then_follow(handler) for id, handler in offered.items() if id not in LIST_ONLY} | {
+        # The list does the work, and the others follow it; only moving is their own.
+        offered = {id: self._then_follow(handler) for id, handler in offered.items() if id not in LIST_ONLY}
+        if self._layout_shown is Layout.INSIDE:
+            return offered | {id: handler for id, handler in table_handlers(self._inside).items() if id in MOVING}
+        return offered | {
             "node.left": lambda: self._map.move(-1, 0),
             "node.right": lambda: self._map.move(1, 0),
             "table.up": lambda: self._map.move(0, -1),
@@ -138,18 +167,22 @@ class NodesScreen(NodeScreen):
 
         return run
 
+    @property
+    def _shown(self) -> dict[Layout, GpuMap | Grid[GpuRow] | Grid[LayoutRow]]:
+        return {Layout.MAP: self._map, Layout.LIST: self._list, Layout.INSIDE: self._inside}
+
     def focus_body(self) -> None:
-        self.set_focus(self._map if self.mapped else self._list)
+        self.set_focus(self._shown[self._layout_shown])
 
     def _change_layout(self) -> None:
         key = self._key
-        self._map.display = not self._map.display
-        self._list.display = not self._map.display
-        if self.mapped:
-            self._map.select(key)
-            self._follow_list()
-        else:
-            self._list.move_to_key(key)
+        self._layout_shown = self._layout_shown.next
+        for layout, widget in self._shown.items():
+            widget.display = layout is self._layout_shown
+        self._list.move_to_key(key)
+        self._map.select(key)
+        self._follow_list()
+        self._inside.move_to_key(next((row.key for row in self._inside.rows if row.node == key), ""))
         self.focus_body()
         self.refresh_frame()
 
@@ -168,13 +201,20 @@ class NodesScreen(NodeScreen):
         # The base filters the list after this.
         self.call_later(self._follow_list)
 
-    def picked(self, row: GpuRow | None) -> None:
-        if not self.mapped:
+    def picked(self, row: GpuRow | LayoutRow | None) -> None:
+        if isinstance(row, LayoutRow) and self._layout_shown is Layout.INSIDE:
+            self._list.move_to_key(row.node)
+        if self._layout_shown is not Layout.MAP:
             self._show_owners()
+
+
+def _answer(snapshot: Snapshot) -> tuple[tuple[GpuRow, ...], Mapping[str, Inside]]:
+    return gpu_rows(snapshot), look_inside(snapshot)
 
 
 LIST_ONLY = ("table.column-left", "table.column-right", "table.sort", "table.wide")
 """Of the table's actions, those that need to see its columns."""
+MOVING = ("table.down", "table.up", "table.top", "table.bottom", "table.page-down", "table.page-up")
 
 
 def totals(rows: Sequence[GpuRow]) -> Cell:

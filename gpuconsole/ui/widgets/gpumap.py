@@ -1,4 +1,4 @@
-"""The GPU map: one cell a GPU, nodes flowing over the lines, coloured by state, queue or owner.
+"""The GPU map: one cell a GPU, nodes flowing over the lines, coloured by state, queue, owner or age.
 
 Only visible lines are drawn. A cell always has a glyph too, so that the map reads without colour: by state the glyphs
 of the states, by queue the letter of the legend, by owner the first letter of the workload's name.
@@ -23,6 +23,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState
+from gpuconsole.model.clock import DAY, HOUR, Span, Time
 from gpuconsole.model.text import clean
 from gpuconsole.ui import paint
 from gpuconsole.ui.names import called
@@ -48,6 +49,9 @@ WORDS = {
     GpuState.HELD: "held",
 }
 FREE = (GpuState.IDLE, GpuState.FAULT, GpuState.HELD)
+AGES = ((HOUR, "under 1 h", "1"), (6 * HOUR, "under 6 h", "6"), (DAY, "under 1 d", "d"), (7 * DAY, "under 7 d", "w"))
+OLDEST = ("7 d and more", "W")
+"""Spans with their words and their glyphs; each has a colour of its own."""
 
 
 class ColourBy(StrEnum):
@@ -56,6 +60,8 @@ class ColourBy(StrEnum):
     STATE = "state"
     QUEUE = "queue"
     OWNER = "owner"
+    AGE = "age"
+    """How long the pod has had the GPU."""
 
     @property
     def next(self) -> "ColourBy":
@@ -66,27 +72,42 @@ class ColourBy(StrEnum):
 class Look:
     """Glyph and colour role of each cell, for one set of rows; queues keep their letters while they exist."""
 
-    def __init__(self, by: ColourBy, rows: Iterable[GpuRow]) -> None:
+    def __init__(self, by: ColourBy, rows: Iterable[GpuRow], now: Time = 0) -> None:
         self.by = by
+        self._now = now
         self.counts: Counter[str] = Counter()
         self.states: Counter[GpuState] = Counter()
         for row in rows:
             for cell in row.cells:
                 self.states[cell.state] += 1
                 if cell.state not in FREE:
-                    self.counts[cell.queue if by is ColourBy.QUEUE else cell.workload or cell.pod] += 1
+                    self.counts[self._group(cell)] += 1
         names = sorted(self.counts) if by is ColourBy.QUEUE else ()
         self._letters = {name: ascii_letters[26:][position % 26] for position, name in enumerate(names)}
         self._series = {name: f"series-{position % SERIES + 1}" for position, name in enumerate(names)}
+
+    def _group(self, cell: GpuCell) -> str:
+        """What a cell that somebody owns is counted and coloured with."""
+        match self.by:
+            case ColourBy.QUEUE:
+                return cell.queue
+            case ColourBy.AGE:
+                return age_of(self._now - cell.since)
+            case _:
+                return cell.workload or cell.pod
 
     def cell(self, cell: GpuCell) -> tuple[str, str]:
         """(glyph, role) of a cell."""
         if self.by is ColourBy.STATE or cell.state in FREE:
             return GLYPHS[cell.state], cell.state
-        return self.owned(cell.queue if self.by is ColourBy.QUEUE else cell.workload or cell.pod)
+        return self.owned(self._group(cell))
 
     def owned(self, name: str) -> tuple[str, str]:
-        """(glyph, role) of a queue's or a workload's cells."""
+        """(glyph, role) of the cells of a queue, a workload or an age."""
+        if self.by is ColourBy.AGE:
+            words = [word for _, word, _ in AGES]
+            place = words.index(name) if name in words else len(AGES)
+            return (AGES[place][2] if place < len(AGES) else OLDEST[1]), f"series-{place + 1}"
         if self.by is ColourBy.QUEUE:
             return self._letters.get(name, "▣") if name else "▣", self._series.get(name, "series-1")
         first = clean(called(name).rpartition("/")[2][:1]) or "▣"
@@ -103,6 +124,11 @@ class Look:
                 entries.append((self.owned(name), (f" {called(name) or 'no queue'} {count}", "")))
         entries += [((GLYPHS[state], state), (f" {WORDS[state]} {self.states[state]}", "")) for state in free]
         return join(entries)
+
+
+def age_of(span: Span) -> str:
+    """The words for how long a pod has had its GPU."""
+    return next((words for most, words, _ in AGES if span < most), OLDEST[0])
 
 
 class Legend(StatusLine):
@@ -128,6 +154,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         super().__init__(id=id, classes=classes)
         self._rows: Sequence[GpuRow] = ()
         self._marked: frozenset[str] = frozenset()
+        self._now: Time = 0
         self._cursor = 0
         self._look = Look(ColourBy.STATE, ())
         self._columns = 1
@@ -145,11 +172,13 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
     def look(self) -> Look:
         return self._look
 
-    def show(self, rows: Sequence[GpuRow], marked: frozenset[str] = frozenset(), empty: str = "No nodes.") -> None:
+    def show(
+        self, rows: Sequence[GpuRow], marked: frozenset[str] = frozenset(), empty: str = "No nodes.", now: Time = 0
+    ) -> None:
         """Show these nodes; the cursor stays on its node while that is there. `empty` is said where there are none."""
         key = self.cursor_key
         self._said = notice(State.EMPTY, empty)
-        self._rows, self._marked = rows, marked
+        self._rows, self._marked, self._now = rows, marked, now
         self.select(key)
         self._cursor = min(self._cursor, max(0, len(rows) - 1))
         self._recolour()
@@ -167,7 +196,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         self._arrange()
 
     def _recolour(self) -> None:
-        self._look = Look(self.colour, self._rows)
+        self._look = Look(self.colour, self._rows, self._now)
         self._arrange()
 
     def _arrange(self) -> None:

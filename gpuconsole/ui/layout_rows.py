@@ -1,0 +1,91 @@
+"""The layout of nodes as rows of a table: a line for each divided or shared GPU, a line for any other node."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpuconsole.insight.gpumap import GpuRow
+from gpuconsole.insight.hardware import WHOLE, Inside, Unit
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.paint import Cell, Painted
+from gpuconsole.ui.unit_columns import FREE, domains, layout, owners
+from gpuconsole.ui.widgets.gpumap import GLYPHS
+
+
+@dataclass(frozen=True)
+class LayoutRow:
+    """One GPU of a node, or the whole node where its GPUs are given away whole."""
+
+    node: str
+    gpu: int | None
+    inside: Inside
+    units: tuple[Unit, ...]
+
+    @property
+    def key(self) -> str:
+        return self.node if self.gpu is None else f"{self.node} {self.gpu}"
+
+
+def layout_rows(rows: Iterable[GpuRow], known: Mapping[str, Inside]) -> list[LayoutRow]:
+    """The lines of these nodes, in their order."""
+    found: list[LayoutRow] = []
+    for row in rows:
+        inside = known.get(row.node)
+        if inside is None:
+            continue
+        if all(unit.part == WHOLE for unit in inside.units):
+            found.append(LayoutRow(row.node, None, inside, inside.units))
+        else:
+            by_gpu: dict[int, list[Unit]] = {}
+            for unit in inside.units:
+                by_gpu.setdefault(unit.gpu, []).append(unit)
+            found += [LayoutRow(row.node, gpu, inside, tuple(units)) for gpu, units in sorted(by_gpu.items())]
+    return found
+
+
+def _layout(row: LayoutRow) -> Cell:
+    if row.gpu is None:
+        return _by_domain(row)
+    if row.inside.slices:
+        return layout(row.units, row.inside.slices)
+    return tuple((GLYPHS[unit.cell.state], str(unit.cell.state)) for unit in row.units)
+
+
+def _by_domain(row: LayoutRow) -> Painted:
+    """Whole GPUs, those of one NVLink domain together: `▟▣▣▣▣▙ ▟▣▣○○▙`."""
+    wiring = row.inside.wiring
+    groups: dict[int, list[Unit]] = {}
+    for unit in row.units:
+        domain = wiring.nvlink[unit.gpu] if wiring is not None and unit.gpu < len(wiring.nvlink) else 0
+        groups.setdefault(domain, []).append(unit)
+    alone = len(groups) == len(row.units)
+    pieces: list[tuple[str, str]] = []
+    for units in groups.values():
+        pieces += [] if alone else [("▟", "dim")]
+        pieces += [(GLYPHS[unit.cell.state], str(unit.cell.state)) for unit in units]
+        pieces += [] if alone else [("▙ ", "dim")]
+    return tuple(pieces)
+
+
+def _free(row: LayoutRow) -> Cell:
+    free = [unit for unit in row.units if unit.cell.state in FREE and not unit.cell.pod]
+    return (("–", "dim"),) if not free else str(len(free))
+
+
+def _links(row: LayoutRow) -> Cell:
+    wiring, gpu = row.inside.wiring, row.gpu
+    if gpu is None:
+        return domains(row.inside)
+    if wiring is None or gpu >= len(wiring.nvlink):
+        return ""
+    return (("NVLink ", "dim"), (str(wiring.nvlink[gpu]), ""), (" NUMA ", "dim"), (str(wiring.numa[gpu]), ""))
+
+
+LAYOUT: tuple[Column[LayoutRow], ...] = (
+    Column("NODE", lambda row: row.node, id="name", width=12, flex=1),
+    Column("GPU", lambda row: "all" if row.gpu is None else str(row.gpu), width=3, align="right"),
+    Column("LAYOUT", _layout, width=31, flex=2),
+    Column("FREE", _free, width=4, align="right"),
+    Column("LINKS", _links, width=16, flex=1, rank=2),
+    Column("SHARING", lambda row: ((row.inside.sharing, "dim"),), width=12, flex=1, rank=3),
+    Column("WHO", lambda row: owners(row.units), width=14, flex=3, rank=1),
+)

@@ -1,0 +1,149 @@
+"""What is inside a node, drawn: GPUs by NVLink domain, MIG instances by the slices that they cover, owners."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from gpuconsole.insight.gpumap import GpuState
+from gpuconsole.insight.hardware import WHOLE, Inside, Team, Unit
+from gpuconsole.model.gpus.wiring import Groups
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.names import called
+from gpuconsole.ui.paint import Cell, Painted, Piece, join
+from gpuconsole.ui.widgets.gpumap import GLYPHS, WORDS
+
+FREE = (GpuState.IDLE, GpuState.FAULT, GpuState.HELD)
+
+
+def unit_columns(inside: Inside | None, now: int) -> tuple[Column[Unit], ...]:
+    """The columns of one node's units; the links are told of what is under the cursor, too."""
+    parts = inside is not None and any(unit.part != WHOLE for unit in inside.units)
+    divided = inside is not None and inside.slices > 0
+    columns: tuple[Column[Unit], ...] = (
+        Column("GPU", lambda unit: str(unit.gpu), id="gpu", width=4, align="right", sort=lambda unit: unit.gpu),
+    )
+    if parts:
+        columns += (Column("PART", lambda unit: unit.part, id="part", width=11, sort=lambda unit: unit.part),)
+    if divided and inside is not None:
+        slices = inside.slices
+        columns += (Column("SLICES", lambda unit: spans(unit, slices), width=8),)
+    columns += (
+        Column("STATE", _state, id="status", width=14, sort=lambda unit: unit.cell.state),
+        Column(
+            "WORKLOAD",
+            lambda unit: called(unit.cell.workload),
+            id="name",
+            width=16,
+            flex=2,
+            sort=lambda unit: unit.cell.workload,
+        ),
+        Column("POD", lambda unit: unit.cell.pod, id="pod", width=14, flex=2, sort=lambda unit: unit.cell.pod, rank=2),
+        Column(
+            "QUEUE",
+            lambda unit: unit.cell.queue,
+            id="queue",
+            width=9,
+            flex=1,
+            sort=lambda unit: unit.cell.queue,
+            rank=1,
+        ),
+        Column(
+            "SINCE",
+            lambda unit: fmt.since(now, unit.cell.since) if unit.cell.since else "",
+            id="age",
+            width=7,
+            align="right",
+            sort=lambda unit: unit.cell.since,
+        ),
+    )
+    wiring = inside.wiring if inside is not None else None
+    if wiring is not None:
+        columns += (
+            _group("NVLINK", wiring.nvlink),
+            _group("PCIe", wiring.switch),
+            _group("NUMA", wiring.numa),
+        )
+    return columns
+
+
+def _group(title: str, groups: Groups) -> Column[Unit]:
+    def group(unit: Unit) -> int:
+        return groups[unit.gpu] if unit.gpu < len(groups) else -1
+
+    return Column(title, lambda unit: str(group(unit)), id=title.lower(), width=6, align="right", sort=group, rank=3)
+
+
+def _state(unit: Unit) -> Cell:
+    return ((f"{GLYPHS[unit.cell.state]} {WORDS[unit.cell.state]}", str(unit.cell.state)),)
+
+
+def spans(unit: Unit, slices: int) -> Painted:
+    """Which memory slices of its GPU a unit covers: `··▣▣····`."""
+    glyph = GLYPHS[unit.cell.state]
+    before, after = unit.start, max(0, slices - unit.start - unit.span)
+    return (("·" * before, "dim"), (glyph * unit.span, str(unit.cell.state)), ("·" * after, "dim"))
+
+
+def domains(inside: Inside) -> Painted:
+    """The NVLink domains with their GPUs: `▟0 1 2 3▙▟4 5 6 7▙`."""
+    if inside.wiring is None:
+        return ()
+    places: dict[int, list[str]] = {}
+    for gpu, domain in enumerate(inside.wiring.nvlink):
+        places.setdefault(domain, []).append(str(gpu))
+    if len(places) == len(inside.wiring.nvlink):
+        return (("no NVLink", "dim"),)
+    return tuple(piece for gpus in places.values() for piece in (("▟", "dim"), (" ".join(gpus), ""), ("▙", "dim")))
+
+
+def layout(units: Sequence[Unit], slices: int) -> Painted:
+    """One divided GPU, four cells a slice: `▣1g ○1g ▣2g──── ○4g────────────`; `·` is what no instance covers."""
+    pieces: list[Piece] = []
+    place = 0
+    for unit in units:
+        pieces += [("·   ", "dim")] * (unit.start - place)
+        name = unit.part if unit.part == WHOLE else unit.part.partition(".")[0]
+        room = 4 * max(1, unit.span) - 1
+        pieces.append((f"{GLYPHS[unit.cell.state]}{name}".ljust(room, "─")[:room], str(unit.cell.state)))
+        pieces.append((" ", ""))
+        place = unit.start + unit.span
+    return (*pieces, *[("·   ", "dim")] * (slices - place))
+
+
+def about(inside: Inside, teams: Iterable[Team]) -> tuple[Cell, ...]:
+    """The node's hardware in a line, and how fast those talk who work together there."""
+    memory = f"{inside.memory / 1024:.0f} GiB each" if inside.memory else ""
+    model = f"{inside.model or 'GPU'} ×{inside.gpus}"
+    links: Cell = (("NVLink ", "dim"), *domains(inside)) if inside.wiring is not None else ""
+    head = join(
+        [((f" {model}", "strong"),), memory, links, ((inside.sharing, "held"),) if inside.sharing else ""], "  "
+    )
+    return (head, *(((f"   {called(team.owner)}  ", "strong"), (team.connection.text, "")) for team in teams))
+
+
+def links(inside: Inside, unit: Unit) -> Cell:
+    """How a GPU is joined to the others of its node."""
+    wiring = inside.wiring
+    if wiring is None or unit.gpu >= len(wiring.nvlink):
+        return ""
+    words = []
+    for name, groups in (("NVLink domain", wiring.nvlink), ("PCIe switch", wiring.switch), ("NUMA node", wiring.numa)):
+        mine = groups[unit.gpu]
+        others = [gpu for gpu, group in enumerate(groups) if group == mine]
+        words.append(f"{name} {mine} (GPU {runs(others)})")
+    return ((f" GPU {unit.gpu}  ", "dim"), (" · ".join(words), ""))
+
+
+def runs(numbers: Sequence[int]) -> str:
+    """`0-3,6`: numbers with runs drawn together."""
+    parts = []
+    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        parts.append(f"{members[0]}" if len(members) == 1 else f"{members[0]}-{members[-1]}")
+    return ",".join(parts)
+
+
+def owners(units: Iterable[Unit]) -> Painted:
+    """Who owns parts of a GPU."""
+    names = dict.fromkeys(called(unit.cell.workload or unit.cell.pod) for unit in units if unit.cell.pod)
+    return join([((name, "strong"),) for name in names]) or (("nobody", "dim"),)

@@ -1,0 +1,98 @@
+"""What is inside a node: whole GPUs with their links, MIG instances with their spans, turns on shared GPUs."""
+
+from gpuconsole.insight.gpumap import GpuState, gpu_rows
+from gpuconsole.insight.hardware import Inside, look_inside, teams
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.gpus.instances import LAYOUT
+from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.sharing import STRATEGY
+from gpuconsole.model.gpus.wiring import WIRING
+from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import GPU
+from tests.insight.world import pod, world
+
+A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+L4 = {"nvidia.com/gpu.product": "NVIDIA-L4"}
+
+
+def node(name: str, offers: dict[str, int], labels: dict[str, str], **annotations: str) -> Node:
+    return Node(name=name, labels=labels, annotations=annotations, capacity=offers, allocatable=offers)
+
+
+def parts(one: Inside) -> list[tuple[int, str, int, int, str]]:
+    """GPU, part, first slice, slices, owner of each unit."""
+    return [(unit.gpu, unit.part, unit.start, unit.span, unit.cell.pod) for unit in one.units]
+
+
+def look(*objects: Object) -> Inside:
+    (found,) = look_inside(world(objects)).values()
+    return found
+
+
+def test_whole_gpus_have_their_model_and_their_links() -> None:
+    found = look(node("n1", {GPU: 4}, A100), pod("p", "n1", (0, 1)))
+    assert (found.model, found.memory, found.gpus, found.sharing) == ("a100-80gb", 80 * 1024, 4, "")
+    assert parts(found) == [
+        (0, "whole", 0, 0, "team/p"),
+        (1, "whole", 0, 0, "team/p"),
+        *((n, "whole", 0, 0, "") for n in (2, 3)),
+    ]
+    assert found.wiring is not None
+    assert (found.wiring.nvlink, found.wiring.switch, found.wiring.numa) == ((0, 0, 0, 0), (0, 0, 1, 1), (0, 0, 1, 1))
+
+
+def test_an_annotation_says_how_gpus_are_joined() -> None:
+    found = look(node("n1", {GPU: 4}, A100, **{WIRING: "nvlink=0-1,2-3"}))
+    assert found.wiring is not None
+    assert found.wiring.nvlink == (0, 0, 1, 1)
+
+
+def test_mig_instances_stand_where_they_lie_with_their_owners() -> None:
+    offers = {GPU: 1, "nvidia.com/mig-1g.10gb": 1, "nvidia.com/mig-3g.40gb": 1}
+    divided = node("n1", offers, A100, **{LAYOUT: "- | 1g.10gb@0 3g.40gb@4"})
+    found = look(divided, pod("small", "n1", wants=0, slices=(Instance(1, "3g.40gb", 4),)), pod("big", "n1", (0,)))
+    assert (found.gpus, found.slices, found.sharing) == (2, 8, "MIG mixed")
+    assert parts(found) == [
+        (0, "whole", 0, 8, "team/big"),
+        (1, "1g.10gb", 0, 1, ""),
+        (1, "3g.40gb", 4, 4, "team/small"),
+    ]
+    assert [unit.cell.state for unit in found.on(1)] == [GpuState.IDLE, GpuState.OWN]
+
+
+def test_turns_on_shared_gpus_are_numbered_gpu_by_gpu() -> None:
+    labels = {**L4, STRATEGY: "time-slicing", "nvidia.com/gpu.replicas": "2"}
+    found = look(node("n1", {GPU: 4}, labels), pod("p", "n1", (2,)))
+    assert (found.gpus, found.sharing) == (2, "time-slicing ×2")
+    assert parts(found) == [
+        (0, "1/2", 0, 0, ""),
+        (0, "2/2", 0, 0, "team/p"),
+        (1, "1/2", 0, 0, ""),
+        (1, "2/2", 0, 0, ""),
+    ]
+
+
+def test_mps_tells_what_each_client_gets() -> None:
+    labels = {**L4, STRATEGY: "mps", "nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.memory": "24576"}
+    assert look(node("n1", {GPU: 4}, labels)).sharing == "mps ×4, 6144 MiB and 25 % of the threads each"
+
+
+def test_a_gang_is_told_how_fast_its_gpus_talk_wherever_its_pods_are() -> None:
+    things: list[Object] = [
+        node("n1", {GPU: 8}, A100),
+        node("n2", {GPU: 8}, A100),
+        pod("a", "n1", (0, 1), job="Job/team/one"),
+        pod("b-0", "n1", (2,), job="Job/team/two"),
+        pod("b-1", "n2", (0,), job="Job/team/two"),
+    ]
+    assert [(team.owner, team.connection.text) for team in teams(world(things), "n1")] == [
+        ("Job/team/one", "2 GPUs in one NVLink domain, 600 GB/s"),
+        ("Job/team/two", "2 GPUs on 2 nodes, about 25 GB/s"),
+    ]
+
+
+def test_nodes_where_nothing_happened_are_the_same_objects() -> None:
+    things: list[Object] = [node("n1", {GPU: 8}, A100), node("n2", {GPU: 8}, A100)]
+    before = look_inside(world(things))
+    assert len(gpu_rows(world(things))) == 2
+    assert look_inside(world([*things, pod("p", "n2", (0,))]))["n2"] is not before["n2"]
