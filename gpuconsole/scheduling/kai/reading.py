@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodAffinity, PodPhase, PodTemplate, PriorityClass
 from gpuconsole.model.devices import ResourceClaim
+from gpuconsole.model.documents.reader import INT64
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, QueueResource
 from gpuconsole.model.quantity import CPU, MEMORY, PODS
 from gpuconsole.model.resources import GPU_RESOURCES, Resources
@@ -133,14 +134,14 @@ def request_of(pod: Pod) -> tuple[Request, Sort]:
     whole = sum(needs.get(name, 0) for name in GPU_RESOURCES)
     count, portion, memory = whole, 1.0 if whole else 0.0, 0
     sort = Sort.REGULAR
-    asked = _positive(note(pod, GPU_MEMORY))
-    if asked:
-        count, portion, memory, sort = 1, 0.0, int(asked), Sort.MEMORY
-    asked = _positive(note(pod, FRACTION))
-    if 0 < asked <= 1:
-        count, portion, memory, sort = 1, asked, 0, Sort.FRACTION
+    mebibytes = _whole(note(pod, GPU_MEMORY))
+    if mebibytes:
+        count, portion, memory, sort = 1, 0.0, mebibytes, Sort.MEMORY
+    part = _part(note(pod, FRACTION))
+    if part:
+        count, portion, memory, sort = 1, part, 0, Sort.FRACTION
     if sort is not Sort.REGULAR:
-        count = int(_positive(note(pod, DEVICES))) or 1
+        count = _whole(note(pod, DEVICES)) or 1
     if mig:
         count, portion, memory, sort = 0, 0.0, 0, Sort.MIG
     request = Request(
@@ -155,11 +156,20 @@ def request_of(pod: Pod) -> tuple[Request, Sort]:
     return request, sort
 
 
-def _positive(text: str) -> float:
+def _whole(text: str) -> int:
+    """A whole number as Go reads one of 64 bits; 0 for anything else, as for what is below."""
+    digits = text.removeprefix("+")
+    plain = digits.isascii() and digits.isdecimal() and len(digits) < len(str(INT64))
+    return int(digits) if plain else 0
+
+
+def _part(text: str) -> float:
+    """A part of a GPU, above 0 and up to 1; 0 for anything else."""
     try:
-        return max(0.0, float(text))
+        part = float(text)
     except ValueError:
         return 0.0
+    return part if 0 < part <= 1 else 0.0
 
 
 def plain_of(needs: Resources) -> Amounts:

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from gpuconsole.model.kai import KaiQueue, QueueResource
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.kai.engine import KaiPlacement
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
+from gpuconsole.scheduling.kai.reading import request_of
 
 GPU = "nvidia.com/gpu"
 FREE = QueueResource(quota=-1, over_quota_weight=1, limit=-1)
@@ -219,3 +221,22 @@ def test_a_pod_that_shares_two_devices_owns_two() -> None:
     wide = pod("wide", 0, gpu_fraction="0.5", gpu_fraction_num_devices="2")
     made = engine([node("n1", 3), queue("a", 4), wide, pod("half", 0, created=1, gpu_fraction="0.5")])
     assert binds(made.schedule(1)) == {"default/wide": ("n1", (0, 1)), "default/half": ("n1", (0,))}
+
+
+@pytest.mark.parametrize(
+    ("notes", "asked"),
+    [
+        pytest.param({"gpu-memory": "20000"}, (1, 0.0, 20_000), id="memory in MiB"),
+        pytest.param({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, (2, 0.5, 0), id="parts of two GPUs"),
+        pytest.param({"gpu-memory": "inf"}, (0, 0.0, 0), id="no number of 64 bits is nothing at all"),
+        pytest.param({"gpu-memory": "1.5"}, (0, 0.0, 0), id="nor is a part of a MiB"),
+        pytest.param({"gpu-memory": "9" * 400}, (0, 0.0, 0), id="nor is one too long"),
+        pytest.param({"gpu-fraction": "nan"}, (0, 0.0, 0), id="a part that is no number"),
+        pytest.param({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "1e999"}, (1, 0.5, 0), id="then of one GPU"),
+    ],
+)
+def test_annotations_ask_for_gpus_only_as_go_would_read_them(
+    notes: dict[str, str], asked: tuple[int, float, int]
+) -> None:
+    request, _ = request_of(Pod(name="p", annotations=notes))
+    assert (request.count, request.portion, request.gpu_memory) == asked
