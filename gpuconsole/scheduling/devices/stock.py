@@ -1,6 +1,8 @@
 """Devices that drivers publish, the claims on them, and what claims were given lately."""
 
-from collections.abc import Iterator, Mapping
+import heapq
+from collections.abc import Collection, Iterator, Mapping
+from operator import itemgetter
 
 from msgspec import Struct, field
 
@@ -9,6 +11,12 @@ from gpuconsole.model.devices import Allocation, Device, DeviceClass, ResourceCl
 
 MOST_USERS = 256
 """Pods that may share a claim."""
+PoolKey = tuple[str, str]
+"""(driver, name)."""
+Place = tuple[str, str, str]
+"""(driver, pool, name) of a device."""
+Counter = tuple[str, str, str, str]
+"""(driver, pool, counter set, counter)."""
 
 
 class Offered(Struct, frozen=True, eq=False):
@@ -18,9 +26,16 @@ class Offered(Struct, frozen=True, eq=False):
     part: ResourceSlice
 
     @property
-    def place(self) -> tuple[str, str, str]:
-        """(driver, pool, name) by which allocations know it."""
+    def place(self) -> Place:
+        """By what allocations know it."""
         return self.part.driver, self.part.pool, self.device.name
+
+    @property
+    def consumed(self) -> Iterator[tuple[Counter, int]]:
+        """What it takes of the counters that it shares with others of its pool."""
+        for name, amounts in zip(self.device.counter_sets, self.device.counters, strict=False):
+            for counter, amount in amounts.items():
+                yield (self.part.driver, self.part.pool, name, counter), amount
 
     @property
     def node(self) -> str:
@@ -52,8 +67,17 @@ class Pool(Struct):
         return len(self.parts) == self.expected
 
 
+class Places(Struct, frozen=True):
+    """Slices of complete pools, numbered in order, by where their devices are."""
+
+    here: dict[str, list[tuple[int, ResourceSlice]]]
+    """Node → slices of which it alone has all devices."""
+    wide: list[tuple[int, ResourceSlice]]
+    """The others."""
+
+
 class Stock(Struct, kw_only=True):
-    """Classes, slices and claims. Mutates by `hold` and `release`: what pods of this pass were promised."""
+    """Classes, slices and claims, which stay as they are. Mutates by `hold` and `release`: promises of this pass."""
 
     classes: Mapping[str, DeviceClass] = field(default_factory=dict)
     slices: Mapping[str, ResourceSlice] = field(default_factory=dict)
@@ -62,7 +86,9 @@ class Stock(Struct, kw_only=True):
     """Claim → what it was promised, before anybody wrote it down."""
     users: dict[str, set[str]] = field(default_factory=dict)
     """Claim → pods that were promised its use."""
-    _pools: dict[tuple[str, str], Pool] | None = None
+    _pools: dict[PoolKey, Pool] | None = None
+    _places: Places | None = None
+    _written: dict[PoolKey, set[Place]] | None = None
 
     def hold(self, pod: str, allocations: Mapping[str, Allocation], shared: tuple[str, ...]) -> None:
         """Take for granted what a pod was promised: allocations of its claims, and the use of others."""
@@ -84,19 +110,38 @@ class Stock(Struct, kw_only=True):
     def users_of(self, claim: ResourceClaim) -> set[str]:
         return {*claim.reserved, *self.users.get(claim.key, ())}
 
-    def taken(self) -> set[tuple[str, str, str]]:
-        """Devices that some claim has for itself."""
-        return {
-            (one.driver, one.pool, one.device)
-            for claim in self.claims.values()
-            for one in (self.allocation_of(claim) or Allocation()).devices
-            if not one.shared
-        }
+    def taken(self, pools: Collection[PoolKey]) -> set[Place]:
+        """Devices of these pools that some claim has for itself."""
+        if self._written is None:
+            self._written = {}
+            for claim in self.claims.values():
+                for place in _own(claim.allocation):
+                    self._written.setdefault(place[:2], set()).add(place)
+        found = {place for pool in pools for place in self._written.get(pool, ())}
+        for key, allocation in self.given.items():
+            asking = self.claims.get(key)
+            if asking is not None and asking.allocation is None:
+                found.update(place for place in _own(allocation) if place[:2] in pools)
+        return found
 
-    def pools(self) -> Mapping[tuple[str, str], Pool]:
+    def left(self, pools: Collection[PoolKey], taken: Collection[Place]) -> dict[Counter, int]:
+        """What is left of the counters of these pools, wherever their devices are."""
+        left: dict[Counter, int] = {}
+        for driver, name in pools:
+            parts = self.pools()[driver, name].parts
+            for part in parts:
+                for of, amounts in part.counter_sets.items():
+                    left.update({(driver, name, of, counter): amount for counter, amount in amounts.items()})
+            for one in (Offered(device, part) for part in parts for device in part.devices if device.counters):
+                if one.place in taken:
+                    for key, amount in one.consumed:
+                        left[key] = left.get(key, 0) - amount
+        return left
+
+    def pools(self) -> Mapping[PoolKey, Pool]:
         """Pools by (driver, name), in order."""
         if self._pools is None:
-            found: dict[tuple[str, str], Pool] = {}
+            found: dict[PoolKey, Pool] = {}
             for _, part in sorted(self.slices.items()):
                 key = part.driver, part.pool
                 known = found.get(key)
@@ -109,12 +154,28 @@ class Stock(Struct, kw_only=True):
 
     def offered(self, node: Node) -> Iterator[Offered]:
         """Devices that the node has or reaches, of pools that are complete."""
-        for pool in self.pools().values():
-            for part in pool.parts if pool.complete else ():
-                for device in part.devices:
-                    one = Offered(device, part)
-                    if one.within(node):
-                        yield one
+        places = self._places = self._places or self._by_place()
+        for _, part in heapq.merge(places.here.get(node.name, ()), places.wide, key=itemgetter(0)):
+            for device in part.devices:
+                one = Offered(device, part)
+                if one.within(node):
+                    yield one
+
+    def _by_place(self) -> Places:
+        places = Places({}, [])
+        complete = [part for pool in self.pools().values() if pool.complete for part in pool.parts]
+        for numbered in enumerate(complete):
+            part = numbered[1]
+            alone = part.node and not part.each
+            (places.here.setdefault(part.node, []) if alone else places.wide).append(numbered)
+        return places
+
+
+def _own(allocation: Allocation | None) -> Iterator[Place]:
+    """The devices that nobody else may have."""
+    for one in allocation.devices if allocation is not None else ():
+        if not one.shared:
+            yield one.driver, one.pool, one.device
 
 
 def claim_keys(pod: Pod) -> tuple[str, ...]:

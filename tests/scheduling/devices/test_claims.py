@@ -194,3 +194,42 @@ def test_claims_keep_a_pod_from_every_node(name: str) -> None:
 def test_a_claim_from_a_template_has_to_be_made_first() -> None:
     waiting = Pod(name="p", template=PodTemplate(resource_claims=(PodClaim("gpu", template="one"),)))
     assert claims.trouble(waiting, stock([])) == "ResourceClaim not created yet"
+
+
+def test_a_claim_has_no_more_than_32_devices() -> None:
+    many = part(*(device(f"d{number:02}") for number in range(40)))
+    assert len(given(claims.grant(pod("c"), N1, stock([many], claim(request(count=32)))))) == 32
+    refused = claims.grant(pod("c"), N1, stock([many], claim(request(count=20), request("more", count=13))))
+    text = "claim default/c: number of requested devices 33 exceeds the claim limit of 32"
+    assert refused == Grant(reason=text, broken=True)
+    every = claims.grant(pod("c"), N1, stock([many], claim(request(mode="All"))))
+    assert every.reason == "claim default/c: number of requested devices 40 exceeds the claim limit of 32"
+
+
+def test_a_search_that_leads_nowhere_ends() -> None:
+    pairs = part(*(device(f"d{number:02}", attributes={"pair": number // 4}) for number in range(40)))
+    hopeless = claim(request(count=15), likenesses=(Likeness(distinct="gpu.example.com/pair"),))
+    assert claims.grant(pod("c"), N1, stock([pairs], hopeless)) == Grant(reason="timed out trying to allocate devices")
+
+
+def test_devices_of_several_nodes_keep_their_order_beside_those_of_one() -> None:
+    far = part(device("far"), node="", name="a", pool="a", everywhere=True)
+    last = part(device("last"), node="", name="z", pool="z", everywhere=True)
+    held = stock([last, part(device("near")), far], claim(request(count=3)))
+    assert given(claims.grant(pod("c"), N1, held)) == ["far", "near", "last"]
+    assert claims.grant(pod("c"), N2, held).reason == claims.CANNOT
+
+
+def test_counters_are_shared_by_the_slices_of_a_pool_wherever_they_are() -> None:
+    counters = {"board": {"memory": 80}}
+    half = {"counter_sets": ("board",), "counters": ({"memory": 50},)}
+    slices = [
+        part(device("a", **half), pool="p", pool_slices=2, counter_sets=counters),
+        part(device("b", **half), node="n2", pool="p", pool_slices=2),
+    ]
+    held = stock(slices, claim(request(), name="one"), claim(request(), name="two"))
+    first = claims.grant(pod("one"), N1, held)
+    held.hold("default/p", first.allocations, first.shared)
+    assert claims.grant(pod("two", name="q"), N2, held).reason == claims.CANNOT
+    held.release("default/p")
+    assert given(claims.grant(pod("two", name="q"), N2, held), "default/two") == ["b"]
