@@ -20,7 +20,10 @@ class StockBook(ClaimBook):
 
     def __init__(self, stock: Stock, nodes: Mapping[str, Node]) -> None:
         super().__init__(claims=[claim_of(claim) for claim in stock.claims.values()], classes=list(stock.classes))
-        self._stock, self._nodes = stock, nodes
+        unallocated = {key: replace(claim, allocation=None) for key, claim in stock.claims.items()}
+        self._stock = Stock(classes=stock.classes, slices=stock.slices, claims=unallocated)
+        """With nothing allocated: what claims hold by now the session knows."""
+        self._nodes = nodes
         self.allocations = {key: c.allocation for key, c in stock.claims.items() if c.allocation is not None}
         """What each claim got, in this session or before."""
 
@@ -28,27 +31,17 @@ class StockBook(ClaimBook):
         """Devices of the node for all that the claim asks for, as Kubernetes' allocator picks them."""
         if claim.key not in self._stock.claims or node not in self._nodes:
             return None
-        held = {
+        self._stock.given = {
             key: self.allocations[key]
             for key, known in self.claims.items()
             if known.devices is not None and key in self.allocations
         }
-        open_claims = {key: _without(c) for key, c in self._stock.claims.items()}
-        found = grant(
-            _user(claim),
-            self._nodes[node],
-            Stock(classes=self._stock.classes, slices=self._stock.slices, claims=open_claims, given=held),
-        )
+        found = grant(_user(claim), self._nodes[node], self._stock)
         allocation = found.allocations.get(claim.key)
         if found.reason or allocation is None:
             return None
         self.allocations[claim.key] = allocation
         return devices_of(allocation, node)
-
-
-def _without(claim: ResourceClaim) -> ResourceClaim:
-    """The claim with nothing allocated: what it holds by now the session knows."""
-    return replace(claim, allocation=None)
 
 
 def _user(claim: Claim) -> Pod:
