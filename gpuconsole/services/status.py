@@ -1,5 +1,6 @@
 """What the header says about the console itself: mode, source, engine, speed, age, and what is wrong."""
 
+from collections.abc import Collection
 from enum import StrEnum
 
 from msgspec import Struct
@@ -7,6 +8,9 @@ from msgspec import Struct
 from gpuconsole.backends.base import Health
 from gpuconsole.insight.engines import Engines
 from gpuconsole.model.clock import Time
+
+SHOWN = 3
+"""So many missing rights are named in a line."""
 
 
 class Mode(StrEnum):
@@ -46,3 +50,10 @@ class Status(Struct, frozen=True, kw_only=True):
     """Why the history is not kept, where it is not."""
     sight: Health | None = None
     """How well a live cluster can be seen; None where there is nothing but what we made."""
+
+    def unseen(self, resources: Collection[str]) -> str:
+        """What may not be read of these resources (plurals); all of them where none are named."""
+        missing = self.sight.missing if self.sight is not None else ()
+        wanted = [right for right in missing if not resources or right.resource.partition(".")[0] in resources]
+        more = f" … and {len(wanted) - SHOWN} more" if len(wanted) > SHOWN else ""
+        return "; ".join(map(str, wanted[:SHOWN])) + more

@@ -124,6 +124,8 @@ class ConsoleApp(App[None]):
         for line in takewhile(lambda line: line is not seen, reversed(lines)):
             if line.what is What.COMMAND_REFUSED:
                 self.flash(f"Refused: {line.message or line.reason}", "warning")
+            elif line.what is What.COMMAND_DONE:
+                self.flash(f"Done: {line.message}")
 
     @property
     def front(self) -> ConsoleScreen | None:
@@ -234,7 +236,9 @@ class ConsoleApp(App[None]):
         if len(self.screen_stack) > 1:
             self.pop_screen()
         else:
-            question = Question("Quit gpuconsole?", ("The simulation ends with it; its history is kept.",), yes="Quit")
+            live = self.cluster.status.sight is not None
+            ends = "The cluster goes on without it" if live else "The simulation ends with it"
+            question = Question("Quit gpuconsole?", (f"{ends}; its history is kept.",), yes="Quit")
             self.push_screen(Confirm(question), lambda yes: self.exit() if yes else None)
 
     def _step(self, views: int) -> None:

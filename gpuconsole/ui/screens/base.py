@@ -60,6 +60,8 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
 
     snapshot: reactive[Snapshot] = reactive(EMPTY, init=False)
 
+    reads: ClassVar[frozenset[str]] = frozenset()
+    """Resources of the API whose objects it shows; empty for many of them."""
     _arriving: tuple[str, str] = ("", "")
     _failure: str = ""
 
@@ -156,6 +158,7 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
         """A screen that cannot be drawn says so, and leaves the rest of the console usable."""
         try:
             self.show(snapshot)
+            self._say_why_empty()
         except Exception as error:
             LOG.exception("The screen %s failed", self.crumb())
             for grid in self.query(Grid):
@@ -163,6 +166,18 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
             if str(error) != self._failure:
                 self._failure = str(error)
                 self.flash(f"This screen failed, the log says where: {error}", "error")
+
+    def _say_why_empty(self) -> None:
+        """An empty table that is not the whole truth says so: it is being read, or may not be read."""
+        status = self.console.status
+        if status.sight is None:
+            return
+        unseen = status.unseen(self.reads)
+        for grid in self.query(Grid):
+            if grid.bare and unseen:
+                grid.say(State.FORBIDDEN, unseen)
+            elif grid.bare and status.loading:
+                grid.say(State.LOADING)
 
     # Frame
 

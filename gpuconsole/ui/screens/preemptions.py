@@ -40,6 +40,7 @@ class PreemptionsScreen(WorkloadScreen):
     """Every preemption, the newest first; `tab` goes to the counts."""
 
     view = "preemptions"
+    reads = frozenset({"workloads", "events"})
 
     def __init__(self) -> None:
         super().__init__()

@@ -61,6 +61,7 @@ class QueuesScreen(ObjectScreen):
     """Cohorts and queues with their quota, as a tree."""
 
     view = "queues"
+    reads = frozenset({"clusterqueues", "cohorts"})
 
     def __init__(self) -> None:
         super().__init__()

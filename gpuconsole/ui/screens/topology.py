@@ -21,6 +21,7 @@ class TopologyScreen(NodeScreen):
     """Topologies and HyperNodes as trees down to the hosts."""
 
     view = "topology"
+    reads = frozenset({"nodes"})
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,6 +18,7 @@ class WorkloadsScreen(WorkloadScreen):
     """All workloads in one table: pending ones first, by their position."""
 
     view = "workloads"
+    reads = frozenset({"workloads"})
 
     def __init__(self) -> None:
         super().__init__()

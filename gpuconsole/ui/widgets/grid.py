@@ -100,6 +100,11 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         self._arrange()
 
     @property
+    def bare(self) -> bool:
+        """It was given data, and there was not one row."""
+        return self._state is State.READY and not self._rows.all
+
+    @property
     def columns(self) -> tuple[Column[T], ...]:
         return self._rows.columns
 
