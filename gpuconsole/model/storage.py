@@ -9,6 +9,8 @@ from gpuconsole.model.cluster import NO_LABELS, LabelSelector, NodeTerm, Require
 
 AVAILABLE = "Available"
 BOUND = "Bound"
+RELEASED = "Released"
+"""Of a volume: its claim is gone, and an administrator has to see to it before it is given away again."""
 LOST = "Lost"
 FILESYSTEM = "Filesystem"
 ONE_POD = "ReadWriteOncePod"

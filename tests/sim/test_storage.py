@@ -129,3 +129,17 @@ def test_a_volcano_job_waits_for_a_claim_that_it_names() -> None:
     made.submit(Submit((claim("data", "soon"),)))
     made.advance(START + 2 * MINUTE)
     assert sorted(pod.node for pod in made.snapshot().pods.values()) == ["a1", "b1"]
+
+
+def test_volumes_are_shared_out_among_claims_and_one_that_was_left_behind_is_nobodys() -> None:
+    hand_made = StorageClass(name="made", provisioner="kubernetes.io/no-provisioner")
+    volumes = [PersistentVolume(name=f"pv-{size}", storage=size * GI, storage_class="made") for size in (3, 1, 2)]
+    left = PersistentVolume(name="a", storage=GI, storage_class="made", claim="default/one", phase="Released")
+    asked = [claim(name, "made") for name in ("one", "two", "six", "ten")]
+    snapshot = simulation(hand_made, left, *volumes, *asked).snapshot()
+    assert {key.partition("/")[2]: one.volume for key, one in snapshot.persistent_volume_claims.items()} == {
+        "one": "pv-1",
+        "two": "pv-2",
+        "six": "pv-3",
+        "ten": "",
+    }

@@ -12,6 +12,7 @@ from gpuconsole.model.storage import (
     DEFAULT_CLASS,
     FILESYSTEM,
     LOST,
+    RELEASED,
     CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -22,7 +23,7 @@ _BOUND = "pv.kubernetes.io/bind-completed"
 _SELECTED = "volume.kubernetes.io/selected-node"
 _CLASS = "volume.beta.kubernetes.io/storage-class"
 _MODES = (FILESYSTEM, "Block")
-_VOLUME_PHASES = ("", "Pending", AVAILABLE, BOUND, "Released", "Failed")
+_VOLUME_PHASES = ("", "Pending", AVAILABLE, BOUND, RELEASED, "Failed")
 _WAITS = "WaitForFirstConsumer"
 
 

@@ -1,15 +1,24 @@
 """What there is of storage, what pods were promised of it, and the claims of a pod."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, field
 
 from gpuconsole.model.cluster import Pod, PodVolume
-from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from gpuconsole.model.storage import AVAILABLE, RELEASED, CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+
+
+class Volumes(Struct, frozen=True):
+    """Volumes by who may have them."""
+
+    kept: dict[str, list[PersistentVolume]]
+    """Claim → the volumes that name it, by name."""
+    free: dict[str, list[PersistentVolume]]
+    """Class → the volumes that name no claim, the smallest first, then by name."""
 
 
 class Storage(Struct, kw_only=True):
-    """What there is of storage, and what is spoken for by pods that were given a node. Mutates by `hold`, `release`."""
+    """What there is of storage, which stays as it is, and what was promised of it. Mutates by `hold`, `release`."""
 
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
     volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
@@ -19,6 +28,7 @@ class Storage(Struct, kw_only=True):
     """Volume → claim that is about to be bound to it."""
     chosen: dict[str, str] = field(default_factory=dict)
     """Claim → node for which a volume is about to be made."""
+    _sorted: Volumes | None = None
 
     def class_of(self, claim: PersistentVolumeClaim) -> str:
         """The class that the claim names, or the default one, or none."""
@@ -35,6 +45,31 @@ class Storage(Struct, kw_only=True):
 
     def owner_of(self, volume: PersistentVolume) -> str:
         return self.held.get(volume.name) or volume.claim
+
+    def kept_for(self, claim: str) -> Iterator[PersistentVolume]:
+        """The volumes that name the claim, or were promised to it."""
+        for kept in self._by_owner().kept.get(claim, ()):
+            if self.owner_of(kept) == claim:
+                yield kept
+        for name, owner in self.held.items():
+            volume = self.volumes.get(name)
+            if volume is not None and owner == claim != volume.claim:
+                yield volume
+
+    def free_of(self, kind: str) -> Iterator[PersistentVolume]:
+        """The volumes of a class that anybody may have, the smallest first."""
+        return (volume for volume in self._by_owner().free.get(kind, ()) if not self.owner_of(volume))
+
+    def _by_owner(self) -> Volumes:
+        if self._sorted is None:
+            self._sorted = Volumes({}, {})
+            for volume in sorted(self.volumes.values(), key=lambda volume: (volume.storage, volume.name)):
+                if not volume.claim and volume.phase == AVAILABLE:
+                    self._sorted.free.setdefault(volume.storage_class, []).append(volume)
+            for _, volume in sorted(self.volumes.items()):
+                if volume.claim and volume.phase != RELEASED:
+                    self._sorted.kept.setdefault(volume.claim, []).append(volume)
+        return self._sorted
 
     def hold(self, plan: "Plan") -> None:
         """Take for granted what a pod was promised."""

@@ -15,10 +15,10 @@ IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWr
 ZONES: Mapping[str, str] = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
-    "topology.kubernetes.io/zone": "failure-domain.beta.kubernetes.io/zone",
-    "topology.kubernetes.io/region": "failure-domain.beta.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-"""Labels that say where a volume or a node is; each with the other name for the same."""
+"""Labels that say where a volume or a node is → those that nodes have today (translateToGALabel)."""
 
 
 def zone_trouble(pod: Pod, storage: Storage) -> str:
@@ -49,7 +49,7 @@ def zone_refusal(pod: Pod, node: Node, storage: Storage) -> str:
         volume = storage.volumes.get(claim.volume) if claim is not None and claim.volume else None
         for label, places in volume.labels.items() if volume is not None else ():
             if label in ZONES:
-                here = node.labels.get(label) or node.labels.get(ZONES[label], "")
+                here = node.labels.get(label, node.labels.get(ZONES[label]))
                 if here not in places.split("__"):
                     return OTHER_ZONE
     return ""

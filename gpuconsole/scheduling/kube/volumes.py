@@ -7,7 +7,7 @@ publish (CSIStorageCapacity), and volumes in pods that are no claims.
 from collections.abc import Iterable, Sequence
 
 from gpuconsole.model.cluster import Node, Pod, Requirement
-from gpuconsole.model.storage import AVAILABLE, LOST, PersistentVolume, PersistentVolumeClaim
+from gpuconsole.model.storage import LOST, PersistentVolume, PersistentVolumeClaim
 from gpuconsole.scheduling.kube.filters import term_matches
 from gpuconsole.scheduling.kube.storage import Plan, Storage, claim_keys, claim_name, is_bound
 
@@ -92,20 +92,15 @@ def match(
     claim: PersistentVolumeClaim, node: Node | None, storage: Storage, taken: Iterable[str] = ()
 ) -> PersistentVolume | None:
     """The volume kept for the claim, or the smallest that suits it (FindMatchingVolume); without a node, anywhere."""
-    kind = storage.class_of(claim)
-    best: PersistentVolume | None = None
-    for _, volume in sorted(storage.volumes.items()):
-        near = node is None or reaches(volume, node)
-        owner = storage.owner_of(volume)
-        if volume.name in taken or volume.deleted or owner not in ("", claim.key) or not _holds(volume, claim):
+    for volume in storage.kept_for(claim.key):
+        if volume.name not in taken and not volume.deleted and _holds(volume, claim):
+            return volume if node is None or reaches(volume, node) else None
+    for volume in storage.free_of(storage.class_of(claim)):
+        if volume.name in taken or volume.deleted or not _holds(volume, claim) or not _suits(volume, claim):
             continue
-        if owner:
-            return volume if near else None
-        if not near or volume.phase != AVAILABLE or volume.storage_class != kind or not _suits(volume, claim):
-            continue
-        if best is None or volume.storage < best.storage:
-            best = volume
-    return best
+        if node is None or reaches(volume, node):
+            return volume
+    return None
 
 
 def _holds(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:

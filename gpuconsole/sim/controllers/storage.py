@@ -9,7 +9,15 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import HOSTNAME, Node, NodeTerm, Pod, Requirement
 from gpuconsole.model.decisions import Bind
-from gpuconsole.model.storage import AVAILABLE, BOUND, LOST, PersistentVolume, PersistentVolumeClaim, StorageClass
+from gpuconsole.model.storage import (
+    AVAILABLE,
+    BOUND,
+    LOST,
+    RELEASED,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from gpuconsole.scheduling.kube.storage import Storage, claim_name, is_bound
 from gpuconsole.scheduling.kube.volumes import match
 from gpuconsole.sim.controllers.volcano import claims as jobs_claims
@@ -41,10 +49,11 @@ def provide(world: World) -> None:
             world.drop(PersistentVolumeClaim, claim.key)
     world.requests += jobs_claims.tidy(world)
     _release(world)
-    for claim in claims:
-        current = world.state.get(PersistentVolumeClaim, claim.key)
-        if current is not None and not is_bound(current):
-            _bind_at_once(world, current)
+    current = (world.state.get(PersistentVolumeClaim, claim.key) for claim in claims)
+    waiting = [claim for claim in current if claim is not None and not is_bound(claim)]
+    storage = _storage(world) if waiting else Storage()
+    for claim in waiting:
+        _bind_at_once(world, claim, storage)
 
 
 def bind_claims(world: World, decision: Bind) -> None:
@@ -59,7 +68,7 @@ def bind_claims(world: World, decision: Bind) -> None:
             if volume is not None:
                 _bind(world, claim, volume)
         elif node is not None:
-            kind = world.state.get(StorageClass, _storage(world).class_of(claim))
+            kind = world.state.get(StorageClass, Storage(classes=_classes(world)).class_of(claim))
             if kind is not None:
                 _bind(world, claim, _made(claim, kind, _reach(kind, node)))
 
@@ -91,30 +100,31 @@ def _release(world: World) -> None:
             if volume.disposable:
                 world.drop(PersistentVolume, volume.key)
             else:
-                world.put(replace(volume, phase="Released"))
+                world.put(replace(volume, phase=RELEASED))
     for claim in list(world.state.table("persistent_volume_claims").all()):
         if is_bound(claim) and claim.phase == BOUND and world.state.get(PersistentVolume, claim.volume) is None:
             world.put(replace(claim, phase=LOST))
 
 
-def _bind_at_once(world: World, claim: PersistentVolumeClaim) -> None:
+def _bind_at_once(world: World, claim: PersistentVolumeClaim, storage: Storage) -> None:
     """A claim of a class that does not wait, or that names its volume, or for which a volume is kept."""
-    storage = _storage(world)
+    found = _volume_for(claim, storage)
     kind = storage.classes.get(storage.class_of(claim))
+    if found is not None:
+        storage.held[found.name] = claim.key
+        _bind(world, claim, found)
+    elif not claim.volume and kind is not None and not kind.waits and kind.provisions:
+        _bind(world, claim, _made(claim, kind, _allowed(kind)))
+
+
+def _volume_for(claim: PersistentVolumeClaim, storage: Storage) -> PersistentVolume | None:
     if claim.volume:
         named = storage.volumes.get(claim.volume)
-        if named is not None and named.claim in ("", claim.key) and named.phase in (AVAILABLE, BOUND):
-            _bind(world, claim, named)
-        return
-    kept = next((volume for volume in storage.volumes.values() if volume.claim == claim.key), None)
-    if kept is not None:
-        _bind(world, claim, kept)
-    elif kind is None or not kind.waits:
-        found = match(claim, None, storage)
-        if found is not None:
-            _bind(world, claim, found)
-        elif kind is not None and kind.provisions:
-            _bind(world, claim, _made(claim, kind, _allowed(kind)))
+        mine = named is not None and storage.owner_of(named) in ("", claim.key) and named.phase in (AVAILABLE, BOUND)
+        return named if mine else None
+    kept = next(storage.kept_for(claim.key), None)
+    kind = storage.classes.get(storage.class_of(claim))
+    return match(claim, None, storage) if kept is None and (kind is None or not kind.waits) else kept
 
 
 def _bind(world: World, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
@@ -157,5 +167,9 @@ def _storage(world: World) -> Storage:
     return Storage(
         claims={claim.key: claim for claim in tables.table("persistent_volume_claims").all()},
         volumes={volume.key: volume for volume in tables.table("persistent_volumes").all()},
-        classes={kind.key: kind for kind in tables.table("storage_classes").all()},
+        classes=_classes(world),
     )
+
+
+def _classes(world: World) -> dict[str, StorageClass]:
+    return {kind.key: kind for kind in world.state.table("storage_classes").all()}

@@ -131,6 +131,22 @@ def test_a_volume_kept_for_a_claim_is_its_alone() -> None:
     assert volumes.plan(pod("two"), A, stored).reasons == (volumes.NO_VOLUMES,)
 
 
+def test_a_volume_whose_claim_is_gone_is_nobodys_though_a_claim_has_that_name_again() -> None:
+    left = volume(claim="default/one", phase="Released")
+    assert volumes.plan(pod("one"), A, storage(claim("one", "local"), left)).reasons == (volumes.NO_VOLUMES,)
+    again = volumes.plan(pod("one"), A, storage(claim("one", "local"), left, volume("z")))
+    assert again.bindings == (("default/one", "z"),)
+
+
+def test_old_labels_of_a_volume_mean_the_new_ones_of_a_node_and_not_the_other_way_round() -> None:
+    old = "failure-domain.beta.kubernetes.io/zone"
+    stored = storage(claim(volume="pv", bound=True), volume(labels={old: "a"}))
+    assert volume_filters.zone_refusal(pod("data"), A, stored) == ""
+    assert volume_filters.zone_refusal(pod("data"), B, stored) == volume_filters.OTHER_ZONE
+    stored = storage(claim(volume="pv", bound=True), volume(labels={ZONE: "a"}))
+    assert volume_filters.zone_refusal(pod("data"), Node(name="old", labels={old: "a"}), stored) != ""
+
+
 def test_labels_of_a_bound_volume_name_its_zones() -> None:
     stored = storage(claim(volume="pv", bound=True), volume(labels={ZONE: "a__c"}))
     assert volume_filters.zone_refusal(pod("data"), A, stored) == ""
