@@ -7,6 +7,7 @@ ConsoleError                exit status 1
 │   └── NotSupportedError   a source or a mode that this version does not have
 ├── ReadOnlyError           a change was asked of a console that only looks
 ├── ClusterError            the API server of a live cluster cannot be reached, or says no
+├── TelemetryError          a source of telemetry does not answer, or not with what is wanted
 ├── HistoryError            the history in SQLite cannot be opened, read or written
 └── WorkerError             the worker process did not start, died, or did not answer
 """
@@ -50,6 +51,10 @@ class ReadOnlyError(ConsoleError):
 
 
 class ClusterError(ConsoleError):
+    pass
+
+
+class TelemetryError(ConsoleError):
     pass
 
 

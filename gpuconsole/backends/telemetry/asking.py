@@ -1,0 +1,156 @@
+"""One HTTP request for telemetry: its answer's bytes within limits of time and size, or an error that says what helps.
+
+httpx is imported with the first request only, as most sessions have no telemetry.
+"""
+
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole import __version__
+from gpuconsole.errors import TelemetryError, UsageError
+from gpuconsole.model.text import clean
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+CONNECT = 5.0
+READ = 15.0
+WHOLE = 60.0
+"""Seconds for a whole answer."""
+MOST_BYTES = 256 * 1024 * 1024
+SAID = 200
+NOTHING: Mapping[str, str] = {}
+_ADVICE = {
+    401: "; it wants credentials: set live.telemetry.token_file",
+    403: "; the credentials do not allow it",
+    404: "; is the path before /api/v1 right?",
+}
+
+
+class Access(Struct, frozen=True, kw_only=True):
+    """What a source wants to see before it answers."""
+
+    token_file: str = ""
+    """A file with a bearer token; read anew for every request, as tokens rotate."""
+    ca_file: str = ""
+    """Who may have signed the server's certificate, instead of the usual authorities."""
+    headers: Mapping[str, str] = NOTHING
+
+
+class Ask(Protocol):
+    """Where requests go to."""
+
+    address: str
+    """For people: no user name and no password is in it."""
+
+    def get(self, path: str, query: Mapping[str, str]) -> bytes:
+        """GET below the address. Raises TelemetryError."""
+
+
+class Http:
+    """A server that is asked directly. Any thread may ask."""
+
+    def __init__(self, url: str, access: Access | None = None, transport: "httpx.BaseTransport | None" = None) -> None:
+        """Nothing is sent yet. Raises UsageError where the URL is none."""
+        self._url = checked(url)
+        self._access = access or Access()
+        self._transport = transport
+        self._client: httpx.Client | None = None
+        self.address = shown(url)
+
+    def get(self, path: str, query: Mapping[str, str]) -> bytes:
+        import httpx
+
+        where = f"{self.address}{path}"
+        try:
+            with self._open().stream("GET", self._url + path, params=query or None, headers=self._headers()) as answer:
+                body = _body(answer, where)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            raise TelemetryError(f"{where}: {clean(str(error), SAID) or type(error).__name__}") from error
+        if answer.status_code != 200:
+            raise TelemetryError(refusal(where, answer.status_code, body, answer.headers.get("location", "")))
+        return body
+
+    def _open(self) -> "httpx.Client":
+        if self._client is None:
+            import httpx
+
+            timeout = httpx.Timeout(READ, connect=CONNECT)
+            # Authorities are read once for all servers: with 5,000 exporters it would take minutes.
+            verify = _authorities(self._access.ca_file) if self._url.startswith("https:") else False
+            self._client = httpx.Client(timeout=timeout, verify=verify, transport=self._transport)
+        return self._client
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"User-Agent": f"gpuconsole/{__version__}", **self._access.headers}
+        if self._access.token_file:
+            headers["Authorization"] = f"Bearer {Path(self._access.token_file).expanduser().read_text().strip()}"
+        return headers
+
+
+@cache
+def _authorities(ca_file: str) -> "ssl.SSLContext":
+    import ssl
+
+    import httpx
+
+    return ssl.create_default_context(cafile=ca_file) if ca_file else httpx.create_ssl_context()
+
+
+def checked(url: str) -> str:
+    """A URL without its last slash. Raises UsageError with what would be right."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UsageError(f"{clean(shown(url), SAID)}: no URL; write it as http://prometheus.monitoring:9090")
+    return url.rstrip("/")
+
+
+def shown(url: str) -> str:
+    """A URL for people, without user name and password."""
+    try:
+        parts = urlsplit(url)
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+    except ValueError:
+        return url
+
+
+def _body(answer: "httpx.Response", where: str) -> bytes:
+    begun, whole, size = time.monotonic(), list[bytes](), 0
+    for part in answer.iter_bytes():
+        whole.append(part)
+        size += len(part)
+        if size > MOST_BYTES:
+            raise TelemetryError(f"{where}: the answer is longer than {MOST_BYTES // 1024**2} MiB")
+        if time.monotonic() - begun > WHOLE:
+            raise TelemetryError(f"{where}: the answer was not whole after {WHOLE:g} s")
+    return b"".join(whole)
+
+
+class _Said(Struct):
+    """What Prometheus answers where something is wrong."""
+
+    error: str = ""
+
+
+def refusal(where: str, code: int, body: bytes, location: str = "") -> str:
+    """What an answer without success means, in a sentence."""
+    if 300 <= code < 400:
+        return f"{where}: HTTP {code} leads to {clean(shown(location), SAID)}; a log-in page? name the server behind it"
+    try:
+        said = msgspec.json.decode(body, type=_Said).error
+    except msgspec.DecodeError:
+        said = body[:SAID].decode(errors="replace").strip().partition("\n")[0] if not body.startswith(b"<") else ""
+    return f"{where}: HTTP {code}{f' {clean(said, SAID)}' if said else ''}{_ADVICE.get(code, '')}"

@@ -1,0 +1,120 @@
+"""A thread that asks for telemetry now and then, and a queue of what changed for those who poll."""
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.backends.telemetry.source import Look, Source
+from gpuconsole.errors import ConsoleError
+from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
+from gpuconsole.model.events import Applied, Deleted, Event
+from gpuconsole.model.objects import TABLES
+from gpuconsole.model.telemetry import NodeTelemetry, follow
+from gpuconsole.model.text import clean
+
+LOG = logging.getLogger(__name__)
+INTERVAL = 30.0
+"""Seconds between two looks, as exporters measure no more often."""
+FRESH = 3
+"""So many intervals a value is as good as new."""
+FORGOTTEN: Span = 60 * MINUTE
+"""A node of which nothing was heard for so long is left out."""
+MOST = 400
+"""Nodes that one poll takes in."""
+
+
+class Sight(Struct, frozen=True, kw_only=True):
+    """How well the GPUs are measured."""
+
+    address: str = ""
+    nodes: int = 0
+    """Nodes that were told of in the last look."""
+    trouble: str = ""
+    """What is wrong, in a sentence; empty while all is well."""
+
+
+class Feed:
+    """Asks one source. Mutates; `take` is called by the thread that polls, all else by any."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        interval: float = INTERVAL,
+        wall: Callable[[], Time] = lambda: time.time_ns() // 1_000,
+        known: Callable[[str], bool] = lambda name: False,
+    ) -> None:
+        """Nothing is asked before `start`."""
+        self._source = source
+        self._interval = interval
+        self._wall = wall
+        self._known = known
+        self._latest: dict[str, NodeTelemetry] = {}
+        self._news: deque[Event] = deque()
+        self._stopped = threading.Event()
+        self.sight = Sight(address=source.address)
+
+    def start(self) -> None:
+        """Begin to ask, in a thread of its own."""
+        threading.Thread(target=self._run, name="telemetry", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask no more; a question that is under way is not waited for."""
+        self._stopped.set()
+
+    def take(self) -> Iterable[Event]:
+        """What changed since, a bounded part of it at a time."""
+        return [self._news.popleft() for _ in range(min(MOST, len(self._news)))]
+
+    def look(self) -> None:
+        """Ask once. Never raises: what is wrong stands in `sight`."""
+        now = self._wall()
+        try:
+            found = self._source.read(self._known, now, int(FRESH * self._interval * SECOND))
+        except ConsoleError as error:
+            self._fail(str(error))
+        except Exception as error:
+            LOG.exception("Telemetry could not be read")
+            self._fail(f"{self._source.address}: {clean(f'{type(error).__name__}: {error}', 200)}")
+        else:
+            self._learn(found, now)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self.look()
+            self._stopped.wait(self._interval * random.uniform(0.9, 1.1))
+
+    def _fail(self, trouble: str) -> None:
+        if trouble != self.sight.trouble:
+            LOG.warning("No telemetry: %s", trouble)
+        self.sight = replace(self.sight, trouble=f"No telemetry from {trouble}")
+
+    def _learn(self, look: Look, now: Time) -> None:
+        for told in look.nodes:
+            old = self._latest.get(told.name)
+            if old is not None and old.time >= told.time:
+                continue
+            if look.idle:
+                said = tuple(look.idle.get((told.name, *device.place)) for device in told.devices)
+                told = replace(told, idle=said)
+            new = self._latest[told.name] = follow(old, told)
+            self._news.append(Applied(now, new))
+        for name in [name for name, old in self._latest.items() if now - old.time > FORGOTTEN]:
+            del self._latest[name]
+            self._news.append(Deleted(now, TABLES[NodeTelemetry], name))
+        self.sight = replace(self.sight, nodes=len(look.nodes), trouble=_troubles(look, self._source.address))
+
+
+def _troubles(look: Look, address: str) -> str:
+    parts = list(look.troubles[:1])
+    if len(look.troubles) > 1:
+        parts.append(f"{len(look.troubles) - 1} more of the kind")
+    if look.unusable:
+        parts.append(f"{address}: {look.unusable} series name no node or no GPU")
+    return "; ".join(parts)

@@ -1,0 +1,136 @@
+"""What a Prometheus (or Thanos, Mimir, VictoriaMetrics) knows of DCGM's exporters: one query a metric, now.
+
+Each query drops the labels that are not needed, so that 40,000 GPUs make 4 MB a metric. The time of a value is not that
+of the answer but that of the scrape, which one more query tells.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.backends.telemetry.asking import Ask
+from gpuconsole.backends.telemetry.samples import (
+    ABOUT_LABELS,
+    DEVICE_LABELS,
+    METRICS,
+    NODE_LABELS,
+    Gathering,
+    Sample,
+    node_of,
+    place_of,
+)
+from gpuconsole.backends.telemetry.source import Look
+from gpuconsole.errors import TelemetryError
+from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
+from gpuconsole.model.telemetry import Measure
+from gpuconsole.model.text import clean
+
+LOG = logging.getLogger(__name__)
+PATH = "/api/v1/query"
+NODES = (*NODE_LABELS, "instance")
+PLACES = (*NODES, *DEVICE_LABELS)
+EVERYTHING = (*PLACES, *ABOUT_LABELS)
+LOOK_BACK: Span = 30 * MINUTE
+"""So far back the first look asks whether GPUs were at work."""
+_BUSY = "DCGM_FI_DEV_GPU_UTIL"
+
+
+class _Series(Struct):
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class _Vector(Struct):
+    result: list[_Series]
+    resultType: str = "vector"
+
+
+class _Answer(Struct):
+    status: str
+    data: _Vector | None = None
+    error: str = ""
+
+
+_DECODER = msgspec.json.Decoder(_Answer)
+
+
+class Prometheus:
+    """One Prometheus. Remembers only whether it looked back already."""
+
+    def __init__(self, ask: Ask, *, budget: Callable[[], None] = lambda: None) -> None:
+        """`budget` is called before each query, and may wait."""
+        self._ask = ask
+        self._budget = budget
+        self._looked_back = False
+        self.address = ask.address
+
+    def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Look:
+        """Ask for everything. Raises TelemetryError where nothing at all comes back."""
+        gathering, troubles, first = Gathering(known), list[str](), ""
+        for name, measure in METRICS.items():
+            try:
+                found = list(self._query(_grouped(name, PLACES if first else EVERYTHING)))
+            except TelemetryError as error:
+                if not first and not troubles and measure is Measure.MEMORY_USED:
+                    raise
+                troubles.append(str(error))
+                continue
+            first = first or (name if found else "")
+            for series in found:
+                gathering.add(Sample(measure, series.metric, _number(series)))
+        if not first:
+            raise TelemetryError(
+                f"{self.address}: it has no metric of DCGM's exporter (DCGM_FI_…); is it the one that scrapes the GPUs?"
+            )
+        times = self._times(first, known)
+        nodes = tuple(gathering.nodes(lambda name: times.get(name, now), self.address, lasts))
+        idle = self._idle(known, now) if not self._looked_back else {}
+        self._looked_back = True
+        return Look(nodes, tuple(troubles), gathering.unusable, idle)
+
+    def _times(self, metric: str, known: Callable[[str], bool]) -> dict[str, Time]:
+        """When each node was scraped last."""
+        try:
+            found = list(self._query(f"max by ({', '.join(NODES)}) (timestamp({metric}))"))
+        except TelemetryError as error:
+            LOG.info("No times: %s", error)
+            return {}
+        return {node_of(one.metric, known): int(_number(one) * SECOND) for one in found}
+
+    def _idle(self, known: Callable[[str], bool], now: Time) -> dict[tuple[str, int, int], Time]:
+        """GPUs that did nothing as far back as is asked for."""
+        minutes = LOOK_BACK // MINUTE
+        query = f"max by ({', '.join(PLACES)}) (max_over_time({_BUSY}[{minutes}m])) == 0 and "
+        query += f"max by ({', '.join(PLACES)}) ({_BUSY} offset {minutes}m) == 0"
+        try:
+            found = list(self._query(query))
+        except TelemetryError as error:
+            LOG.info("No look back: %s", error)
+            return {}
+        places = ((node_of(one.metric, known), place_of(one.metric)) for one in found)
+        return {(node, *place): now - LOOK_BACK for node, place in places if place is not None}
+
+    def _query(self, query: str) -> Iterator[_Series]:
+        self._budget()
+        body = self._ask.get(PATH, {"query": query})
+        try:
+            answer = _DECODER.decode(body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            what = "an HTML page" if body.lstrip().startswith(b"<") else "no answer of Prometheus"
+            raise TelemetryError(f"{self.address}{PATH}: {what}; is it the address of its API?") from error
+        if answer.status != "success" or answer.data is None:
+            raise TelemetryError(f"{self.address}{PATH}: {clean(answer.error or 'no data', 200)}")
+        yield from answer.data.result
+
+
+def _grouped(metric: str, labels: tuple[str, ...]) -> str:
+    return f"max by ({', '.join(labels)}) ({metric})"
+
+
+def _number(series: _Series) -> float:
+    try:
+        return float(series.value[1])
+    except ValueError:
+        return float("nan")

@@ -1,0 +1,174 @@
+"""Samples of DCGM's exporter put together as nodes with devices and columns: whose a series is, and what it measures.
+
+Metrics and labels are those of dcgm-exporter 4.5. A Prometheus may have renamed some: what a series says of pods
+becomes `exported_pod` where the exporter was found as a pod itself, whose own name then stands in `pod`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from math import isfinite
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.text import clean
+
+METRICS: Mapping[str, Measure] = {
+    "DCGM_FI_DEV_FB_USED": Measure.MEMORY_USED,
+    "DCGM_FI_DEV_GPU_TEMP": Measure.TEMPERATURE,
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": Measure.ACTIVE,
+    "DCGM_FI_DEV_GPU_UTIL": Measure.UTILISATION,
+    "DCGM_FI_DEV_FB_FREE": Measure.MEMORY_FREE,
+    "DCGM_FI_PROF_SM_ACTIVE": Measure.SM,
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": Measure.TENSOR,
+    "DCGM_FI_PROF_DRAM_ACTIVE": Measure.DRAM,
+    "DCGM_FI_DEV_POWER_USAGE": Measure.POWER,
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": Measure.NVLINK,
+    "DCGM_FI_PROF_PCIE_TX_BYTES": Measure.PCIE_TX,
+    "DCGM_FI_PROF_PCIE_RX_BYTES": Measure.PCIE_RX,
+    "DCGM_FI_DEV_SM_CLOCK": Measure.CLOCK,
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": Measure.THROTTLE,
+    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": Measure.THROTTLE,
+    "DCGM_FI_DEV_XID_ERRORS": Measure.XID,
+    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": Measure.ECC_DOUBLE,
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": Measure.REMAPPED_ROWS,
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE": Measure.REMAP_FAILURE,
+}
+"""The first of them are always exported, also for MIG instances, so that they say which devices there are."""
+NODE_LABELS = ("node", "kubernetes_node", "Hostname", "hostname", "exported_node")
+DEVICE_LABELS = ("gpu", "device", "GPU_I_ID")
+ABOUT_LABELS = (
+    *("UUID", "modelName", "GPU_I_PROFILE"),
+    *("pod", "namespace", "container", "exported_pod", "exported_namespace", "exported_container"),
+)
+_WIDE = (Measure.NVLINK, Measure.PCIE_TX, Measure.PCIE_RX, Measure.THROTTLE)
+_BLANK = 2_147_483_632
+"""DCGM's 32-bit values from here on say why there is no value; the 64-bit ones are larger still."""
+_WIDE_BLANK = 140_737_488_355_328
+MOST_DEVICES = 1024
+MOST_NODES = 100_000
+
+Labels = Mapping[str, str]
+
+
+class Sample(Struct, frozen=True):
+    """One series now."""
+
+    measure: Measure
+    labels: Labels
+    value: float
+
+
+def number(measure: Measure, value: float) -> float | None:
+    """A value, or None for what is none: NaN, infinities, negative ones and DCGM's blanks."""
+    if not isfinite(value) or value < 0:
+        return None
+    return None if value >= (_WIDE_BLANK if measure in _WIDE else _BLANK) else value
+
+
+def node_of(labels: Labels, known: Callable[[str], bool]) -> str:
+    """The node that a series is of: the label that names one of the cluster, else the exporter's own word for it."""
+    said = [labels[name] for name in NODE_LABELS if labels.get(name)]
+    said.append(labels.get("instance", "").rpartition(":")[0])
+    for name in said:
+        for form in (name, name.partition(".")[0]):
+            if form and known(form):
+                return form
+    return clean(labels.get("Hostname") or labels.get("hostname") or next((name for name in said if name), ""), 253)
+
+
+def place_of(labels: Labels) -> tuple[int, int] | None:
+    """(GPU, number of the MIG instance or -1) that a series is of; None where it says nothing usable."""
+    gpu = _count(labels.get("gpu", ""))
+    if gpu is None:
+        gpu = _count(labels.get("device", "").removeprefix("nvidia"))
+    instance = _count(labels["GPU_I_ID"]) if labels.get("GPU_I_ID") else -1
+    return None if gpu is None or instance is None else (gpu, instance)
+
+
+def _count(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else None
+
+
+def _pod_of(labels: Labels, renamed: bool) -> tuple[str, str]:
+    """(`namespace/name`, container) of who has the device; empty where nobody is named."""
+    prefix = "exported_" if renamed else ""
+    pod, container = labels.get(f"{prefix}pod", ""), labels.get(f"{prefix}container", "")
+    namespace = labels.get(f"{prefix}namespace", "")
+    if not pod or not namespace or (not renamed and "dcgm-exporter" in pod):
+        return "", ""
+    return clean(f"{namespace}/{pod}", 320), clean(container, 63)
+
+
+class _Node:
+    """The devices and values of one node, as they come."""
+
+    def __init__(self) -> None:
+        self.about: dict[tuple[int, int], Labels] = {}
+        self.values: dict[Measure, dict[tuple[int, int], float]] = {}
+
+
+class Gathering:
+    """Samples of one look, by node. Mutates."""
+
+    def __init__(self, known: Callable[[str], bool]) -> None:
+        self._known = known
+        self._nodes: dict[str, _Node] = {}
+        self._renamed = False
+        self.unusable = 0
+        """Series that name no node or no GPU."""
+
+    def add(self, sample: Sample, node: str = "") -> None:
+        """Take in one series; `node` says whose it is where its labels do not."""
+        labels = sample.labels
+        name = node_of(labels, self._known)
+        name = node if node and not self._known(name) else name
+        place = place_of(labels)
+        if not name or place is None or (name not in self._nodes and len(self._nodes) >= MOST_NODES):
+            self.unusable += 1
+            return
+        found = self._nodes.setdefault(name, _Node())
+        if place not in found.about and len(found.about) >= MOST_DEVICES:
+            self.unusable += 1
+            return
+        self._renamed = self._renamed or "exported_pod" in labels
+        about = found.about.get(place)
+        # Of several pods that share a GPU the first one is named, and always the same.
+        if about is None or len(labels) > len(about) or (len(labels) == len(about) and _order(labels) < _order(about)):
+            found.about[place] = labels
+        value = number(sample.measure, sample.value)
+        if value is not None:
+            column = found.values.setdefault(sample.measure, {})
+            column[place] = max(value, column.get(place, 0.0))
+
+    def nodes(self, time: Callable[[str], Time], source: str, lasts: Span) -> Iterable[NodeTelemetry]:
+        """What was gathered; `time` says when a node was measured."""
+        for name, found in self._nodes.items():
+            places = sorted(found.about)
+            yield NodeTelemetry(
+                name=name,
+                time=time(name),
+                source=source,
+                lasts=lasts,
+                devices=tuple(self._device(place, found.about[place]) for place in places),
+                columns={
+                    measure: tuple(column.get(place) for place in places)
+                    for measure, column in sorted(found.values.items())
+                },
+            )
+
+    def _device(self, place: tuple[int, int], labels: Labels) -> Device:
+        pod, container = _pod_of(labels, self._renamed)
+        return Device(
+            gpu=place[0],
+            instance=place[1],
+            profile=clean(labels.get("GPU_I_PROFILE", ""), 32),
+            uuid=clean(labels.get("UUID", ""), 96),
+            model=clean(labels.get("modelName", ""), 96),
+            pod=pod,
+            container=container,
+        )
+
+
+def _order(labels: Labels) -> tuple[str, str]:
+    return labels.get("exported_pod", ""), labels.get("pod", "")

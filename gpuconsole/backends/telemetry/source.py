@@ -1,0 +1,32 @@
+"""What a source of telemetry is to the feed that asks it now and then."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.telemetry import NodeTelemetry
+
+NOBODY: Mapping[tuple[str, int, int], Time] = {}
+
+
+class Look(Struct, frozen=True):
+    """What one round of questions told."""
+
+    nodes: tuple[NodeTelemetry, ...] = ()
+    troubles: tuple[str, ...] = ()
+    """What could not be asked or read, each in a sentence that names the address."""
+    unusable: int = 0
+    """Series that name no node or no GPU."""
+    idle: Mapping[tuple[str, int, int], Time] = NOBODY
+    """(node, GPU, instance) → since when it has done nothing, where the source remembers."""
+
+
+class Source(Protocol):
+    """A Prometheus, or the exporters. Its methods are called by one thread."""
+
+    address: str
+
+    def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Look:
+        """Ask for everything now; `known` says which names are nodes. Raises TelemetryError where all fails."""

@@ -1,0 +1,101 @@
+"""The feed tells what is new, keeps what it knew where a source fails, and says what is wrong with which address."""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from gpuconsole.backends.telemetry.feed import FORGOTTEN, MOST, Feed
+from gpuconsole.backends.telemetry.source import Look
+from gpuconsole.errors import TelemetryError
+from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
+from gpuconsole.model.events import Applied, Deleted, Event
+from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from tests.backends.telemetry.answers import NOW
+
+COLUMNS = {Measure.UTILISATION: (0.0,), Measure.MEMORY_USED: (3.0,)}
+
+
+def node(name: str, time: Time, **more: object) -> NodeTelemetry:
+    known = NodeTelemetry(
+        name=name, time=time, source="http://p", lasts=90 * SECOND, devices=(Device(gpu=0),), columns=COLUMNS
+    )
+    return replace(known, **more)
+
+
+class Script:
+    """A source that answers what it is given, look by look."""
+
+    address = "http://p"
+
+    def __init__(self, *looks: Look | Exception) -> None:
+        self.looks = list(looks)
+
+    def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Look:
+        assert lasts == 90 * SECOND
+        look = self.looks.pop(0)
+        if isinstance(look, Exception):
+            raise look
+        return look
+
+
+class Clock:
+    now = NOW
+
+    def __call__(self) -> Time:
+        return self.now
+
+
+def told(feed: Feed) -> list[Event]:
+    feed.look()
+    return list(feed.take())
+
+
+def test_only_what_was_measured_anew_is_told_and_idleness_is_counted_on() -> None:
+    later = NOW + MINUTE
+    clock = Clock()
+    looks = (node("a", NOW),), (node("a", NOW), node("b", later)), (node("a", later),)
+    feed = Feed(Script(*map(Look, looks)), wall=clock)
+    assert told(feed) == [Applied(NOW, node("a", NOW, idle=(NOW,)))]
+    assert told(feed) == [Applied(NOW, node("b", later, idle=(later,)))]
+    assert told(feed) == [Applied(NOW, node("a", later, idle=(NOW,)))]
+
+
+def test_a_source_that_remembers_says_since_when_gpus_are_idle() -> None:
+    feed = Feed(Script(Look((node("a", NOW),), idle={("a", 0, -1): NOW - 30 * MINUTE})), wall=Clock())
+    assert told(feed) == [Applied(NOW, node("a", NOW, idle=(NOW - 30 * MINUTE,)))]
+
+
+def test_a_failure_is_said_and_over_with_the_next_answer() -> None:
+    good, better = Look((node("a", NOW),)), Look((node("a", NOW + 1),))
+    feed = Feed(Script(good, TelemetryError("http://p: refused"), ValueError("odd"), better), wall=Clock())
+    told(feed)
+    assert (feed.sight.nodes, feed.sight.trouble) == (1, "")
+    assert told(feed) == []
+    assert (feed.sight.nodes, feed.sight.trouble) == (1, "No telemetry from http://p: refused")
+    assert told(feed) == []
+    assert feed.sight.trouble == "No telemetry from http://p: ValueError: odd"
+    assert len(told(feed)) == 1
+    assert feed.sight.trouble == ""
+
+
+def test_part_of_the_trouble_is_said_for_all() -> None:
+    feed = Feed(Script(Look((), ("http://a: refused", "http://b: refused", "http://c: refused"), 7)), wall=Clock())
+    told(feed)
+    assert feed.sight.trouble == "http://a: refused; 2 more of the kind; http://p: 7 series name no node or no GPU"
+
+
+def test_what_was_not_heard_of_for_long_is_gone() -> None:
+    clock = Clock()
+    feed = Feed(Script(Look((node("a", NOW),)), Look(), Look()), wall=clock)
+    told(feed)
+    clock.now = NOW + FORGOTTEN
+    assert told(feed) == []
+    clock.now += 1
+    assert told(feed) == [Deleted(clock.now, "telemetry", "a")]
+
+
+def test_a_poll_takes_a_bounded_part() -> None:
+    feed = Feed(Script(Look(tuple(node(f"n{number}", NOW) for number in range(MOST + 5)))), wall=Clock())
+    assert len(told(feed)) == MOST
+    assert len(list(feed.take())) == 5
+    assert list(feed.take()) == []
