@@ -30,9 +30,13 @@ class Mutant(NamedTuple):
 
 KUEUE = "gpuconsole/scheduling/kueue"
 KUBE = "gpuconsole/scheduling/kube"
+VOLCANO = "gpuconsole/scheduling/volcano"
+KAI = "gpuconsole/scheduling/kai"
 CONTROLLERS = "gpuconsole/sim/controllers"
 KUEUE_TESTS = ("tests/scheduling/kueue",)
 KUBE_TESTS = ("tests/scheduling/kube",)
+VOLCANO_TESTS = ("tests/scheduling/volcano",)
+KAI_TESTS = ("tests/scheduling/kai",)
 PACKING_TESTS = ("tests/scheduling/kube/test_packing.py",)
 SIM_TESTS = ("tests/sim",)
 
@@ -292,15 +296,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "gang ignored: half a gang is placed",
         f"{KUBE}/placing.py",
-        "return steps if steps and len(steps) >= gang.needed else None",
-        "return steps or None",
+        "    if steps and len(steps) >= gang.needed:",
+        "    if steps:",
         KUBE_TESTS,
     ),
     Mutant(
         "bin-packing spreads",
         f"{KUBE}/scores.py",
-        'FORMULAS = {"binpack": most_allocated, "spread": least_allocated}',
-        'FORMULAS = {"binpack": least_allocated, "spread": most_allocated}',
+        '{"MostAllocated": most_allocated, "LeastAllocated": least_allocated}',
+        '{"MostAllocated": least_allocated, "LeastAllocated": most_allocated}',
         KUBE_TESTS,
     ),
     Mutant(
@@ -348,8 +352,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "preemptionPolicy Never preempts",
         f"{KUBE}/placing.py",
-        "if waiter.never or not board.policy.preemption:",
-        "if not board.policy.preemption:",
+        "if waiter.never or not board.policy.preempts:",
+        "if not board.policy.preempts:",
         KUBE_TESTS,
     ),
     Mutant(
@@ -369,8 +373,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "checkpoints ignored: an eviction loses everything",
         f"{CONTROLLERS}/work.py",
-        "safe = ran - ran % todo.checkpoint if todo.checkpoint else 0",
-        "safe = 0",
+        "    ran = world.now - crew.start\n    safe = ran - ran % todo.checkpoint if todo.checkpoint else 0",
+        "    ran = world.now - crew.start\n    safe = 0",
         SIM_TESTS,
     ),
     Mutant(
@@ -386,6 +390,69 @@ MUTANTS: tuple[Mutant, ...] = (
         "        world.dirty[key] = None\n        pods.remove(",
         "        release(world, key)\n        pods.remove(",
         SIM_TESTS,
+    ),
+    Mutant(
+        "a pod's checkpoints ignored where pods work each for itself",
+        f"{CONTROLLERS}/work.py",
+        "        safe = ran - ran % todo.checkpoint if todo.checkpoint else 0\n        if todo.on_notice",
+        "        safe = 0\n        if todo.on_notice",
+        SIM_TESTS,
+    ),
+    Mutant(
+        "budgets ignored: kube-scheduler evicts pods that a PodDisruptionBudget keeps",
+        f"{KUBE}/budgets.py",
+        "if left[index] < 0:",
+        "if False:",
+        KUBE_TESTS,
+    ),
+    Mutant(
+        "failures without end: backoffLimit ignored",
+        f"{CONTROLLERS}/solo/progress.py",
+        "    if job.failures > job.backoff_limit:",
+        "    if False:",
+        SIM_TESTS,
+    ),
+    Mutant(
+        "Volcano: gangs are ready with a task less",
+        f"{VOLCANO}/plugins/gang.py",
+        "    return job.is_ready() and job.roles.ready() and job.check_sub_job_ready()",
+        "    return job.ready_task_num + 1 >= job.min_available",
+        VOLCANO_TESTS,
+    ),
+    Mutant(
+        "Volcano: gangs lose tasks that they need",
+        f"{VOLCANO}/plugins/gang.py",
+        "        if ready > job.min_available:",
+        "        if ready > 0:",
+        VOLCANO_TESTS,
+    ),
+    Mutant(
+        "Volcano: binpack prefers empty nodes",
+        f"{VOLCANO}/plugins/binpack.py",
+        "                used = wanted + node.used.get(name)",
+        "                used = capacity - node.used.get(name)",
+        VOLCANO_TESTS,
+    ),
+    Mutant(
+        "Volcano: proportion gives every queue the same",
+        f"{VOLCANO}/plugins/proportion.py",
+        "book.weight / weights",
+        "1 / weights",
+        VOLCANO_TESTS,
+    ),
+    Mutant(
+        "KAI: stale gangs go at once",
+        f"{KAI}/actions/stale_gangs.py",
+        "    if grace < 0 or session.now - job.stale_since < grace:",
+        "    if False:",
+        KAI_TESTS,
+    ),
+    Mutant(
+        "topology spread: one domain may hold one pod more",
+        f"{KUBE}/spreading.py",
+        "- spread.least > spread.constraint.max_skew:",
+        "- spread.least > spread.constraint.max_skew + 1:",
+        KUBE_TESTS,
     ),
 )
 
