@@ -121,6 +121,10 @@ class Live(Protocol):
     def policy(self) -> SimPolicy:
         """How a Snapshot goes on when it is tried out in a simulation, as far as the cluster tells."""
 
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What the cluster does not tell of that policy, in sentences."""
+
     def picture(self) -> bytes:
         """The cluster as it is known now, as a Snapshot file with that policy."""
 

@@ -9,11 +9,14 @@ from gpuconsole.backends.kube.backend import KubeBackend
 from gpuconsole.backends.kube.budget import Budget
 from gpuconsole.backends.kube.target import Target, find
 from gpuconsole.cli.options import Request
+from gpuconsole.cli.policy import with_kueue
 from gpuconsole.config import Config
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
+from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.services.status import Mode, Status
+from gpuconsole.sim.policy import SimPolicy
 
 PATIENCE = 120.0
 """Seconds in which a cluster should have been read once."""
@@ -41,11 +44,18 @@ def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
     place = find(target)
     notices = (f"{place.server}: its certificate is not checked",) if target.insecure else ()
     return LiveCluster(
-        backend=KubeBackend(target, budget=Budget(limits.requests, limits.burst)),
+        backend=KubeBackend(target, budget=Budget(limits.requests, limits.burst), kueue=_kueue(request)),
         about=Status(mode=Mode.LIVE, source=place.context),
         context=place.context,
         notices=notices,
     )
+
+
+def _kueue(request: Request) -> KueueConfig | None:
+    """The Configuration that was named, instead of the cluster's own."""
+    if request.kueue_config is None and not request.feature_gates:
+        return None
+    return with_kueue(SimPolicy(), request).kueue
 
 
 def protection(context: str, settings: Config) -> str:

@@ -13,6 +13,8 @@ from gpuconsole.backends.guard import Entry, Guard
 from gpuconsole.errors import NotSupportedError, WorkerError
 from gpuconsole.insight import positions
 from gpuconsole.insight.engines import Engines, sharing
+from gpuconsole.insight.forecast import Forecast
+from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.losses import Losses, lost_by
 from gpuconsole.insight.whatif import WhatIf, what_if
 from gpuconsole.model.clock import Span
@@ -24,6 +26,7 @@ from gpuconsole.model.manifests import Loaded, load_text
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.score_table import ScoreTable
+from gpuconsole.services.forecasting import Forecaster
 from gpuconsole.services.loop import Loop
 from gpuconsole.services.status import Status
 from gpuconsole.store import history
@@ -36,6 +39,8 @@ LOG = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 UNKNOWN = Status()
 USUAL = Prices()
+NO_FORECAST = Forecast()
+NO_DIFFERENCES = Differences()
 
 
 class Console:
@@ -63,6 +68,7 @@ class Console:
         self._about = about
         self._recorder = recorder
         self._worker = worker
+        self._forecaster = Forecaster(self._live, worker, recorder) if self._live is not None else None
         self._stopped = False
         self._guard = Guard(backend, read_only=read_only, protected=protected, audit=self._audited)
         self._subscribers: list[Callable[[Snapshot], None]] = []
@@ -103,11 +109,15 @@ class Console:
 
     def start(self) -> None:
         """Let the time run, by a timer in another thread."""
+        if self._forecaster is not None:
+            self._forecaster.start()
         self._loop.start()
 
     def stop(self) -> None:
         """Stop the time and let go of everything; whoever waits for a what-if gets a WorkerError."""
         self._stopped = True
+        if self._forecaster is not None:
+            self._forecaster.stop()
         self._loop.stop()
         self._backend.close()
         if self._worker is not None:
@@ -178,6 +188,25 @@ class Console:
         """Who waits for a ClusterQueue (or at one of its LocalQueues), in the order in which it would be tried."""
         return positions.pending(self.snapshot, cluster_queue, local_queue=local_queue, offset=offset, limit=limit)
 
+    @property
+    def foresees(self) -> bool:
+        """True on a live cluster, where what comes next is not what we decide."""
+        return self._forecaster is not None
+
+    @property
+    def forecast(self) -> Forecast:
+        """What the next cycles would do, as it was foreseen last; an empty one where nothing is foreseen."""
+        return self._forecaster.forecast if self._forecaster is not None else NO_FORECAST
+
+    @property
+    def compared(self) -> Differences:
+        """How the forecasts of this session compared with what Kueue did."""
+        return self._forecaster.said if self._forecaster is not None else NO_DIFFERENCES
+
+    def look_ahead(self) -> bool:
+        """Foresee anew now; for tests, which start no timer."""
+        return self._forecaster is not None and self._forecaster.look()
+
     def what_if(self, commands: Sequence[Command], horizon: Span) -> WhatIf:
         """Try commands in a fork and compare its future with what comes anyway.
 
@@ -244,6 +273,8 @@ class Console:
     def _published(self, snapshot: Snapshot) -> None:
         with self._subscribing:
             subscribers = tuple(self._subscribers)
+        if self._forecaster is not None:
+            self._forecaster.changed(snapshot)
         for callback in subscribers:
             try:
                 callback(snapshot)

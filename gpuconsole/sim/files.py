@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gpuconsole.model.snapshot import SnapshotFile, decode, encode
+from gpuconsole.model.snapshot import Snapshot, SnapshotFile, decode, encode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
@@ -30,3 +30,9 @@ def open_file(data: bytes) -> Simulation:
     file = decode(data)
     snapshot = ClusterState.from_file(file).freeze()
     return Simulation.from_snapshot(snapshot, policy=policy_in(file) or SimPolicy(), seed=file.seed or 0)
+
+
+def picture_in(data: bytes) -> tuple[Snapshot, SimPolicy]:
+    """The Snapshot of a file, and the policy by which it would go on. Raises msgspec.DecodeError."""
+    file = decode(data)
+    return ClusterState.from_file(file).freeze(), policy_in(file) or SimPolicy()

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from gpuconsole.errors import HistoryError
+from gpuconsole.insight.forecast_check import Cause, Difference, Differences
 from gpuconsole.insight.losses import Losses
 from gpuconsole.insight.preemptions import NEEDED
 from gpuconsole.model.events import Announcement, Happened, What
@@ -90,6 +91,33 @@ def audit(db: sqlite3.Connection, session: int) -> list[tuple[str, str, str]]:
     """Every command of a session as (command, outcome, detail), in order."""
     rows = db.execute("select command, outcome, detail from audit where session = ? order by n", (session,))
     return [(clean(command), clean(outcome), clean(detail)) for command, outcome, detail in rows]
+
+
+def compared(db: sqlite3.Connection, limit: int) -> Differences:
+    """How the forecasts of all sessions compared with what Kueue did, with the newest differences, oldest first."""
+    (decisions, agreed) = db.execute(
+        "select coalesce(sum(decisions), 0), coalesce(sum(agreed), 0) from agreement"
+    ).fetchone()
+    rows = db.execute(
+        "select time, workload, queue, foreseen, fact, cause, detail from differences"
+        " order by session desc, n desc limit ?",
+        (limit,),
+    ).fetchall()
+    return Differences(decisions=decisions, agreed=agreed, differences=tuple(map(_difference, reversed(rows))))
+
+
+def _difference(row: tuple[Any, ...]) -> Difference:
+    time, *texts = row
+    workload, queue, foreseen, fact, cause, detail = (clean(str(text)) for text in texts)
+    return Difference(
+        time=int(time),
+        workload=workload,
+        queue=queue,
+        foreseen=foreseen,
+        fact=fact,
+        cause=Cause(cause) if cause in list(Cause) else Cause.DISAGREEMENT,
+        detail=detail,
+    )
 
 
 def _lines(rows: Iterable[tuple[Any, ...]]) -> Lines:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Happened
 from gpuconsole.store import sessions
@@ -26,6 +27,11 @@ PATIENCE = 1.0
 """Seconds that a producer waits for room before lines are lost (and counted)."""
 
 _INSERT = f"insert into events (session, n, {', '.join(COLUMNS)}) values (?, ?{', ?' * len(COLUMNS)})"
+_DIFFERENCE = "insert into differences values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_AGREEMENT = (
+    "insert into agreement values (?, ?, ?) on conflict (session) do update"
+    " set decisions = decisions + excluded.decisions, agreed = agreed + excluded.agreed"
+)
 _AUDIT = "insert into audit (session, n, wall, time, command, outcome, detail) values (?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -51,8 +57,10 @@ class Recorder:
         self.session = sessions.begin(self._db, opening, wall())
         self._waiting: Lines = {}
         self._audits: list[tuple[Time, Time, str, str, str]] = []
+        self._compared = Differences()
         self._next = 0
         self._next_audit = 0
+        self._next_difference = 0
         self._room = threading.Condition()
         self._writing = threading.Lock()
         self._closing = threading.Event()
@@ -79,6 +87,11 @@ class Recorder:
         with self._room:
             self._audits.append((self._wall(), time, command, outcome, detail))
 
+    def compared(self, said: Differences) -> None:
+        """Take in how a forecast compared with what Kueue did."""
+        with self._room:
+            self._compared += said
+
     def unflushed(self) -> Lines:
         """What is not written yet, or is being written now."""
         with self._room:
@@ -87,9 +100,9 @@ class Recorder:
     def flush(self) -> None:
         """Write all that waits, now. What cannot be written keeps waiting, and `failed` says why."""
         with self._writing:
-            lines, audits = self.unflushed(), list(self._audits)
+            lines, audits, said = self.unflushed(), list(self._audits), self._compared
             try:
-                self._write(lines, audits)
+                self._write(lines, audits, said)
             except Exception as error:
                 # Whatever it was: this thread lives on, and the screens say that nothing is written.
                 if not self.failed:
@@ -97,7 +110,7 @@ class Recorder:
                 self.failed = f"history: {error}"
                 return
             self.failed = ""
-            self._written(lines, audits)
+            self._written(lines, audits, said)
 
     def close(self) -> None:
         """Write what waits and end the session."""
@@ -112,19 +125,26 @@ class Recorder:
         while not self._closing.wait(self._interval):
             self.flush()
 
-    def _write(self, lines: Lines, audits: Sequence[tuple[Time, Time, str, str, str]]) -> None:
+    def _write(self, lines: Lines, audits: Sequence[tuple[Time, Time, str, str, str]], said: Differences) -> None:
         session = self.session
         with self._db:
             self._db.executemany(_INSERT, [(session, n, *_row(line)) for n, line in lines.items()])
             self._db.executemany(_AUDIT, [(session, n, *row) for n, row in enumerate(audits, self._next_audit)])
+            if said.decisions:
+                rows = enumerate(said.differences, self._next_difference)
+                values = ((session, n, *msgspec.structs.astuple(one)) for n, one in rows)
+                self._db.executemany(_DIFFERENCE, values)
+                self._db.execute(_AGREEMENT, (session, said.decisions, said.agreed))
             self._db.execute("update sessions set flushed = ? where id = ?", (self._wall(), session))
 
-    def _written(self, lines: Lines, audits: Sequence[object]) -> None:
+    def _written(self, lines: Lines, audits: Sequence[object], said: Differences) -> None:
         self._next_audit += len(audits)
+        self._next_difference += len(said.differences)
         with self._room:
             for n in lines:
                 del self._waiting[n]
             del self._audits[: len(audits)]
+            self._compared = self._compared.without(said)
             self._room.notify_all()
 
 

@@ -52,6 +52,19 @@ def migrations() -> "Migrations":
         """Straight to the few lines by which work was lost."""
         db.execute("create index events_lost on events (session, n) where lost_gpu_seconds > 0")
 
+    @steps()
+    def forecasts(db: "Database") -> None:
+        """Where the forecast and Kueue differed, and how many decisions were compared."""
+        db.execute(
+            "create table differences (session integer not null references sessions(id), n integer not null,"
+            " time integer not null, workload text not null, queue text not null, foreseen text not null,"
+            " fact text not null, cause text not null, detail text not null, primary key (session, n)) without rowid"
+        )
+        db.execute(
+            "create table agreement (session integer primary key references sessions(id),"
+            " decisions integer not null, agreed integer not null)"
+        )
+
     return steps
 
 

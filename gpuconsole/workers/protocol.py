@@ -5,6 +5,8 @@ from typing import Union
 import msgspec
 from msgspec import Struct
 
+from gpuconsole.insight.forecast import Forecast
+from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.whatif import WhatIf
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
@@ -53,6 +55,14 @@ class AskScores(Struct, frozen=True, tag=True):
     pod: Pod
 
 
+class Foresee(Struct, frozen=True, tag=True):
+    """Look at a cluster that others run, by its Snapshot file: what comes next, and what came of the look before."""
+
+    file: bytes
+    assumed: tuple[str, ...]
+    unseen: tuple[str, ...]
+
+
 class Done(Struct, frozen=True, tag=True):
     """The replica is where it should be; `same` is False if it is not what it should be."""
 
@@ -67,13 +77,18 @@ class Scored(Struct, frozen=True, tag=True):
     table: ScoreTable | None
 
 
+class Foreseen(Struct, frozen=True, tag=True):
+    forecast: Forecast
+    said: Differences
+
+
 class Failed(Struct, frozen=True, tag=True):
     problem: str
 
 
 Question = Union[Ask, AskScores]
-Request = Union[Begin, Adopt, Follow, Ask, AskScores]
-Reply = Union[Done, Answer, Scored, Failed]
+Request = Union[Begin, Adopt, Follow, Ask, AskScores, Foresee]
+Reply = Union[Done, Answer, Scored, Foreseen, Failed]
 
 ENCODER = msgspec.msgpack.Encoder()
 REQUESTS = msgspec.msgpack.Decoder(Request)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import assert_never
 
 from gpuconsole.backends.simulated import digest
+from gpuconsole.insight.forecast_check import Observer
 from gpuconsole.insight.whatif import what_if
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.files import open_file
+from gpuconsole.sim.files import open_file, picture_in
 from gpuconsole.workers.protocol import (
     ENCODER,
     REQUESTS,
@@ -23,6 +24,8 @@ from gpuconsole.workers.protocol import (
     Done,
     Failed,
     Follow,
+    Foresee,
+    Foreseen,
     Question,
     Reply,
     Request,
@@ -67,17 +70,31 @@ def serve(pipe: Connection, log_file: Path | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _write_to(log_file)
     replica: Replica | None = None
+    observer = Observer()
     try:
         while True:
             request: Request = REQUESTS.decode(pipe.recv_bytes())
-            replica, reply = _replied(replica, request)
+            if isinstance(request, Foresee):
+                reply = _foreseen(observer, request)
+            else:
+                replica, reply = _replied(replica, request)
             pipe.send_bytes(ENCODER.encode(reply))
     except (EOFError, OSError):
         # The parent ended, or was killed.
         return
 
 
-def _replied(replica: Replica | None, request: Request) -> tuple[Replica | None, Reply]:
+def _foreseen(observer: Observer, request: Foresee) -> Reply:
+    """What comes next; what goes wrong is a reply too."""
+    try:
+        snapshot, policy = picture_in(request.file)
+        return Foreseen(*observer.look(snapshot, policy, request.assumed, request.unseen))
+    except Exception as error:
+        LOG.exception("The worker could not look ahead")
+        return Failed(clean(f"{type(error).__name__}: {error}"))
+
+
+def _replied(replica: Replica | None, request: Begin | Adopt | Follow | Question) -> tuple[Replica | None, Reply]:
     """The replica afterwards, and the reply; what goes wrong is a reply too."""
     try:
         return _carried_out(replica, request)
@@ -87,7 +104,7 @@ def _replied(replica: Replica | None, request: Request) -> tuple[Replica | None,
         return replica, failed if isinstance(request, Ask | AskScores) else Done(same=False)
 
 
-def _carried_out(replica: Replica | None, request: Request) -> tuple[Replica | None, Reply]:
+def _carried_out(replica: Replica | None, request: Begin | Adopt | Follow | Question) -> tuple[Replica | None, Reply]:
     if isinstance(request, Begin | Adopt):
         return Replica(request), Done()
     if replica is None:

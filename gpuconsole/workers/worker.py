@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import assert_never
 
 from gpuconsole.errors import WorkerError
+from gpuconsole.insight.forecast import Forecast
+from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.whatif import WhatIf
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
@@ -28,6 +30,8 @@ from gpuconsole.workers.protocol import (
     Done,
     Failed,
     Follow,
+    Foresee,
+    Foreseen,
     Question,
     Reply,
     Request,
@@ -117,17 +121,28 @@ class Worker:
         assert isinstance(reply, Scored)
         return reply.table
 
-    def _answer(self, question: Callable[[Follow | None], Question]) -> Answer | Scored:
+    def foresee(self, file: bytes, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, Differences]:
+        """Have the worker look at a live cluster, see `Observer.look`. Raises WorkerError.
+
+        The looks of one worker belong to one cluster; a replica that follows a simulation is not touched by them.
+        """
+        reply = self._answer(lambda _: Foresee(file, assumed, unseen), follows=False)
+        assert isinstance(reply, Foreseen)
+        return reply.forecast, reply.said
+
+    def _answer(
+        self, question: Callable[[Follow | None], Question | Foresee], *, follows: bool = True
+    ) -> Answer | Scored | Foreseen:
         with self._talking:
             if self.lost:
                 raise WorkerError(self.lost)
             try:
-                reply = self._ask(question)
+                reply = self._ask(question, follows)
             except (EOFError, OSError) as error:
                 self._give_up("the worker process died")
                 raise WorkerError(self.lost) from error
         match reply:
-            case Answer() | Scored():
+            case Answer() | Scored() | Foreseen():
                 return reply
             case Failed(problem):
                 raise WorkerError(problem)
@@ -163,9 +178,9 @@ class Worker:
         if news is not None:
             self._send(news)
 
-    def _ask(self, question: Callable[[Follow | None], Question]) -> Reply:
+    def _ask(self, question: Callable[[Follow | None], Question | Foresee], follows: bool) -> Reply:
         self._settle()
-        news = self._news()
+        news = self._news() if follows else None
         if isinstance(news, Begin | Adopt):
             self._send(news)
             self._settle()

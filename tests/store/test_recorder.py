@@ -215,7 +215,7 @@ def test_opening_twice_migrates_once(tmp_path: Path) -> None:
     open_for_writing(tmp_path / "history.db").close()
     db = open_for_writing(tmp_path / "history.db")
     applied = db.execute("select name from _sqlite_migrations").fetchall()
-    assert sorted(applied) == [("announcements",), ("history",), ("losses",)]
+    assert sorted(applied) == [("announcements",), ("forecasts",), ("history",), ("losses",)]
     db.close()
 
 

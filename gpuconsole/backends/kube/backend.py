@@ -32,6 +32,7 @@ from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, Happened, What
 from gpuconsole.model.snapshot import Snapshot, encode
 from gpuconsole.model.state import ClusterState
+from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 
@@ -62,13 +63,15 @@ class KubeBackend:
         pace: Pace | None = None,
         quiet: float = QUIET,
         budget: Budget | None = None,
+        kueue: KueueConfig | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is read and nothing is sent before `open`."""
+        """Nothing is read and nothing is sent before `open`. `kueue` stands for the cluster's own Configuration."""
         self._target = target
         self._pace = pace or Pace()
         self._quiet = quiet
         self._budget = budget or Budget()
+        self._kueue = kueue
         self._clock = clock
         self._inbox: SimpleQueue[list[News]] = SimpleQueue()
         self._rest: deque[News] = deque()
@@ -85,6 +88,7 @@ class KubeBackend:
         self._state = ClusterState()
         self._applying = threading.Lock()
         self.policy = SimPolicy()
+        self.assumed: tuple[str, ...] = ()
         self.engines = Engines()
 
     def open(self) -> None:
@@ -97,7 +101,7 @@ class KubeBackend:
         served = discover(connection)
         self.engines = engines_of(served)
         self._begin(reach(connection, served, self._target.namespaces, connection.place.namespace))
-        self.policy = policy_of(connection, served)
+        self.policy, self.assumed = policy_of(connection, served, self._kueue)
         self._hands = Hands(connection, lambda: self.served, Known(self._joiner.workload), self._came_of, wall)
         ask_nobody()
         self._thread("gate", gate.watch_over)

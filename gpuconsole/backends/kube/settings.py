@@ -4,8 +4,6 @@ import logging
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from msgspec.structs import replace
-
 from gpuconsole.backends.kube.answers import Refused
 from gpuconsole.backends.kube.client import Connection
 from gpuconsole.backends.kube.discovery import Served
@@ -22,15 +20,23 @@ _PLACING = (
     ("scheduling.run.ai", Engine("KAI", "KAI")),
 )
 """API group → the scheduler that brings it."""
+NOT_FOUND = 404
 NAMESPACE, NAME = "kueue-system", "kueue-manager-config"
 
 
-def policy_of(connection: Connection, served: Sequence[Served]) -> SimPolicy:
-    """How a simulation of this cluster behaves: with its Kueue's own Configuration, or Kueue's defaults."""
+def policy_of(
+    connection: Connection, served: Sequence[Served], given: KueueConfig | None = None
+) -> tuple[SimPolicy, tuple[str, ...]]:
+    """How a simulation of this cluster behaves, and what had to be assumed for it, in sentences.
+
+    Kueue's Configuration is the one that is given, else the cluster's own, else Kueue's defaults.
+    """
     if not any(kind.source == (KUEUE, "ClusterQueue") for kind in served):
-        return SimPolicy(kueue=None)
-    config = _kueue(connection)
-    return SimPolicy() if config is None else replace(SimPolicy(), kueue=config)
+        return SimPolicy(kueue=None), ()
+    if given is not None:
+        return SimPolicy(kueue=given), ()
+    config, trouble = _kueue(connection)
+    return (SimPolicy(), (trouble,)) if config is None else (SimPolicy(kueue=config), ())
 
 
 def engines_of(served: Sequence[Served]) -> Engines:
@@ -44,17 +50,21 @@ def engines_of(served: Sequence[Served]) -> Engines:
     )
 
 
-def _kueue(connection: Connection) -> KueueConfig | None:
-    """What the ConfigMap says that Kueue's manifests install; None where it cannot be read or used."""
+def _kueue(connection: Connection) -> tuple[KueueConfig | None, str]:
+    """What the ConfigMap says that Kueue's manifests install; where it cannot be read or used, what is assumed."""
     path = f"/api/v1/namespaces/{quote(NAMESPACE)}/configmaps/{quote(NAME)}"
     try:
         body = connection.get(path).body
-    except Refused as error:
-        LOG.info("Kueue's Configuration cannot be read, so its defaults are assumed: %s", error)
-        return None
-    except ClusterError:
-        return None
+    except ClusterError as error:
+        LOG.info("Kueue's Configuration cannot be read: %s", error)
+        why = "is not there" if isinstance(error, Refused) and error.code == NOT_FOUND else "may not be read"
+        return None, _assumed(why if isinstance(error, Refused) else "could not be read")
     loaded = load_text(body.decode(errors="replace"), NAME)
     for finding in loaded.findings:
         LOG.info("Kueue's Configuration: %s: %s", finding.path, finding.problem)
-    return loaded.config
+    return loaded.config, "" if loaded.config is not None else _assumed("has errors")
+
+
+def _assumed(why: str) -> str:
+    where = f"ConfigMap {NAMESPACE}/{NAME} {why}"
+    return f"Kueue's Configuration is assumed to be the default: {where}; --kueue-config FILE names it"

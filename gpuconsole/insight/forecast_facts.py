@@ -1,0 +1,125 @@
+"""What Kueue decided between two Snapshots, and the cluster as it stood before it did: what a forecast is held against.
+
+Kueue is faster than anybody who looks on. So a decision is judged in hindsight as well: on the later Snapshot with the
+decisions taken back, where all that arrived and ended meanwhile is known.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.forecast import assigned
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.events import Applied
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.state import ClusterState
+from gpuconsole.model.workloads import Condition, Workload
+
+_UID = re.compile(r"\(UID: ([^,)\s]+)")
+
+
+class Fact(Struct, frozen=True, kw_only=True):
+    """One decision of Kueue."""
+
+    workload: str
+    time: Time
+    """As Kueue wrote it down: whole seconds."""
+    queue: str = ""
+    preempted: bool = False
+    """It had to make room; otherwise it was given quota."""
+    given: tuple[str, ...] = ()
+    by: str = ""
+    """UID of whom it made room for."""
+
+    def in_words(self) -> str:
+        if self.preempted:
+            return "preempted"
+        return f"admitted: {'; '.join(self.given)}"
+
+
+def facts(before: Snapshot, after: Snapshot) -> list[Fact]:
+    """What Kueue decided between two Snapshots, by workload; what was decided and taken back meanwhile is not seen."""
+    found = (
+        fact
+        for workload in after.workloads.all()
+        if (known := before.workloads.get(workload.key)) is not workload
+        for fact in _facts(known if known is not None and known.uid == workload.uid else None, workload)
+    )
+    return sorted(found, key=lambda fact: (fact.workload, fact.preempted))
+
+
+def _facts(before: Workload | None, after: Workload) -> Iterator[Fact]:
+    reserved = _news(before, after, "QuotaReserved")
+    if reserved is not None and after.admission is not None and after.admission != (before and before.admission):
+        queue = after.admission.cluster_queue
+        yield Fact(workload=after.key, time=reserved.since, queue=queue, given=assigned(after.admission))
+    evicted = _news(before, after, "Evicted")
+    if evicted is not None and evicted.reason == "Preempted" and before is not None and before.reserved:
+        uid = _UID.search(evicted.message)
+        by = uid[1] if uid is not None else ""
+        yield Fact(workload=after.key, time=evicted.since, queue=before.cluster_queue, preempted=True, by=by)
+
+
+def _news(before: Workload | None, after: Workload, type: str) -> Condition | None:
+    """A condition that is true now, and was not, or of another moment."""
+    new, old = after.condition(type), before.condition(type) if before is not None else None
+    if new is None or not new.status:
+        return None
+    return None if old is not None and old.status and old.since == new.since else new
+
+
+def hindsight(before: Snapshot, after: Snapshot, decided: Iterable[Fact], moment: Time | None = None) -> Snapshot:
+    """The cluster of `after`, with what was decided taken back.
+
+    With a moment, as it stood then: only decisions from it on are taken back, and what came or ended later is unknown.
+    """
+    undone = {fact.workload for fact in decided if moment is None or fact.time >= moment}
+    state, restored = ClusterState(after.time), set[str]()
+    for workload in after.workloads.all():
+        known = before.workloads.get(workload.key)
+        same = known if known is not None and known.uid == workload.uid else None
+        if moment is None or workload.created <= moment:
+            kept = _as_it_was(same, workload, workload.key in undone, moment)
+            state.apply(Applied(after.time, kept))
+        if workload.key in undone:
+            restored.add(workload.key)
+    for thing in after.objects():
+        if not (isinstance(thing, Workload) or (isinstance(thing, Pod) and thing.workload in restored)):
+            state.apply(Applied(after.time, thing))
+    for pod in before.pods.all():
+        held = state.get(Workload, pod.workload) if pod.workload in restored else None
+        if held is not None and held.reserved:
+            state.apply(Applied(after.time, pod))
+    return state.freeze()
+
+
+def _as_it_was(known: Workload | None, later: Workload, undone: bool, moment: Time | None) -> Workload:
+    """A workload before a decision; `known` is how it was at the look before, if it existed."""
+    finished = later.condition("Finished")
+    if finished is not None and finished.status:
+        ended_later = moment is not None and finished.since > moment
+        return known if known is not None and ended_later else later
+    if not undone:
+        return later
+    if known is None or (moment is not None and _came_back(known, later)):
+        return replace(later, conditions=(), admission=None, checks=(), resource_requests=())
+    return known
+
+
+def _came_back(known: Workload, later: Workload) -> bool:
+    """True if it lost its quota and was given quota anew: before that it waited."""
+    old, new = known.condition("QuotaReserved"), later.condition("QuotaReserved")
+    return old is not None and new is not None and old.status and new.status and new.since > old.since
+
+
+def workload_with_uid(uid: str, *snapshots: Snapshot) -> str:
+    """Key of the workload of this UID; nothing where there is none."""
+    by_uid: Mapping[str, str] = {}
+    for snapshot in snapshots if uid else ():
+        by_uid = {workload.uid: workload.key for workload in snapshot.workloads.all()}
+        if uid in by_uid:
+            return by_uid[uid]
+    return ""

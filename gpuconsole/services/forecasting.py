@@ -1,0 +1,132 @@
+"""The forecast beside a live cluster: when to look, in the worker process, and every difference into the history."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gpuconsole.backends.base import Live, Missing
+from gpuconsole.errors import WorkerError
+from gpuconsole.insight.forecast import Forecast
+from gpuconsole.insight.forecast_check import Differences, Observer
+from gpuconsole.model.objects import TABLES
+from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.sim.files import picture_in
+from gpuconsole.store.recorder import Recorder
+
+if TYPE_CHECKING:
+    from gpuconsole.workers.worker import Worker
+
+LOG = logging.getLogger(__name__)
+INTERVAL = 2.0
+"""Seconds between two looks at least."""
+SHARE = 4.0
+"""A look is followed by so many times its own duration of rest."""
+LATEST = 10.0
+"""Seconds after which is looked again although nothing changed, while something foreseen has not come."""
+DECISIVE = frozenset(
+    {
+        *("workloads.kueue.x-k8s.io", "clusterqueues.kueue.x-k8s.io", "localqueues.kueue.x-k8s.io"),
+        *("cohorts.kueue.x-k8s.io", "resourceflavors.kueue.x-k8s.io", "topologies.kueue.x-k8s.io"),
+        *("admissionchecks.kueue.x-k8s.io", "nodes", "pods", "namespaces", "limitranges"),
+    }
+)
+"""What decisions depend on."""
+
+
+def unseen(missing: Sequence[Missing]) -> tuple[str, ...]:
+    """The rights that are missing and that decisions may depend on."""
+    return tuple(str(right) for right in missing if right.resource in DECISIVE)
+
+
+class Forecaster:
+    """Looks at a live cluster now and then. Mutates; `changed` may be called from any thread, `look` from one."""
+
+    def __init__(
+        self,
+        live: Live,
+        worker: "Worker | None" = None,
+        recorder: Recorder | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._live = live
+        self._worker = worker
+        self._recorder = recorder
+        self._clock = clock
+        self._observer = Observer()
+        """Looks on where there is no worker."""
+        self._newest = EMPTY
+        self._seen: tuple[object, ...] = ()
+        self._looked = 0.0
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.forecast = Forecast()
+        self.said = Differences()
+        """How the forecasts of this session compared with what Kueue did; differences of late only."""
+        self.problem = ""
+        """Why there is no forecast."""
+
+    def start(self) -> None:
+        """Look whenever something changed, in a thread of its own, until `stop`."""
+        self._thread = threading.Thread(target=self._run, name="forecast", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; a look that is under way is not waited for."""
+        self._stopped.set()
+        self._wake.set()
+
+    def changed(self, snapshot: Snapshot) -> None:
+        """There is a new Snapshot. Never waits."""
+        self._newest = snapshot
+        self._wake.set()
+
+    def look(self) -> bool:
+        """Look now, if there is anything to look at; False if nothing changed that decisions depend on."""
+        sight = self._live.health
+        if sight.loading or sight.lost or self._live.policy.kueue is None:
+            return False
+        if "workloads.kueue.x-k8s.io" in {right.resource for right in sight.missing if not right.namespace}:
+            self.problem = "no forecast: workloads may not be read"
+            return False
+        now, tables = self._clock(), tuple(getattr(self._newest, name) for name in TABLES.values())
+        same = len(tables) == len(self._seen) and all(a is b for a, b in zip(tables, self._seen, strict=True))
+        if same and (not self.forecast.expected or now - self._looked < LATEST):
+            return False
+        self._seen, self._looked = tables, now
+        self.forecast, said = self._answer(unseen(sight.missing))
+        self.problem = ""
+        self._take(said)
+        return True
+
+    def _answer(self, missing: tuple[str, ...]) -> tuple[Forecast, Differences]:
+        file, assumed = self._live.picture(), (*self._live.assumed, *missing)
+        if self._worker is not None and not self._worker.lost:
+            try:
+                return self._worker.foresee(file, assumed, missing)
+            except WorkerError as error:
+                LOG.warning("The worker did not look ahead, so this process does: %s", error)
+        snapshot, policy = picture_in(file)
+        return self._observer.look(snapshot, policy, assumed, missing)
+
+    def _take(self, said: Differences) -> None:
+        self.said = (self.said + said).recent()
+        if self._recorder is not None and said.decisions:
+            self._recorder.compared(said)
+
+    def _run(self) -> None:
+        rest = INTERVAL
+        while not self._stopped.wait(rest):
+            self._wake.wait(LATEST)
+            self._wake.clear()
+            begun, rest = self._clock(), INTERVAL
+            try:
+                if not self._stopped.is_set() and self.look():
+                    rest = max(INTERVAL, SHARE * (self._clock() - begun))
+            except Exception as error:
+                # A forecast is an extra: without it the console goes on.
+                LOG.exception("No forecast")
+                self.problem, rest = f"no forecast: {type(error).__name__}: {error}", LATEST
