@@ -45,9 +45,7 @@ class Rankings:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._kept: dict[Hashable, Ranking] = {}
-        self._kinds: dict[Hashable, int] = {}
-        """Kinds of nodes, numbered: numbers are quicker to look up."""
-        self._kind_of: dict[str, tuple[Hashable, int]] = {}
+        self._groups: dict[int, Groups] = {}
 
     def of(self, task: Task, nodes: NodeSet) -> Ranking:
         """The ranking of these nodes for the task, up to date."""
@@ -57,30 +55,75 @@ class Rankings:
         if found is None:
             if len(self._kept) >= MOST:
                 del self._kept[next(iter(self._kept))]
-            found = self._kept[key] = Ranking(self._session, task, nodes, self._kind)
+            found = self._kept[key] = Ranking(self._session, task, self._grouped(nodes))
         found.refresh(task)
         return found
 
-    def _kind(self, node: NodeState) -> int:
-        kind = node.kind
-        known = self._kind_of.get(node.name)
+    def _grouped(self, nodes: NodeSet) -> Groups:
+        found = self._groups.get(id(nodes))
+        if found is None:
+            if len(self._groups) >= MOST:
+                del self._groups[next(iter(self._groups))]
+            found = self._groups[id(nodes)] = Groups(nodes, self._session.changes)
+        found.refresh()
+        return found
+
+
+class Groups:
+    """One set of nodes by kind, for all shapes of tasks. Mutates."""
+
+    def __init__(self, nodes: NodeSet, changes: Sequence[str]) -> None:
+        self._nodes = nodes
+        """Held so that no other list gets its identity, by which groups and rankings are known."""
+        self._changes, self._seen = changes, len(changes)
+        self.by_name = {node.name: node for node in sorted(nodes, key=lambda node: node.name)}
+        self._kinds: dict[Hashable, int] = {}
+        """Kinds of nodes, numbered: numbers are quicker to look up."""
+        self._kind_of: dict[str, tuple[Hashable, int]] = {}
+        self.names: dict[int, list[str]] = {}
+        """The nodes of each kind, by name."""
+        self._listed = {name: self.kind(name) for name in self.by_name}
+        """The group in which a node is; `kind` may be ahead of it."""
+        for name, kind in self._listed.items():
+            self.names.setdefault(kind, []).append(name)
+
+    def refresh(self) -> None:
+        """Look again at the nodes that changed."""
+        if self._seen == len(self._changes):
+            return
+        changed = dict.fromkeys(self._changes[self._seen :])
+        self._seen = len(self._changes)
+        for name in changed:
+            if name in self.by_name:
+                self._move(name)
+
+    def kind(self, name: str) -> int:
+        """The number of the node's kind as it is now."""
+        kind = self.by_name[name].kind
+        known = self._kind_of.get(name)
         if known is None or known[0] is not kind:
-            known = self._kind_of[node.name] = (kind, self._kinds.setdefault(kind, len(self._kinds)))
+            known = self._kind_of[name] = (kind, self._kinds.setdefault(kind, len(self._kinds)))
         return known[1]
+
+    def _move(self, name: str) -> None:
+        """Take the node to the others of its kind."""
+        before, kind = self._listed[name], self.kind(name)
+        if before != kind:
+            names = self.names[before]
+            del names[bisect_left(names, name)]
+            insort(self.names.setdefault(kind, []), name)
+            self._listed[name] = kind
 
 
 class Ranking:
     """One set of nodes for one shape of tasks. Mutates."""
 
-    def __init__(self, session: Session, task: Task, nodes: NodeSet, kind: Callable[[NodeState], int]) -> None:
+    def __init__(self, session: Session, task: Task, groups: Groups) -> None:
         self._functions, self._changes, self._seen = session.functions, session.changes, len(session.changes)
-        self._kind = kind
+        self._groups, self._by_name = groups, groups.by_name
         self._outcomes: dict[int, _Outcome] = {}
         """What became of a node of a kind; of the others it is the same."""
         self._choosy = task.choosy or any(ask(task) is not None for ask in session.functions.standing)
-        self._nodes = nodes
-        """Held so that no other list gets its identity, by which the ranking is known."""
-        self._by_name = {node.name: node for node in nodes}
         self._classes: dict[_Class, list[str]] = {}
         self._class_of: dict[str, _Class] = {}
         self._measured: dict[str, tuple[float | None, ...]] = {}
@@ -89,8 +132,7 @@ class Ranking:
         """Nodes that have too little for the task → in which words, for gangs and for others."""
         self._refused: dict[str, None] = {}
         """Nodes that would never take it."""
-        for name in sorted(self._by_name):
-            self._place(task, self._by_name[name], list.append)
+        self._place_all(task)
 
     def refresh(self, task: Task) -> None:
         """Look again at the nodes that changed."""
@@ -102,28 +144,42 @@ class Ranking:
             node = self._by_name.get(name)
             if node is not None:
                 self._leave(name)
-                self._place(task, node, insort)
+                self._place(self._outcome(task, node), [name], insert)
 
-    def _place(self, task: Task, node: NodeState, insert: Callable[[list[str], str], None]) -> None:
-        name = node.name
-        outcome = self._outcome(task, node)
-        measures = self._measured[name] = outcome.measures
+    def _place_all(self, task: Task) -> None:
+        if self._choosy:
+            for name, node in self._by_name.items():
+                self._place(self._evaluate(task, node), [name], list.extend)
+            return
+        for names in self._groups.names.values():
+            if names:
+                self._place(self._outcome(task, self._by_name[names[0]]), names, list.extend)
+        self._lacking = {name: {} for name in sorted(self._lacking)}
+        self._refused = dict.fromkeys(sorted(self._refused))
+        for names in self._classes.values():
+            names.sort()
+
+    def _place(self, outcome: _Outcome, names: Sequence[str], add: Callable[[list[str], Sequence[str]], None]) -> None:
+        """Write down what became of these nodes."""
+        measures = outcome.measures
+        self._measured.update(dict.fromkeys(names, measures))
         for counts, value in zip(self._counts, measures, strict=True):
             if value is not None:
-                counts[value] += 1
+                counts[value] += len(names)
         if outcome.lacking:
-            self._lacking[name] = {}
+            self._lacking.update((name, {}) for name in names)
         elif outcome.refused:
-            self._refused[name] = None
+            self._refused.update(dict.fromkeys(names))
         elif outcome.base is not None:
-            found = self._class_of[name] = (outcome.base, measures)
-            insert(self._classes.setdefault(found, []), name)
+            found = (outcome.base, measures)
+            self._class_of.update(dict.fromkeys(names, found))
+            add(self._classes.setdefault(found, []), names)
 
     def _outcome(self, task: Task, node: NodeState) -> _Outcome:
         """What becomes of the node; a task that goes by names and labels looks at each by itself."""
         if self._choosy:
             return self._evaluate(task, node)
-        kind = self._kind(node)
+        kind = self._groups.kind(node.name)
         known = self._outcomes.get(kind)
         if known is None:
             known = self._outcomes[kind] = self._evaluate(task, node)
@@ -182,6 +238,12 @@ class Ranking:
     def refused(self) -> Iterator[NodeState]:
         """The nodes that would never take the task, whatever they have."""
         return (self._by_name[name] for name in self._refused)
+
+
+def insert(names: list[str], more: Sequence[str]) -> None:
+    """Put names among others that are in order."""
+    for name in more:
+        insort(names, name)
 
 
 def span(values: Collection[float]) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.volcano.api.job import JobInfo
@@ -21,7 +21,7 @@ NO_PRIORITIES: Mapping[str, int] = {}
 
 def gather(
     *,
-    nodes: Iterable[Node],
+    nodes: Iterable[NodeInfo],
     pods: Iterable[Pod],
     groups: Iterable[PodGroup],
     queues: Iterable[VolcanoQueue],
@@ -32,11 +32,11 @@ def gather(
 ) -> Cluster:
     """The cluster of these objects; `priorities` are those of priority classes, by name.
 
-    A pod belongs to the job of its PodGroup; one without a PodGroup only takes room on its node. Jobs whose queue is
-    not there are left out.
+    Nodes are as they were described: the cluster has its own of them, with the tasks on them. A pod belongs to the job
+    of its PodGroup; one without a PodGroup only takes room on its node. Jobs whose queue is not there are left out.
     """
     cluster = Cluster(now=now)
-    cluster.nodes = {node.name: NodeInfo(node) for node in nodes}
+    cluster.nodes = {node.name: node.fresh() for node in nodes}
     cluster.queues = {queue.name: QueueInfo(queue) for queue in queues}
     jobs: dict[str, JobInfo] = {}
     for pod in sorted(pods, key=lambda pod: pod.key):

@@ -15,6 +15,7 @@ from gpuconsole.scheduling.kube.storage import Storage
 from gpuconsole.scheduling.volcano.api.budgets import open_budget
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodes
 from gpuconsole.scheduling.volcano.api.labels import group_of
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.domains import Domains
 from gpuconsole.scheduling.volcano.groups import group_for
 from gpuconsole.scheduling.volcano.session import Cluster
@@ -44,6 +45,8 @@ class Store:
         self.volumes: dict[str, PersistentVolume] = {}
         self.volume_claims: dict[str, PersistentVolumeClaim] = {}
         self.hyper_nodes = HyperNodes()
+        self._described: dict[str, NodeInfo] = {}
+        """The nodes as sessions begin with them: reading what they offer takes longer than copying it."""
         self.phases: dict[str, str] = {}
         """Phases of PodGroups that have no object, by key."""
         self._waiting: set[str] = set()
@@ -65,6 +68,7 @@ class Store:
                 if self.nodes.get(thing.name) == thing:
                     return False
                 self.nodes[thing.name] = thing
+                self._described[thing.name] = NodeInfo(thing)
                 self.hyper_nodes.set_node(thing)
                 return True
             case HyperNode():
@@ -85,6 +89,7 @@ class Store:
                 return self.pods.pop(key, None) is not None
             case "nodes":
                 self.hyper_nodes.delete_node(key)
+                self._described.pop(key, None)
                 return self.nodes.pop(key, None) is not None
             case "hyper_nodes":
                 self.hyper_nodes.delete(key)
@@ -122,7 +127,7 @@ class Store:
                 made[key] = pod
         self.phases = {key: phase for key, phase in self.phases.items() if key in made}
         cluster = gather(
-            nodes=self.nodes.values(),
+            nodes=self._described.values(),
             pods=self.pods.values(),
             groups=groups.values(),
             queues=self._all_queues(),
@@ -156,7 +161,7 @@ class Store:
         twin.storage_classes, twin.csi_nodes = self.storage_classes.copy(), self.csi_nodes.copy()
         twin.volumes, twin.volume_claims = self.volumes.copy(), self.volume_claims.copy()
         twin.device_classes, twin.slices = self.device_classes.copy(), self.slices.copy()
-        twin._waiting = self._waiting.copy()
+        twin._waiting, twin._described = self._waiting.copy(), self._described.copy()
         twin.budgets, twin.hyper_nodes, twin.phases = self.budgets.copy(), self.hyper_nodes.fork(), self.phases.copy()
         return twin
 

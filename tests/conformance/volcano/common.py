@@ -9,6 +9,7 @@ from gpuconsole.scheduling.devices.stock import Stock
 from gpuconsole.scheduling.kube.storage import Storage
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
+from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
 from gpuconsole.scheduling.volcano.closing import phase_of
 from gpuconsole.scheduling.volcano.conf import Configuration, Flag, PluginOption, Tier
@@ -28,7 +29,7 @@ def cluster(case: Document) -> Cluster:
     """What the cache of the harness holds after the case's objects were added."""
     classes = [objects.priority_class(document) for document in case.get("PriClass") or ()]
     made = gather(
-        nodes=[objects.node(document) for document in case.get("Nodes") or ()],
+        nodes=[NodeInfo(objects.node(document)) for document in case.get("Nodes") or ()],
         pods=[objects.pod(document) for document in case.get("Pods") or ()],
         groups=[objects.pod_group(document) for document in case.get("PodGroups") or ()],
         queues=[objects.queue(document) for document in case.get("Queues") or ()],

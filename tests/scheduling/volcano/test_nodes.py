@@ -103,3 +103,14 @@ def test_a_clone_has_sums_of_its_own() -> None:
     twin = info.clone()
     twin.remove_task(one)
     assert (info.used, twin.idle, [*info.tasks]) == (ONE, WHOLE, ["default/p"])
+
+
+def test_a_fresh_node_is_as_it_was_described() -> None:
+    labels = {"volcano.sh/oversubscription": "true", "volcano.sh/revocable-zone": "rz1"}
+    described = Node(
+        name="n", labels=labels, annotations={"volcano.sh/offline-job-evicting": "1"}, allocatable={CPU: 8}
+    )
+    info, one = NodeInfo(described), task("p")
+    info.fresh().add_task(one)
+    fresh, made = info.fresh(), NodeInfo(described)
+    assert [getattr(fresh, name) for name in NodeInfo.__slots__] == [getattr(made, name) for name in NodeInfo.__slots__]

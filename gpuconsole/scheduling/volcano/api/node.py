@@ -136,6 +136,17 @@ class NodeInfo:
         """What is idle once everything that is being released is free, less what is already spoken for."""
         return self.idle.clone().add(self.releasing).sub(self.pipelined)
 
+    def fresh(self) -> "NodeInfo":
+        """The node as it was described, without tasks; what it can give is shared, and nobody changes that."""
+        twin = NodeInfo.__new__(NodeInfo)
+        twin.ignored, twin.node, twin.name = self.ignored, self.node, self.name
+        twin.revocable_zone, twin.oversubscribed = self.revocable_zone, self.oversubscribed
+        twin.offline_evicting = self.offline_evicting
+        twin.allocatable, twin.capacity, twin.idle = self.allocatable, self.capacity, self.allocatable.clone()
+        twin.used, twin.releasing, twin.pipelined = Resource(), Resource(), Resource()
+        twin.changes, twin.tasks, twin.usage, twin.devices = 0, {}, NO_USAGE, {}
+        return twin
+
     def clone(self) -> "NodeInfo":
         """A node with copies of its tasks that starts equal."""
         twin = NodeInfo(self.node, self.ignored)

@@ -233,7 +233,11 @@ class Resource:
             if any(name not in mine for name in theirs):
                 return False
             return all(_at_most(value, theirs[name]) for name, value in mine.items() if name in theirs)
-        return all(_at_most(value, theirs.get(name, 0.0)) for name, value in mine.items())
+        for name, value in mine.items():
+            right = theirs.get(name, 0.0)
+            if value >= right and value - right >= TOLERANCE:
+                return False
+        return True
 
     def exceeding(self, other: "Resource", default: Default = ZERO) -> list[str]:
         """Names of which there is more than in the other, in order (LessEqualWithResourcesName)."""

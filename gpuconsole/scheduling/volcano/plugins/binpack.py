@@ -23,6 +23,9 @@ class BinpackPlugin(Plugin):
     def __init__(self, arguments: Arguments) -> None:
         self.weight = arguments.integer("binpack.weight", 1)
         self.weights = resource_weights(arguments, "binpack")
+        self._asking: TaskInfo | None = None
+        self._asked: list[tuple[str, int, float]] = []
+        """What that task requests of the resources that have a weight: name, weight, amount."""
 
     def on_session_open(self, session: "Session") -> None:
         if self.weight:
@@ -31,15 +34,16 @@ class BinpackPlugin(Plugin):
 
     def score(self, task: TaskInfo, node: NodeInfo) -> float:
         """100 · weight · Σ w·(requested + used)/allocatable / Σ w over what is requested; 0 if it does not fit."""
+        if self._asking is not task:
+            request = task.request
+            names = [name for name in request.names() if name in self.weights]
+            self._asking, self._asked = task, [(name, self.weights[name], request.get(name)) for name in names]
         total, weights = 0.0, 0
-        for name in task.request.names():
-            weight = self.weights.get(name)
-            if weight is None:
-                continue
+        for name, weight, wanted in self._asked:
             capacity = node.allocatable.get(name)
             weights += weight
             if capacity and weight:
-                used = task.request.get(name) + node.used.get(name)
+                used = wanted + node.used.get(name)
                 if used > capacity:
                     return 0.0
                 total += used * weight / capacity

@@ -26,7 +26,7 @@ class NodeFilter:
 
     name: ClassVar[str]
     stable: ClassVar[bool] = False
-    """True if only the node and what kind of pod it is count, whatever runs there."""
+    """True if only the node and which nodes the pod wants and tolerates count, whatever it requests and runs there."""
     far: ClassVar[bool] = False
     """True if what happens on other nodes counts too, or what the pod has of its own."""
 

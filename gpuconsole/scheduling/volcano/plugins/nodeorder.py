@@ -33,6 +33,8 @@ WEIGHTS = {
 }
 """Score of kube-scheduler → the argument `NAME.weight` that weighs it, and its weight where that says nothing."""
 BALANCED = (CPU, MEMORY, GPU)
+AVOIDED = "PreferNoSchedule"
+Amounts = tuple[int | None, ...]
 
 
 class NodeorderPlugin(Plugin):
@@ -49,6 +51,8 @@ class NodeorderPlugin(Plugin):
     def on_session_open(self, session: "Session") -> None:
         self._placed, self._around = session.placed, session.placed.without()
         self._books = Books(session.placed, self._shapes)
+        self._shunned = any(taint.effect == AVOIDED for node in session.placed.nodes.values() for taint in node.taints)
+        """Some node has taints that pods would rather avoid."""
         self._disliked: dict[Shape, dict[str, int]] = {}
         """Taints that a pod of a shape would rather avoid, by node: nodes do not change in a session."""
         self._images = Images(session.placed.nodes.values())
@@ -113,6 +117,8 @@ class NodeorderPlugin(Plugin):
         return 0
 
     def _tolerance(self, shape: Shape, nodes: Sequence[Node]) -> Mapping[str, int] | int:
+        if not self._shunned:
+            return MAX_SCORE
         known = self._disliked.get(shape)
         if known is None:
             every = {name: dislikes(node, shape) for name, node in self._placed.nodes.items()}
@@ -135,25 +141,32 @@ class Books:
     def __init__(self, placed: Placed, shapes: Shapes) -> None:
         self._placed = placed
         self._shapes = shapes
-        self._known: dict[str, tuple[int, dict[str, int], dict[str, int]]] = {}
-        self._scored: dict[Shape, tuple[int, dict[str, int]]] = {}
-        """What is known, and how long the log of changes was then."""
+        self._known: dict[str, tuple[int, dict[str, int], dict[str, int], Amounts]] = {}
+        self._scored: dict[Shape, tuple[int, dict[str, int], dict[Amounts, int]]] = {}
+        """What is known of nodes and of books, and how long the log of changes was then."""
 
     def each(self, nodes: Sequence[Node], shape: Shape, measure: Callable[[Node], int]) -> dict[str, int]:
-        """A score of every node. Worked out anew only where the node's pods have changed: a gang's pods are alike."""
+        """A score of every node. Worked out anew only where the node's pods have changed: a gang's pods are alike.
+
+        Nodes of which all that a formula looks at is the same are measured once.
+        """
         log = self._placed.log
-        seen, known = self._scored.get(shape, (0, {}))
+        seen, known, alike = self._scored.get(shape, (0, {}, {}))
         for number in range(seen, len(log)):
             known.pop(log[number], None)
-        self._scored[shape] = len(log), known
+        self._scored[shape] = len(log), known, alike
         for node in nodes:
             if node.name not in known:
-                known[node.name] = measure(node)
+                amounts = self._sums(node)[3]
+                score = alike.get(amounts)
+                if score is None:
+                    score = alike[amounts] = measure(node)
+                known[node.name] = score
         return {node.name: known[node.name] for node in nodes}
 
     def allocation(self, node: Node, shape: Shape, measure: Callable[[int, int], int]) -> int:
         """The mean of cpu and memory by a formula of (used with the pod, capacity); both count alike."""
-        _, counted = self._sums(node.name)
+        counted = self._sums(node)[2]
         found = [
             measure(counted.get(name, 0) + shape.counted[name], node.allocatable[name])
             for name in (CPU, MEMORY)
@@ -163,7 +176,7 @@ class Books:
 
     def balance(self, node: Node, shape: Shape) -> int:
         """(1 − the standard deviation of what is used of cpu, memory and, if asked for, GPUs) · 100."""
-        requested, _ = self._sums(node.name)
+        requested = self._sums(node)[1]
         names = [name for name in BALANCED if name != GPU or shape.requests.get(GPU)]
         parts = [
             min(1.0, (requested.get(name, 0) + shape.requests.get(name, 0)) / node.allocatable[name])
@@ -177,11 +190,14 @@ class Books:
             deviation = math.sqrt(sum((part - mean) ** 2 for part in parts) / len(parts)) if len(parts) > 2 else 0.0
         return int((1 - deviation) * MAX_SCORE)
 
-    def _sums(self, node: str) -> tuple[dict[str, int], dict[str, int]]:
-        version = self._placed.version(node)
-        known = self._known.get(node)
+    def _sums(self, node: Node) -> tuple[int, dict[str, int], dict[str, int], Amounts]:
+        """What the node's pods ask for and count for, and all amounts of it that the formulas look at."""
+        version = self._placed.version(node.name)
+        known = self._known.get(node.name)
         if known is None or known[0] != version:
-            shapes = [self._shapes.of(pod.template) for pod in self._placed.on(node).values()]
-            known = (version, add(*(s.requests for s in shapes)), add(*(s.counted for s in shapes)))
-            self._known[node] = known
-        return known[1], known[2]
+            shapes = [self._shapes.of(pod.template) for pod in self._placed.on(node.name).values()]
+            requested, counted = add(*(s.requests for s in shapes)), add(*(s.counted for s in shapes))
+            offered, asked = map(node.allocatable.get, BALANCED), map(requested.get, BALANCED)
+            amounts = (*offered, *asked, *map(counted.get, BALANCED))
+            known = self._known[node.name] = version, requested, counted, amounts
+        return known

@@ -64,12 +64,13 @@ class PredicatesPlugin(Plugin):
         self._arguments = arguments
         self._shapes = Shapes()
         self._active: tuple[str, int, list[NodeFilter]] | None = None
-        self._refused: dict[tuple[Shape, str], Status | None] = {}
+        self._refused: dict[Shape, dict[str, Status | None]] = {}
+        self._by_wish: dict[tuple[object, ...], dict[str, Status | None]] = {}
         self._unprepared: dict[str, str] = {}
 
     def on_session_open(self, session: "Session") -> None:
         self._placed = placed = session.placed
-        self._refused = {}
+        self._refused, self._by_wish = {}, {}
         self.filters = list(self._make(session))
         self.stable = [one for one in self.filters if one.stable]
         self.passing = [one for one in self.filters if not one.stable]
@@ -159,12 +160,18 @@ class PredicatesPlugin(Plugin):
         return known[2]
 
     def _refusal(self, task: TaskInfo, node: Node, shape: Shape) -> Status | None:
-        """Why a node is out of the question for pods of a shape. Found once in a session: nodes do not change in it."""
-        key = shape, node.name
-        if key not in self._refused:
+        """Why a node is out of the question for pods of a shape. Found once in a session: nodes do not change in it.
+
+        Shapes that differ only in what they request share what is found.
+        """
+        known = self._refused.get(shape)
+        if known is None:
+            wish = tuple(sorted(shape.node_selector.items())), shape.affinity, shape.tolerations
+            known = self._refused[shape] = self._by_wish.setdefault(wish, {})
+        if node.name not in known:
             found = (one.refuse(task, shape, node) for one in self.stable)
-            self._refused[key] = next((status for status in found if status is not None), None)
-        return self._refused[key]
+            known[node.name] = next((status for status in found if status is not None), None)
+        return known[node.name]
 
     def _scores(self, task: TaskInfo, nodes: list[NodeInfo]) -> dict[str, float]:
         totals: dict[str, float] = {}
