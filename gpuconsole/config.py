@@ -27,6 +27,26 @@ class Simulation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """GPUs of a node that is made because the input has none; None = what the scenario says, else 8."""
 
 
+class Telemetry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the GPUs of a live cluster are measured."""
+
+    prometheus: str = ""
+    """The address of a Prometheus that scrapes DCGM's exporters: `http://HOST:PORT`, `service:NAMESPACE/NAME:PORT` for
+    a service that the API server passes requests on to, or `find` to look for such a service."""
+    dcgm: tuple[str, ...] = ()
+    """Addresses of exporters instead; `{node}` in one stands for every node with GPUs."""
+    interval: Annotated[float, Meta(ge=1, le=3600)] = 30.0
+    """Seconds between two looks."""
+    requests: Annotated[float, Meta(ge=1, le=500)] = 50.0
+    """Requests a second that they get at most; the API server's budget is another one."""
+    token_file: str = ""
+    """A file with a bearer token."""
+    ca_file: str = ""
+    """Certificates of who may have signed theirs."""
+    headers: Mapping[str, str] = {}
+    """Headers that they want, such as X-Scope-OrgID."""
+
+
 class Live(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a live cluster is looked at."""
 
@@ -36,6 +56,7 @@ class Live(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Requests at once, after a rest."""
     protected: tuple[str, ...] = ()
     """Patterns of contexts, such as `prod-*`: nothing can be changed there, whatever the options say."""
+    telemetry: Telemetry = Telemetry()
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -36,6 +36,8 @@ class Request(Struct, frozen=True, kw_only=True):
     kubeconfig: str | None = None
     namespace: tuple[str, ...] = ()
     insecure_skip_tls_verify: bool = False
+    prometheus: str = ""
+    dcgm: tuple[str, ...] = ()
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -77,6 +79,10 @@ def clustered(function: Function) -> Function:
             is_flag=True,
             help="Accept that the kubeconfig leaves the server's certificate unchecked (with --live).",
         ),
+        click.option(
+            "--prometheus", metavar="URL", default="", help="Where DCGM's metrics are (with --live), or `find`."
+        ),
+        click.option("--dcgm", metavar="URL", multiple=True, help="DCGM's exporters themselves: http://{node}:9400."),
         click.option("--snapshot", type=_FILE, help="A Snapshot that was saved."),
         click.option("--seed", type=int, help="What chance starts from."),
         click.option("--nodes", type=_FILE, help="Manifests of nodes, instead of nodes made from the flavors."),

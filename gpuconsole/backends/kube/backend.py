@@ -17,17 +17,21 @@ from gpuconsole.backends.kube.budget import Budget
 from gpuconsole.backends.kube.client import Connection
 from gpuconsole.backends.kube.commands import Hands
 from gpuconsole.backends.kube.decode import Decoder
+from gpuconsole.backends.kube.desk import KubeDesk
 from gpuconsole.backends.kube.discovery import EVENT, Served, discover
 from gpuconsole.backends.kube.gate import QUIET, Gate
 from gpuconsole.backends.kube.joining import Joiner
 from gpuconsole.backends.kube.news import News, Outcome
 from gpuconsole.backends.kube.orders import Known
+from gpuconsole.backends.kube.rights import Rights
 from gpuconsole.backends.kube.settings import engines_of, policy_of
 from gpuconsole.backends.kube.target import Target, ask_nobody
 from gpuconsole.backends.kube.watch import Pace, Phase, Watch
+from gpuconsole.backends.telemetry.feed import Feed
 from gpuconsole.errors import ClusterError
 from gpuconsole.insight.engines import Engines
 from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, Happened, What
 from gpuconsole.model.snapshot import Snapshot, encode
@@ -81,12 +85,16 @@ class KubeBackend:
         self._connection: Connection | None = None
         self._gate: Gate | None = None
         self._hands: Hands | None = None
+        self._desk: KubeDesk | None = None
         self._watches: list[Watch] = []
         self._reached: dict[tuple[str, str], Reach] = {}
         self._stopped = threading.Event()
         self._behind_since: float | None = None
         self._state = ClusterState()
         self._applying = threading.Lock()
+        self.telemetry: Feed | None = None
+        """Asked for what GPUs measure as soon as their nodes are known; set it before `open`."""
+        self._measuring = False
         self.policy = SimPolicy()
         self.assumed: tuple[str, ...] = ()
         self.engines = Engines()
@@ -102,7 +110,10 @@ class KubeBackend:
         self.engines = engines_of(served)
         self._begin(reach(connection, served, self._target.namespaces, connection.place.namespace))
         self.policy, self.assumed = policy_of(connection, served, self._kueue)
-        self._hands = Hands(connection, lambda: self.served, Known(self._joiner.workload), self._came_of, wall)
+        known = Known(self._joiner.workload)
+        hands = self._hands = Hands(connection, lambda: self.served, known, self._came_of, wall)
+        rights = Rights(connection, lambda: self.served, known)
+        self._desk = KubeDesk(connection, hands, rights, known, self._target.kubeconfig or "")
         ask_nobody()
         self._thread("gate", gate.watch_over)
         self._thread("look-for-more", self._look_for_more)
@@ -124,13 +135,22 @@ class KubeBackend:
         """The time of everybody, in whole seconds: it makes a Snapshot a second where nothing happens."""
         return wall() // SECOND * SECOND
 
+    @property
+    def gpu_nodes(self) -> Sequence[str]:
+        """The names of nodes with GPUs."""
+        return [node.name for node in self._state.table("nodes").all() if node.gpus]
+
+    def has_node(self, name: str) -> bool:
+        """True if a node of this name is known."""
+        return self._state.get(Node, name) is not None
+
     def poll(self, elapsed: float) -> Iterable[Event]:
         events: list[Event] = []
         deadline = self._clock() + WORK
         while self._clock() < deadline and (self._rest or self._fetch()):
             for _ in range(min(50, len(self._rest))):
                 events += self._joiner.take(self._rest.popleft())
-        told = self._in_order(events)
+        told = [*self._in_order(events), *self._measured()]
         with self._applying:
             for event in told:
                 self._state.apply(event)
@@ -162,6 +182,16 @@ class KubeBackend:
             self._gate.stop()
         if self._hands is not None:
             self._hands.close()
+        if self._desk is not None:
+            self._desk.close()
+        if self.telemetry is not None:
+            self.telemetry.stop()
+
+    def desk(self) -> KubeDesk:
+        """What can be asked of the cluster beside commands. Raises ClusterError before `open`."""
+        if self._desk is None:
+            raise ClusterError("the cluster is not connected to yet")
+        return self._desk
 
     # What is known of the sight
 
@@ -208,6 +238,8 @@ class KubeBackend:
                 yield watch.problem
             if watch.decoder.unread:
                 yield f"{watch.decoder.unread} of {watch.label} could not be read"
+        if self.telemetry is not None and self.telemetry.sight.trouble:
+            yield self.telemetry.sight.trouble
 
     # Watches
 
@@ -280,6 +312,15 @@ class KubeBackend:
         except Empty:
             return False
         return True
+
+    def _measured(self) -> Iterable[Event]:
+        """What is new of the GPUs."""
+        if self.telemetry is None or self._early is not None:
+            return ()
+        if not self._measuring:
+            self._measuring = True
+            self.telemetry.start()
+        return self.telemetry.take()
 
     def _in_order(self, events: list[Event]) -> list[Event]:
         """The events; lines of history of the first seconds are held back, and come by their times."""

@@ -49,8 +49,9 @@ class Access(Struct, frozen=True, kw_only=True):
 class Ask(Protocol):
     """Where requests go to."""
 
-    address: str
-    """For people: no user name and no password is in it."""
+    @property
+    def address(self) -> str:
+        """For people: no user name and no password is in it."""
 
     def get(self, path: str, query: Mapping[str, str]) -> bytes:
         """GET below the address. Raises TelemetryError."""

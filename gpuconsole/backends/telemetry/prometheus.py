@@ -64,7 +64,10 @@ class Prometheus:
         self._ask = ask
         self._budget = budget
         self._looked_back = False
-        self.address = ask.address
+
+    @property
+    def address(self) -> str:
+        return self._ask.address
 
     def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Look:
         """Ask for everything. Raises TelemetryError where nothing at all comes back."""

@@ -26,7 +26,9 @@ class Look(Struct, frozen=True):
 class Source(Protocol):
     """A Prometheus, or the exporters. Its methods are called by one thread."""
 
-    address: str
+    @property
+    def address(self) -> str:
+        """For people."""
 
     def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Look:
         """Ask for everything now; `known` says which names are nodes. Raises TelemetryError where all fails."""

@@ -1,0 +1,67 @@
+"""A service inside the cluster, reached through the API server: for those who may, and only where it was asked for."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpuconsole.backends.kube.client import Connection
+from gpuconsole.errors import ClusterError, TelemetryError, UsageError
+from gpuconsole.model.text import clean
+
+SCHEME = "service:"
+FIND = "find"
+READ = 30.0
+_NAMES = ("prometheus", "thanos-query", "vmselect", "vmsingle", "mimir-query")
+_PORTS = (9090, 10902, 9009, 8481, 8429, 8428)
+
+
+class Service:
+    """`service:NAMESPACE/NAME[:PORT]`, or what looks most like a Prometheus for `find`. Remembers what it found."""
+
+    def __init__(self, address: str, connection: Callable[[], Connection]) -> None:
+        """Nothing is asked yet. Raises UsageError where the address is none."""
+        self.address = address
+        self._connection = connection
+        self._path = "" if address == FIND else _path(*_parts(address))
+
+    def get(self, path: str, query: Mapping[str, str]) -> bytes:
+        try:
+            if not self._path:
+                self._find()
+            return self._connection().get(f"{self._path}{path}", dict(query), read=READ).body
+        except ClusterError as error:
+            raise TelemetryError(f"{self.address}{path}: {error}") from error
+
+    def _find(self) -> None:
+        """Look through the services of all namespaces, those first that are named most like it."""
+        items = self._connection().get("/api/v1/services").json().get("items") or []
+        found = sorted(rank for item in items if (rank := _rank(item)) is not None)
+        if not found:
+            raise TelemetryError("no service of the cluster looks like a Prometheus; name it with --prometheus URL")
+        _, namespace, name, port = found[0]
+        self.address = f"{SCHEME}{namespace}/{name}:{port}"
+        self._path = _path(namespace, name, str(port))
+
+
+def _rank(item: Any) -> tuple[int, str, str, int] | None:
+    """How little a service looks like a Prometheus, with its place; None for one that does not."""
+    about, spec = item.get("metadata") or {}, item.get("spec") or {}
+    name = str(about.get("name") or "")
+    label = str((about.get("labels") or {}).get("app.kubernetes.io/name") or "")
+    ports = [port.get("port") for port in spec.get("ports") or [] if port.get("port") in _PORTS]
+    named = [place for place, word in enumerate(_NAMES) if word in (name, label) or name.endswith(f"-{word}")]
+    named += [place + len(_NAMES) for place, word in enumerate(_NAMES) if word in name]
+    if not ports or not named or "operator" in name or "alertmanager" in name or "exporter" in name:
+        return None
+    return min(named), str(about.get("namespace")), name, ports[0]
+
+
+def _parts(address: str) -> tuple[str, str, str]:
+    namespace, _, rest = address.removeprefix(SCHEME).partition("/")
+    name, _, port = rest.partition(":")
+    if not all(part and part.replace("-", "").replace(".", "").isalnum() for part in (namespace, name, port or "9090")):
+        raise UsageError(f"{clean(address, 200)}: write it as service:NAMESPACE/NAME:PORT")
+    return namespace, name, port or "9090"
+
+
+def _path(namespace: str, name: str, port: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/services/{name}:{port}/proxy"

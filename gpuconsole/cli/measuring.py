@@ -1,0 +1,38 @@
+"""Where a live cluster's GPUs are measured, from options and settings."""
+
+from gpuconsole.backends.kube.backend import KubeBackend
+from gpuconsole.backends.kube.budget import Budget
+from gpuconsole.backends.kube.through import FIND, SCHEME, Service
+from gpuconsole.backends.telemetry.asking import Access, Ask, Http
+from gpuconsole.backends.telemetry.exporters import Exporters
+from gpuconsole.backends.telemetry.feed import Feed
+from gpuconsole.backends.telemetry.prometheus import Prometheus
+from gpuconsole.backends.telemetry.source import Source
+from gpuconsole.cli.options import Request
+from gpuconsole.config import Telemetry
+from gpuconsole.errors import UsageError
+
+
+def telemetry(backend: KubeBackend, request: Request, settings: Telemetry) -> Feed | None:
+    """A feed from what was asked for; None where nothing was. Nothing is sent yet. Raises UsageError."""
+    asked = bool(request.prometheus or request.dcgm)
+    prometheus = (request.prometheus or "") if asked else settings.prometheus
+    exporters = request.dcgm if asked else settings.dcgm
+    if prometheus and exporters:
+        raise UsageError("GPUs are measured once: name a Prometheus or the exporters, not both")
+    if not prometheus and not exporters:
+        return None
+    access = Access(token_file=settings.token_file, ca_file=settings.ca_file, headers=settings.headers)
+    budget = Budget(settings.requests, max(1, int(settings.requests)))
+    source: Source
+    if prometheus:
+        source = Prometheus(_ask(prometheus, backend, access), budget=budget.take)
+    else:
+        source = Exporters(exporters, lambda: backend.gpu_nodes, access=access, budget=budget.take)
+    return Feed(source, interval=settings.interval, known=backend.has_node)
+
+
+def _ask(address: str, backend: KubeBackend, access: Access) -> Ask:
+    if address == FIND or address.startswith(SCHEME):
+        return Service(address, lambda: backend.connection)
+    return Http(address, access)
