@@ -56,7 +56,7 @@ def holdings(snapshot: Snapshot) -> Holdings:
 
 def _holding(pod: Pod, node: Node | None) -> Holding:
     gpus = len(pod.gpus) or pod_gpus(pod.template)
-    group = group_of(pod) or _named(pod, POD_GROUP) or (f"{pod.namespace}/{pod.gang}" if pod.gang else "")
+    group = group_key(pod)
     return Holding(
         pod=pod.key,
         owner=pod.workload or pod.job or group or pod.key,
@@ -67,6 +67,11 @@ def _holding(pod: Pod, node: Node | None) -> Holding:
         gpus=gpus,
         part=_part(pod, node, gpus),
     )
+
+
+def group_key(pod: Pod) -> str:
+    """Key of the PodGroup that a pod names (Volcano's, KAI's, or its gang's); empty if it names none."""
+    return group_of(pod) or _named(pod, POD_GROUP) or (f"{pod.namespace}/{pod.gang}" if pod.gang else "")
 
 
 def _said(pod: Pod, key: str) -> str:

@@ -2,59 +2,22 @@
 
 from collections.abc import Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.advice import advise
 from gpuconsole.insight.demand import held
-from gpuconsole.insight.gangs import gang_key, waiting_gangs
-from gpuconsole.insight.positions import Position, position
-from gpuconsole.insight.reasons import Code, Reason, dominant, read_kueue, read_nodes
-from gpuconsole.insight.shortage import (
-    MOST_HOLDERS,
-    Holder,
-    Remedy,
-    Shortage,
-    describe_holder,
-    holders,
-    remedies,
-    shortages,
-)
-from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Pod
+from gpuconsole.insight.explanation import KUEUE, Explanation, fine
+from gpuconsole.insight.pending_pods import explain_podless, explain_pods
+from gpuconsole.insight.positions import position
+from gpuconsole.insight.reasons import Code, Reason, dominant, read_kueue
+from gpuconsole.insight.shortage import MOST_HOLDERS, Shortage, describe_holder, holders, remedies, shortages
 from gpuconsole.model.queues import ClusterQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.readiness import readiness
 
-KUEUE = "Kueue"
-KUBE_SCHEDULER = "kube-scheduler"
-
-
-class Explanation(Struct, frozen=True, kw_only=True):
-    """One answer: the dominant reason, its evidence, its arithmetic, and the next step."""
-
-    subject: str
-    code: Code
-    headline: str
-    """One plain sentence."""
-    text: str = ""
-    """The scheduler's own words, verbatim; empty if it wrote none."""
-    source: str = ""
-    """Who wrote `text`: Kueue or kube-scheduler; empty if the answer was read from the objects themselves."""
-    queue: str = ""
-    """ClusterQueue."""
-    since: Time | None = None
-    """Since when the reason is what it is: the age of the evidence."""
-    position: Position | None = None
-    parked: bool = False
-    lines: tuple[str, ...] = ()
-    """The arithmetic, a line for each flavor or node reason."""
-    shortages: tuple[Shortage, ...] = ()
-    holders: tuple[Holder, ...] = ()
-    """Who holds what it wants, the largest first."""
-    remedies: tuple[Remedy, ...] = ()
+__all__ = ["Explanation", "explain"]
 
 
 def explain(snapshot: Snapshot, key: str) -> Explanation:
@@ -70,12 +33,10 @@ def explain(snapshot: Snapshot, key: str) -> Explanation:
         return _explain_workload(snapshot, workload)
     pods = [pod for pod in snapshot.pods.all() if key in (pod.job, pod.key)]
     if pods:
-        return _explain_pods(snapshot, key, pods) or _fine(key, "It runs: every pod has its node.")
+        return explain_pods(snapshot, key, pods) or fine(key, "It runs: every pod has its node.")
+    if key in snapshot.jobs:
+        return explain_podless(snapshot, snapshot.jobs[key])
     return Explanation(subject=key, code=Code.OTHER, headline=f"{key} is not known: it may be gone by now.")
-
-
-def _fine(key: str, headline: str) -> Explanation:
-    return Explanation(subject=key, code=Code.NOT_WAITING, headline=headline)
 
 
 def _explain_workload(snapshot: Snapshot, workload: Workload) -> Explanation:
@@ -117,7 +78,7 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
             lines=tuple(f"{check.name}: {check.state}" for check in workload.checks),
         )
     pods = [pod for pod in snapshot.pods.all() if pod.workload == workload.key]
-    return _explain_pods(snapshot, workload.key, pods, queue) or _fine(workload.key, _runs(workload, queue))
+    return explain_pods(snapshot, workload.key, pods, queue) or fine(workload.key, _runs(workload, queue))
 
 
 def _runs(workload: Workload, queue: str) -> str:
@@ -195,49 +156,3 @@ def _code(workload: Workload, reasons: Sequence[Reason], queue: ClusterQueue | N
 def _groups(queue: ClusterQueue) -> dict[str, str]:
     """Flavor → a name for its resource group."""
     return {flavor.name: str(number) for number, group in enumerate(queue.resource_groups) for flavor in group.flavors}
-
-
-def _explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str = "") -> Explanation | None:
-    """Why pods have no node; None if all have one."""
-    waiting = [pod for pod in pods if not pod.node and not pod.done]
-    if not waiting:
-        return None
-    first = next((pod for pod in waiting if pod.message), waiting[0])
-    gang = next((gang for gang in waiting_gangs(snapshot) if gang.key == gang_key(first)), None)
-    reasons = read_nodes(first.message)
-    if gang is not None:
-        holds = f"; those hold {gang.held_gpus} GPUs and do no work" if gang.held_gpus else "; none holds anything"
-        headline = f"Its pods start together: {gang.placed} of {gang.needed} have a node{holds}."
-        remedy = Remedy(True, f"{gang.missing_gpus} more GPUs become free at once")
-    elif first.gates:
-        headline, remedy = f"Its pods are held by a scheduling gate: {', '.join(first.gates)}.", None
-    else:
-        worst = f": {reasons[0].text}" if reasons and reasons[0].count else ""
-        headline = f"{len(waiting)} of {len(pods)} pods have no node{worst}."
-        remedy = _node_remedy(reasons)
-    return Explanation(
-        subject=key,
-        code=Code.GANG if gang is not None else Code.GATED if first.gates else Code.NODES,
-        headline=headline,
-        text=first.message,
-        source=KUBE_SCHEDULER if first.message else "",
-        queue=queue,
-        since=min(pod.created for pod in waiting),
-        lines=tuple(reason.text for reason in reasons),
-        remedies=(remedy,) if remedy is not None else (),
-    )
-
-
-def _node_remedy(reasons: Sequence[Reason]) -> Remedy | None:
-    if not reasons:
-        return None
-    first = reasons[0]
-    if first.resource:
-        return Remedy(True, f"a node with enough free {first.resource}: see the GPU map for where it is used")
-    if first.name:
-        return Remedy(True, f"add a toleration for the taint {{{first.name}}} to its pods")
-    if "unschedulable" in first.text:
-        return Remedy(True, "uncordon a node")
-    if "affinity" in first.text:
-        return Remedy(True, "a node with the labels that it selects, or another selector")
-    return None

@@ -232,7 +232,8 @@ def code_of(text: str) -> Code:
     return dominant(read_kueue(text))
 
 
-_NODES = re.compile(r"(?P<fit>\d+)/(?P<all>\d+) nodes are available")
+_NODES = re.compile(r"(?P<fit>\d+)/(?P<all>\d+) nodes are (?:un)?available")
+"""Volcano says how many of all nodes are left, and calls them unavailable."""
 _NODE_REASONS = tuple(
     re.compile(rf"(?P<count>\d+) {pattern}")
     for pattern in (

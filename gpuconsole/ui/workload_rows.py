@@ -9,6 +9,7 @@ from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.demand import held_gpus, pod_gpus, waiting_since, wanted_gpus
 from gpuconsole.insight.positions import positions
 from gpuconsole.insight.reasons import Code, code_of
+from gpuconsole.insight.stand_ins import stand_ins
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot, View
 from gpuconsole.model.workloads import Phase, Workload, phase
@@ -41,13 +42,16 @@ class WorkloadRow(Struct, frozen=True):
     since: Time
     """When its present phase began."""
 
+    stands_in: str = ""
+    """Key of the job or the pod itself, where no Workload stands for it."""
+
     @property
     def key(self) -> str:
-        return self.workload.key
+        return self.stands_in or self.workload.key
 
 
-def make_row(workload: Workload) -> WorkloadRow:
-    """Sum a workload up."""
+def make_row(workload: Workload, stands_in: str = "") -> WorkloadRow:
+    """Sum a workload up, or what only looks like one."""
     word = phase(workload)
     holds = workload.admission is not None and workload.reserved
     flavors: dict[str, None] = {}
@@ -62,8 +66,9 @@ def make_row(workload: Workload) -> WorkloadRow:
         shape=shape(workload),
         flavor=",".join(flavors),
         kind=workload.owner.partition("/")[0] or "Workload",
-        reason=_reason(workload, word),
+        reason=_reason(workload, word) if not stands_in else Code.NODES if word is Phase.PENDING else "",
         since=_since(workload, word),
+        stands_in=stands_in,
     )
 
 
@@ -139,6 +144,7 @@ class WorkloadRows:
     def __init__(self) -> None:
         self._known: dict[str, WorkloadRow] = {}
         self._view: View[Workload] | None = None
+        self._others: dict[str, WorkloadRow] = {}
 
     def update(self, snapshot: Snapshot, namespaces: frozenset[str] = frozenset()) -> Listing:
         """All workloads (of these namespaces, if any are named): pending ones first, by their position."""
@@ -155,7 +161,11 @@ class WorkloadRows:
                 return 0, places.get(row.key, LAST), row.since
             return _RANK[row.phase], -row.since, 0
 
-        rows: Iterable[WorkloadRow] = self._known.values()
+        others, self._others = self._others, {}
+        for key, workload in stand_ins(snapshot).items():
+            row = others.get(key)
+            self._others[key] = row if row is not None and row.workload is workload else make_row(workload, key)
+        rows: Iterable[WorkloadRow] = (*self._known.values(), *self._others.values())
         if namespaces:
             rows = (row for row in rows if row.workload.namespace in namespaces)
         return Listing(sorted(rows, key=order), places, borrowed_gpus(snapshot), snapshot.time)

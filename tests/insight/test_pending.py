@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.pending import KUBE_SCHEDULER, KUEUE, Explanation, explain
+from gpuconsole.insight.explanation import KUBE_SCHEDULER, KUEUE
+from gpuconsole.insight.pending import Explanation, explain
 from gpuconsole.insight.positions import Position
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.shortage import Holder, Remedy, Shortage

@@ -1,12 +1,17 @@
 """Queues that Kueue does not rule, on the queues screen and on the dashboard: they are seen, and cannot be held."""
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.model.objects import Object
-from gpuconsole.model.volcano import PodGroup, VolcanoQueue
+from gpuconsole.model.volcano import GroupCondition, PodGroup, VolcanoQueue
+from gpuconsole.model.workloads import Job, JobPhase
+from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.screens.workloads import WorkloadsScreen
+from gpuconsole.ui.widgets.textpane import TextPane
 from tests.insight.world import node, pod
 from tests.ui.stage import SIZES, staged
-from tests.ui.worlds import HOSTILE, recorded
+from tests.ui.worlds import HOSTILE, NOW, pod_set, recorded
 
 GROUP = {"scheduling.k8s.io/group-name": "g"}
 
@@ -32,6 +37,56 @@ async def test_volcanos_queues_stand_where_kueues_would(size: tuple[int, int]) -
         assert "Volcano queue" in stage.text
 
 
+def waiting_job() -> list[Object]:
+    """A job of Volcano whose PodGroup is not let in, and one that runs."""
+    text = "queue resource quota insufficient: insufficient nvidia.com/gpu"
+    group = PodGroup(
+        namespace="team",
+        name="g",
+        queue="research",
+        phase="Pending",
+        conditions=(GroupCondition("Unschedulable", True, "NotEnoughResources", text, NOW),),
+    )
+    one = Job(kind="VolcanoJob", namespace="team", name="train", created=NOW, pod_sets=(pod_set(4, 2),))
+    other = replace(one, name="busy", phase=JobPhase.RUNNING, started=NOW)
+    return [
+        *(thing for thing in volcano() if not isinstance(thing, PodGroup)),
+        group,
+        one,
+        other,
+        pod("w-0", wants=4, job=one.key, annotations=GROUP, message="0/1 nodes are unavailable: 1 Insufficient cpu."),
+        pod("b-0", "n1", (4,), job=other.key),
+    ]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_jobs_without_kueue_are_listed_and_say_in_volcanos_words_why_they_wait(size: tuple[int, int]) -> None:
+    async with staged(recorded(waiting_job()), size) as stage:
+        await stage.press("3")
+        assert "◐ pending" in stage.line("team/train")
+        assert "● running" in stage.line("team/busy")
+        await stage.press("slash")
+        await stage.write("train")
+        await stage.press("enter", "enter")
+        detail = stage.screen(WorkloadDetailScreen)
+        why = detail.query_one("#why", TextPane).text
+        assert "Volcano has not let it in: with it its queue would have more nvidia.com/gpu than it may." in why
+        assert "0/1 nodes are unavailable: 1 Insufficient cpu." in why
+        pods = detail.query_one("#pods", TextPane).text
+        assert "POD GROUP" in pods
+        assert "team/g · Pending · at least 1 pods · queue research" in pods
+        assert "CONDITIONS" not in pods
+        assert detail.subject() == ("jobs", "VolcanoJob/team/train")
+
+
+async def test_what_kueue_does_not_manage_cannot_be_stopped_but_described() -> None:
+    async with staged(recorded(waiting_job())) as stage:
+        await stage.press("3")
+        offered = {action.id for action in stage.screen(WorkloadsScreen).offered()}
+        assert "workload.stop" not in offered
+        assert {"object.describe", "object.yaml", "object.delete", "object.open"} <= offered
+
+
 async def test_they_cannot_be_held() -> None:
     async with staged(recorded(volcano())) as stage:
         await stage.press("2", "s")
@@ -51,6 +106,6 @@ async def test_namespaces_stand_in_where_nothing_queues() -> None:
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name])
 async def test_hostile_names_reach_the_screen_clean(name: str) -> None:
     async with staged(recorded(volcano(name)), (80, 24)) as stage:
-        for key in ("2", "j", "d", "escape", "y", "escape", "1"):
+        for key in ("2", "j", "d", "escape", "y", "escape", "1", "3", "enter", "escape"):
             await stage.press(key)
             assert all(line.isprintable() for line in stage.lines), key

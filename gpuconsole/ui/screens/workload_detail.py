@@ -7,7 +7,9 @@ from textual.app import ComposeResult
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.bandwidth import connection
 from gpuconsole.insight.pending import Explanation, explain
+from gpuconsole.insight.pending_pods import group_lines
 from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.stand_ins import stand_ins
 from gpuconsole.insight.timeline import Moment, timeline
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
@@ -42,6 +44,10 @@ class Facts(NamedTuple):
     now: Time
     joined: str = ""
     """How its GPUs talk to each other."""
+    groups: tuple[str, ...] = ()
+    """What Volcano or KAI keeps of its pod group."""
+    queued: bool = True
+    """False where no Workload stands for it, so that what looks like one has no conditions of its own."""
 
 
 class WorkloadDetailScreen(WorkloadScreen):
@@ -65,19 +71,21 @@ class WorkloadDetailScreen(WorkloadScreen):
         self._background.ask(snapshot)
 
     def _gather(self, snapshot: Snapshot) -> Facts | None:
-        workload = snapshot.workloads.get(self._key)
+        workload = snapshot.workloads.get(self._key) or stand_ins(snapshot).get(self._key)
         if workload is None:
             return None
-        pods = tuple(pod for pod in snapshot.pods.all() if pod.workload == self._key)
+        pods = tuple(pod for pod in snapshot.pods.all() if self._key in (pod.workload, pod.job, pod.key))
         try:
             history = self.console.history(self._key)
         except ConsoleError:
             # The header says why the history is not kept; the newest lines are here all the same.
             history = tuple(row for row in snapshot.recent if self._key in (row.workload, row.by))
         life = timeline(snapshot, self._key, history)
+        queued = self._key in snapshot.workloads
+        groups = tuple(dict.fromkeys(words for pod in pods[:1] for words in group_lines(snapshot, pod)))
         joined = connection(snapshot, pods)
         words = "" if joined is None else joined.text
-        return Facts(workload, explain(snapshot, self._key), pods, history, life, snapshot.time, words)
+        return Facts(workload, explain(snapshot, self._key), pods, history, life, snapshot.time, words, groups, queued)
 
     def _tell(self, facts: Facts | None) -> None:
         summary = self.query_one("#summary", StatusLine)
@@ -90,7 +98,10 @@ class WorkloadDetailScreen(WorkloadScreen):
         self.query_one("#pods", TextPane).show(pod_lines(facts))
 
     def subject(self) -> Subject | None:
-        return Subject("workloads", self._key) if self._key in self.snapshot.workloads else None
+        for table in ("workloads", "jobs", "pods"):
+            if self._key in getattr(self.snapshot, table):
+                return Subject(table, self._key)
+        return None
 
     def handlers(self) -> Handlers:
         panes = self.query_one(Panes)
@@ -197,8 +208,10 @@ def pod_lines(facts: Facts) -> list[Painted]:
     lines += [_pod(pod) for pod in sorted(facts.pods, key=lambda pod: (pod.pod_set, pod.index, pod.name))]
     if facts.joined:
         lines.append(line((f"  {facts.joined}", "dim")))
-    lines += [BLANK, heading("CONDITIONS")]
-    for condition in facts.workload.conditions:
+    if facts.groups:
+        lines += [BLANK, heading("POD GROUP"), *(line(f"  {text}") for text in facts.groups)]
+    lines += [BLANK, heading("CONDITIONS")] if facts.queued else []
+    for condition in facts.workload.conditions if facts.queued else ():
         mark = ("✓", "good") if condition.status else ("✗", "dim")
         since = fmt.since(facts.now, condition.since)
         reason = condition.reason if condition.reason != condition.type else ""

@@ -44,11 +44,11 @@ class WorkloadsScreen(WorkloadScreen):
 
     def subject(self) -> Subject | None:
         row = self._row
-        return Subject("workloads", row.key) if row is not None else None
+        return subject_of(row) if row is not None else None
 
     def subjects(self) -> list[Subject]:
         grid = self.grid
-        return [Subject("workloads", row.key) for row in grid.targets] if grid is not None else []
+        return [subject_of(row) for row in grid.targets] if grid is not None else []
 
     @property
     def _row(self) -> WorkloadRow | None:
@@ -63,3 +63,10 @@ class WorkloadsScreen(WorkloadScreen):
             "object.open": lambda: self.app.push_screen(WorkloadDetailScreen(row.key)),
             "object.explain": lambda: self.app.push_screen(WorkloadDetailScreen(row.key)),
         }
+
+
+def subject_of(row: WorkloadRow) -> Subject:
+    """The object that a row is about: a Workload, else the job or the pod itself."""
+    if not row.stands_in:
+        return Subject("workloads", row.key)
+    return Subject("jobs" if row.stands_in.count("/") > 1 else "pods", row.stands_in)

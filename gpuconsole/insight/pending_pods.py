@@ -1,0 +1,135 @@
+"""Why pods have no node: their gang, the scheduler's words about nodes, or that nobody let them in."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.insight.engine_texts import Told, dominant_told, skipped, writer
+from gpuconsole.insight.explanation import KUBE_SCHEDULER, Explanation, fine
+from gpuconsole.insight.gangs import Gang, gang_key, waiting_gangs
+from gpuconsole.insight.holdings import group_key
+from gpuconsole.insight.reasons import Code, Reason, read_nodes
+from gpuconsole.insight.shortage import Remedy
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Job, JobPhase
+
+MOST_TEXTS = 4
+"""So many different texts of its pods are shown beside the one that says why."""
+
+
+def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str = "") -> Explanation | None:
+    """Why pods have no node; None if all have one."""
+    waiting = [pod for pod in pods if not pod.node and not pod.done]
+    if not waiting:
+        return None
+    first = next((pod for pod in waiting if pod.message and not skipped(pod.message)), waiting[0])
+    gang = next((gang for gang in waiting_gangs(snapshot) if gang.key == gang_key(first)), None)
+    reasons = read_nodes(first.message)
+    told = dominant_told((*group_texts(snapshot, first), *dict.fromkeys(pod.message for pod in waiting)))
+    if told is not None:
+        return _told(key, told, gang, waiting, queue)
+    if gang is not None:
+        holds = f"; those hold {gang.held_gpus} GPUs and do no work" if gang.held_gpus else "; none holds anything"
+        headline = f"Its pods start together: {gang.placed} of {gang.needed} have a node{holds}."
+        remedy = Remedy(True, f"{gang.missing_gpus} more GPUs become free at once")
+    elif first.gates:
+        headline, remedy = f"Its pods are held by a scheduling gate: {', '.join(first.gates)}.", None
+    else:
+        worst = f": {reasons[0].text}" if reasons and reasons[0].count else ""
+        headline = f"{len(waiting)} of {len(pods)} pods have no node{worst}."
+        remedy = _node_remedy(reasons)
+    return Explanation(
+        subject=key,
+        code=Code.GANG if gang is not None else Code.GATED if first.gates else Code.NODES,
+        headline=headline,
+        text=first.message,
+        source=(writer(first.message) or KUBE_SCHEDULER) if first.message else "",
+        queue=queue,
+        since=min(pod.created for pod in waiting),
+        lines=tuple(reason.text for reason in reasons),
+        remedies=(remedy,) if remedy is not None else (),
+    )
+
+
+def _told(key: str, found: tuple[str, Told], gang: Gang | None, pods: Sequence[Pod], queue: str) -> Explanation:
+    """What Volcano or KAI says, with what its pods say of nodes."""
+    text, told = found
+    others = dict.fromkeys(pod.message for pod in pods if pod.message and pod.message != text)
+    if gang is not None and gang.held_gpus:
+        others[f"{gang.placed} of {gang.needed} pods have a node; those hold {gang.held_gpus} GPUs"] = None
+    nodes = next((reason for other in others for reason in read_nodes(other) if reason.count), None)
+    remedies = [Remedy(True, told.remedy)] if told.remedy else []
+    about_nodes = _node_remedy((nodes,)) if nodes is not None else None
+    return Explanation(
+        subject=key,
+        code=Code.GANG if gang is not None else Code.NODES,
+        headline=told.headline,
+        text=text,
+        source=told.source,
+        queue=queue,
+        since=min((pod.created for pod in pods), default=None),
+        lines=tuple(others)[:MOST_TEXTS],
+        remedies=(*remedies, *([about_nodes] if about_nodes is not None else [])),
+    )
+
+
+def explain_podless(snapshot: Snapshot, job: Job) -> Explanation:
+    """A job without pods: ended, held by Kueue, or its PodGroup was not let in yet."""
+    if job.phase in (JobPhase.SUCCEEDED, JobPhase.FAILED):
+        return fine(job.key, "It is finished." if job.phase is JobPhase.SUCCEEDED else "It failed.")
+    for name in (f"{job.name}-{job.uid}", job.name):
+        group = snapshot.pod_groups.get(f"{job.namespace}/{name}")
+        conditions = [one for one in group.conditions if one.status and one.message] if group is not None else []
+        told = dominant_told(one.message for one in conditions)
+        if told is not None:
+            since = max(one.since for one in conditions)
+            return replace(_told(job.key, told, None, (), ""), code=Code.GANG, since=since)
+        if group is not None and group.phase in ("", "Pending"):
+            headline = "Volcano has not let its PodGroup in, so it has no pods yet."
+            return Explanation(subject=job.key, code=Code.GANG, headline=headline, since=group.created)
+    headline = "It is suspended." if job.suspended else "It has no pods yet."
+    return Explanation(subject=job.key, code=Code.QUEUED, headline=headline, since=job.created)
+
+
+def group_texts(snapshot: Snapshot, pod: Pod) -> tuple[str, ...]:
+    """What the scheduler says of the pod's whole group, where it has one."""
+    group = group_key(pod)
+    volcano, kai = snapshot.pod_groups.get(group), snapshot.kai_pod_groups.get(group)
+    texts = [condition.message for condition in volcano.conditions if condition.status] if volcano is not None else []
+    if kai is not None:
+        for condition in kai.conditions:
+            texts += [f"{reason}: {message}" for reason, message in condition.reasons] or [condition.message]
+    return tuple(texts)
+
+
+def _node_remedy(reasons: Sequence[Reason]) -> Remedy | None:
+    if not reasons:
+        return None
+    first = reasons[0]
+    if first.resource:
+        return Remedy(True, f"a node with enough free {first.resource}: see the GPU map for where it is used")
+    if first.name:
+        return Remedy(True, f"add a toleration for the taint {{{first.name}}} to its pods")
+    if "unschedulable" in first.text:
+        return Remedy(True, "uncordon a node")
+    if "affinity" in first.text:
+        return Remedy(True, "a node with the labels that it selects, or another selector")
+    return None
+
+
+def group_lines(snapshot: Snapshot, pod: Pod) -> tuple[str, ...]:
+    """What there is to say of the pod group that a pod is in, for people."""
+    key = group_key(pod)
+    volcano, kai = snapshot.pod_groups.get(key), snapshot.kai_pod_groups.get(key)
+    lines: list[str] = []
+    if volcano is not None:
+        queue = f" · queue {volcano.queue}" if volcano.queue else ""
+        lines.append(f"{volcano.key} · {volcano.phase or 'Pending'} · at least {volcano.min_member} pods{queue}")
+        lines += [f"{one.type} {one.reason}: {one.message}" for one in volcano.conditions if one.status]
+    if kai is not None:
+        queue = f" · queue {kai.queue}" if kai.queue else ""
+        lines.append(f"{kai.key} · at least {kai.min_member} pods{queue}")
+        for condition in kai.conditions:
+            lines += [f"{reason}: {message}" for reason, message in condition.reasons] or [condition.message]
+    return tuple(lines)

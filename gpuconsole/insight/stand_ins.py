@@ -1,0 +1,96 @@
+"""Jobs and pods that no Workload stands for, as if one did: where nothing queues, they are what runs and waits."""
+
+from collections.abc import Mapping
+
+from gpuconsole.insight.holdings import holdings, queue_of
+from gpuconsole.insight.once import once
+from gpuconsole.insight.whereabouts import whereabouts
+from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Condition, Job, JobPhase, PodSet, Workload
+
+ENDED = (JobPhase.SUCCEEDED, JobPhase.FAILED)
+Known = dict[str, tuple[object, str, bool, Workload]]
+_kept: list[Known] = [{}]
+
+
+@once("jobs", "pods", "workloads", "pod_groups", "kai_pod_groups", "volcano_queues")
+def stand_ins(snapshot: Snapshot) -> Mapping[str, Workload]:
+    """Key of the job (`Kind/ns/name`) or of the lone pod (`ns/name`) → what it would look like as a Workload.
+
+    Those that look as before are the same objects. A job that belongs to another one is part of that.
+    """
+    owned = {workload.owner for workload in snapshot.workloads.all()}
+    queues, waiting = _queues(snapshot)
+    before, now = _kept[0], Known()
+    for job in snapshot.jobs.all():
+        if job.key not in owned and not job.owner:
+            queue, waits = queues.get(job.key, ""), job.key in waiting
+            known = before.get(job.key)
+            same = known is not None and known[0] is job and known[1:3] == (queue, waits)
+            now[job.key] = known if same and known is not None else (job, queue, waits, _of_job(job, queue, waits))
+    for pods in whereabouts(snapshot).by_node.values():
+        for pod in pods.values():
+            if not pod.workload and not pod.job:
+                known = before.get(pod.key)
+                same = known is not None and known[0] is pod
+                queue = queues.get(pod.key, "")
+                now[pod.key] = known if same and known is not None else (pod, queue, False, _of_pod(pod, queue))
+    _kept[0] = now
+    return {key: workload for key, (_, _, _, workload) in now.items()}
+
+
+def _queues(snapshot: Snapshot) -> tuple[dict[str, str], set[str]]:
+    """Owner (or lone pod) → the queue that its pods name; and those with pods that have no node."""
+    queues: dict[str, str] = {}
+    waiting: set[str] = set()
+    for node, held in holdings(snapshot).items():
+        for one in held:
+            if not one.workload:
+                for key in {one.owner, one.pod}:
+                    queues.setdefault(key, queue_of(snapshot, one))
+                    if not node:
+                        waiting.add(key)
+    return queues, waiting
+
+
+def _of_job(job: Job, queue: str, waits: bool) -> Workload:
+    started = job.started or job.created
+    if job.phase in ENDED:
+        reason = "Failed" if job.phase is JobPhase.FAILED else "Succeeded"
+        conditions = (*_running(started), Condition("Finished", True, reason, "", job.finished or started))
+    elif job.phase is JobPhase.RUNNING and not waits:
+        conditions = _running(started)
+    else:
+        conditions = ()
+    return Workload(
+        namespace=job.namespace,
+        name=job.name,
+        created=job.created,
+        labels=job.labels,
+        annotations=job.annotations,
+        owner=job.key,
+        queue=queue or job.queue,
+        active=not job.suspended,
+        pod_sets=job.pod_sets,
+        conditions=conditions,
+    )
+
+
+def _of_pod(pod: Pod, queue: str) -> Workload:
+    began = pod.started or pod.bound
+    return Workload(
+        namespace=pod.namespace,
+        name=pod.name,
+        created=pod.created,
+        labels=pod.labels,
+        owner=f"Pod/{pod.key}",
+        queue=queue,
+        priority=pod.priority,
+        pod_sets=(PodSet(count=1, template=pod.template),),
+        conditions=_running(began) if pod.node and pod.phase == PodPhase.RUNNING else (),
+    )
+
+
+def _running(since: int) -> tuple[Condition, ...]:
+    return (Condition("QuotaReserved", True, "", "", since), Condition("Admitted", True, "", "", since))
