@@ -77,6 +77,13 @@ class Guard:
             raise
         self._note(now, command, Outcome.SENT)
 
+    def permit(self, words: str, now: Time) -> None:
+        """Let something pass that is no command, but may change a cluster (a shell). Raises ReadOnlyError."""
+        refusal = self.refusal
+        self._write(Entry(time=now, command=clean(words), outcome=Outcome.READ_ONLY if refusal else Outcome.SENT))
+        if refusal:
+            raise ReadOnlyError(refusal)
+
     def came_back(self, happened: Happened) -> None:
         """Note what became of a command, where an event says it."""
         outcome = _OUTCOMES.get(happened.what)

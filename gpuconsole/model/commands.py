@@ -65,9 +65,11 @@ class Requeue(Struct, frozen=True, tag="requeue"):
     workload: str
 
 
-class SetPriority(Struct, frozen=True, tag="set-priority"):
+class SetPriority(Struct, frozen=True, tag="set-priority", omit_defaults=True):
     workload: str
     priority: int
+    priority_class: str = ""
+    """The WorkloadPriorityClass that has this value; empty for a number alone."""
 
 
 class MoveToQueue(Struct, frozen=True, tag="move-to-queue"):
@@ -102,10 +104,27 @@ class Cordon(Struct, frozen=True, tag="cordon"):
     cordoned: bool
 
 
-class Drain(Struct, frozen=True, tag="drain"):
-    """Cordon a node and evict its pods."""
+class Drain(Struct, frozen=True, tag="drain", omit_defaults=True):
+    """Cordon a node and evict its pods. A simulation knows no options: there, every pod goes, in its own time."""
 
     node: str
+    grace: int | None = None
+    """Seconds that pods get to end; None = as long as each of them wants."""
+    sparing: bool = False
+    """Leave pods that nobody would make again, and say so."""
+    forced: bool = False
+    """Delete pods instead of evicting them: disruption budgets are not asked."""
+
+
+class Edit(Struct, frozen=True, tag="edit"):
+    """Change an object of a live cluster as somebody edited its manifest, unless it was changed meanwhile."""
+
+    table: str
+    key: str
+    version: str
+    """The resourceVersion that was edited."""
+    change: str
+    """What is different, as a merge patch in JSON."""
 
 
 class FailNode(Struct, frozen=True, tag="fail-node"):
@@ -168,6 +187,7 @@ Command = Union[
     SetQuota,
     Cordon,
     Drain,
+    Edit,
     FailNode,
     RestoreNode,
     InterruptSpot,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import replace
 
 from gpuconsole.backends.base import Backend, Clocked, Forkable, Live
+from gpuconsole.backends.desk import Attended, Desk
 from gpuconsole.backends.guard import Entry, Guard
 from gpuconsole.errors import NotSupportedError, WorkerError
 from gpuconsole.insight import positions
@@ -144,6 +145,15 @@ class Console:
     def submit(self, command: Command) -> None:
         """Ask for a change; its effect comes with a later Snapshot. Raises ReadOnlyError."""
         self._guard.submit(command, self.snapshot.time)
+
+    @property
+    def desk(self) -> Desk | None:
+        """What can be asked of a live cluster beside commands; None where there is none to ask."""
+        return self._backend.desk() if isinstance(self._backend, Attended) else None
+
+    def permit(self, words: str) -> None:
+        """Note something that may change the cluster, and is no command: a shell. Raises ReadOnlyError."""
+        self._guard.permit(words, self.snapshot.time)
 
     def pause(self) -> None:
         """Stop the virtual time; a running tick notices within milliseconds."""

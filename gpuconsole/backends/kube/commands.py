@@ -11,12 +11,23 @@ from urllib.parse import quote
 import msgspec
 
 from gpuconsole.backends.kube.answers import Busy, Refused
-from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.client import Answer, Connection
 from gpuconsole.backends.kube.discovery import Served, find
-from gpuconsole.backends.kube.orders import MANAGER, POD, Known, NotHere, Order, Source, orders
+from gpuconsole.backends.kube.orders import (
+    CLUSTER_QUEUE,
+    MANAGER,
+    MERGE,
+    POD,
+    Known,
+    NotHere,
+    Order,
+    Source,
+    orders,
+    with_quota,
+)
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import Time
-from gpuconsole.model.commands import Command, Cordon, Drain, Requeue, SetActive
+from gpuconsole.model.commands import Command, Cordon, Drain, Requeue, SetActive, SetQuota, Submit
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.text import clean
 
@@ -25,7 +36,7 @@ AT_ONCE = 4
 RELEASE = 120.0
 """Seconds that an evicted workload has to give its quota back."""
 LOOK = 1.0
-CONFLICT = 409
+CREATED, CONFLICT = 201, 409
 _LEFT = ("DaemonSet", "Node")
 """Owners of pods that a drain leaves where they are."""
 
@@ -52,7 +63,7 @@ class Hands:
     def take(self, command: Command) -> None:
         """Carry a command out, some time soon. Raises NotHere for what a live cluster cannot be asked."""
         match command:
-            case Requeue() | Drain():
+            case Requeue() | Drain() | SetQuota():
                 self._pool.submit(self._carry_out, command, ())
             case _:
                 self._pool.submit(self._carry_out, command, orders(command, self._known))
@@ -80,8 +91,10 @@ class Hands:
         match command:
             case Requeue(workload):
                 return self._requeue(workload)
-            case Drain(node):
-                return self._drain(node)
+            case Drain():
+                return self._drain(command)
+            case SetQuota():
+                return self._set_quota(command)
             case _:
                 return self._send_all(asked)
 
@@ -94,7 +107,7 @@ class Hands:
             self._send(order)
         return ", ".join(order.words for order in asked)
 
-    def _send(self, order: Order, *, rehearsal: bool = False) -> None:
+    def _send(self, order: Order, *, rehearsal: bool = False) -> Answer:
         served = self._kind(order.source, order.version)
         query: dict[str, str | int] = {} if order.method == "DELETE" else {"fieldManager": MANAGER}
         if order.rehearsed:
@@ -104,7 +117,7 @@ class Hands:
             query["dryRun"] = "All"
         namespace = quote(order.namespace or (self._connection.place.namespace if served.namespaced else ""))
         path = served.path(namespace, quote(order.name))
-        self._connection.send(order.method, path, query, order.body, content=order.content)
+        return self._connection.send(order.method, path, query, order.body, content=order.content)
 
     def _kind(self, source: Source, version: str = "") -> Served:
         for served in self._served():
@@ -118,6 +131,23 @@ class Hands:
             )
         return found
 
+    def path(self, source: Source, namespace: str, name: str) -> str:
+        """The path of an object. Raises NotHere, Unreachable, Refused."""
+        served = self._kind(source)
+        return served.path(quote(namespace), quote(name))
+
+    def rehearse(self, documents: Sequence[str]) -> tuple[str, ...]:
+        """What the server would do with manifests, a line for each. Raises ClusterError."""
+        return tuple(self._rehearsed(order) for order in orders(Submit((), tuple(documents)), self._known))
+
+    def _rehearsed(self, order: Order) -> str:
+        """A dry run: created or changed, with the names that the server chose, or what it says against it."""
+        answer = self._send(order, rehearsal=True)
+        meta = answer.json().get("metadata", {})
+        name = "/".join(filter(None, (meta.get("namespace"), meta.get("name") or order.name)))
+        what = "created" if answer.code == CREATED else "changed"
+        return clean(f"{order.source[1]} {name} would be {what}", 300)
+
     # What takes several steps
 
     def _requeue(self, workload: str) -> str:
@@ -130,32 +160,51 @@ class Hands:
         self._send_all(orders(SetActive(workload, True), self._known))
         return f"requeues {workload}"
 
-    def _drain(self, node: str) -> str:
+    def _set_quota(self, command: SetQuota) -> str:
+        """Change one quota in the list that holds it, unless somebody else changed the queue meanwhile."""
+        path = self._kind(CLUSTER_QUEUE).path("", quote(command.cluster_queue))
+        found = self._connection.get(path).json()
+        change = with_quota(found, command)
+        query = {"fieldManager": MANAGER}
+        self._connection.send("PATCH", path, query, msgspec.json.encode(change), content=MERGE)
+        return f"sets the quota of {command.resource} in {command.flavor} of {command.cluster_queue}"
+
+    def _drain(self, command: Drain) -> str:
         """Cordon it, then ask for the eviction of its pods, which disruption budgets may refuse for now."""
+        node = command.node
         self._send_all(orders(Cordon(node, True), self._known))
         pods = self._kind(POD)
         listed = self._connection.get(pods.path(), {"fieldSelector": f"spec.nodeName={node}"}).json()
-        gone, refused = 0, []
+        gone, spared, refused = 0, 0, []
         for pod in listed.get("items", ()):
             if not _leaves(pod):
                 continue
+            if command.sparing and not pod["metadata"].get("ownerReferences"):
+                spared += 1
+                continue
             try:
-                self._evict(pods, pod["metadata"])
+                self._evict(pods, pod["metadata"], command)
                 gone += 1
             except Busy as error:
                 refused.append(f"{pod['metadata']['name']}: {error.message}")
         if refused:
             raise NotHere(f"{node}: {gone} pods were told to go, {len(refused)} may not: {refused[0]}")
-        return f"drains {node}: {gone} pods were told to go"
+        left = f", {spared} stay that nobody would make again" if spared else ""
+        return f"drains {node}: {gone} pods were told to go{left}"
 
-    def _evict(self, pods: Served, meta: dict[str, Any]) -> None:
+    def _evict(self, pods: Served, meta: dict[str, Any], how: Drain) -> None:
+        path = pods.path(quote(meta["namespace"]), quote(meta["name"]))
+        options = {} if how.grace is None else {"gracePeriodSeconds": how.grace}
+        if how.forced:
+            self._connection.send("DELETE", path, body=msgspec.json.encode(options))
+            return
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
+            **({"deleteOptions": options} if options else {}),
         }
-        path = f"{pods.path(quote(meta['namespace']), quote(meta['name']))}/eviction"
-        self._connection.send("POST", path, body=msgspec.json.encode(body))
+        self._connection.send("POST", f"{path}/eviction", body=msgspec.json.encode(body))
 
 
 def _leaves(pod: dict[str, Any]) -> bool:
@@ -166,9 +215,9 @@ def _leaves(pod: dict[str, Any]) -> bool:
 
 def _subject(command: Command) -> dict[str, str]:
     """What a line about a command is about."""
-    for field in ("workload", "node", "queue", "pod"):
+    for field in ("workload", "node", "queue", "pod", "cluster_queue"):
         value = getattr(command, field, "")
         if isinstance(value, str) and value:
-            return {field: value}
+            return {"queue" if field == "cluster_queue" else field: value}
     key = getattr(command, "key", "") or getattr(command, "job", "")
     return {"workload": key} if key else {}

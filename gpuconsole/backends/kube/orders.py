@@ -15,16 +15,19 @@ from gpuconsole.model.commands import (
     Command,
     Cordon,
     Delete,
+    Edit,
     MoveToQueue,
     Scale,
     SetActive,
     SetPriority,
+    SetQuota,
     SetStopPolicy,
     Submit,
 )
-from gpuconsole.model.jobs.labels import QUEUE
+from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.model.jobs.naming import GROUPS, POD_GROUP
 from gpuconsole.model.manifests.kinds import KUEUE
+from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.workloads import Workload
 
 MANAGER = "gpuconsole"
@@ -88,9 +91,8 @@ def orders(command: Command, known: Known) -> tuple[Order, ...]:
         case SetActive(workload, active):
             words = f"{'resumes' if active else 'stops'} {workload}"
             return (_merge(WORKLOAD, workload, {"spec": {"active": active}}, words),)
-        case SetPriority(workload, priority):
-            words = f"gives {workload} priority {priority}"
-            return (_merge(WORKLOAD, workload, {"spec": {"priority": priority}}, words),)
+        case SetPriority():
+            return (_priority(command, known),)
         case MoveToQueue(workload, queue):
             return (_move(workload, queue, known),)
         case SetStopPolicy(queue, policy):
@@ -103,6 +105,8 @@ def orders(command: Command, known: Known) -> tuple[Order, ...]:
             return (_merge(*_job(job), {"spec": {"parallelism": count}}, f"scales {job} to {count} pods"),)
         case Delete(table, key):
             return (_delete(table, key, known),)
+        case Edit():
+            return (_edit(command),)
         case _:
             name = type(command).__name__
             raise NotHere(f"{name} cannot be asked of a live cluster; try it in a what-if")
@@ -114,13 +118,57 @@ def _merge(source: Source, key: str, change: dict[str, Any], words: str) -> Orde
     return Order(method="PATCH", source=source, namespace=namespace, name=name, body=body, content=MERGE, words=words)
 
 
+def _owner(key: str, known: Known) -> str:
+    """The job whose labels Kueue follows for a workload; nothing for one that stands for itself or for pods."""
+    workload = known.workload(key)
+    owner = workload.owner if workload is not None else ""
+    return "" if owner.startswith(("Pod/", f"{POD_GROUP}/")) else owner
+
+
 def _move(key: str, queue: str, known: Known) -> Order:
     """A workload of a job moves by the job's label, which Kueue follows; a bare one by its own field."""
-    workload = known.workload(key)
     words = f"moves {key} to {queue}"
-    if workload is not None and workload.owner and not workload.owner.startswith(("Pod/", f"{POD_GROUP}/")):
-        return _merge(*_job(workload.owner), {"metadata": {"labels": {QUEUE: queue}}}, words)
+    if owner := _owner(key, known):
+        return _merge(*_job(owner), {"metadata": {"labels": {QUEUE: queue}}}, words)
     return _merge(WORKLOAD, key, {"spec": {"queueName": queue}}, words)
+
+
+def _priority(command: SetPriority, known: Known) -> Order:
+    """A class is the label of the job, which Kueue follows; a number alone is the workload's own."""
+    key, priority, name = command.workload, command.priority, command.priority_class
+    words = f"gives {key} priority {f'{name} ({priority})' if name else priority}"
+    if not name:
+        return _merge(WORKLOAD, key, {"spec": {"priority": priority}}, words)
+    if owner := _owner(key, known):
+        return _merge(*_job(owner), {"metadata": {"labels": {PRIORITY_CLASS: name}}}, words)
+    ref = {"group": KUEUE, "kind": "WorkloadPriorityClass", "name": name}
+    return _merge(WORKLOAD, key, {"spec": {"priority": priority, "priorityClassRef": ref}}, words)
+
+
+def object_of(table: str, key: str) -> tuple[Source, str, str]:
+    """(kind, namespace, name) of an object by its table and key. Raises NotHere."""
+    source, name = _job(key) if table == "jobs" else (_TABLES.get(table), key)
+    if source is None:
+        raise NotHere(f"{key}: objects of {table} cannot be changed from here")
+    namespace, _, name = name.rpartition("/")
+    return source, namespace, name
+
+
+def _edit(command: Edit) -> Order:
+    """The change alone, and only if nobody changed the object since it was read."""
+    source, namespace, name = object_of(command.table, command.key)
+    change = msgspec.json.decode(command.change)
+    change.setdefault("metadata", {})["resourceVersion"] = command.version
+    return Order(
+        method="PATCH",
+        source=source,
+        namespace=namespace,
+        name=name,
+        body=msgspec.json.encode(change),
+        content=MERGE,
+        rehearsed=True,
+        words=f"edits {source[1]} {command.key}",
+    )
 
 
 def _job(key: str) -> tuple[Source, str]:
@@ -139,10 +187,7 @@ def _delete(table: str, key: str, known: Known) -> Order:
         if workload is not None and workload.owner:
             return _delete("jobs", workload.owner, known)
         table = table or ("workloads" if workload is not None else "pods")
-    source, name = _job(key) if table == "jobs" else (_TABLES.get(table), key)
-    if source is None:
-        raise NotHere(f"{key}: objects of {table} cannot be deleted from here")
-    namespace, _, name = name.rpartition("/")
+    source, namespace, name = object_of(table, key)
     body = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"})
     words = f"deletes {key}"
     return Order(method="DELETE", source=source, namespace=namespace, name=name, body=body, words=words)
@@ -170,3 +215,25 @@ def _create(document: dict[str, Any]) -> Order:
         rehearsed=True,
         words=f"submits {kind} {name or meta.get('generateName', '')}",
     )
+
+
+def with_quota(document: dict[str, Any], command: SetQuota) -> dict[str, Any]:
+    """The merge patch of a ClusterQueue that changes one quota; the version says which one was read. Raises NotHere."""
+    groups = document.get("spec", {}).get("resourceGroups") or []
+    flavors = [flavor for group in groups for flavor in group.get("flavors", ()) if flavor["name"] == command.flavor]
+    quotas = [quota for flavor in flavors for quota in flavor.get("resources", ()) if quota["name"] == command.resource]
+    if not quotas:
+        raise NotHere(f"{command.cluster_queue} has no quota of {command.resource} in {command.flavor} any more")
+    amounts = {
+        "nominalQuota": command.nominal,
+        "borrowingLimit": command.borrowing_limit,
+        "lendingLimit": command.lending_limit,
+    }
+    for name, value in amounts.items():
+        quotas[0].pop(name, None)
+        if value is not None:
+            quotas[0][name] = format_quantity(command.resource, value)
+    return {
+        "metadata": {"resourceVersion": document["metadata"]["resourceVersion"]},
+        "spec": {"resourceGroups": groups},
+    }

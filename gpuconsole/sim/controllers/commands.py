@@ -8,6 +8,7 @@ from gpuconsole.model.commands import (
     Cordon,
     Delete,
     Drain,
+    Edit,
     FailNode,
     FailPod,
     Finish,
@@ -50,8 +51,8 @@ def _carry(world: World, command: Command) -> Refusal:
             return workload_orders.set_active(world, meant(world, key), active, cause, why)
         case Requeue(key):
             return workload_orders.requeue(world, meant(world, key))
-        case SetPriority(key, priority):
-            return workload_orders.set_priority(world, meant(world, key), priority)
+        case SetPriority(key, priority, class_name):
+            return workload_orders.set_priority(world, meant(world, key), priority, class_name)
         case MoveToQueue(key, queue):
             return workload_orders.move(world, meant(world, key), queue)
         case SetStopPolicy(key, policy):
@@ -62,6 +63,8 @@ def _carry(world: World, command: Command) -> Refusal:
             return cluster_orders.cordon(world, name, cordoned)
         case Drain(name):
             return cluster_orders.drain(world, name)
+        case Edit(_, key):
+            return f"{key} has no manifest that could be edited: it is simulated; change it by its own action"
         case FailNode(name):
             return cluster_orders.fail_node(world, name)
         case RestoreNode(name):

@@ -66,14 +66,16 @@ def requeue(world: World, key: str) -> Refusal:
     return DONE
 
 
-def set_priority(world: World, key: str, priority: int) -> Refusal:
-    """Change a priority, of a waiting or a running workload."""
+def set_priority(world: World, key: str, priority: int, class_name: str = "") -> Refusal:
+    """Change a priority, of a waiting or a running workload; its class as well where one is named."""
     workload = world.workload(key)
     if workload is None or workload.finished:
         return _no_workload(workload, key)
     if not -(2**31) <= priority < 2**31:
         return f"priority {priority} is outside the 32-bit range that Kubernetes allows"
-    if workload.priority != priority:
+    if class_name:
+        workload = replace(workload, priority_class=class_name, priority_kind="WorkloadPriorityClass")
+    if workload != world.workload(key) or workload.priority != priority:
         world.put(replace(workload, priority=priority))
     return DONE
 

@@ -1,0 +1,95 @@
+"""A live cluster's desk: manifests to edit, dry runs, Events, logs, and kubectl for what needs a terminal."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from gpuconsole.backends.desk import Access, Manifest, Said
+from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.commands import Hands
+from gpuconsole.backends.kube.logs import KubeLogs
+from gpuconsole.backends.kube.orders import Known, object_of
+from gpuconsole.backends.kube.rights import Rights
+from gpuconsole.backends.kube.target import IN_CLUSTER
+from gpuconsole.model.clock import parse_time
+from gpuconsole.model.commands import Command
+from gpuconsole.model.text import clean
+
+MOST_EVENTS = 500
+NEVER = "1970-01-01T00:00:00Z"
+_SERVERS = ("managedFields", "uid", "creationTimestamp", "generation", "resourceVersion", "selfLink", "ownerReferences")
+"""Of metadata: what an editor must not change."""
+
+
+class KubeDesk:
+    """See `Desk`. Any thread may use it."""
+
+    def __init__(self, connection: Connection, hands: Hands, rights: Rights, known: Known, kubeconfig: str) -> None:
+        self._connection = connection
+        self._hands = hands
+        self._rights = rights
+        self._known = known
+        self._kubeconfig = kubeconfig
+        self._logs: list[KubeLogs] = []
+
+    def refusal(self, asked: Command | Access) -> str:
+        return self._rights.refusal(asked)
+
+    def rehearse(self, documents: Sequence[str]) -> tuple[str, ...]:
+        return self._hands.rehearse(documents)
+
+    def manifest(self, table: str, key: str) -> Manifest:
+        document = self._connection.get(self._hands.path(*object_of(table, key))).json()
+        version = str(document["metadata"]["resourceVersion"])
+        metadata = {name: value for name, value in document["metadata"].items() if name not in _SERVERS}
+        kept = {name: value for name, value in document.items() if name != "status"}
+        return Manifest(kept | {"metadata": metadata}, version)
+
+    def events(self, table: str, key: str) -> tuple[Said, ...]:
+        found = [said for name in self._about(table, key) for said in self._events_of(*name)]
+        return tuple(sorted(found, key=lambda said: said.time))
+
+    def _about(self, table: str, key: str) -> Iterator[tuple[tuple[str, str], str, str]]:
+        """The object, and the job of a workload."""
+        yield object_of(table, key)
+        workload = self._known.workload(key) if table == "workloads" else None
+        if workload is not None and workload.owner:
+            yield object_of("jobs", workload.owner)
+
+    def _events_of(self, source: tuple[str, str], namespace: str, name: str) -> Iterator[Said]:
+        inside = f"/namespaces/{quote(namespace)}" if namespace else ""
+        selector = f"involvedObject.kind={source[1]},involvedObject.name={name}"
+        answer = self._connection.get(f"/api/v1{inside}/events", {"fieldSelector": selector, "limit": MOST_EVENTS})
+        for event in answer.json().get("items") or ():
+            yield _said(event, f"{source[1]} {name}")
+
+    def logs(self, pods: Sequence[str], *, previous: bool) -> KubeLogs:
+        logs = KubeLogs(self._connection, pods, previous=previous)
+        self._logs = [*(one for one in self._logs if not one.closed), logs]
+        return logs
+
+    def kubectl(self, *arguments: str) -> list[str]:
+        place = self._connection.place
+        file = ["--kubeconfig", self._kubeconfig] if self._kubeconfig else []
+        context = ["--context", place.context] if place.context != IN_CLUSTER else []
+        return ["kubectl", *file, *context, *arguments]
+
+    def close(self) -> None:
+        self._rights.close()
+        for logs in self._logs:
+            logs.close()
+
+
+def _said(event: dict[str, Any], about: str) -> Said:
+    series = event.get("series") or {}
+    moment = next(
+        filter(None, (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))), NEVER
+    )
+    return Said(
+        time=parse_time(str(moment)),
+        warning=event.get("type") == "Warning",
+        reason=clean(str(event.get("reason") or ""), 100),
+        message=clean(str(event.get("message") or "")),
+        count=int(series.get("count") or event.get("count") or 1),
+        about=clean(about, 300),
+    )
