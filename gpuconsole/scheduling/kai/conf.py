@@ -105,6 +105,9 @@ DEFAULT_TIERS = (
 )
 
 
+QUEUE_LABEL = "kai.scheduler/queue"
+
+
 class Configuration(Struct, frozen=True, kw_only=True):
     """What a session does and by whom; defaults as KAI's."""
 
@@ -128,7 +131,8 @@ class Parameters(Struct, frozen=True, kw_only=True):
     """Skip jobs that are at least as hard to place as a like one that failed."""
     staleness_grace: Span = 60 * SECOND
     """How long a gang may run below its minimum; negative: for ever."""
-    queue_label: str = "kai.scheduler/queue"
+    queue_label: str = QUEUE_LABEL
+    """The label by which pods name their queue (queueLabelKey)."""
 
 
 class _File(Struct, rename="camel"):

@@ -17,7 +17,6 @@ from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.devices import inside
 from gpuconsole.scheduling.kai import reading
-from gpuconsole.scheduling.kai.api.claims import ClaimBook
 from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
 from gpuconsole.scheduling.kai.api.tasks import Task
@@ -85,7 +84,7 @@ class KaiPlacement(SessionPlacement):
         for decision in decided:
             match decision:
                 case Bound(task):
-                    said.append(self._bind(task, now, groups, session.claims))
+                    said.append(self._bind(task, now, groups, session))
                 case Evicted():
                     said.append(self._evict(decision, now, session))
                 case _:
@@ -99,7 +98,7 @@ class KaiPlacement(SessionPlacement):
         usage = self._usage.usage(now) if self._usage else {}
         return self._store.session(now, self.policy, self._configuration, self._stale, usage)
 
-    def _bind(self, task: Task, now: Time, groups: dict[tuple[str, str], int], claims: ClaimBook) -> Bind:
+    def _bind(self, task: Task, now: Time, groups: dict[tuple[str, str], int], session: Session) -> Bind:
         """Settle which GPUs the task owns: those of its groups, else such as are close to each other."""
         free = self._store.books.free_on(task.node)
         if task.groups:
@@ -115,7 +114,9 @@ class KaiPlacement(SessionPlacement):
         self._store.pods[task.uid] = replace(
             pod, node=task.node, gpus=gpus, slices=slices, bound=now, message="", nominated_node=""
         )
-        return Bind(task.uid, task.node, gpus, slices, devices=granted(claims, task))
+        plan = session.promised.get(task.uid)
+        volumes = plan.volumes if plan is not None else ()
+        return Bind(task.uid, task.node, gpus, slices, volumes, granted(session.claims, task))
 
     def _evict(self, evicted: Evicted, now: Time, session: Session) -> EvictPod:
         """A victim goes; for whom, is a pod of the job that comes, one on the same node where there is one."""

@@ -1,6 +1,6 @@
 """Whether a node's labels, taints and conditions let a pod in, as kube-scheduler has them."""
 
-from gpuconsole.model.cluster import Node, NodeTerm, Taint
+from gpuconsole.model.cluster import Node, Taint
 from gpuconsole.scheduling.kai.api.tasks import Spec
 
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
@@ -10,15 +10,7 @@ def node_matches(spec: Spec, node: Node) -> bool:
     """True if the node has every label of the selector and, where there is an affinity, matches one of its terms."""
     if any(node.labels.get(key) != value for key, value in spec.node_selector.items()):
         return False
-    return spec.affinity is None or any(_term_matches(term, node) for term in spec.affinity)
-
-
-def _term_matches(term: NodeTerm, node: Node) -> bool:
-    if not term.expressions and not term.fields:
-        return False
-    return all(e.matches(node.labels) for e in term.expressions) and all(
-        e.matches({"metadata.name": node.name}) for e in term.fields
-    )
+    return spec.affinity is None or any(term.matches(node.labels, node.name) for term in spec.affinity)
 
 
 def untolerated(spec: Spec, node: Node) -> Taint | None:

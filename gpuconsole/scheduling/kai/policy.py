@@ -21,6 +21,6 @@ class KaiPolicy(Struct, frozen=True, kw_only=True, tag="KAI", tag_field="engine"
     """Text of the scheduler configuration; empty is KAI's default."""
     parameters: Parameters = Parameters()
     default_queue: str = "default-queue"
-    """The queue of pods without the label kai.scheduler/queue; made without bounds if there is none of that name."""
+    """The queue of pods without a label that names one; made without bounds if there is none of that name."""
     usage: UsagePolicy | None = None
     """None: past use does not count, as without a usage database."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, PodAffinity, PodPhase, PodTemplate, PriorityClass
+from gpuconsole.model.cluster import Node, Pod, PodPhase, PodTemplate, PriorityClass
 from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.documents.reader import INT64
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, QueueResource
@@ -21,11 +21,11 @@ from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup, TopologyCon
 from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
 from gpuconsole.scheduling.kai.api.requests import Request
 from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
-from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Neighbourhood, Sort, Spec, Task
+from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Sort, Spec, Task
+from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
 from gpuconsole.scheduling.kai.dra import claimed_gpus, references
 from gpuconsole.scheduling.kai.trees import root_of
 
-QUEUE_LABEL = "kai.scheduler/queue"
 POD_GROUP = "pod-group-name"
 SUB_GROUP_LABEL = "kai.scheduler/subgroup-name"
 PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
@@ -76,12 +76,10 @@ def task_of(pod: Pod, scheduler: str, claims: Mapping[str, ResourceClaim] = NO_C
         node=pod.node,
         groups=tuple(map(str, pod.gpus)) if sort in (Sort.FRACTION, Sort.MEMORY) else (),
         spec=Spec(
+            pod=pod,
             labels={**template.labels, **pod.labels},
             node_selector=template.node_selector,
             affinity=template.affinity,
-            near=_neighbours(template.pod_affinity),
-            apart=_neighbours(template.pod_anti_affinity),
-            liked=likings(template),
             tolerations=template.tolerations,
             claims=references(pod) if template.resource_claims else (),
             nominated=pod.nominated_node,
@@ -90,26 +88,6 @@ def task_of(pod: Pod, scheduler: str, claims: Mapping[str, ResourceClaim] = NO_C
             priority=pod.priority,
             created=pod.created,
         ),
-    )
-
-
-def likings(template: PodTemplate) -> tuple[tuple[int, Neighbourhood], ...]:
-    """What is only preferred, which the plugin podaffinity alone looks at."""
-    near, far = template.pod_affinity, template.pod_anti_affinity
-    wishes = [*(near.preferred if near is not None else ())]
-    wishes += [(-weight, term) for weight, term in (far.preferred if far is not None else ())]
-    return tuple(
-        (weight, Neighbourhood(term.topology_key, term.selector, term.namespaces))
-        for weight, term in wishes
-        if term.selector is not None
-    )
-
-
-def _neighbours(wish: PodAffinity | None) -> tuple[Neighbourhood, ...]:
-    """The terms that must hold."""
-    terms = wish.required if wish is not None else ()
-    return tuple(
-        Neighbourhood(term.topology_key, term.selector, term.namespaces) for term in terms if term.selector is not None
     )
 
 
@@ -196,8 +174,13 @@ def room_of(node: Node) -> Amounts:
     return amounts
 
 
-def job_of(key: str, pods: Mapping[str, Pod], tasks: Iterable[Task], queue: str, stale: int | None) -> Job:
-    """The pod group that KAI makes of these pods; a gang needs all of its size, others start pod by pod."""
+def job_of(
+    key: str, pods: Mapping[str, Pod], tasks: Iterable[Task], queue: str, stale: int | None, label: str = QUEUE_LABEL
+) -> Job:
+    """The pod group that KAI makes of these pods; a gang needs all of its size, others start pod by pod.
+
+    Its queue is the one that its first pod names in the label, or `queue`.
+    """
     members = list(tasks)
     first = min((pods[task.uid] for task in members), key=lambda pod: (pod.created, pod.key))
     priority = max(pods[task.uid].priority for task in members)
@@ -209,7 +192,7 @@ def job_of(key: str, pods: Mapping[str, Pod], tasks: Iterable[Task], queue: str,
         key,
         name=key.rpartition("/")[2],
         namespace=first.namespace,
-        queue=note(first, QUEUE_LABEL) or queue,
+        queue=note(first, label) or queue,
         priority=priority,
         preemptible=preemptible(note(first, PREEMPTIBILITY_LABEL), priority),
         created=first.created,

@@ -28,6 +28,8 @@ from gpuconsole.scheduling.kai.fair_share.capacity import OverCapacity
 from gpuconsole.scheduling.kai.functions import Functions, NodeSet, Scenario
 from gpuconsole.scheduling.kai.misfits import misfit
 from gpuconsole.scheduling.kai.ranking import Ranking, Rankings
+from gpuconsole.scheduling.kube.neighbours import is_picky
+from gpuconsole.scheduling.kube.storage import Plan, Storage
 
 WHOLE_GPU = "-2"
 """Stands for a GPU that nobody uses where GPUs are chosen for sharing."""
@@ -72,6 +74,7 @@ class Session:
         queues: Iterable[QueueState] = (),
         topologies: Sequence[Topology] = (),
         claims: ClaimBook | None = None,
+        storage: Storage | None = None,
         now: Time = 0,
         configuration: Configuration = _CONFIGURATION,
         parameters: Parameters = _PARAMETERS,
@@ -82,6 +85,9 @@ class Session:
         self.queues = {queue.uid: queue for queue in sorted(queues, key=lambda queue: queue.uid)}
         self.topologies, self.now = topologies, now
         self.claims = claims or ClaimBook()
+        self.storage = storage or Storage()
+        self.promised: dict[str, Plan] = {}
+        """Task → what its claims get on its node."""
         self.configuration, self.parameters = configuration, parameters
         self.least_gpu_memory = least_gpu_memory
         self.functions = Functions()
@@ -265,7 +271,7 @@ class Session:
     @cached_property
     def affine(self) -> bool:
         """True if a task of the session minds which pods are near."""
-        return any(task.spec.near or task.spec.apart for job in self.jobs.values() for task in job.tasks())
+        return any(is_picky(task.spec.pod) for job in self.jobs.values() for task in job.tasks())
 
 
 def _gang(job: Job) -> bool:

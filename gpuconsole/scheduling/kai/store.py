@@ -7,14 +7,12 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PriorityClass
-from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Topology
 from gpuconsole.scheduling.devices import inside
 from gpuconsole.scheduling.devices.slices import give
-from gpuconsole.scheduling.devices.stock import Stock
 from gpuconsole.scheduling.kai import reading
 from gpuconsole.scheduling.kai.api.amounts import Amounts
 from gpuconsole.scheduling.kai.api.errors import NO_QUEUE, JobError
@@ -29,6 +27,7 @@ from gpuconsole.scheduling.kai.gpu_books import GpuBooks
 from gpuconsole.scheduling.kai.opening import open_session
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kube.means import Means
 
 
 class Store:
@@ -42,9 +41,7 @@ class Store:
         self.groups: dict[str, KaiPodGroup] = {}
         self._classes: dict[str, PriorityClass] = {}
         self._topologies: dict[str, Topology] = {}
-        self._claims: dict[str, ResourceClaim] = {}
-        self._slices: dict[str, ResourceSlice] = {}
-        self._device_classes: dict[str, DeviceClass] = {}
+        self._means = Means()
         self._tasks: dict[str, tuple[Pod, Task]] = {}
         """What was read of pods, to be cloned by sessions."""
         self._rooms: dict[str, tuple[Node, Amounts]] = {}
@@ -61,6 +58,7 @@ class Store:
             case Node():
                 news = self.nodes.get(thing.name) != thing
                 self.nodes[thing.name] = thing
+                self._room(thing)
                 self.books.describe(thing.name, thing.gpus)
                 return news
             case KaiQueue():
@@ -74,17 +72,8 @@ class Store:
             case Topology():
                 self._topologies[thing.name] = thing
                 return True
-            case ResourceClaim():
-                self._claims[thing.key] = thing
-                return True
-            case ResourceSlice():
-                self._slices[thing.key] = thing
-                return True
-            case DeviceClass():
-                self._device_classes[thing.key] = thing
-                return True
             case _:
-                return False
+                return self._means.take_in(thing)
 
     def _take_in(self, pod: Pod) -> bool:
         """A pod appeared or changed; what the engine decided itself is no news."""
@@ -123,9 +112,6 @@ class Store:
             "kai_pod_groups": self.groups,
             "priority_classes": self._classes,
             "topologies": self._topologies,
-            "resource_claims": self._claims,
-            "resource_slices": self._slices,
-            "device_classes": self._device_classes,
         }
         if table == "pods":
             self.books.leave(key)
@@ -133,7 +119,9 @@ class Store:
         elif table == "nodes":
             self.books.describe(key, None)
             self._rooms.pop(key, None)
-        return table in known and known[table].pop(key, None) is not None
+        if table not in known:
+            return self._means.forget(table, key)
+        return known[table].pop(key, None) is not None
 
     def session(
         self,
@@ -144,6 +132,8 @@ class Store:
         usage: Mapping[str, Mapping[str, float]],
     ) -> Session:
         """A session on all that is known, its plugins opened."""
+        self._means.open()
+        storage, stock = self._means.storage, self._means.stock
         nodes = {name: NodeState(node, self._room(node)) for name, node in self.nodes.items()}
         self._offer_claimed(nodes)
         tasks: dict[str, list[Task]] = {}
@@ -154,10 +144,10 @@ class Store:
             tasks.setdefault(task.job, []).append(task)
             if task.status in ACTIVE_USED:
                 nodes[task.node].add(task)
-        default = policy.default_queue
+        default, label = policy.default_queue, policy.parameters.queue_label
         known = [node.gpu_memory for node in nodes.values() if node.gpu_memory_known]
         queues = reading.queues_of(self._queues, default, usage)
-        jobs = [self._job(key, of, default, stale.get(key)) for key, of in tasks.items()]
+        jobs = [self._job(key, of, default, stale.get(key), label) for key, of in tasks.items()]
         known_queues = {queue.uid for queue in queues}
         for job in jobs:
             if job.queue not in known_queues:
@@ -168,7 +158,8 @@ class Store:
             nodes=nodes.values(),
             queues=queues,
             topologies=[Levels(topology.name, topology.levels) for topology in self._topologies.values()],
-            claims=StockBook(self._stock(), self.nodes) if self._claims else None,
+            claims=StockBook(stock, self.nodes) if stock.claims else None,
+            storage=storage,
             now=now,
             configuration=configuration,
             parameters=policy.parameters,
@@ -177,25 +168,22 @@ class Store:
         open_session(session)
         return session
 
-    def _stock(self) -> Stock:
-        return Stock(classes=self._device_classes, slices=self._slices, claims=self._claims)
-
     def _offer_claimed(self, nodes: Mapping[str, NodeState]) -> None:
         """Count the GPUs that drivers offer; a node with any has no others that pods could ask for by number."""
-        for name, gpus in offered_gpus(self._slices.values()).items():
+        for name, gpus in offered_gpus(self._means.stock.slices.values()).items():
             if name in nodes:
                 nodes[name].offer_claimed(gpus)
                 nodes[name].claimed_gpus = True
 
-    def _job(self, key: str, tasks: list[Task], queue: str, stale: Time | None) -> Job:
+    def _job(self, key: str, tasks: list[Task], queue: str, stale: Time | None, label: str) -> Job:
         group = self.groups.get(key)
         if group is None:
-            return reading.job_of(key, self.pods, tasks, queue, stale)
+            return reading.job_of(key, self.pods, tasks, queue, stale, label)
         return reading.group_job(group, self.pods, tasks, reading.group_priority(group, self._classes), stale)
 
     def _task(self, pod: Pod, scheduler: str) -> Task:
         if pod.template.resource_claims:
-            return reading.task_of(pod, scheduler, self._claims)
+            return reading.task_of(pod, scheduler, self._means.stock.claims)
         known = self._tasks.get(pod.key)
         if known is None or known[0] is not pod:
             known = self._tasks[pod.key] = (pod, reading.task_of(pod, scheduler))
@@ -214,8 +202,7 @@ class Store:
         twin.nodes, twin._queues = dict(self.nodes), dict(self._queues)
         twin.groups, twin._classes = dict(self.groups), dict(self._classes)
         twin._topologies = dict(self._topologies)
-        twin._claims, twin._slices = dict(self._claims), dict(self._slices)
-        twin._device_classes = dict(self._device_classes)
+        twin._means = self._means.fork()
         twin._tasks, twin._rooms = dict(self._tasks), dict(self._rooms)
         return twin
 

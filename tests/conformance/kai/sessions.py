@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gpuconsole.model.cluster import LabelSelector, Node, NodeTerm, Requirement
+from gpuconsole.model.cluster import (
+    LabelSelector,
+    Node,
+    NodeTerm,
+    Pod,
+    PodAffinity,
+    PodTemplate,
+    PodTerm,
+    Requirement,
+)
 from gpuconsole.scheduling.kai.api.amounts import PODS, Amounts
 from gpuconsole.scheduling.kai.api.claims import Claim, ClaimBook, Device, DeviceRequest
 from gpuconsole.scheduling.kai.api.jobs import Job
@@ -13,7 +22,7 @@ from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup, TopologyCon
 from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
 from gpuconsole.scheduling.kai.api.requests import Request
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, ALLOCATED, Status
-from gpuconsole.scheduling.kai.api.tasks import ClaimRef, Neighbourhood, Sort, Spec, Task
+from gpuconsole.scheduling.kai.api.tasks import ClaimRef, Sort, Spec, Task
 from gpuconsole.scheduling.kai.api.topologies import Topology
 from gpuconsole.scheduling.kai.conf import Configuration, Parameters, PluginOption, Tier, configuration
 from gpuconsole.scheduling.kai.opening import open_session
@@ -232,14 +241,16 @@ def _references(task: Document) -> tuple[ClaimRef, ...]:
 def _spec(uid: str, document: Document) -> Spec:
     labels = document.get("PodAffinityLabels") or {}
     selector = LabelSelector(match_labels=labels)
-    near, apart = document.get("PodAffinityTopologyKey"), document.get("PodAntiAffinityTopologyKey")
+    near, apart = (
+        PodAffinity((PodTerm(document[key], selector),)) if labels and document.get(key) else None
+        for key in ("PodAffinityTopologyKey", "PodAntiAffinityTopologyKey")
+    )
     names = document.get("NodeAffinityNames") or ()
     order = {} if document.get("Priority") is None else {"kai.scheduler/task-priority": str(document["Priority"])}
     return Spec(
+        pod=Pod(name=uid, labels=labels, template=PodTemplate(pod_affinity=near, pod_anti_affinity=apart)),
         labels={"job-name": uid, **labels, **order},
         affinity=(NodeTerm((Requirement(NODE_TYPE, "In", tuple(names)),)),) if names else None,
-        near=(Neighbourhood(near, selector),) if labels and near else (),
-        apart=(Neighbourhood(apart, selector),) if labels and apart else (),
         claims=_references(document),
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuconsole.model.cluster import Node, Pod, PodTemplate
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.scheduling.kai.api.amounts import Amounts
 from gpuconsole.scheduling.kai.api.jobs import Job
@@ -12,10 +12,9 @@ from gpuconsole.scheduling.kai.api.nodes import NodeState
 from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup, TopologyConstraint
 from gpuconsole.scheduling.kai.api.requests import Request
 from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.api.tasks import Sort, Spec, Task
+from gpuconsole.scheduling.kai.api.tasks import NOBODY, Sort, Spec, Task
 from gpuconsole.scheduling.kai.fair_share.quantities import RESOURCES, Quantities
 from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, Share
-from gpuconsole.scheduling.kai.reading import likings
 
 Document = Mapping[str, Any]
 STATUSES = {status.name.capitalize(): status for status in Status}
@@ -116,7 +115,7 @@ def task(document: Document) -> Task:
     """A PodInfo."""
     pod = document.get("Pod") or {}
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
-    template = _template(pod)
+    template = _pod(pod).template
     found = Task(
         document.get("UID") or metadata.get("uid") or document.get("Name", ""),
         job=document.get("Job", ""),
@@ -130,11 +129,11 @@ def task(document: Document) -> Task:
         groups=tuple(document.get("GPUGroups") or ()),
         legacy_mig=document.get("IsLegacyMIGtask", False),
         spec=Spec(
+            pod=_pod(pod),
             labels=metadata.get("labels") or {},
             node_selector=template.node_selector,
             affinity=template.affinity,
             tolerations=template.tolerations,
-            liked=likings(template),
             scheduler=spec.get("schedulerName", ""),
             nominated=(pod.get("status") or {}).get("nominatedNodeName", ""),
             created=microseconds(metadata.get("creationTimestamp")),
@@ -148,11 +147,11 @@ def task(document: Document) -> Task:
     return found
 
 
-def _template(pod: Document) -> PodTemplate:
+def _pod(pod: Document) -> Pod:
     """The pod as the model has it; a table may leave out its name."""
     named = {"name": "unnamed", **(pod.get("metadata") or {})}
     thing = decode_object({**pod, "apiVersion": "v1", "kind": "Pod", "metadata": named})
-    return thing.template if isinstance(thing, Pod) else PodTemplate()
+    return thing if isinstance(thing, Pod) else NOBODY
 
 
 def sub_group(document: Document) -> SubGroup:

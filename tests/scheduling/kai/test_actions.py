@@ -8,10 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.cluster import LabelSelector
+from gpuconsole.model.cluster import LabelSelector, Pod, PodAffinity, PodTemplate, PodTerm
 from gpuconsole.scheduling.kai.api.pod_sets import TopologyConstraint
 from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.api.tasks import Neighbourhood
 from gpuconsole.scheduling.kai.api.topologies import Topology
 from gpuconsole.scheduling.kai.conf import DEFAULT_TIERS, Configuration, Parameters, PluginOption, Tier, read
 from gpuconsole.scheduling.kai.session import Session
@@ -312,13 +311,13 @@ def test_of_shared_gpus_packing_takes_the_fullest_and_spreading_the_emptiest(plu
 
 @pytest.mark.parametrize(("plugins", "want"), [((), "n1"), (("podaffinity",), "n2")])
 def test_liked_neighbours_count_where_the_plugin_is_used(plugins: tuple[str, ...], want: str) -> None:
-    near = Neighbourhood("host", LabelSelector(match_labels={"app": "cache"}))
+    near = PodAffinity(preferred=((10, PodTerm("host", LabelSelector(match_labels={"app": "cache"}))),))
     cache = job("cache", 0, ["n2"])
     for task in cache.tasks():
-        task.spec = replace(task.spec, labels={"app": "cache"})
+        task.spec = replace(task.spec, pod=Pod(name="cache", labels={"app": "cache"}))
     client = job("client", 1, [""])
     for task in client.tasks():
-        task.spec = replace(task.spec, liked=((10, near),))
+        task.spec = replace(task.spec, pod=Pod(name="client", template=PodTemplate(pod_affinity=near)))
     tier = Tier((*DEFAULT_TIERS[0].plugins, *(PluginOption(name=name) for name in plugins)))
     nodes = [node(name, 2, {"host": name}) for name in ("n1", "n2")]
     made = session(nodes, [queue("a", 4)], [cache, client], configuration=Configuration(tiers=(tier,)))

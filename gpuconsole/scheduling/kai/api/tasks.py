@@ -8,12 +8,13 @@ from functools import cached_property
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import LabelSelector, NodeTerm, Toleration
+from gpuconsole.model.cluster import NodeTerm, Pod, Toleration
 from gpuconsole.scheduling.kai.api.claims import Device
 from gpuconsole.scheduling.kai.api.requests import Request
 from gpuconsole.scheduling.kai.api.statuses import Status
 
 DEFAULT_POD_SET = "default"
+NOBODY = Pod(name="")
 
 
 class Sort(StrEnum):
@@ -23,14 +24,6 @@ class Sort(StrEnum):
     FRACTION = "Fraction"
     MEMORY = "GpuMemory"
     MIG = "MigInstance"
-
-
-class Neighbourhood(Struct, frozen=True):
-    """A required pod (anti-)affinity term: pods that match, in the same domain of a node label."""
-
-    topology_key: str
-    selector: LabelSelector
-    namespaces: tuple[str, ...] = ()
 
 
 class ClaimRef(Struct, frozen=True):
@@ -44,13 +37,11 @@ class ClaimRef(Struct, frozen=True):
 class Spec(Struct, frozen=True, kw_only=True):
     """What of a pod never changes in a session."""
 
+    pod: Pod = NOBODY
+    """As it came, for the rules of kube-scheduler that KAI goes by: neighbours, volumes, ports."""
     labels: Mapping[str, str] = {}
     node_selector: Mapping[str, str] = {}
     affinity: tuple[NodeTerm, ...] | None = None
-    near: tuple[Neighbourhood, ...] = ()
-    apart: tuple[Neighbourhood, ...] = ()
-    liked: tuple[tuple[int, Neighbourhood], ...] = ()
-    """Preferred neighbours with what they weigh; below 0: those it would rather be far from."""
     tolerations: tuple[Toleration, ...] = ()
     claims: tuple[ClaimRef, ...] = ()
     nominated: str = ""

@@ -5,8 +5,6 @@ from gpuconsole.scheduling.kai.api.nodes import NodeState
 from gpuconsole.scheduling.kai.api.tasks import ClaimRef, Task
 from gpuconsole.scheduling.kai.session import Session
 
-MOST_CONSUMERS = 256
-
 
 def claim_of(session: Session, task: Task, reference: ClaimRef) -> Claim | None:
     return session.claims.claims.get(f"{task.namespace}/{reference.claim}")

@@ -1,10 +1,11 @@
 """dynamicresources: claims get their devices as tasks are placed, and lose them as they go (KAI 0.13)."""
 
+from gpuconsole.scheduling.devices.stock import MOST_USERS
 from gpuconsole.scheduling.kai.api.claims import Claim
 from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.tasks import ClaimRef, Task
 from gpuconsole.scheduling.kai.conf import Arguments
-from gpuconsole.scheduling.kai.plugins.claims import MOST_CONSUMERS, claim_of
+from gpuconsole.scheduling.kai.plugins.claims import claim_of
 from gpuconsole.scheduling.kai.session import Session
 
 
@@ -28,8 +29,8 @@ def refuse(session: Session, task: Task, job: Job) -> str | None:
         key = f"{task.namespace}/{reference.claim}"
         if claim is None:
             return f'failed to get resource claim {key}: could not find ResourceClaim "{key}"'
-        if len(claim.reserved) >= MOST_CONSUMERS:
-            return f"resource claim {key} has reached its maximum number of consumers ({MOST_CONSUMERS})"
+        if len(claim.reserved) >= MOST_USERS:
+            return f"resource claim {key} has reached its maximum number of consumers ({MOST_USERS})"
         text = _wrong_queue(claim, reference, job, session.parameters.queue_label)
         if text:
             return f"pod {task.namespace}/{task.name} cannot be scheduled: {text}"

@@ -1,58 +1,37 @@
-"""Required pod affinity and anti-affinity, as kube-scheduler has them, over the pods of a session."""
-
-from collections.abc import Iterator
+"""Required pod affinity and anti-affinity: kube-scheduler's InterPodAffinity over the tasks of a session."""
 
 from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.tasks import Neighbourhood, Task
+from gpuconsole.scheduling.kai.api.tasks import Task
 from gpuconsole.scheduling.kai.session import Session
-
-NO_NEIGHBOUR = "node(s) didn't match pod affinity rules"
-BAD_NEIGHBOUR = "node(s) didn't match pod anti-affinity rules"
-UNWANTED = "node(s) didn't satisfy existing pods anti-affinity rules"
+from gpuconsole.scheduling.kube import neighbours
+from gpuconsole.scheduling.kube.neighbours import Nearness, Surroundings, nearness
 
 
-def neighbour_trouble(session: Session, task: Task, node: NodeState) -> str:
-    """Why the pods around the node keep the task away; empty if they do not."""
-    if not session.affine:
-        return ""
-    if not all(_near(session, task, node, term) for term in task.spec.near) and not _first_of_its_kind(session, task):
-        return NO_NEIGHBOUR
-    if any(_near(session, task, node, term) for term in task.spec.apart):
-        return BAD_NEIGHBOUR
-    for other, seat in seated(session, task):
-        for term in other.spec.apart:
-            value = node.node.labels.get(term.topology_key)
-            same = value is not None and seat.node.labels.get(term.topology_key) == value
-            if same and selects(term, other, task):
-                return UNWANTED
-    return ""
+class Neighbours:
+    """What a task meets around it, counted anew once the books of any node change. Mutates."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._found: tuple[str, int, Nearness] | None = None
+
+    def trouble(self, task: Task, node: NodeState) -> str:
+        """Why the pods around the node keep the task away; empty if they do not."""
+        if not self._session.affine:
+            return ""
+        return neighbours.refusal(task.spec.pod, node.node, self._near(task))
+
+    def _near(self, task: Task) -> Nearness:
+        known, now = self._found, len(self._session.changes)
+        if known is None or known[:2] != (task.uid, now):
+            found = nearness(task.spec.pod, surroundings(self._session, task))
+            known = self._found = task.uid, now, found
+        return known[2]
 
 
-def _near(session: Session, task: Task, node: NodeState, term: Neighbourhood) -> bool:
-    """True if a pod that the term selects sits in the node's domain."""
-    value = node.node.labels.get(term.topology_key)
-    if value is None:
-        return False
-    return any(
-        seat.node.labels.get(term.topology_key) == value and selects(term, task, other)
-        for other, seat in seated(session, task)
+def surroundings(session: Session, task: Task) -> Surroundings:
+    """The nodes, and the pods on each but the task's own."""
+    seats = session.nodes
+    return Surroundings(
+        {name: seat.node for name, seat in seats.items()},
+        lambda name: [other.spec.pod for other in seats[name].tasks.values() if other.uid != task.uid],
     )
-
-
-def _first_of_its_kind(session: Session, task: Task) -> bool:
-    """True if no pod anywhere matches, and the task matches its own terms: a group of pods must begin somewhere."""
-    if not all(selects(term, task, task) for term in task.spec.near):
-        return False
-    return not any(selects(term, task, other) for other, _ in seated(session, task) for term in task.spec.near)
-
-
-def selects(term: Neighbourhood, owner: Task, other: Task) -> bool:
-    namespaces = term.namespaces or (owner.namespace,)
-    return other.namespace in namespaces and term.selector.matches(other.spec.labels)
-
-
-def seated(session: Session, task: Task) -> Iterator[tuple[Task, NodeState]]:
-    for node in session.nodes.values():
-        for other in node.tasks.values():
-            if other.uid != task.uid:
-                yield other, node

@@ -11,14 +11,15 @@ from gpuconsole.scheduling.kai.api.tasks import Sort, Task
 from gpuconsole.scheduling.kai.conf import Arguments
 from gpuconsole.scheduling.kai.matching import conditions, node_matches, untolerated
 from gpuconsole.scheduling.kai.messages import digits, number
-from gpuconsole.scheduling.kai.plugins import claims
-from gpuconsole.scheduling.kai.plugins.pod_affinity import neighbour_trouble
+from gpuconsole.scheduling.kai.plugins import claims, pod_volumes
+from gpuconsole.scheduling.kai.plugins.pod_affinity import Neighbours
 from gpuconsole.scheduling.kai.session import WHOLE_GPU, Session
 from gpuconsole.scheduling.kai.sharing_gpus import choose_gpus
+from gpuconsole.scheduling.kube import ports, volumes
 
 PREDICATES = (
     *("QueueCapacity", "NodeResourcesType", "GpuMemorySynced", "MaxPods", "NodeConditions", "TaintToleration"),
-    *("NodeAffinity", "PodAffinity", "DynamicResources", "RestrictNodes"),
+    *("NodeAffinity", "PodAffinity", "DynamicResources", "VolumeBinding", "PodFitsHostPorts", "RestrictNodes"),
 )
 TOO_MANY_PODS = "node(s) pod number exceeded"
 NO_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
@@ -36,10 +37,13 @@ class Predicates:
         self._largest = Amounts()
         for node in session.nodes.values():
             self._largest.raise_to(node.allocatable)
+        self._neighbours = Neighbours(session)
         session.functions.pre_predicates.append(lambda task, job: self._refuse(session, task))
         session.functions.predicates.append(lambda task, job, node: self._check(session, task, job, node))
         session.functions.fixed_predicates.append(lets_in)
         session.functions.verdicts.append(lambda task, job, node: self._all(session, task, job, node))
+        session.functions.allocated.append(lambda task: pod_volumes.hold(session, task))
+        session.functions.deallocated.append(lambda task: pod_volumes.release(session, task))
 
     def _refuse(self, session: Session, task: Task) -> str | None:
         """Why no node whatever takes the task."""
@@ -47,6 +51,7 @@ class Predicates:
             f"{name}: {reason}.\n"
             for name, reason in (
                 ("DynamicResources", claims.trouble(session, task)),
+                ("VolumeBinding", volumes.trouble(task.spec.pod, session.storage)),
                 ("MaxNodePoolResources", too_large(task, self._largest, session.parameters.node_pool)),
             )
             if reason
@@ -77,10 +82,14 @@ class Predicates:
             yield "TaintToleration", NodeError((f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",))
         if not node_matches(task.spec, node.node):
             yield "NodeAffinity", NodeError((NO_AFFINITY,))
-        if trouble := neighbour_trouble(session, task, node):
+        if trouble := self._neighbours.trouble(task, node):
             yield "PodAffinity", NodeError((trouble,))
         if task.spec.claims and not claims.fit(session, task, node):
             yield "DynamicResources", NodeError(("cannot allocate all claims",))
+        if reasons := pod_volumes.refusal(session, task, node):
+            yield "VolumeBinding", NodeError(reasons)
+        if port := ports.refusal(task.spec.pod, (one.spec.pod for one in node.tasks.values() if one.uid != task.uid)):
+            yield "PodFitsHostPorts", NodeError((port,))
         if session.parameters.restrict_nodes and (text := _wrong_worker(task, node)):
             yield "RestrictNodes", NodeError((text,))
 

@@ -5,11 +5,15 @@ The rule is actions/common minimal_job_comparison over scheduling constraints si
 
 from collections.abc import Hashable, Sequence
 
+import msgspec
+
+from gpuconsole.model.cluster import PodAffinity
 from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
 from gpuconsole.scheduling.kai.api.requests import Request
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
 from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kube.ports import wanted
 
 
 class Failures:
@@ -88,13 +92,18 @@ def _of_pod_set(pod_set: PodSet) -> tuple[object, ...]:
 
 
 def _of_task(task: Task) -> Hashable:
-    spec = task.spec
+    spec, template = task.spec, task.spec.pod.template
     return (
         tuple(sorted(spec.node_selector.items())),
         spec.affinity,
-        spec.near,
-        spec.apart,
+        *(_text(template.pod_affinity), _text(template.pod_anti_affinity)),
+        *(template.volumes, template.resource_claims, wanted(template)),
         tuple((t.key, t.operator, t.value, t.effect) for t in spec.tolerations),
         spec.priority_class,
         spec.priority,
     )
+
+
+def _text(wish: PodAffinity | None) -> bytes:
+    """What tells wishes apart: labels that selectors ask for have no hash."""
+    return b"" if wish is None else msgspec.json.encode(wish, order="deterministic")

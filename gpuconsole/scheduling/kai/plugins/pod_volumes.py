@@ -1,0 +1,36 @@
+"""Volumes of a session's tasks: kube-scheduler's VolumeBinding, and what tasks that have a node were promised.
+
+KAI's binder binds claims after the session; here no other task of the session gets what one was promised.
+"""
+
+from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kube import volumes
+
+
+def refusal(session: Session, task: Task, node: NodeState) -> tuple[str, ...]:
+    """Why the task's claims get no volumes on the node, or those that they have are not reached from there."""
+    pod = task.spec.pod
+    if not pod.template.volumes:
+        return ()
+    lacking = volumes.trouble(pod, session.storage)
+    return (lacking,) if lacking else volumes.plan(pod, node.node, session.storage).reasons
+
+
+def hold(session: Session, task: Task) -> None:
+    """Keep the volumes for a task that got a node."""
+    pod, seat = task.spec.pod, session.nodes.get(task.node)
+    if not pod.template.volumes or seat is None or volumes.trouble(pod, session.storage):
+        return
+    plan = volumes.plan(pod, seat.node, session.storage)
+    if plan.waits:
+        session.promised[task.uid] = plan
+        session.storage.hold(plan)
+
+
+def release(session: Session, task: Task) -> None:
+    """The task lost its node: others may have the volumes."""
+    plan = session.promised.pop(task.uid, None)
+    if plan is not None:
+        session.storage.release(plan)
