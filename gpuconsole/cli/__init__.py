@@ -16,6 +16,7 @@ COMMANDS = {
     "lint": "Find what cannot work in manifests.",
     "simulate": "Run a cluster without a screen.",
     "drill": "Run scenarios and check what they expect.",
+    "forecast": "Foresee what Kueue does next, and check it.",
     "slots": "Show what the idle GPUs are good for.",
     "mig": "Show who has to leave when GPUs are divided anew.",
     "snapshot": "Save a cluster as a file.",

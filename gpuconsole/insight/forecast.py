@@ -16,6 +16,8 @@ from gpuconsole.model.workloads import Admission, Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 
+NO_KUEUE = "There is no Kueue, so nothing waits for it"
+
 
 class Fate(StrEnum):
     """What the next cycles do to a workload."""
@@ -86,6 +88,8 @@ def forecast(snapshot: Snapshot, policy: SimPolicy, *, assumed: Iterable[str] = 
 
     Chance plays no part in admission; `seed` is only what a simulation begins with.
     """
+    if policy.kueue is None:
+        return Forecast(time=snapshot.time, assumed=(*assumed, NO_KUEUE))
     simulation = Simulation.from_snapshot(snapshot, policy=replace(policy, arrivals=()), seed=seed)
     lines = [event for event in simulation.drain() if isinstance(event, Happened) and event.what is What.PREEMPTED]
     after = simulation.snapshot()

@@ -1,0 +1,184 @@
+"""`gpuconsole forecast`: what Kueue would do next to all that waits, and how often it did what was foreseen."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from gpuconsole.cli.forecast_report import as_json, check_as_text, forecast_as_text
+from gpuconsole.cli.options import Request, clustered, configured
+from gpuconsole.cli.policy import with_kueue
+from gpuconsole.cli.simulate import Duration
+from gpuconsole.cli.sources import open_simulation
+from gpuconsole.config import Config
+from gpuconsole.errors import SourceError, UsageError
+from gpuconsole.insight.forecast import Forecast, forecast
+from gpuconsole.insight.forecast_check import Cause, Differences, Observer
+from gpuconsole.model.clock import SECOND, Span
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.sim.files import picture_in
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.store import queries
+from gpuconsole.store.schema import open_for_reading
+
+POLL = 0.02
+KEPT = 200
+
+
+class Sight(NamedTuple):
+    """A cluster at one moment, how its Kueue is set up, what had to be assumed, and what may not be seen."""
+
+    snapshot: Snapshot
+    policy: SimPolicy
+    assumed: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+
+@click.command()
+@clustered
+@click.option("--check", is_flag=True, help="Compare what was foreseen with what Kueue did, and print the agreement.")
+@click.option("--for", "lasting", type=Duration(), default="1m", show_default=True, help="Look on for so long.")
+@click.option("--every", type=Duration(), default="2s", show_default=True, help="Look so often.")
+@click.option(
+    "--against",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A later Snapshot of the cluster of --snapshot (with --check); several are a recording.",
+)
+@click.option("--history", is_flag=True, help="What the console's live sessions recorded (with --check).")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(
+    request: Request,
+    check: bool,
+    lasting: Span,
+    every: Span,
+    against: tuple[Path, ...],
+    history: bool,
+    output: str,
+) -> int:
+    """Foresee what Kueue would do next to all that waits. Nothing is written to the cluster.
+
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture. With --check, a live cluster is looked
+    at for a while, or a simulated one is run; Snapshots of --snapshot and --against are compared one after another.
+    Exit status 1 = with --check, our engine decides otherwise than Kueue did.
+    """
+    _refuse_nonsense(check, against, history, request)
+    bare = request == Request()
+    request, settings = configured(request)
+    if history and bare:
+        said = _recorded(settings)
+        _print(output, check_as_text(said, None), as_json(None, said))
+        return int(said.of(Cause.DISAGREEMENT) > 0)
+    if not check:
+        with _sights(request, settings, against, 0, every) as sights:
+            sight = next(sights)
+        foreseen = forecast(sight.snapshot, sight.policy, assumed=(*sight.assumed, *sight.unseen))
+        _print(output, forecast_as_text(foreseen), as_json(foreseen, None))
+        return 0
+    foreseen, said = _checked(request, settings, against, lasting, every)
+    _print(output, check_as_text(said, foreseen), as_json(foreseen, said))
+    return int(said.of(Cause.DISAGREEMENT) > 0)
+
+
+def _refuse_nonsense(check: bool, against: tuple[Path, ...], history: bool, request: Request) -> None:
+    if (against or history) and not check:
+        raise UsageError("--against and --history say what to compare with; add --check")
+    if against and request.snapshot is None:
+        raise UsageError("--against names what came after --snapshot FILE; add that")
+    if history and request != Request():
+        raise UsageError("--history reads what was recorded; it takes no cluster")
+
+
+def _checked(
+    request: Request, settings: Config, against: tuple[Path, ...], lasting: Span, every: Span
+) -> tuple[Forecast, Differences]:
+    observer, said, foreseen = Observer(), Differences(), Forecast()
+    with _sights(request, settings, against, lasting, every) as sights:
+        for sight in sights:
+            foreseen, new = observer.look(sight.snapshot, sight.policy, (*sight.assumed, *sight.unseen), sight.unseen)
+            said += new
+    return foreseen, said
+
+
+@contextmanager
+def _sights(
+    request: Request, settings: Config, against: tuple[Path, ...], lasting: Span, every: Span
+) -> Iterator[Iterator[Sight]]:
+    """The cluster that was asked for, at one moment after another."""
+    if request.live:
+        with _live(request, settings, lasting, every) as sights:
+            yield sights
+    elif against:
+        yield _saved(request, against)
+    else:
+        yield _simulated(request, lasting, every)
+
+
+def _simulated(request: Request, lasting: Span, every: Span) -> Iterator[Sight]:
+    simulation = open_simulation(request).simulation
+    end = simulation.now + lasting
+    yield Sight(simulation.snapshot(), simulation.policy)
+    while simulation.now < end:
+        simulation.advance(min(end, simulation.now + every))
+        yield Sight(simulation.snapshot(), simulation.policy)
+
+
+def _saved(request: Request, against: tuple[Path, ...]) -> Iterator[Sight]:
+    for file in (request.snapshot, *against):
+        assert file is not None, "--against needs --snapshot"
+        try:
+            snapshot, policy = picture_in(file.read_bytes())
+        except (OSError, msgspec.DecodeError) as error:
+            raise SourceError(str(file), str(error)) from error
+        yield Sight(snapshot, with_kueue(policy, request))
+
+
+@contextmanager
+def _live(request: Request, settings: Config, lasting: Span, every: Span) -> Iterator[Iterator[Sight]]:
+    from gpuconsole.cli.live import open_live
+
+    backend = open_live(request, settings).backend
+    try:
+        backend.open()
+        yield _seen(backend, lasting, every)
+    finally:
+        backend.close()
+
+
+def _seen(backend: Any, lasting: Span, every: Span) -> Iterator[Sight]:
+    """A live cluster from when everything was read; what happens between two looks is taken in all the while."""
+    from gpuconsole.cli.live import look
+    from gpuconsole.services.forecasting import unseen
+
+    def sight(snapshot: Snapshot) -> Sight:
+        return Sight(snapshot, backend.policy, backend.assumed, unseen(backend.health.missing))
+
+    look(backend)
+    yield sight(picture_in(backend.picture())[0])
+    end = time.monotonic() + lasting / SECOND
+    while time.monotonic() < end:
+        until = min(end, time.monotonic() + every / SECOND)
+        while time.monotonic() < until:
+            list(backend.poll(POLL))
+            time.sleep(POLL)
+        if not backend.health.lost:
+            yield sight(picture_in(backend.picture())[0])
+
+
+def _recorded(settings: Config) -> Differences:
+    if not settings.history_file.exists():
+        return Differences()
+    with closing(open_for_reading(settings.history_file)) as db:
+        return queries.compared(db, KEPT)
+
+
+def _print(output: str, lines: list[str], facts: dict[str, Any]) -> None:
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(facts), indent=2).decode())
+        return
+    for text in lines:
+        click.echo(text)

@@ -1,0 +1,88 @@
+"""What is foreseen, and how it compared with what Kueue did: for people, and as JSON."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from gpuconsole.cli.tables import counted, table
+from gpuconsole.insight.forecast import Fate, Forecast, Prospect, in_words
+from gpuconsole.insight.forecast_check import Cause, Difference, Differences
+from gpuconsole.model.clock import format_time
+
+CAUSES = {
+    Cause.TIMING: "foreseen otherwise, as something changed in between; on that cluster the engine agrees",
+    Cause.ORDER: "of two equals Kueue took the other one",
+    Cause.UNSEEN: "something that decides may not be read",
+    Cause.DISAGREEMENT: "the engine decides otherwise than Kueue",
+}
+FATES = {
+    Fate.ADMITTED: "would be admitted",
+    Fate.AFTER_VICTIMS: "would have others make room",
+    Fate.PREEMPTED: "would have to make room",
+    Fate.WAITS: "would go on waiting",
+}
+
+
+def forecast_as_text(foreseen: Forecast) -> list[str]:
+    """What happens next, first who gets on."""
+    order = foreseen.in_order()
+    counts = [f"{sum(one.fate is fate for one in order)} {words}" for fate, words in FATES.items()]
+    lines = [f"At {format_time(foreseen.time)}: {', '.join(counts)}; feasible, not a reservation", ""]
+    lines += table(
+        ("WORKLOAD", "QUEUE", "GPUS", "PRIORITY", "FORECAST"),
+        [(one.workload, one.queue, one.gpus, one.priority, in_words(one)) for one in order],
+    )
+    return [*lines, *_assumed(foreseen)]
+
+
+def check_as_text(said: Differences, foreseen: Forecast | None) -> list[str]:
+    """How many decisions agreed, by cause where they did not, and each difference."""
+    lines = [
+        f"{counted(said.decisions, 'decision')} of Kueue compared, {said.agreement:.1%} as the engine decides",
+        *table(
+            ("COUNT", "CAUSE", "MEANS"),
+            [
+                (said.agreed, "agreed", "as it was foreseen, or as the engine decides on what came unforeseen"),
+                *((said.of(cause), cause.value, means) for cause, means in CAUSES.items()),
+            ],
+        ),
+    ]
+    told = [one for one in said.differences if one.cause is not Cause.TIMING]
+    for one in told:
+        lines += ["", *_difference(one)]
+    return [*lines, *(_assumed(foreseen) if foreseen is not None else ())]
+
+
+def as_json(foreseen: Forecast | None, said: Differences | None) -> dict[str, Any]:
+    """The same facts as a document; what was not asked for is left out."""
+    document: dict[str, Any] = {}
+    if foreseen is not None:
+        document["time"] = format_time(foreseen.time)
+        document["assumed"] = foreseen.assumed
+        document["forecast"] = [_prospect(one) for one in foreseen.in_order()]
+    if said is not None:
+        document["agreement"] = {
+            "decisions": said.decisions,
+            "agreed": said.agreed,
+            **{cause.value: said.of(cause) for cause in Cause},
+            "part": round(said.agreement, 4),
+        }
+        document["differences"] = [
+            {**msgspec.to_builtins(one), "time": format_time(one.time)} for one in said.differences
+        ]
+    return document
+
+
+def _prospect(one: Prospect) -> dict[str, Any]:
+    return {**msgspec.to_builtins(one), "created": format_time(one.created), "text": in_words(one)}
+
+
+def _difference(one: Difference) -> Iterator[str]:
+    yield f"{format_time(one.time)}  {one.workload}  {one.cause.value}{f': {one.detail}' if one.detail else ''}"
+    yield f"  foreseen: {one.foreseen}"
+    yield f"  Kueue:    {one.fact}"
+
+
+def _assumed(foreseen: Forecast) -> list[str]:
+    return ["", *foreseen.assumed] if foreseen.assumed else []
