@@ -94,6 +94,9 @@ class CostScreen(ObjectScreen):
             return Subject("node_pools", name)
         return Subject("node_groups", name) if name in self.snapshot.node_groups else None
 
+    def picked(self, row: object) -> None:
+        self.refresh_frame()
+
     def _turn(self) -> None:
         ways = list(By)
         self._by = ways[(ways.index(self._by) + 1) % len(ways)]

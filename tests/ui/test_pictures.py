@@ -1,0 +1,76 @@
+"""Pictures of whole screens; look at those that change, then `pytest tests/ui/test_pictures.py --snapshot-update`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from textual.pilot import Pilot
+
+from gpuconsole.model.autoscaling import POOL, SPOT, Instance, NodeGroup, NodePool
+from gpuconsole.model.clock import HOUR
+from gpuconsole.model.cluster import HOSTNAME, Node
+from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.queues import Topology
+from gpuconsole.services.console import Console
+from gpuconsole.services.status import Status
+from gpuconsole.ui.app import ConsoleApp
+from tests.ui.worlds import NOW, history, org_cohort, recorded
+
+SIZES = {"80x24": (80, 24), "160x50": (160, 50)}
+KEYS = {"dashboard": "1", "nodes": "4", "topology": "5", "cost": "9"}
+RACKS = {"node-1": "rack-a", "node-2": "rack-a", "node-3": "rack-b"}
+
+
+class StillConsole(Console):
+    """A console whose data are never older than a moment."""
+
+    @property
+    def status(self) -> Status:
+        return replace(super().status, age=0.0)
+
+
+def campus() -> list[Object]:
+    """The organisation in two racks; node-3 is a spot machine of a pool."""
+    things = org_cohort()
+    for place, thing in enumerate(things):
+        if isinstance(thing, Node):
+            labels = {**thing.labels, "rack": RACKS[thing.name], "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+            labels |= {POOL: "burst"} if thing.name == "node-3" else {}
+            things[place] = replace(thing, labels=labels)
+    machine = Instance(
+        name="node-3",
+        type="p4de.24xlarge",
+        capacity_type=SPOT,
+        price=14.0,
+        list_price=40.97,
+        gpus=8,
+        launched=NOW - 3 * HOUR,
+        ready=NOW - 2 * HOUR,
+    )
+    return [
+        *things,
+        Topology(name="campus", levels=("rack", HOSTNAME)),
+        NodePool(name="burst", limits={GPU: 32}),
+        NodeGroup(name="burst", instances=(machine,), launched=1, interrupted=1),
+    ]
+
+
+def still() -> Console:
+    console = recorded(campus(), history())
+    console.__class__ = StillConsole
+    return console
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("view", KEYS)
+def test_the_screen_looks_as_it_did(view: str, size: str, snap_compare: Callable[..., bool]) -> None:
+    async def arrive(pilot: Pilot[Any]) -> None:
+        await pilot.press(KEYS[view])
+        await pilot.pause()
+        await pilot.app.workers.wait_for_complete()
+        await pilot.pause()
+
+    app = ConsoleApp(still(), repaint=0)
+    assert snap_compare(app, terminal_size=SIZES[size], run_before=arrive)
