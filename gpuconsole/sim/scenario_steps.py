@@ -8,7 +8,9 @@ from msgspec import Struct
 from gpuconsole.model import commands
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command, Delete, Finish, InCluster, Submit
+from gpuconsole.model.jobs.naming import POD_GROUP
 from gpuconsole.model.manifests import decode_objects
+from gpuconsole.model.manifests.kinds import JOBS
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.text import clean
 from gpuconsole.sim.closed import advice, convert
@@ -38,7 +40,8 @@ _WITHIN = "in-cluster"
 COMMANDS = (*_FORMS, _WITHIN)
 """The types of commands that a step may give."""
 _KINDS = {kind.__name__: table for kind, table in TABLES.items()}
-_JOBS = ("Job", "JobSet", "RayJob", "PyTorchJob", "PodGroup")
+_JOBS = frozenset({"VolcanoJob", POD_GROUP, *(kind for _, kind in JOBS)})
+"""Kinds by which jobs are named."""
 
 
 class Step(Struct, frozen=True, kw_only=True):

@@ -75,6 +75,18 @@ def test_steps_become_commands_in_the_order_finish_delete_commands_create() -> N
     )
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Job/red/j", "CronJob/red/j", "Deployment/red/j", "StatefulSet/red/j", "LeaderWorkerSet/red/j"),
+        *("RayCluster/red/j", "RayService/red/j", "MPIJob/red/j", "TrainJob/red/j", "VolcanoJob/red/j"),
+        "PodGroup/red/j",
+    ],
+)
+def test_jobs_of_every_kind_are_deleted_by_name(name: str) -> None:
+    assert read(steps=[{"delete": [name]}]).steps[0].commands == (Delete("jobs", name),)
+
+
 def test_what_is_planned_happens_at_its_time() -> None:
     scenario = read(
         wakeUpBatch="0s",

@@ -30,7 +30,24 @@ KUEUE = "kueue.x-k8s.io"
 DEVICES = "resource.k8s.io"
 TRAINER = "trainer.kubeflow.org"
 
+JOBS: Mapping[tuple[str, str], Decoder] = {
+    ("batch", "Job"): batch.batch_job,
+    ("jobset.x-k8s.io", "JobSet"): batch.jobset,
+    ("batch", "CronJob"): cronjob.cron_job,
+    ("apps", "Deployment"): apps.deployment,
+    ("apps", "StatefulSet"): apps.stateful_set,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): apps.leader_worker_set,
+    ("ray.io", "RayJob"): ray.ray_job,
+    ("ray.io", "RayCluster"): ray.ray_cluster,
+    ("ray.io", "RayService"): ray.ray_service,
+    **{("kubeflow.org", replicas.kind): kubeflow.decoder(replicas) for replicas in kubeflow.ALL},
+    **{(group, "TrainJob"): train.train_job for group in (TRAINER, "kubeflow.org")},
+    ("batch.volcano.sh", "Job"): volcano_jobs.volcano_job,
+}
+"""Kinds that become jobs of the table `jobs`."""
+
 DECODERS: Mapping[tuple[str, str], Decoder] = {
+    **JOBS,
     ("", "Namespace"): core.namespace,
     ("", "Node"): core.node,
     ("", "Pod"): core.pod,
@@ -59,20 +76,8 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     (DEVICES, "ResourceSlice"): devices.resource_slice,
     (DEVICES, "ResourceClaimTemplate"): devices.claim_template,
     (DEVICES, "ResourceClaim"): devices.claim,
-    ("batch", "Job"): batch.batch_job,
-    ("jobset.x-k8s.io", "JobSet"): batch.jobset,
-    ("batch", "CronJob"): cronjob.cron_job,
-    ("apps", "Deployment"): apps.deployment,
-    ("apps", "StatefulSet"): apps.stateful_set,
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): apps.leader_worker_set,
-    ("ray.io", "RayJob"): ray.ray_job,
-    ("ray.io", "RayCluster"): ray.ray_cluster,
-    ("ray.io", "RayService"): ray.ray_service,
-    **{("kubeflow.org", replicas.kind): kubeflow.decoder(replicas) for replicas in kubeflow.ALL},
-    **{(group, "TrainJob"): train.train_job for group in (TRAINER, "kubeflow.org")},
     **{(group, "TrainingRuntime"): train.training_runtime for group in (TRAINER, "kubeflow.org")},
     **{(group, "ClusterTrainingRuntime"): train.cluster_training_runtime for group in (TRAINER, "kubeflow.org")},
-    ("batch.volcano.sh", "Job"): volcano_jobs.volcano_job,
     ("scheduling.volcano.sh", "Queue"): volcano.volcano_queue,
     ("topology.volcano.sh", "HyperNode"): volcano.hyper_node,
     ("nodeinfo.volcano.sh", "Numatopology"): volcano.numatopology,
