@@ -10,6 +10,7 @@ import msgspec
 
 from gpuconsole.backends.base import Follower
 from gpuconsole.backends.clockwork import Clockwork
+from gpuconsole.backends.surveying import Survey
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Event, Happened
@@ -32,12 +33,15 @@ class SimulatedBackend(Clockwork):
         speed: float = 60.0,
         paused: bool = False,
         follower: Follower | None = None,
+        measure: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """`measure`: tell what GPUs would measure, too."""
         super().__init__(speed, paused)
         self._simulation = simulation
         self._follower = follower
         self._clock = clock
+        self._survey = Survey() if measure else None
         self._inbox: SimpleQueue[Command] = SimpleQueue()
         self._guard = threading.Lock()
         self._opening: list[Event] = []
@@ -108,6 +112,8 @@ class SimulatedBackend(Clockwork):
         if self._opening:
             events = self._opening + events
             self._opening = []
+        if self._survey is not None:
+            events += self._survey.take(self._simulation)
         return events
 
 

@@ -57,7 +57,7 @@ def _simulated(request: Request, settings: Config) -> Console:
     LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
     simulation = opened.simulation
     worker = Worker(simulation.save(), settings.log_file) if settings.worker else None
-    backend = SimulatedBackend(simulation, speed=settings.simulation.speed, follower=worker)
+    backend = SimulatedBackend(simulation, speed=settings.simulation.speed, follower=worker, measure=True)
     return _console(
         backend, opened.about, settings, worker, opened.notices, seed=simulation.seed, prices=simulation.policy.prices
     )

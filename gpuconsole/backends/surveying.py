@@ -1,0 +1,52 @@
+"""The telemetry of a simulated cluster as events: a few nodes a poll, round by round, off the simulation's own path."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.events import Applied, Deleted, Event
+from gpuconsole.model.objects import TABLES
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.telemetry import SIMULATED, NodeTelemetry
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.telemetry import PERIOD, measure
+
+NODES = 16
+"""So many are measured in a poll: two milliseconds."""
+REST = 25
+"""So many polls pass from the beginning of one round to that of the next, at least."""
+TABLE = TABLES[NodeTelemetry]
+
+
+class Survey:
+    """Measures the GPUs of a simulation. Mutates; called by the thread that polls."""
+
+    def __init__(self) -> None:
+        self._round: Iterator[NodeTelemetry] = iter(())
+        self._begun: Time | None = None
+        self._polls = REST
+        self._told: set[str] = set()
+        self._before: set[str] = set()
+        self._foreign = False
+
+    def take(self, simulation: Simulation) -> list[Event]:
+        """What the next few nodes measure."""
+        self._polls += 1
+        now = simulation.now
+        events: list[Event] = [Applied(now, one) for one in islice(self._round, NODES)]
+        self._told.update(event.object.key for event in events if isinstance(event, Applied))
+        if len(events) == NODES or self._foreign:
+            return events
+        # Nodes that are gone or down tell nothing any more.
+        events += [Deleted(now, TABLE, name) for name in sorted(self._before - self._told)]
+        self._before = self._before & self._told
+        if self._polls >= REST and (self._begun is None or now >= self._begun + PERIOD):
+            self._begin(simulation.snapshot(), simulation.seed)
+        return events
+
+    def _begin(self, snapshot: Snapshot, seed: int) -> None:
+        # What a live cluster told, when its picture was taken, is worth more than what we make up.
+        self._foreign = any(one.source != SIMULATED for one in snapshot.telemetry.all())
+        if not self._foreign:
+            self._round, self._begun, self._polls = measure(snapshot, seed), snapshot.time, 0
+            self._before, self._told = self._told, set()

@@ -1,0 +1,169 @@
+"""What the GPUs of a simulated cluster would measure: plausible, and a pure function of who runs where, time and seed.
+
+It stands beside the simulation and not in it: nothing that is decided depends on it, and it costs nothing where nobody
+asks. Every number comes from names, so that a GPU tells the same of the same moment, whoever asks and in which order.
+"""
+
+from collections.abc import Iterator, Sequence
+from zlib import crc32
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import DAY, MINUTE, SECOND, Time
+from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.gpus.mig import Profile
+from gpuconsole.model.gpus.models import model_of
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.telemetry import SIMULATED, Device, Measure, NodeTelemetry
+
+PERIOD = 30 * SECOND
+"""Values change that often."""
+USUAL_MEMORY = 81_559
+"""MiB of a GPU of which no model is known."""
+WATTS = 700.0
+_SERVING = ("Deployment", "StatefulSet", "LeaderWorkerSet", "RayService", "ReplicaSet")
+_FAULTS = (79, 48, 74, 63, 94)
+ONE_FAULTY_OF = 1500
+"""GPUs, on any day."""
+_MEASURES = (
+    *(Measure.UTILISATION, Measure.ACTIVE, Measure.SM, Measure.TENSOR, Measure.DRAM),
+    *(Measure.MEMORY_USED, Measure.MEMORY_FREE, Measure.POWER, Measure.TEMPERATURE),
+    *(Measure.NVLINK, Measure.PCIE_RX, Measure.PCIE_TX, Measure.CLOCK, Measure.THROTTLE, Measure.XID),
+)
+
+
+class Habit(Struct, frozen=True):
+    """How a pod uses its GPUs; parts of 1."""
+
+    busy: float
+    sm: float
+    memory: float
+    idle: bool = False
+
+
+class _Values(Struct, frozen=True):
+    """One device now, in the order of the columns."""
+
+    device: Device
+    values: tuple[float | None, ...]
+    idle: Time | None = None
+
+
+def chance(*words: object) -> float:
+    """A number from 0 up to 1 that depends on these words only."""
+    # Sums of words that differ in one digit differ little: a product with a large odd number spreads them.
+    return crc32("/".join(map(str, words)).encode()) * 2_654_435_761 % 2**32 / 2**32
+
+
+def measure(snapshot: Snapshot, seed: int) -> Iterator[NodeTelemetry]:
+    """What every node with GPUs measures at the time of a Snapshot; a node that is down tells nothing."""
+    pods: dict[str, list[Pod]] = {}
+    for pod in snapshot.pods.all():
+        if pod.node and not pod.done and (pod.gpus or pod.slices):
+            pods.setdefault(pod.node, []).append(pod)
+    for node in snapshot.nodes.all():
+        if node.ready and (node.gpus or node.name in pods):
+            yield measure_node(node, pods.get(node.name, ()), snapshot.time, seed)
+
+
+def measure_node(node: Node, pods: Sequence[Pod], now: Time, seed: int) -> NodeTelemetry:
+    """What one node measures."""
+    model = model_of(node.labels)
+    memory = (model.memory if model is not None else 0) or USUAL_MEMORY
+    owners = {index: pod for pod in pods for index in pod.gpus if pod.phase is PodPhase.RUNNING}
+    found = [_gpu(node, index, owners.get(index), memory, now, seed) for index in range(node.gpus)]
+    for pod in pods:
+        for number, one in enumerate(pod.slices):
+            share = next((p.memory for p in _profiles(node) if p.name == one.profile), memory // 7) or memory // 7
+            device = Device(gpu=one.gpu, instance=one.start + 1, profile=one.profile, pod=pod.key)
+            values = _values(pod, f"{node.name}/{one.gpu}.{number}", share, now, seed)
+            told = (None, *values[1:7], *[None] * 7, 0.0)
+            found.append(_Values(device, told, _idle(pod, now, seed)))
+    found.sort(key=lambda one: one.device.place)
+    columns = zip(*(one.values for one in found), strict=True)
+    idle = tuple(one.idle for one in found)
+    return NodeTelemetry(
+        name=node.name,
+        time=now,
+        source=SIMULATED,
+        devices=tuple(one.device for one in found),
+        columns=dict(zip(_MEASURES, columns, strict=False)),
+        idle=idle if any(since is not None for since in idle) else (),
+    )
+
+
+def _profiles(node: Node) -> tuple[Profile, ...]:
+    model = model_of(node.labels)
+    return model.mig.profiles if model is not None and model.mig is not None else ()
+
+
+def habit(pod: Pod, seed: int) -> Habit:
+    """How a pod uses its GPUs: trainers fill them, services breathe, and some of both hold them for nothing."""
+    owner = pod.workload or pod.job or pod.key
+    luck = chance(seed, "habit", owner)
+    kind = pod.job.partition("/")[0]
+    if luck < 0.03:
+        return Habit(0.0, 0.0, 0.002, idle=True)
+    if luck < 0.05:
+        return Habit(0.0, 0.01, 0.9)
+    if luck < 0.09:
+        return Habit(0.97, 0.18, 0.55)
+    if kind in _SERVING or "notebook" in pod.name:
+        return Habit(0.15 + 0.5 * luck, 0.1 + 0.3 * luck, 0.75)
+    return Habit(0.88 + 0.1 * luck, 0.55 + 0.35 * luck, 0.6 + 0.3 * luck)
+
+
+def _gpu(node: Node, index: int, pod: Pod | None, memory: int, now: Time, seed: int) -> _Values:
+    """A whole GPU."""
+    where = f"{node.name}/{index}"
+    device = Device(
+        gpu=index,
+        uuid=f"GPU-{crc32(where.encode()):08x}",
+        model=node.labels.get("nvidia.com/gpu.product", ""),
+        pod=pod.key if pod is not None else "",
+    )
+    fault = chance(seed, "fault", where, now // DAY)
+    code = _FAULTS[int(fault * ONE_FAULTY_OF * len(_FAULTS)) % len(_FAULTS)] if fault < 1 / ONE_FAULTY_OF else 0
+    return _Values(device, (*_values(pod, where, memory, now, seed), float(code)), _idle(pod, now, seed))
+
+
+def _values(pod: Pod | None, where: str, memory: int, now: Time, seed: int) -> tuple[float, ...]:
+    """All measures but the last error."""
+    shake = chance(seed, where, now // PERIOD)
+    how = habit(pod, seed) if pod is not None else Habit(0.0, 0.0, 0.0)
+    young = pod is not None and now - (pod.started or pod.bound) < 2 * MINUTE
+    # Programs load their data first.
+    busy = min(1.0, how.busy * (0.1 if young else 0.9 + 0.2 * shake))
+    sm = min(busy, how.sm * (0.1 if young else 0.9 + 0.2 * shake)) if how.busy else how.sm
+    used = round(memory * min(0.97, how.memory)) + (0 if how.memory < 0.01 else round(200 * shake))
+    warm = 30 + 8 * chance(seed, "place", where)
+    heat = round(warm + 34 * (0.4 * busy + 0.6 * sm) / 0.9 + 3 * shake + _ailing(where, seed) * busy)
+    watts = 75 + (WATTS - 75) * min(1.0, 0.25 * busy + 0.75 * sm) * (0.95 + 0.1 * shake)
+    return (
+        round(100 * busy),
+        round(busy, 3),
+        round(sm, 3),
+        round(sm * 0.6, 3),
+        round(sm * 0.5, 3),
+        float(used),
+        float(max(0, memory - used)),
+        round(watts, 1),
+        heat,
+        round(180_000 * sm * shake) if how.sm > 0.5 else 0.0,
+        round(4e9 * busy * shake),
+        round(2e9 * busy * shake),
+        1980.0 if busy else 345.0,
+        float(0x40 if heat >= 88 else 0),
+    )
+
+
+def _ailing(where: str, seed: int) -> float:
+    """A few GPUs are cooled badly."""
+    return 22.0 if chance(seed, "cooling", where) < 0.004 else 0.0
+
+
+def _idle(pod: Pod | None, now: Time, seed: int) -> Time | None:
+    """Since when a GPU does nothing; for one that nobody has, nobody asks."""
+    if pod is None or not habit(pod, seed).idle:
+        return None
+    return min(now, pod.started or pod.bound)
