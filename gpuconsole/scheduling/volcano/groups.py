@@ -11,10 +11,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME, group_of
-from gpuconsole.scheduling.volcano.jobs.lone import group_of_pod
-
-QUEUE_NAME = "scheduling.volcano.sh/queue-name"
-MADE = "podgroup-"
+from gpuconsole.scheduling.volcano.jobs.lone import PREFIX, QUEUE_NAME, group_of_pod
 
 
 def grouped(pod: Pod) -> Pod:
@@ -29,7 +26,7 @@ def _made_name(pod: Pod) -> str:
     if pod.gang and "/" not in pod.gang:
         return pod.gang
     kind, _, rest = (pod.gang or pod.job).partition("/")
-    return f"{MADE}{kind.lower()}-{rest.rpartition('/')[2]}" if kind else MADE + pod.name
+    return f"{PREFIX}{kind.lower()}-{rest.rpartition('/')[2]}" if kind else PREFIX + pod.name
 
 
 def group_for(pod: Pod, phases: Mapping[str, str]) -> PodGroup:

@@ -24,7 +24,6 @@ from gpuconsole.scheduling.volcano.jobs.policies import Reaction, react
 from gpuconsole.scheduling.volcano.jobs.requests import (
     Request,
     event_of_change,
-    is_known,
     is_outdated,
     request_of,
     request_of_command,
@@ -420,11 +419,6 @@ def check_pod_killed(table: Table, case: Case) -> Iterator[str]:
     yield from compare("pods", [p.name for p in after.pods], [p.name for p in pods if p.name != name])
 
 
-def check_has_pod(table: Table, case: Case) -> Iterator[str]:
-    got = is_known(pod(case.input["pod"]), pods_of(case.input["jobinfo"]))
-    yield from compare("known", got, case.want["expectRes"])
-
-
 def check_outdated(table: Table, case: Case) -> Iterator[str]:
     yield from compare("out of sync", is_outdated(pod(case.input["pod"])), case.want["expected"])
 
@@ -530,7 +524,6 @@ _HELPERS = {
 CHECKS: dict[str, Check] = {
     **{f"volcano/controllers_job/{name}": _check(check) for name, check in _JOB.items()},
     **{f"volcano/controllers_job_helpers/{name}": _check(check) for name, check in _HELPERS.items()},
-    "volcano/controllers_apis/TestHasPod": _check(check_has_pod),
     "volcano/controllers_job_generated/ApplyPolicies": _check(check_generated_policies),
     "volcano/controllers_job_generated/StateMachine": _check(check_machine),
 }

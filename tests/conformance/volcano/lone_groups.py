@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuconsole.model.quantity import amount
-from gpuconsole.scheduling.volcano.jobs.lone import PREFIX, group_of_pod, needs_group
+from gpuconsole.scheduling.volcano.jobs.lone import PREFIX, group_of_pod
 from tests.conformance.tables import Case, Check, Document, Table, compare
 from tests.conformance.volcano import objects
 
@@ -37,23 +37,6 @@ def check_pods(table: Table, case: Case) -> Iterator[str]:
         yield from _compare(_group_of(pod, notes), case.want["expectedPodGroup"])
 
 
-def check_stateful_set(table: Table, case: Case) -> Iterator[str]:
-    """Pods of a StatefulSet that belong to Volcano, and to no PodGroup yet."""
-    sts = case.input["sts"]
-    labels = dict(sts["spec"]["selector"]["matchLabels"])
-    labels["controller-revision-hash"] = (sts.get("status") or {}).get("updateRevision", "")
-    mine = [
-        pod
-        for pod in case.input.get("existingPods") or ()
-        if labels.items() <= (pod["metadata"].get("labels") or {}).items() and sts["spec"]["replicas"] > 0
-    ]
-    made = [_group_of(pod, {}) for pod in mine[:1] if needs_group(objects.pod(pod))]
-    yield from compare("is made", bool(made), case.want["expectPGCreated"])
-    if made and "expectPG" in case.want:
-        yield from _compare(made[0], case.want["expectPG"])
-        yield from compare("phase", made[0].phase, case.want["expectPG"]["status"]["phase"])
-
-
 def check_topology(table: Table, case: Case) -> Iterator[str]:
     got = _group_of(case.input["pod"], {}).network_topology
     want = case.want.get("expectedNetworkTopology")
@@ -67,6 +50,5 @@ def _check(function: object) -> Check:
 
 CHECKS: dict[str, Check] = {
     "volcano/controllers_podgroup/TestAddPodGroup": _check(check_pods),
-    "volcano/controllers_podgroup/TestAddStatefulSet": _check(check_stateful_set),
     "volcano/controllers_podgroup/TestBuildPodGroupFromPodWithNetworkTopology": _check(check_topology),
 }

@@ -18,11 +18,6 @@ _NOTES = (labels.PREEMPTABLE, labels.COOLDOWN, labels.REVOCABLE_ZONE)
 _MODES = ("hard", "soft")
 
 
-def needs_group(pod: Pod, schedulers: tuple[str, ...] = ("volcano",)) -> bool:
-    """True if a pod is Volcano's and belongs to no PodGroup yet."""
-    return pod.template.scheduler_name in schedulers and not pod.annotations.get(labels.GROUP_NAME)
-
-
 def group_of_pod(pod: Pod, name: str, owner: Mapping[str, str], least: int | None = None) -> PodGroup:
     """The PodGroup that is made for a pod; `owner` are the annotations of what the pod belongs to.
 

@@ -81,14 +81,6 @@ def request_of_command(job: str, action: JobAction) -> Request:
     return Request(job=job, event=JobEvent.COMMAND_ISSUED, action=action)
 
 
-def is_known(pod: Pod, pods: Collection[Pod]) -> bool:
-    """Whether a job still counts on a pod: by its name and task; one that says no version is nobody's."""
-    task = pod.annotations.get(TASK_SPEC)
-    if task is None or JOB_VERSION not in pod.annotations:
-        return False
-    return any(other.name == pod.name and other.annotations.get(TASK_SPEC) == task for other in pods)
-
-
 def event_of_change(old: Pod, new: Pod, job: Job, pods: Collection[Pod]) -> JobEvent:
     """Which event it is that a pod changed; `pods` are the job's, the new one among them."""
     changed = old.phase is not new.phase

@@ -57,7 +57,8 @@ def task_index(job: Job, name: str) -> int:
 
 def task_replicas(job: Job, name: str) -> int:
     """How many pods a task is to have; none if there is no such task."""
-    return next((pods.count for pods in job.pod_sets if pods.name == name), 0)
+    at = task_index(job, name)
+    return job.pod_sets[at].count if at >= 0 else 0
 
 
 def pod_name(job: str, task: str, index: int) -> str:

@@ -1,11 +1,10 @@
 """PodGroups that Volcano makes for pods of other kinds."""
 
 import pytest
-from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.volcano import NetworkTopology
-from gpuconsole.scheduling.volcano.jobs.lone import group_of_pod, needs_group
+from gpuconsole.scheduling.volcano.jobs.lone import group_of_pod
 from tests.scheduling.volcano.jobs.making import template
 
 
@@ -48,11 +47,3 @@ def test_a_pod_groups_annotations_are_the_owners_and_the_pods() -> None:
 )
 def test_annotations_say_how_close_pods_have_to_be(notes: dict[str, str], wanted: NetworkTopology | None) -> None:
     assert group_of_pod(pod(**notes), "g", {}).network_topology == wanted
-
-
-def test_a_pod_of_another_scheduler_or_of_a_group_gets_none() -> None:
-    plain = pod()
-    mine = replace(plain, template=replace(plain.template, scheduler_name="volcano"))
-    assert needs_group(mine)
-    assert not needs_group(plain)
-    assert not needs_group(replace(mine, annotations={"scheduling.k8s.io/group-name": "g"}))

@@ -7,7 +7,7 @@ from gpuconsole.model.clock import SECOND
 from gpuconsole.model.volcano_jobs import JobAction, JobEvent, LifecyclePolicy, TaskSpec, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.delays import Delayed, Delays, added, outlived, settled, target_of
 from gpuconsole.scheduling.volcano.jobs.policies import Reaction, react
-from gpuconsole.scheduling.volcano.jobs.requests import Request, event_of_change, is_known, request_of
+from gpuconsole.scheduling.volcano.jobs.requests import Request, event_of_change, request_of
 from gpuconsole.scheduling.volcano.jobs.states import Target, TargetType
 from tests.scheduling.volcano.jobs.making import job, pods
 
@@ -156,5 +156,3 @@ def test_only_pods_that_say_their_job_and_version_are_looked_at() -> None:
     outdated = request_of(marked, one, E.POD_FAILED)
     assert outdated is not None
     assert outdated.event is E.OUT_OF_SYNC
-    assert is_known(pod, [pod])
-    assert not is_known(pod, [])
