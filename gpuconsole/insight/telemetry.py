@@ -1,91 +1,23 @@
-"""What GPUs measure, joined to who has them: use by workload, and the rules that find waste and failing hardware.
+"""What GPUs measure, joined to who has them: use by workload, and alarms about waste and failing hardware.
 
-Thresholds are ours; the meaning of XID codes is NVIDIA's. What is stale counts in no rule, and what is missing is never
-taken for 0.
+What is stale counts nowhere. Nodes are looked at again only when they were measured anew or their owners changed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
-from statistics import fmean
 
 from msgspec import Struct
 
-from gpuconsole.insight.gpumap import gpu_map
+from gpuconsole.insight.gpumap import GpuRow, gpu_map
+from gpuconsole.insight.measured import Gpu, Rule, odd
 from gpuconsole.insight.once import once
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import Measure, NodeTelemetry
 
 IDLE: Span = 30 * MINUTE
-HOT = 87.0
-"""°C at which data-centre GPUs begin to slow down."""
-HOARD_MEMORY = 0.8
-HOARD_ACTIVE = 0.05
-BUSY = 90.0
-EMPTY_SM = 0.3
-FATAL = {
-    48: "an error of two bits in its memory",
-    74: "an NVLink error",
-    79: "it fell off the bus",
-    95: "an uncontained memory error",
-    119: "its firmware does not answer",
-    120: "its firmware failed",
-}
-"""XID codes after which a GPU should get no more work."""
-USERS = {13: "a fault of the program", 31: "a fault of the program", 43: "the program was stopped", 45: "stopped"}
-"""Codes that tell of the program and not of the GPU."""
-OTHERS = {
-    63: "a row of memory was replaced",
-    64: "a row of memory could not be replaced",
-    92: "many errors of one bit",
-    94: "a contained memory error",
-}
-_SLOWDOWN = 0x8 | 0x20 | 0x40 | 0x80
-"""Of the reasons for lower clocks: slow-down by hardware, by temperature (software, hardware), power brake."""
-
-
-class Rule(StrEnum):
-    """What measurements tell that somebody should know, the most pressing first."""
-
-    FAULTY = "faulty"
-    HOT = "hot"
-    IDLE = "idle"
-    """Given to a pod that has done nothing for half an hour."""
-    HOARDING = "hoarding"
-    """Its memory is full, and nothing computes."""
-    EMPTY = "empty"
-    """Always busy by its own word, with most of its multiprocessors without work."""
-
-
-class Gpu(Struct, frozen=True, kw_only=True):
-    """One GPU or MIG instance at one moment, with its owner."""
-
-    node: str
-    device: Device
-    telemetry: NodeTelemetry
-    position: int
-    pod: str = ""
-    workload: str = ""
-    queue: str = ""
-    since: Time = 0
-    """When its pod started."""
-
-    def value(self, measure: Measure) -> float | None:
-        return self.telemetry.value(self.position, measure)
-
-    @property
-    def name(self) -> str:
-        """`node GPU 3`, with the profile of an instance."""
-        part = f" {self.device.profile or 'MIG'} ({self.device.instance})" if self.device.instance >= 0 else ""
-        return f"{self.node} GPU {self.device.gpu}{part}"
-
-    @property
-    def busy(self) -> float | None:
-        """Percent of the time at work, by whichever measure there is."""
-        said = self.value(Measure.UTILISATION)
-        active = self.value(Measure.ACTIVE)
-        return said if said is not None else None if active is None else 100 * active
+_SUMMED = (None, Measure.SM, Measure.MEMORY_USED, Measure.POWER, Measure.TEMPERATURE)
+"""What is added up by workload; None = how busy a device is, by whichever measure there is."""
 
 
 class Use(Struct, frozen=True, kw_only=True):
@@ -133,20 +65,105 @@ class Coverage(Struct, frozen=True, kw_only=True):
         return self.measured - self.stale < self.nodes
 
 
-@once("telemetry", "pods", "workloads", "nodes")
+class _Sum(Struct, frozen=True):
+    """Values of some devices, added up."""
+
+    total: float = 0.0
+    count: int = 0
+    most: float | None = None
+
+    def __add__(self, other: "_Sum") -> "_Sum":
+        most = max((one for one in (self.most, other.most) if one is not None), default=None)
+        return _Sum(self.total + other.total, self.count + other.count, most)
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.count if self.count else None
+
+    @property
+    def whole(self) -> float | None:
+        return self.total if self.count else None
+
+
+class _Part(Struct, frozen=True):
+    """What one owner has on one node."""
+
+    gpus: int
+    measured: int
+    sums: tuple[_Sum, ...]
+
+
+class _Known(Struct, frozen=True, eq=False):
+    """All that is made of one node's telemetry; it stays the same object while that and the node's owners do."""
+
+    telemetry: NodeTelemetry
+    row: GpuRow | None
+    gpus: tuple[Gpu, ...]
+    parts: Mapping[str, _Part]
+    """By workload."""
+    odd: tuple[tuple[Rule, Gpu, str], ...]
+    """Devices that a rule finds, with what it says."""
+    idle: tuple[tuple[Gpu, Time], ...]
+    """Devices that somebody has and does not use, with since when."""
+
+
+_kept: list[dict[str, _Known]] = [{}]
+
+
+def _known(snapshot: Snapshot) -> Mapping[str, _Known]:
+    """What is made of each node; only nodes that were measured anew, or have other owners, are looked at."""
+    rows, before, found = gpu_map(snapshot).by_node, _kept[0], dict[str, _Known]()
+    for telemetry in snapshot.telemetry.all():
+        row, known = rows.get(telemetry.name), before.get(telemetry.name)
+        if known is None or known.telemetry is not telemetry or known.row is not row:
+            known = _look(snapshot, telemetry, row)
+        found[telemetry.name] = known
+    _kept[0] = found
+    return found
+
+
+def _look(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -> _Known:
+    devices = tuple(_of_node(snapshot, telemetry, row))
+    owned: dict[str, list[Gpu]] = {}
+    for gpu in devices:
+        if gpu.workload:
+            owned.setdefault(gpu.workload, []).append(gpu)
+    return _Known(
+        telemetry,
+        row,
+        devices,
+        {owner: _part(those) for owner, those in owned.items()},
+        tuple(found for gpu in devices for found in odd(gpu)),
+        tuple(
+            (gpu, max(since, gpu.since))
+            for gpu in devices
+            if gpu.pod and (since := telemetry.idle_since(gpu.position)) is not None
+        ),
+    )
+
+
+def _part(owned: Sequence[Gpu]) -> _Part:
+    sums = tuple(_sum([gpu.busy if one is None else gpu.value(one) for gpu in owned]) for one in _SUMMED)
+    return _Part(len(owned), sum(gpu.busy is not None or gpu.value(Measure.SM) is not None for gpu in owned), sums)
+
+
+def _sum(values: Sequence[float | None]) -> _Sum:
+    there = [value for value in values if value is not None]
+    return _Sum(sum(there), len(there), max(there, default=None))
+
+
 def gpus(snapshot: Snapshot) -> tuple[Gpu, ...]:
     """Every device that is measured, with its owner: the pod that the source names, else who owns that index."""
-    return tuple(gpu for telemetry in snapshot.telemetry.all() for gpu in _of_node(snapshot, telemetry))
+    return tuple(gpu for known in _known(snapshot).values() for gpu in known.gpus)
 
 
 def on_node(snapshot: Snapshot, node: str) -> tuple[Gpu, ...]:
     """The measured devices of one node."""
-    telemetry = snapshot.telemetry.get(node)
-    return tuple(_of_node(snapshot, telemetry)) if telemetry is not None else ()
+    known = _known(snapshot).get(node)
+    return known.gpus if known is not None else ()
 
 
-def _of_node(snapshot: Snapshot, telemetry: NodeTelemetry) -> Iterator[Gpu]:
-    row = gpu_map(snapshot).by_node.get(telemetry.name)
+def _of_node(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -> Iterator[Gpu]:
     owners = {cell.index: cell.pod for cell in row.cells if cell.pod and not cell.assumed} if row is not None else {}
     for position, device in enumerate(telemetry.devices):
         key = device.pod or (owners.get(device.gpu, "") if device.instance < 0 else "")
@@ -164,31 +181,30 @@ def _of_node(snapshot: Snapshot, telemetry: NodeTelemetry) -> Iterator[Gpu]:
         )
 
 
-def uses(snapshot: Snapshot) -> Mapping[str, Use]:
-    """Use by workload (`ns/name`, or the job's key where no Workload stands for it)."""
-    by_owner: dict[str, list[Gpu]] = {}
-    for gpu in gpus(snapshot):
-        if gpu.workload:
-            by_owner.setdefault(gpu.workload, []).append(gpu)
-    return {owner: _use(owned, snapshot.time) for owner, owned in by_owner.items()}
+@once("telemetry", "pods", "workloads", "nodes")
+def _parts(snapshot: Snapshot) -> Mapping[str, Sequence[tuple[NodeTelemetry, _Part]]]:
+    found: dict[str, list[tuple[NodeTelemetry, _Part]]] = {}
+    for known in _known(snapshot).values():
+        for owner, part in known.parts.items():
+            found.setdefault(owner, []).append((known.telemetry, part))
+    return found
 
 
-def _use(owned: Sequence[Gpu], now: Time) -> Use:
-    fresh = [gpu for gpu in owned if not gpu.telemetry.stale(now)]
-
-    def known(measure: Measure) -> list[float]:
-        return [value for gpu in fresh if (value := gpu.value(measure)) is not None]
-
-    sm, memory, power, heat = map(known, (Measure.SM, Measure.MEMORY_USED, Measure.POWER, Measure.TEMPERATURE))
-    busy = [value for gpu in fresh if (value := gpu.busy) is not None]
+def use(snapshot: Snapshot, owner: str) -> Use | None:
+    """How a workload (`ns/name`, or the key of a job without one) uses its GPUs; None where nobody measures them."""
+    parts = _parts(snapshot).get(owner, ())
+    fresh = [part for telemetry, part in parts if not telemetry.stale(snapshot.time)]
+    busy, sm, memory, power, heat = (sum((part.sums[place] for part in fresh), _Sum()) for place in range(len(_SUMMED)))
+    if not parts:
+        return None
     return Use(
-        gpus=len(owned),
-        measured=sum(1 for gpu in fresh if gpu.busy is not None or gpu.value(Measure.SM) is not None),
-        sm=100 * fmean(sm) if sm else None,
-        busy=fmean(busy) if busy else None,
-        memory=sum(memory) if memory else None,
-        power=sum(power) if power else None,
-        hottest=max(heat, default=None),
+        gpus=sum(part.gpus for _, part in parts),
+        measured=sum(part.measured for part in fresh),
+        sm=100 * sm.mean if sm.mean is not None else None,
+        busy=busy.mean,
+        memory=memory.whole,
+        power=power.whole,
+        hottest=heat.most,
     )
 
 
@@ -212,74 +228,39 @@ def coverage(snapshot: Snapshot) -> Coverage | None:
 def alarms(snapshot: Snapshot) -> tuple[Alarm, ...]:
     """All that the rules find, the most pressing first; what is stale tells nothing."""
     now = snapshot.time
-    fresh = [gpu for gpu in gpus(snapshot) if not gpu.telemetry.stale(now)]
-    found = [*_faulty(fresh), *_hot(fresh), *_idle(fresh, now), *_wasted(fresh)]
+    fresh = [known for known in _known(snapshot).values() if not known.telemetry.stale(now)]
+    strange = [one for known in fresh for one in known.odd]
+    found = [
+        *(_single(rule, gpu, text) for rule, gpu, text in strange if rule in (Rule.FAULTY, Rule.HOT)),
+        *_idle([one for known in fresh for one in known.idle if now - one[1] >= IDLE], now),
+        *_wasted(strange),
+    ]
     rank = {rule: place for place, rule in enumerate(Rule)}
     return tuple(sorted(found, key=lambda one: (rank[one.rule], -one.gpus, one.node, one.text)))
 
 
-def _faulty(all_gpus: Sequence[Gpu]) -> Iterator[Alarm]:
-    for gpu in all_gpus:
-        code = int(gpu.value(Measure.XID) or 0)
-        if gpu.value(Measure.REMAP_FAILURE):
-            text = f"{gpu.name}: a row of its memory could not be replaced: it has to be exchanged"
-        elif code in FATAL:
-            text = f"{gpu.name}: XID {code}, {FATAL[code]}: cordon {gpu.node}"
-        elif code and code not in USERS:
-            text = f"{gpu.name}: XID {code}{', ' + OTHERS[code] if code in OTHERS else ''}"
-        else:
-            continue
-        yield Alarm(rule=Rule.FAULTY, text=text, node=gpu.node, workload=gpu.workload)
+def _single(rule: Rule, gpu: Gpu, text: str) -> Alarm:
+    return Alarm(rule=rule, text=f"{gpu.name}{text}", node=gpu.node, workload=gpu.workload)
 
 
-def _hot(all_gpus: Sequence[Gpu]) -> Iterator[Alarm]:
-    for gpu in all_gpus:
-        heat, reasons = gpu.value(Measure.TEMPERATURE), int(gpu.value(Measure.THROTTLE) or 0)
-        slowed = reasons & _SLOWDOWN
-        if slowed or (heat is not None and heat >= HOT):
-            degrees = f" at {heat:.0f} °C" if heat is not None else ""
-            what = f"is slowed down{degrees}" if slowed else f"is hot:{degrees.removeprefix(' at')}"
-            yield Alarm(rule=Rule.HOT, text=f"{gpu.name} {what}", node=gpu.node, workload=gpu.workload)
-
-
-def _idle(all_gpus: Sequence[Gpu], now: Time) -> Iterator[Alarm]:
+def _idle(devices: Sequence[tuple[Gpu, Time]], now: Time) -> Iterator[Alarm]:
     """Pods that have had GPUs for half an hour without using them, one line a workload."""
     by_owner: dict[str, list[tuple[Gpu, Time]]] = {}
-    for gpu in all_gpus:
-        since = gpu.telemetry.idle_since(gpu.position)
-        if gpu.pod and since is not None:
-            begun = max(since, gpu.since)
-            if now - begun >= IDLE:
-                by_owner.setdefault(gpu.workload or gpu.pod, []).append((gpu, begun))
+    for gpu, since in devices:
+        by_owner.setdefault(gpu.workload or gpu.pod, []).append((gpu, since))
     for owner, owned in by_owner.items():
         first, since = owned[0][0], max(begun for _, begun in owned)
-        count = "a GPU" if len(owned) == 1 else f"{len(owned)} GPUs"
-        them = "it" if len(owned) == 1 else "them"
+        count, them = ("a GPU", "it") if len(owned) == 1 else (f"{len(owned)} GPUs", "them")
         text = f"{owner} has {count} and has not used {them} for {format_span(now - since)}"
         yield Alarm(rule=Rule.IDLE, text=text, node=first.node, workload=first.workload, gpus=len(owned), since=since)
 
 
-def _wasted(all_gpus: Sequence[Gpu]) -> Iterator[Alarm]:
+def _wasted(strange: Sequence[tuple[Rule, Gpu, str]]) -> Iterator[Alarm]:
     """Full memory without work, and work that fills only few multiprocessors; one line a workload."""
-    found: dict[tuple[Rule, str], list[Gpu]] = {}
-    for gpu in all_gpus:
-        rule = _waste(gpu) if gpu.workload else None
-        if rule is not None:
-            found.setdefault((rule, gpu.workload), []).append(gpu)
-    for (rule, owner), owned in found.items():
+    found: dict[tuple[Rule, str, str], list[Gpu]] = {}
+    for rule, gpu, text in strange:
+        if rule in (Rule.HOARDING, Rule.EMPTY):
+            found.setdefault((rule, gpu.workload, text), []).append(gpu)
+    for (rule, owner, text), owned in found.items():
         count = "1 GPU" if len(owned) == 1 else f"{len(owned)} GPUs"
-        why = (
-            "fills the memory and computes nothing" if rule is Rule.HOARDING else "keeps busy with few multiprocessors"
-        )
-        text = f"{owner} {why}: {count}"
-        yield Alarm(rule=rule, text=text, node=owned[0].node, workload=owner, gpus=len(owned))
-
-
-def _waste(gpu: Gpu) -> Rule | None:
-    used, free = gpu.value(Measure.MEMORY_USED), gpu.value(Measure.MEMORY_FREE)
-    active, sm = gpu.value(Measure.ACTIVE), gpu.value(Measure.SM)
-    full = used is not None and free is not None and used > HOARD_MEMORY * (used + free)
-    if full and active is not None and active < HOARD_ACTIVE:
-        return Rule.HOARDING
-    busy = gpu.value(Measure.UTILISATION)
-    return Rule.EMPTY if busy is not None and busy > BUSY and sm is not None and sm < EMPTY_SM else None
+        yield Alarm(rule=rule, text=f"{owner} {text}: {count}", node=owned[0].node, workload=owner, gpus=len(owned))
