@@ -1,6 +1,6 @@
 """What a session is opened on, made from objects: tasks, jobs, nodes, queues and hyper nodes of its own."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
@@ -28,6 +28,7 @@ def gather(
     priorities: Mapping[str, int] = NO_PRIORITIES,
     default_priority: int = 0,
     claims: Mapping[str, ResourceClaim] = NO_CLAIMS,
+    task_of: Callable[[Pod], TaskInfo] = TaskInfo,
     now: Time = 0,
 ) -> Cluster:
     """The cluster of these objects; `priorities` are those of priority classes, by name.
@@ -39,18 +40,18 @@ def gather(
     cluster.nodes = {node.name: node.fresh() for node in nodes}
     cluster.queues = {queue.name: QueueInfo(queue) for queue in queues}
     jobs: dict[str, JobInfo] = {}
+    for group in groups:
+        job = jobs[group.key] = JobInfo(group.key)
+        job.set_pod_group(group)
+        job.priority = priorities.get(group.priority_class, default_priority)
+    cluster.jobs = jobs = {uid: job for uid, job in jobs.items() if job.queue in cluster.queues}
     for pod in sorted(pods, key=lambda pod: pod.key):
-        task = TaskInfo(pod)
+        task = task_of(pod)
         if pod.template.resource_claims and claims:
             set_claims(task, claims)
         node = cluster.nodes.get(task.node_name)
         if node is not None and task.status not in DONE:
             node.add_task(task)
-        if task.job:
-            jobs.setdefault(task.job, JobInfo(task.job)).add_task(task)
-    for group in groups:
-        job = jobs.setdefault(group.key, JobInfo(group.key))
-        job.set_pod_group(group)
-        job.priority = priorities.get(group.priority_class, default_priority)
-    cluster.jobs = {uid: job for uid, job in jobs.items() if job.pod_group is not None and job.queue in cluster.queues}
+        if task.job in jobs:
+            jobs[task.job].add_task(task)
     return cluster

@@ -1,5 +1,6 @@
 """The objects that Volcano looks at, as it last saw or assumed them, made into a cluster for a session. Mutates."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,12 +17,14 @@ from gpuconsole.scheduling.volcano.api.budgets import open_budget
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodes
 from gpuconsole.scheduling.volcano.api.labels import group_of
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
+from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.domains import Domains
 from gpuconsole.scheduling.volcano.groups import group_for
 from gpuconsole.scheduling.volcano.session import Cluster
 from gpuconsole.scheduling.volcano.snapshot import gather
 
 ROOT = "root"
+COMPLETED = "Completed"
 
 
 class Store:
@@ -49,6 +52,10 @@ class Store:
         """The nodes as sessions begin with them: reading what they offer takes longer than copying it."""
         self.phases: dict[str, str] = {}
         """Phases of PodGroups that have no object, by key."""
+        self._tasks: dict[str, TaskInfo] = {}
+        """Tasks as sessions begin with them, by pod, without what they claim."""
+        self._made: dict[str, tuple[Pod, PodGroup]] = {}
+        """The group made for a pod that has none, by pod."""
         self._waiting: set[str] = set()
         """Pods that want a node."""
 
@@ -86,6 +93,8 @@ class Store:
         match table:
             case "pods":
                 self._waiting.discard(key)
+                self._tasks.pop(key, None)
+                self._made.pop(key, None)
                 return self.pods.pop(key, None) is not None
             case "nodes":
                 self.hyper_nodes.delete_node(key)
@@ -123,17 +132,19 @@ class Store:
         for _, pod in sorted(self.pods.items()):
             key = group_of(pod)
             if key not in groups:
-                groups[key] = self._with_queue(group_for(pod, self.phases))
+                groups[key] = self._group_for(pod, key)
                 made[key] = pod
         self.phases = {key: phase for key, phase in self.phases.items() if key in made}
+        over = self._over(groups, made)
         cluster = gather(
             nodes=self._described.values(),
-            pods=self.pods.values(),
-            groups=groups.values(),
+            pods=[pod for pod in self.pods.values() if group_of(pod) not in over] if over else self.pods.values(),
+            groups=[group for key, group in groups.items() if key not in over],
             queues=self._all_queues(),
             priorities={name: known.value for name, known in self.classes.items()},
             default_priority=next((known.value for known in self.classes.values() if known.global_default), 0),
             claims=self.claims,
+            task_of=self._task,
             now=now,
         )
         for key, pod in made.items():
@@ -162,6 +173,7 @@ class Store:
         twin.volumes, twin.volume_claims = self.volumes.copy(), self.volume_claims.copy()
         twin.device_classes, twin.slices = self.device_classes.copy(), self.slices.copy()
         twin._waiting, twin._described = self._waiting.copy(), self._described.copy()
+        twin._tasks, twin._made = self._tasks.copy(), self._made.copy()
         twin.budgets, twin.hyper_nodes, twin.phases = self.budgets.copy(), self.hyper_nodes.fork(), self.phases.copy()
         return twin
 
@@ -185,6 +197,32 @@ class Store:
     def _open(self, budget: PodDisruptionBudget) -> Any:
         pods = self.pods.values()
         return open_budget(budget, pods, (pod.key for pod in pods if pod.node and not pod.done and not pod.deleted))
+
+    def _over(self, groups: Mapping[str, PodGroup], made: Iterable[str]) -> set[str]:
+        """Groups without an object whose pods are all done, and that were told so: nothing of them counts any more.
+
+        The first of each queue stays, for plugins divide the cluster among queues that have jobs, in the jobs' order.
+        """
+        over = {key for key in made if self.phases.get(key) == COMPLETED}
+        over.difference_update([group_of(pod) for pod in self.pods.values() if not pod.done])
+        if over:
+            first: dict[str, str] = {}
+            for key in sorted(groups):
+                first.setdefault(groups[key].queue, key)
+            over.difference_update(first.values())
+        return over
+
+    def _task(self, pod: Pod) -> TaskInfo:
+        known = self._tasks.get(pod.key)
+        if known is None or known.pod is not pod:
+            known = self._tasks[pod.key] = TaskInfo(pod)
+        return known.clone()
+
+    def _group_for(self, pod: Pod, key: str) -> PodGroup:
+        known = self._made.get(pod.key)
+        if known is None or known[0] is not pod or known[1].phase != self.phases.get(key, "Pending"):
+            known = self._made[pod.key] = pod, self._with_queue(group_for(pod, self.phases))
+        return known[1]
 
     def _with_queue(self, group: PodGroup) -> PodGroup:
         return group if group.queue else replace(group, queue=self._default_queue)

@@ -11,6 +11,8 @@ from gpuconsole.scheduling.volcano.statement import Statement
 
 NAME = "backfill"
 
+WAITING = (TaskStatus.PENDING, TaskStatus.PIPELINED)
+
 
 def backfill(session: Session) -> None:
     """Place best-effort tasks one by one; those that wait for a node look again."""
@@ -41,6 +43,8 @@ def pending_tasks(session: Session) -> list[TaskInfo]:
     jobs: dict[str, Heap[JobInfo]] = {}
     tasks: dict[str, Heap[TaskInfo]] = {}
     for job in session.jobs.values():
+        if not any(task.best_effort for status in WAITING for task in job.of_status(status).values()):
+            continue
         if job.is_pending or job.queue not in session.queues or session.job_valid(job) is not None:
             continue
         waiting = [task for task in _by_uid(job, TaskStatus.PENDING) if task.best_effort and not task.gated]
