@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import TYPE_CHECKING
 
 from gpuconsole.backends.base import Live, Missing
@@ -40,6 +40,11 @@ def unseen(missing: Sequence[Missing]) -> tuple[str, ...]:
     return tuple(str(right) for right in missing if right.resource in DECISIVE)
 
 
+def _same(tables: Sequence[Sized], seen: Sequence[Sized]) -> bool:
+    """True if every table is what it was; of empty ones there may be several."""
+    return len(tables) == len(seen) and all(a is b or not (a or b) for a, b in zip(tables, seen, strict=True))
+
+
 class Forecaster:
     """Looks at a live cluster now and then. Mutates; `changed` may be called from any thread, `look` from one."""
 
@@ -58,7 +63,7 @@ class Forecaster:
         self._observer = Observer()
         """Looks on where there is no worker."""
         self._newest = EMPTY
-        self._seen: tuple[object, ...] = ()
+        self._seen: tuple[Sized, ...] = ()
         self._looked = 0.0
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -93,8 +98,7 @@ class Forecaster:
             self.problem = "no forecast: workloads may not be read"
             return False
         now, tables = self._clock(), tuple(getattr(self._newest, name) for name in TABLES.values())
-        same = len(tables) == len(self._seen) and all(a is b for a, b in zip(tables, self._seen, strict=True))
-        if same and (not self.forecast.expected or now - self._looked < LATEST):
+        if _same(tables, self._seen) and (not self.forecast.expected or now - self._looked < LATEST):
             return False
         self._seen, self._looked = tables, now
         self.forecast, said = self._answer(unseen(sight.missing))

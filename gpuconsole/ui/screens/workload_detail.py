@@ -6,6 +6,7 @@ from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.bandwidth import connection
+from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.pending import Explanation, explain
 from gpuconsole.insight.pending_pods import group_lines
 from gpuconsole.insight.reasons import Code
@@ -18,6 +19,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase, Workload
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.describing import events
+from gpuconsole.ui.forecast_text import forecast_lines
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Painted, painted
 from gpuconsole.ui.screens.background import Background
@@ -48,6 +50,7 @@ class Facts(NamedTuple):
     """What Volcano or KAI keeps of its pod group."""
     queued: bool = True
     """False where no Workload stands for it, so that what looks like one has no conditions of its own."""
+    foreseen: Forecast = Forecast()
 
 
 class WorkloadDetailScreen(WorkloadScreen):
@@ -85,7 +88,8 @@ class WorkloadDetailScreen(WorkloadScreen):
         groups = tuple(dict.fromkeys(words for pod in pods[:1] for words in group_lines(snapshot, pod)))
         joined = connection(snapshot, pods)
         words = "" if joined is None else joined.text
-        return Facts(workload, explain(snapshot, self._key), pods, history, life, snapshot.time, words, groups, queued)
+        found, foreseen = explain(snapshot, self._key), self.console.forecast
+        return Facts(workload, found, pods, history, life, snapshot.time, words, groups, queued, foreseen)
 
     def _tell(self, facts: Facts | None) -> None:
         summary = self.query_one("#summary", StatusLine)
@@ -151,6 +155,7 @@ def why_lines(facts: Facts) -> list[Painted]:
         lines.append(line(("    parked: it is tried again when something in its cohort changes", "dim")))
     if found.position is not None and found.position.gpus_ahead:
         lines.append(line(f"    {found.position.gpus_ahead} GPUs are asked for by those before it"))
+    lines += forecast_lines(facts.foreseen, facts.workload.key, facts.now)
     lines += _holders(found, facts.now)
     if found.remedies:
         lines += [BLANK, heading("WOULD UNBLOCK IT")]

@@ -4,6 +4,8 @@ from textual.app import ComposeResult
 
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.forecast_text import forecast_column
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import Subject
@@ -28,12 +30,16 @@ class WorkloadsScreen(WorkloadScreen):
 
     def body(self) -> ComposeResult:
         yield Grid(
-            columns(lambda: self._listing),
+            (*columns(lambda: self._listing), *self._foreseen()),
             key=lambda row: row.key,
             labels=lambda row: row.workload.labels,
             fault=lambda row: row.phase in (Phase.FAILED, Phase.EVICTING) or row.workload.evictions > 0,
             empty="No workloads. n submits a job; 0 shows all namespaces.",
         )
+
+    def _foreseen(self) -> tuple[Column[WorkloadRow], ...]:
+        """What Kueue does next, where it is not the simulator that decides."""
+        return (forecast_column(lambda: self.console.forecast),) if self.console.foresees else ()
 
     def show(self, snapshot: Snapshot) -> None:
         self._listings.ask(snapshot)

@@ -1,0 +1,57 @@
+"""What is foreseen for a workload: a cell of the table, and lines of its page."""
+
+from collections.abc import Callable
+
+from gpuconsole.insight.forecast import Fate, Forecast, Prospect, in_words
+from gpuconsole.model.clock import Time
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.names import called
+from gpuconsole.ui.paint import GLYPHS, Cell, Painted
+from gpuconsole.ui.widgets.textpane import BLANK, heading, line
+from gpuconsole.ui.workload_rows import WorkloadRow
+
+_ORDER = {fate: place for place, fate in enumerate(Fate)}
+
+
+def forecast_cell(prospect: Prospect | None) -> Cell:
+    """What the next cycles do, in a few characters."""
+    if prospect is None:
+        return ""
+    match prospect.fate:
+        case Fate.ADMITTED:
+            return ((f"{GLYPHS['good']} cycle {prospect.cycle}", "good"),)
+        case Fate.AFTER_VICTIMS:
+            return ((f"{GLYPHS['pending']} after {len(prospect.victims)}", "pending"),)
+        case Fate.PREEMPTED:
+            return ((f"{GLYPHS['victim']} by {called(prospect.by)}", "victim"),)
+        case Fate.WAITS:
+            return (("waits", "dim"),)
+
+
+def forecast_column(newest: Callable[[], Forecast]) -> Column[WorkloadRow]:
+    """The column of a live cluster's table; it is read from the newest forecast while drawing."""
+
+    def order(row: WorkloadRow) -> tuple[int, int]:
+        prospect = newest().of(row.key)
+        return (_ORDER[prospect.fate], prospect.cycle) if prospect is not None else (len(_ORDER), 0)
+
+    return Column(
+        "FORECAST",
+        lambda row: forecast_cell(newest().of(row.key)),
+        id="forecast",
+        width=10,
+        flex=1,
+        sort=order,
+        rank=1,
+    )
+
+
+def forecast_lines(foreseen: Forecast, workload: str, now: Time) -> list[Painted]:
+    """What the next cycles do to a workload, how old that is, and what had to be assumed; none where none is known."""
+    prospect = foreseen.of(workload)
+    if prospect is None:
+        return []
+    age = f"by our engine, {fmt.since(now, foreseen.time)} ago: feasible, not a reservation"
+    lines = [BLANK, heading("FORECAST"), line("  ", (in_words(prospect), "strong")), line((f"  {age}", "dim"))]
+    return [*lines, *(line((f"  {text}", "dim")) for text in foreseen.assumed)]

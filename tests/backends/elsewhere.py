@@ -1,0 +1,68 @@
+"""A live cluster without a network: tests say what its watches tell."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gpuconsole.backends.base import Health, Missing
+from gpuconsole.insight.engines import Engines
+from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.model.commands import Command
+from gpuconsole.model.events import Applied, Deleted, Event
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.snapshot import encode
+from gpuconsole.model.state import ClusterState
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
+
+
+class Elsewhere:
+    """Somebody else's cluster. Mutates by `put`, `drop` and `wait`."""
+
+    def __init__(self, objects: Iterable[Object], start: Time, *, kueue: bool = True) -> None:
+        self.now = start
+        self.policy = SimPolicy() if kueue else SimPolicy(kueue=None)
+        self.assumed: tuple[str, ...] = ()
+        self.missing: tuple[Missing, ...] = ()
+        self.lost = ""
+        self.loading = False
+        self.engines = Engines()
+        self._told: list[Event] = []
+        self._state = ClusterState(start)
+        self.put(*objects)
+
+    @property
+    def health(self) -> Health:
+        return Health(loading=self.loading, lost=self.lost, missing=self.missing)
+
+    def put(self, *objects: Object) -> None:
+        self._told += [Applied(self.now, thing) for thing in objects]
+
+    def drop(self, *objects: Object) -> None:
+        self._told += [Deleted(self.now, TABLES[type(thing)], thing.key) for thing in objects]
+
+    def wait(self, seconds: int) -> None:
+        self.now += seconds * SECOND
+
+    def open(self) -> None:
+        """Connected always."""
+
+    def poll(self, elapsed: float) -> Iterable[Event]:
+        told, self._told = self._told, []
+        for event in told:
+            self._state.apply(event)
+        return told
+
+    def picture(self) -> bytes:
+        self._state.time = self.now
+        return encode(self._state.freeze(), msgspec.Raw(msgspec.json.encode(self.policy)), seed=0)
+
+    def fork(self) -> Simulation:
+        self._state.time = self.now
+        return Simulation.from_snapshot(self._state.freeze(), policy=self.policy, seed=0)
+
+    def submit(self, command: Command) -> None:
+        raise AssertionError("nothing is asked of it here")
+
+    def close(self) -> None:
+        """Nothing to let go."""

@@ -1,0 +1,164 @@
+"""What Kueue did is held against what was foreseen, and each difference gets its cause."""
+
+from collections.abc import Iterable
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.insight.forecast import forecast
+from gpuconsole.insight.forecast_check import Cause, Difference, Differences, Observer, compare
+from gpuconsole.insight.forecast_facts import facts
+from gpuconsole.model.clock import MINUTE, SECOND, Time
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import Quota
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
+from gpuconsole.sim.policy import SimPolicy
+from tests.insight.world import ORG_QUEUES, START, cluster_queue, running, waiting, world
+
+POLICY = SimPolicy()
+FULL = running("full", "prod/lq", 16, "cq-prod", minutes_ago=60)
+WAITS = waiting("waits", "prod/lq", 8, minutes_ago=5)
+NEXT = waiting("next", "prod/lq", 16, minutes_ago=3)
+
+
+def later(objects: Iterable[Object], seconds: int = 2) -> Snapshot:
+    return world(objects, now=START + seconds * SECOND)
+
+
+def admitted(workload: Workload, flavor: str = "a100", at: Time = START + SECOND) -> Workload:
+    """The workload as Kueue writes it when it is let in."""
+    given = PodSetAssignment(flavors={"nvidia.com/gpu": flavor}, usage={"nvidia.com/gpu": workload.gpus})
+    conditions = (Condition("QuotaReserved", True, "QuotaReserved", "", at), Condition("Admitted", True, "", "", at))
+    queue = "cq-prod" if workload.namespace == "prod" else "cq-research"
+    return replace(workload, admission=Admission(cluster_queue=queue, pod_sets=(given,)), conditions=conditions)
+
+
+def preempted(workload: Workload, by: str, at: Time = START + SECOND) -> Workload:
+    message = f"Preempted to accommodate a workload (UID: {by}, JobUID: UNKNOWN) due to prioritization"
+    condition = Condition("Evicted", True, "Preempted", message, at)
+    return replace(workload, conditions=(*workload.conditions, condition))
+
+
+def finished(workload: Workload, at: Time = START + SECOND) -> Workload:
+    return replace(workload, conditions=(*workload.conditions, Condition("Finished", True, "Succeeded", "", at)))
+
+
+def compared(before: Snapshot, after: Snapshot, unseen: tuple[str, ...] = ()) -> Differences:
+    return compare(forecast(before, POLICY), before, after, POLICY, unseen)
+
+
+def test_nothing_decided_is_full_agreement() -> None:
+    said = compared(world([*ORG_QUEUES, FULL, WAITS]), later([*ORG_QUEUES, FULL, WAITS]))
+    assert (said, said.agreement) == (Differences(), 1.0)
+
+
+def test_an_admission_as_foreseen_agrees() -> None:
+    said = compared(world([*ORG_QUEUES, WAITS]), later([*ORG_QUEUES, admitted(WAITS)]))
+    assert said == Differences(decisions=1, agreed=1)
+
+
+def test_who_came_and_was_admitted_between_two_looks_agrees_in_hindsight() -> None:
+    said = compared(world(ORG_QUEUES), later([*ORG_QUEUES, admitted(WAITS)]))
+    assert said == Differences(decisions=1, agreed=1)
+
+
+def test_a_change_that_came_between_is_timing() -> None:
+    said = compared(world([*ORG_QUEUES, FULL, WAITS]), later([*ORG_QUEUES, finished(FULL), admitted(WAITS)]))
+    [difference] = said.differences
+    assert (said.decisions, said.agreed, said.agreement) == (1, 0, 1.0)
+    assert (difference.cause, difference.detail) == (Cause.TIMING, "the cluster had changed by then")
+    assert difference.foreseen.startswith("waits: couldn't assign flavors")
+    assert difference.fact == "admitted: main×1 nvidia.com/gpu=a100"
+
+
+def test_one_that_came_later_does_not_spoil_an_earlier_decision() -> None:
+    first = max(WAITS.created, START) + SECOND
+    urgent = waiting("urgent", "prod/lq", 16, priority=1000, created=START + 2 * SECOND)
+    before = world([*ORG_QUEUES, FULL, WAITS])
+    said = compared(before, later([*ORG_QUEUES, finished(FULL, first), admitted(WAITS, at=first), urgent], seconds=3))
+    assert [(one.workload, one.cause, one.detail) for one in said.differences] == [
+        ("prod/waits", Cause.TIMING, "more came after it")
+    ]
+
+
+def test_another_flavor_than_foreseen_is_a_disagreement() -> None:
+    said = compared(world([*ORG_QUEUES, WAITS]), later([*ORG_QUEUES, admitted(WAITS, flavor="h100")]))
+    assert said.differences == (
+        Difference(
+            time=START + SECOND,
+            workload="prod/waits",
+            queue="cq-prod",
+            foreseen="admitted in cycle 1 on a100",
+            fact="admitted: main×1 nvidia.com/gpu=h100",
+            cause=Cause.DISAGREEMENT,
+        ),
+    )
+    assert said.agreement == 0
+
+
+def test_what_may_not_be_read_is_blamed_before_the_engine() -> None:
+    after = later([*ORG_QUEUES, admitted(WAITS, flavor="h100")])
+    said = compared(world([*ORG_QUEUES, WAITS]), after, ("may not list nodes in the whole cluster",))
+    assert [(one.cause, one.detail) for one in said.differences] == [
+        (Cause.UNSEEN, "may not list nodes in the whole cluster")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("age", "cause"), [(3 * MINUTE, Cause.ORDER), (4 * MINUTE, Cause.DISAGREEMENT)], ids=["equals", "the older one"]
+)
+def test_of_two_equals_kueue_may_take_the_other_one(age: Time, cause: Cause) -> None:
+    one = replace(NEXT, name="a-next", created=START - age)
+    before = world([*ORG_QUEUES, one, NEXT])
+    assert forecast(before, POLICY).prospects["prod/a-next"].cycle == 1
+    said = compared(before, later([*ORG_QUEUES, one, admitted(NEXT)]))
+    assert [(difference.workload, difference.cause) for difference in said.differences] == [("prod/next", cause)]
+
+
+class TestPreemption:
+    LOW = running("low", "prod/lq", 16, "cq-prod", minutes_ago=60)
+    HIGH = waiting("high", "prod/lq", 8, priority=1000, minutes_ago=1)
+
+    def test_a_victim_as_foreseen_agrees(self) -> None:
+        before = world([*ORG_QUEUES, self.LOW, self.HIGH])
+        said = compared(before, later([*ORG_QUEUES, preempted(self.LOW, "high"), self.HIGH]))
+        assert said == Differences(decisions=1, agreed=1)
+
+    def test_a_victim_of_somebody_else_is_a_disagreement(self) -> None:
+        other = waiting("other", "research/lq", 64)
+        before = world([*ORG_QUEUES, self.LOW, self.HIGH, other])
+        said = compared(before, later([*ORG_QUEUES, preempted(self.LOW, "other"), self.HIGH, other]))
+        assert [(one.fact, one.cause) for one in said.differences] == [("preempted", Cause.DISAGREEMENT)]
+
+    def test_an_admission_after_its_victims_left_agrees(self) -> None:
+        gone = replace(self.LOW, admission=None, conditions=())
+        before = world([*ORG_QUEUES, self.LOW, self.HIGH])
+        assert compared(before, later([*ORG_QUEUES, gone, admitted(self.HIGH)])).agreed == 1
+
+
+class TestObserver:
+    def test_what_stays_foreseen_and_does_not_come_is_told_once(self) -> None:
+        observer = Observer(patience=10 * SECOND)
+        looks = [observer.look(later([*ORG_QUEUES, WAITS], seconds), POLICY)[1] for seconds in (0, 4, 9, 10, 14, 30)]
+        assert [said.decisions for said in looks] == [0, 0, 0, 1, 0, 0]
+        [difference] = looks[3].differences
+        assert (difference.foreseen, difference.fact) == ("admitted in cycle 1 on a100", "still waits")
+        assert difference.cause is Cause.DISAGREEMENT
+
+    def test_what_comes_in_time_agrees(self) -> None:
+        observer = Observer()
+        observer.look(later([*ORG_QUEUES, WAITS], 0), POLICY)
+        foreseen, said = observer.look(later([*ORG_QUEUES, admitted(WAITS)], 9), POLICY)
+        assert (foreseen.prospects, said) == ({}, Differences(decisions=1, agreed=1))
+
+    def test_patience_begins_anew_where_something_else_is_foreseen(self) -> None:
+        observer, other = Observer(patience=10 * SECOND), cluster_queue("cq-prod", "", Quota(0))
+        for seconds, queues in ((0, ORG_QUEUES), (6, (*ORG_QUEUES, other)), (12, ORG_QUEUES), (18, ORG_QUEUES)):
+            assert observer.look(later([*queues, WAITS], seconds), POLICY)[1].decisions == 0
+
+
+def test_a_workload_of_the_same_name_is_another_one() -> None:
+    again = admitted(replace(WAITS, uid="again"))
+    [fact] = facts(world([FULL, admitted(WAITS, at=START)]), later([FULL, again]))
+    assert (fact.workload, fact.time) == ("prod/waits", START + SECOND)

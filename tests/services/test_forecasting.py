@@ -1,0 +1,155 @@
+"""A live cluster is looked at when something changed, and what differs from the forecast goes to the history."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.backends.base import Missing
+from gpuconsole.backends.simulated import SimulatedBackend
+from gpuconsole.insight.forecast import Fate, Forecast
+from gpuconsole.insight.forecast_check import Cause, Differences
+from gpuconsole.services.console import Console
+from gpuconsole.services.forecasting import Forecaster
+from gpuconsole.store import queries
+from gpuconsole.store.recorder import Recorder
+from gpuconsole.store.schema import open_for_reading
+from gpuconsole.store.sessions import Opening
+from gpuconsole.workers.worker import Worker
+from tests.backends.cluster import simulation
+from tests.backends.elsewhere import Elsewhere
+from tests.insight.test_forecast_check import WAITS, admitted
+from tests.insight.world import ORG_QUEUES, START, cluster_queue
+
+OBJECTS = (*ORG_QUEUES, WAITS)
+
+
+class Looking:
+    """A console on a live cluster, without a worker; time and looks come by hand."""
+
+    def __init__(self, cluster: Elsewhere, path: Path | None = None, worker: Worker | None = None) -> None:
+        self.cluster = cluster
+        recorder = None
+        if path is not None:
+            recorder = Recorder(path, Opening(version="test"), wall=lambda: 0, interval=1e6)
+        self.recorder = recorder
+        self.console = Console(cluster, recorder=recorder, worker=worker)
+
+    def look(self, seconds: int = 0) -> bool:
+        self.cluster.wait(seconds)
+        self.console.tick(0)
+        return self.console.look_ahead()
+
+    def recorded(self) -> Differences:
+        assert self.recorder is not None
+        self.recorder.flush()
+        with closing(open_for_reading(self.recorder.path)) as db:
+            return queries.compared(db, 100)
+
+
+@pytest.fixture
+def looking(tmp_path: Path) -> Iterator[Looking]:
+    made = Looking(Elsewhere(OBJECTS, START), tmp_path / "history.db")
+    yield made
+    made.console.stop()
+
+
+def test_what_waits_is_foreseen(looking: Looking) -> None:
+    assert looking.console.foresees
+    assert looking.console.forecast == Forecast()
+    assert looking.look()
+    assert looking.console.forecast.prospects["prod/waits"].fate is Fate.ADMITTED
+
+
+def test_what_was_assumed_is_carried_along(looking: Looking) -> None:
+    looking.cluster.assumed = ("Kueue's Configuration is assumed",)
+    looking.cluster.missing = (Missing("list", "nodes"), Missing("list", "events", "team"))
+    looking.look()
+    assert looking.console.forecast.assumed == (
+        "Kueue's Configuration is assumed",
+        "may not list nodes in the whole cluster",
+    )
+
+
+def test_nothing_is_computed_where_nothing_changed(looking: Looking) -> None:
+    assert looking.look()
+    assert not looking.look()
+    looking.cluster.put(admitted(WAITS))
+    assert looking.look(2)
+    assert not looking.look(60), "nothing is expected any more, so nobody is waited for"
+
+
+def test_while_something_is_expected_it_is_looked_for() -> None:
+    now = [0.0]
+    cluster = Elsewhere(OBJECTS, START)
+    forecaster = Forecaster(cluster, clock=lambda: now[0])
+    console = Console(cluster)
+    console.tick(0)
+    forecaster.changed(console.snapshot)
+    assert forecaster.look()
+    now[0] = 9.0
+    assert not forecaster.look()
+    now[0] = 10.0
+    assert forecaster.look()
+
+
+@pytest.mark.parametrize("trouble", ["lost", "loading", "forbidden", "no Kueue"])
+def test_there_is_no_forecast_of_what_cannot_be_seen(trouble: str) -> None:
+    cluster = Elsewhere(OBJECTS, START, kueue=trouble != "no Kueue")
+    cluster.lost = "the server is away" if trouble == "lost" else ""
+    cluster.loading = trouble == "loading"
+    cluster.missing = (Missing("list", "workloads.kueue.x-k8s.io"),) if trouble == "forbidden" else ()
+    assert not Looking(cluster).look()
+
+
+def test_an_agreement_is_counted_and_a_difference_is_kept(looking: Looking) -> None:
+    looking.look()
+    looking.cluster.put(admitted(WAITS))
+    looking.look(2)
+    assert looking.console.compared == Differences(decisions=1, agreed=1)
+    other = replace(WAITS, name="other", uid="other")
+    looking.cluster.put(other)
+    looking.look(2)
+    looking.cluster.put(admitted(other, flavor="h100", at=looking.cluster.now))
+    looking.look(2)
+    said = looking.console.compared
+    assert (said.decisions, said.agreed, [one.cause for one in said.differences]) == (2, 1, [Cause.DISAGREEMENT])
+    assert looking.recorded() == said
+    looking.look(2)
+    assert looking.recorded() == said, "nothing is written twice"
+
+
+def test_queues_decide_too(looking: Looking) -> None:
+    looking.look()
+    looking.cluster.put(cluster_queue("cq-prod"))
+    assert looking.look(2)
+    assert looking.console.forecast.prospects["prod/waits"].fate is Fate.WAITS
+
+
+def test_the_worker_says_the_same() -> None:
+    there, here = Looking(Elsewhere(OBJECTS, START), worker=Worker(None)), Looking(Elsewhere(OBJECTS, START))
+    for looking in (there, here):
+        looking.look()
+        looking.cluster.put(admitted(WAITS, flavor="h100"))
+        looking.look(2)
+    assert there.console.forecast == here.console.forecast
+    assert there.console.compared == here.console.compared
+    assert there.console.compared.of(Cause.DISAGREEMENT) == 1
+    assert there.console.status.worker == "on"
+    there.console.stop()
+
+
+def test_it_runs_beside_the_loop(looking: Looking) -> None:
+    looking.console.start()
+    patience = time.monotonic() + 20
+    while not looking.console.forecast.prospects:
+        assert time.monotonic() < patience
+        time.sleep(0.05)
+
+
+def test_a_console_on_the_simulator_foresees_nothing() -> None:
+    console = Console(SimulatedBackend(simulation()))
+    assert (console.foresees, console.forecast, console.look_ahead()) == (False, Forecast(), False)

@@ -1,0 +1,63 @@
+"""On a live cluster the workloads say what Kueue would do next; on a simulated one nobody has to guess."""
+
+from gpuconsole.model.clock import SECOND
+from gpuconsole.services.console import Console
+from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from tests.backends.elsewhere import Elsewhere
+from tests.insight.world import ORG, ORG_QUEUES, START, node, pod, waiting
+from tests.ui.stage import staged
+from tests.ui.worlds import busy_org
+
+SIZE = (160, 40)
+
+
+def live(*objects: object) -> tuple[Elsewhere, Console]:
+    cluster = Elsewhere(objects, START)  # type: ignore[arg-type]
+    console = Console(cluster)
+    console.tick(0)
+    assert console.look_ahead()
+    return cluster, console
+
+
+async def test_each_row_says_what_comes_next() -> None:
+    fits, huge = waiting("fits", "prod/lq", 8, minutes_ago=2), waiting("huge", "prod/lq", 64, minutes_ago=1)
+    _, console = live(*ORG_QUEUES, fits, huge)
+    async with staged(console, SIZE) as stage:
+        await stage.press("3")
+        assert "FORECAST" in stage.line("WORKLOAD")
+        assert stage.line("fits").rstrip(" │┃▌").endswith("✓ cycle 1")
+        assert stage.line("huge").rstrip(" │┃▌").endswith("waits")
+
+
+async def test_victims_are_marked_before_they_go() -> None:
+    owner = waiting("owner", "prod/lq", 8, priority=10_000)
+    busy = pod("rlhf-0", "n1", gpus=(0, 1, 2, 3), workload="research/rlhf")
+    _, console = live(*ORG, node("n1"), busy, owner)
+    async with staged(console, SIZE) as stage:
+        await stage.press("3")
+        assert "after 1" in stage.line("owner")
+        assert "✖ by prod" in stage.line("rlhf")
+
+
+async def test_the_page_of_a_workload_says_it_in_words_with_its_age_and_what_was_assumed() -> None:
+    cluster, console = live(*ORG_QUEUES, waiting("fits", "prod/lq", 8, minutes_ago=2))
+    cluster.assumed = ("Kueue's Configuration is assumed to be the default",)
+    cluster.put(waiting("new", "prod/lq", 1))
+    console.tick(0)
+    assert console.look_ahead()
+    cluster.now += 3 * SECOND
+    console.tick(0)
+    async with staged(console, SIZE) as stage:
+        await stage.press("3", "slash")
+        await stage.write("fits")
+        await stage.press("enter", "enter")
+        stage.screen(WorkloadDetailScreen)
+        assert stage.line("admitted in cycle 1 on a100")
+        assert stage.line("by our engine, 3s ago: feasible, not a reservation")
+        assert stage.line("Kueue's Configuration is assumed to be the default")
+
+
+async def test_a_simulated_cluster_has_no_such_column() -> None:
+    async with staged(busy_org(), SIZE) as stage:
+        await stage.press("3")
+        assert "FORECAST" not in stage.line("WORKLOAD")
