@@ -7,20 +7,20 @@ from msgspec import Struct
 
 from gpuconsole.insight.linting.findings import named
 from gpuconsole.model.catalogue import Catalogue
-from gpuconsole.model.cluster import Pod, PodTemplate
+from gpuconsole.model.cluster import Node, Pod, PodTemplate
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.events import Applied
+from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Job, PodSet, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.volcano.jobs.lone import QUEUE_NAME
 from gpuconsole.scheduling.volcano.reading import Read
-from gpuconsole.sim.autoscaling.policy import FIXED, Capacity
+from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, FixedCapacity
 
-KAI_QUEUE = "kai.scheduler/queue"
-KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
-VOLCANO_QUEUES = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
+VOLCANO_QUEUES = (QUEUE_NAME, "volcano.sh/queue-name")
 
 
 class Engines(Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Engines(Struct, frozen=True, kw_only=True):
     @property
     def catalogue(self) -> Catalogue | None:
         """The machines for sale, where somebody buys some."""
-        return getattr(self.capacity, "catalogue", None)
+        return None if isinstance(self.capacity, FixedCapacity) else self.capacity.catalogue
 
 
 OPEN = Engines()
@@ -79,6 +79,12 @@ class Facts:
         self.snapshot: Snapshot = state.freeze()
         self.engines = engines
 
+    @property
+    def all_nodes(self) -> tuple[Node, ...]:
+        """The nodes, where these are all that there will ever be; none where more may come, or nobody knows any."""
+        fixed = isinstance(self.engines.capacity, FixedCapacity) and not len(self.snapshot.node_pools)
+        return tuple(self.snapshot.nodes.all()) if fixed else ()
+
     @cached_property
     def work(self) -> tuple[Work, ...]:
         """All work, in the order of its names."""
@@ -109,7 +115,7 @@ class Facts:
         for pod in self.snapshot.pods.all():
             if not pod.job and not pod.workload and not pod.done:
                 sets = (PodSet(count=1, template=pod.template),)
-                queue = pod.labels.get(KUEUE_QUEUE, "")
+                queue = pod.labels.get(QUEUE, "")
                 yield Work(object=named(pod), thing=pod, namespace=pod.namespace, queue=queue, pod_sets=sets)
 
     def cluster_queue(self, work: Work) -> str:

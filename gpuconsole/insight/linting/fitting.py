@@ -1,7 +1,7 @@
-"""Work that can never run: more than any node has, than its queue can ever get, or than a pool may buy."""
+"""Work that can never run: more than any node has, or than its queue can ever get."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -9,22 +9,17 @@ from gpuconsole.insight.capacity import Capacity, capacity
 from gpuconsole.insight.linting.facts import Facts, Work
 from gpuconsole.insight.linting.findings import Finding, Level
 from gpuconsole.insight.shortage import show
-from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.quantity import PODS, format_quantity
 from gpuconsole.model.queues import ClusterQueue, ResourceGroup
-from gpuconsole.model.resources import Resources, is_mig
+from gpuconsole.model.resources import is_mig
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import Job, PodSet
 from gpuconsole.scheduling.kube.filters import refusal
-from gpuconsole.scheduling.kube.shapes import Shapes
+from gpuconsole.scheduling.kube.shapes import Shape, Shapes
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.transformations import transformed, without_excluded
-from gpuconsole.sim.autoscaling.offers import offers_of
-from gpuconsole.sim.autoscaling.policy import FixedCapacity
-from gpuconsole.sim.autoscaling.provisioning import Pools, plan
 from gpuconsole.sim.autoscaling.rooms import Room
-
-EXCEEDED = "exceed limits for nodepool"
 
 
 def lint(facts: Facts) -> Iterator[Finding]:
@@ -35,8 +30,7 @@ def lint(facts: Facts) -> Iterator[Finding]:
             yield from _quota(facts, work, queue)
         else:
             yield from _capability(facts, work)
-        yield from _nodes(facts, work)
-        yield from _buying(facts, work)
+    yield from _nodes(facts)
     yield from _slices(facts)
 
 
@@ -170,113 +164,50 @@ def _capability(facts: Facts, work: Work) -> Iterator[Finding]:
 # Nodes
 
 
-def _nodes(facts: Facts, work: Work) -> Iterator[Finding]:
-    """Where nodes are fixed and known: a pod that no node holds, a gang that all of them together do not hold."""
-    snapshot = facts.snapshot
-    if not len(snapshot.nodes) or not isinstance(facts.engines.capacity, FixedCapacity) or len(snapshot.node_pools):
+def _nodes(facts: Facts) -> Iterator[Finding]:
+    """A pod that no node holds, a gang that all of them together do not hold."""
+    nodes = [replace(node, ready=True, unschedulable=False) for node in facts.all_nodes]
+    if not nodes:
         return
     shapes = Shapes()
-    for pod_set in work.pod_sets:
-        shape, count = shapes.of(pod_set.template), work.least(pod_set)
-        held = 0
-        for node in snapshot.nodes.all():
-            room = Room(replace(node, ready=True, unschedulable=False))
-            while held < count and room.take(shape):
-                held += 1
-        if held >= count or (held and not work.gang):
-            continue
-        asked = ", ".join(show(name, amount) for name, amount in pod_set.template.requests.items())
-        biggest = {name: max(n.allocatable.get(name, 0) for n in snapshot.nodes.all()) for name in shape.requests}
-        evidence: dict[str, str | int] = {"one pod": asked, "pods": count, "fit": held, "nodes": len(snapshot.nodes)}
-        if not held:
-            why = Counter(filter(None, (refusal(node, shape) for node in snapshot.nodes.all())))
-            evidence |= {reason: f"{count} nodes" for reason, count in sorted(why.items())}
-            evidence |= {f"largest node, {name}": format_quantity(name, amount) for name, amount in biggest.items()}
-        yield Finding(
-            code="never-fits-node" if not held else "never-fits-cluster",
-            level=Level.ERROR,
-            object=work.object,
-            path=work.template_path,
-            problem=f"no node can ever take a pod of {pod_set.name}, even if it were empty"
-            if not held
-            else f"only {held} of the {count} pods of {pod_set.name} that start together fit, if all nodes were empty",
-            evidence=evidence,
-            fix="ask for less, correct nodeSelector, affinity and tolerations, or add nodes",
-        )
+    fitting: dict[tuple[Shape, int], int] = {}
+    for work in facts.work:
+        for pod_set in work.pod_sets:
+            shape, count = shapes.of(pod_set.template), work.least(pod_set)
+            if (shape, count) not in fitting:
+                fitting[shape, count] = _held(nodes, shape, count)
+            held = fitting[shape, count]
+            if held < count and not (held and not work.gang):
+                yield _unfit(nodes, work, pod_set, shape, held)
 
 
-# Machines
+def _held(nodes: Sequence[Node], shape: Shape, count: int) -> int:
+    """How many of so many pods fit, if all nodes were empty."""
+    held = 0
+    for node in nodes:
+        room = Room(node)
+        while held < count and room.take(shape):
+            held += 1
+    return held
 
 
-def _buying(facts: Facts, work: Work) -> Iterator[Finding]:
-    """What Karpenter would say of a pod, on an empty cluster."""
-    pools = sorted(facts.snapshot.node_pools.all(), key=lambda pool: pool.name)
-    if not pools:
-        return
-    catalogue = facts.engines.catalogue
-    for pod_set in work.pod_sets:
-        requests = pod_set.template.requests
-        if catalogue is None or not catalogue.types:
-            short = {pool.name: why for pool in pools if (why := _limit(pool.limits, requests, 1))}
-            if len(short) == len(pools):
-                yield _limited(work, pod_set, short)
-            continue
-        offers = {pool.name: offers_of(pool, catalogue) for pool in pools}
-        pod = Pod(name=pod_set.name, template=pod_set.template)
-        rooms = [Room(node) for node in facts.snapshot.nodes.all()]
-        reason = plan([pod], rooms, Pools(pools, offers, {}), Shapes()).failed.get(pod.key, "")
-        if EXCEEDED in reason:
-            yield _limited(work, pod_set, {pool.name: reason for pool in pools if pool.limits})
-        elif reason:
-            yield Finding(
-                code="never-fits-node",
-                level=Level.ERROR,
-                object=work.object,
-                path=work.template_path,
-                problem=f"no NodePool can buy a node for a pod of {pod_set.name}",
-                evidence={"Karpenter": reason},
-                fix="widen the requirements of a NodePool, or ask for less",
-            )
-    yield from _all_pods(facts, work)
-
-
-def _all_pods(facts: Facts, work: Work) -> Iterator[Finding]:
-    """A gang whose pods fit one by one, and not within all limits together."""
-    pools = list(facts.snapshot.node_pools.all())
-    if not work.gang or not all(pool.limits for pool in pools) or len(facts.snapshot.nodes):
-        return
-    for name in sorted({name for pool in pools for name in pool.limits}):
-        if not all(name in pool.limits for pool in pools):
-            continue
-        total = sum(work.least(one) * one.template.requests.get(name, 0) for one in work.pod_sets)
-        limit = sum(pool.limits[name] for pool in pools)
-        if total > limit and all(one.template.requests.get(name, 0) <= limit for one in work.pod_sets):
-            yield Finding(
-                code="pool-limits-below-requests",
-                level=Level.ERROR,
-                object=work.object,
-                path=work.template_path,
-                problem="its pods start together, and all NodePools together may not buy as much",
-                evidence={name: f"{format_quantity(name, total)} of {format_quantity(name, limit)}"},
-                fix="raise the limits of a NodePool, or ask for less",
-            )
-
-
-def _limit(limits: Resources, requests: Resources, count: int) -> str:
-    """The first limit that the requests exceed, in words."""
-    for name, limit in limits.items():
-        if requests.get(name, 0) * count > limit:
-            return f"{show(name, requests[name] * count)} of {format_quantity(name, limit)}"
-    return ""
-
-
-def _limited(work: Work, pod_set: PodSet, evidence: Mapping[str, str]) -> Finding:
+def _unfit(nodes: Sequence[Node], work: Work, pod_set: PodSet, shape: Shape, held: int) -> Finding:
+    count = work.least(pod_set)
+    asked = ", ".join(show(name, amount) for name, amount in pod_set.template.requests.items())
+    biggest = {name: max(n.allocatable.get(name, 0) for n in nodes) for name in shape.requests}
+    evidence: dict[str, str | int] = {"one pod": asked, "pods": count, "fit": held, "nodes": len(nodes)}
+    if not held:
+        why = Counter(filter(None, (refusal(node, shape) for node in nodes)))
+        evidence |= {reason: f"{number} nodes" for reason, number in sorted(why.items())}
+        evidence |= {f"largest node, {name}": format_quantity(name, amount) for name, amount in biggest.items()}
     return Finding(
-        code="pool-limits-below-requests",
+        code="never-fits-node" if not held else "never-fits-cluster",
         level=Level.ERROR,
         object=work.object,
         path=work.template_path,
-        problem=f"the limits of every NodePool are below what a pod of {pod_set.name} needs: none is bought for it",
+        problem=f"no node can ever take a pod of {pod_set.name}, even if it were empty"
+        if not held
+        else f"only {held} of the {count} pods of {pod_set.name} that start together fit, if all nodes were empty",
         evidence=evidence,
-        fix="raise the limits of a NodePool, or ask for less",
+        fix="ask for less, correct nodeSelector, affinity and tolerations, or add nodes",
     )

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
-from gpuconsole.insight.linting.facts import KAI_QUEUE, KUEUE_QUEUE, VOLCANO_QUEUES, Facts, Work
+from gpuconsole.insight.linting.facts import VOLCANO_QUEUES, Facts, Work
 from gpuconsole.insight.linting.findings import Finding, Level
 from gpuconsole.model.documents.findings import Path
-from gpuconsole.model.jobs.labels import PRIORITY_CLASS
+from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
 
 SCHEDULERS = {"kai-scheduler": "KAI", "volcano": "Volcano"}
 BUILT_IN = ("system-cluster-critical", "system-node-critical")
@@ -24,8 +25,8 @@ def _queues(facts: Facts, work: Work) -> Iterator[Finding]:
     scheduler = next((template.scheduler_name for template in work.templates), "default-scheduler")
     placing = facts.engines.placement or SCHEDULERS.get(scheduler, "kube-scheduler")
     evidence = {"engine": placing} if facts.engines.placement else {"schedulerName": scheduler}
-    if KAI_QUEUE in marks and placing != "KAI":
-        yield _foreign(work, KAI_QUEUE, "KAI", "kai-scheduler", {KAI_QUEUE: marks[KAI_QUEUE], **evidence})
+    if QUEUE_LABEL in marks and placing != "KAI":
+        yield _foreign(work, QUEUE_LABEL, "KAI", "kai-scheduler", {QUEUE_LABEL: marks[QUEUE_LABEL], **evidence})
     volcano = next((mark for mark in VOLCANO_QUEUES if mark in marks), "")
     if volcano and placing != "Volcano":
         yield _foreign(work, volcano, "Volcano", "volcano", {volcano: marks[volcano], **evidence})
@@ -35,15 +36,15 @@ def _queues(facts: Facts, work: Work) -> Iterator[Finding]:
         yield _foreign(
             work, "", "Volcano", "volcano", {"queue": job.volcano.queue if job.volcano else "", **evidence}, path
         )
-    if KUEUE_QUEUE in marks and (facts.engines.unqueued or (isinstance(job, Job) and job.kind == "VolcanoJob")):
+    if QUEUE in marks and (facts.engines.unqueued or (isinstance(job, Job) and job.kind == "VolcanoJob")):
         why = "there is no Kueue here" if facts.engines.unqueued else "Kueue does not manage Volcano Jobs"
         yield Finding(
             code="queue-of-another-scheduler",
             level=Level.WARNING,
             object=work.object,
-            path=("metadata", "labels", KUEUE_QUEUE),
+            path=("metadata", "labels", QUEUE),
             problem=f"it names a queue of Kueue, and {why}: its pods start without quota",
-            evidence={KUEUE_QUEUE: marks[KUEUE_QUEUE]},
+            evidence={QUEUE: marks[QUEUE]},
             fix="let Kueue admit, or use a kind of job that it manages; or leave the label out",
         )
 

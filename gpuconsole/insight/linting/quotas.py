@@ -9,7 +9,6 @@ from gpuconsole.model.gpus.sharing import replicas
 from gpuconsole.model.quantity import GPU, format_quantity
 from gpuconsole.model.queues import ClusterQueue, Cohort, ResourceFlavor
 from gpuconsole.model.resources import is_gpu, is_mig
-from gpuconsole.sim.autoscaling.policy import FixedCapacity
 
 
 def lint(facts: Facts) -> Iterator[Finding]:
@@ -102,8 +101,8 @@ def _pools(facts: Facts) -> Iterator[Finding]:
 
 def _nodes(facts: Facts) -> Iterator[Finding]:
     """Flavors whose nodes have less than the quotas give away; only where all nodes are known."""
-    snapshot = facts.snapshot
-    if not len(snapshot.nodes) or not isinstance(facts.engines.capacity, FixedCapacity) or len(snapshot.node_pools):
+    snapshot, nodes = facts.snapshot, facts.all_nodes
+    if not nodes:
         return
     promised: dict[tuple[str, str], int] = {}
     givers: list[ClusterQueue | Cohort] = [*snapshot.cluster_queues.all(), *snapshot.cohorts.all()]
@@ -114,7 +113,7 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
         flavor: ResourceFlavor | None = snapshot.flavors.get(name)
         if flavor is None or not total or not (is_gpu(resource) or is_mig(resource)):
             continue
-        own = [node for node in snapshot.nodes.all() if flavor.node_labels.items() <= node.labels.items()]
+        own = [node for node in nodes if flavor.node_labels.items() <= node.labels.items()]
         there = sum(node.allocatable.get(resource, 0) for node in own)
         if there < total:
             yield Finding(

@@ -1,0 +1,97 @@
+"""Work for which nobody may buy a node: no NodePool has such machines, or its limits are below what a pod needs."""
+
+from collections.abc import Iterator, Mapping
+
+from gpuconsole.insight.linting.facts import Facts, Work
+from gpuconsole.insight.linting.findings import Finding, Level
+from gpuconsole.insight.shortage import show
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.quantity import format_quantity
+from gpuconsole.model.resources import Resources
+from gpuconsole.model.workloads import PodSet
+from gpuconsole.scheduling.kube.shapes import Shapes
+from gpuconsole.sim.autoscaling.offers import offers_of
+from gpuconsole.sim.autoscaling.provisioning import Pools, plan
+from gpuconsole.sim.autoscaling.rooms import Room
+
+EXCEEDED = "exceed limits for nodepool"
+
+
+def lint(facts: Facts) -> Iterator[Finding]:
+    """Findings about work that Karpenter buys no node for, were the cluster empty."""
+    pools = sorted(facts.snapshot.node_pools.all(), key=lambda pool: pool.name)
+    if not pools:
+        return
+    catalogue = facts.engines.catalogue
+    selling = catalogue is not None and catalogue.types
+    offers = {pool.name: offers_of(pool, catalogue) for pool in pools} if catalogue is not None and selling else {}
+    for work in facts.work:
+        for pod_set in work.pod_sets:
+            if selling:
+                yield from _refused(facts, work, pod_set, Pools(pools, offers, {}))
+            else:
+                short = {pool.name: why for pool in pools if (why := _limit(pool.limits, pod_set.template.requests))}
+                if len(short) == len(pools):
+                    yield _limited(work, pod_set, short)
+        yield from _all_pods(facts, work)
+
+
+def _refused(facts: Facts, work: Work, pod_set: PodSet, pools: Pools) -> Iterator[Finding]:
+    """What Karpenter would say of a pod."""
+    pod = Pod(name=pod_set.name, template=pod_set.template)
+    rooms = [Room(node) for node in facts.snapshot.nodes.all()]
+    reason = plan([pod], rooms, pools, Shapes()).failed.get(pod.key, "")
+    if EXCEEDED in reason:
+        yield _limited(work, pod_set, {pool.name: reason for pool in pools.ordered if pool.limits})
+    elif reason:
+        yield Finding(
+            code="never-fits-node",
+            level=Level.ERROR,
+            object=work.object,
+            path=work.template_path,
+            problem=f"no NodePool can buy a node for a pod of {pod_set.name}",
+            evidence={"Karpenter": reason},
+            fix="widen the requirements of a NodePool, or ask for less",
+        )
+
+
+def _all_pods(facts: Facts, work: Work) -> Iterator[Finding]:
+    """A gang whose pods fit one by one, and not within all limits together."""
+    pools = list(facts.snapshot.node_pools.all())
+    if not work.gang or not all(pool.limits for pool in pools) or len(facts.snapshot.nodes):
+        return
+    for name in sorted({name for pool in pools for name in pool.limits}):
+        if not all(name in pool.limits for pool in pools):
+            continue
+        total = sum(work.least(one) * one.template.requests.get(name, 0) for one in work.pod_sets)
+        limit = sum(pool.limits[name] for pool in pools)
+        if total > limit and all(one.template.requests.get(name, 0) <= limit for one in work.pod_sets):
+            yield Finding(
+                code="pool-limits-below-requests",
+                level=Level.ERROR,
+                object=work.object,
+                path=work.template_path,
+                problem="its pods start together, and all NodePools together may not buy as much",
+                evidence={name: f"{format_quantity(name, total)} of {format_quantity(name, limit)}"},
+                fix="raise the limits of a NodePool, or ask for less",
+            )
+
+
+def _limit(limits: Resources, requests: Resources) -> str:
+    """The first limit that the requests exceed, in words."""
+    for name, limit in limits.items():
+        if requests.get(name, 0) > limit:
+            return f"{show(name, requests[name])} of {format_quantity(name, limit)}"
+    return ""
+
+
+def _limited(work: Work, pod_set: PodSet, evidence: Mapping[str, str]) -> Finding:
+    return Finding(
+        code="pool-limits-below-requests",
+        level=Level.ERROR,
+        object=work.object,
+        path=work.template_path,
+        problem=f"the limits of every NodePool are below what a pod of {pod_set.name} needs: none is bought for it",
+        evidence=evidence,
+        fix="raise the limits of a NodePool, or ask for less",
+    )
