@@ -31,6 +31,9 @@ NOT_OFFERED = (400, 404, 405, 415, 422)
 _INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 GRACE = 15.0
 """Seconds by which a stream may outlast what was asked for."""
+LATELY = 15.0
+"""Seconds after an outage, or since it was current, in which a watch is eager: a server that was just restarted forbids
+everything and has read nothing for a second or two."""
 
 
 class Phase(StrEnum):
@@ -60,6 +63,8 @@ class Pace(Struct, frozen=True, kw_only=True):
     shortest: float = 0.5
     longest: float = 30.0
     """Between tries after failures, growing, with a jitter."""
+    eager: float = 2.0
+    """The longest between tries just after an outage."""
     doubt: float = 60.0
     """How long what was allowed may be forbidden before that is believed."""
     again: float = 600.0
@@ -105,7 +110,9 @@ class Watch:
         self._bookmarks = False
         self._failures = 0
         self._denied_since: float | None = None
+        self._eager_until = 0.0
         self._stopped = threading.Event()
+        self._wake = threading.Event()
         self._close: Callable[[], None] = _nothing
 
     @property
@@ -115,10 +122,14 @@ class Watch:
 
     def stop(self) -> None:
         self._stopped.set()
+        self._wake.set()
         self._close()
 
     def reopen(self) -> None:
-        """End the stream that stands; it is taken up where it was."""
+        """The server is back after an outage: end the stream that stands, and any rest. It goes on where it was."""
+        self._lately()
+        self._failures = 0
+        self._wake.set()
         self._close()
 
     def run(self) -> None:
@@ -194,6 +205,10 @@ class Watch:
     def _behind(self) -> None:
         if self.phase is Phase.CURRENT:
             self.phase = Phase.CATCHING_UP
+            self._lately()
+
+    def _lately(self) -> None:
+        self._eager_until = time.monotonic() + LATELY
 
     def _give_up(self, phase: Phase) -> None:
         """Forget what was read, and try again much later."""
@@ -205,9 +220,14 @@ class Watch:
 
     def _rest(self, asked: float = 0.0) -> None:
         """Wait a little, longer each time in a row; `asked` is how long the server wants at least."""
-        longest = min(self._pace.longest, self._pace.shortest * 2 ** min(self._failures, 16))
+        most = self._pace.longest
+        if time.monotonic() < self._eager_until:
+            most = min(most, self._pace.eager)
+        longest = min(most, self._pace.shortest * 2 ** min(self._failures, 16))
         self._failures += 1
-        self._stopped.wait(asked + longest * random.uniform(0.5, 1.0))
+        self._wake.clear()
+        if not self._stopped.is_set():
+            self._wake.wait(asked + longest * random.uniform(0.5, 1.0))
 
     # Lists
 

@@ -28,9 +28,9 @@ def api(tmp_path: Path) -> Iterator[ApiServer]:
 class Sight:
     """A backend, and what came of its events so far."""
 
-    def __init__(self, api: ApiServer, *namespaces: str, quiet: float = 20.0) -> None:
+    def __init__(self, api: ApiServer, *namespaces: str, quiet: float = 20.0, pace: Pace = EAGER) -> None:
         target = Target(kubeconfig=str(api.kubeconfig), namespaces=namespaces)
-        self.backend = KubeBackend(target, pace=EAGER, quiet=quiet)
+        self.backend = KubeBackend(target, pace=pace, quiet=quiet)
         self.state = ClusterState()
         self.lines: list[Happened] = []
 
@@ -65,8 +65,8 @@ def sight(api: ApiServer) -> Iterator[Callable[..., Sight]]:
     """Makes backends that are open, and closes them."""
     made: list[Sight] = []
 
-    def make(*namespaces: str, quiet: float = 20.0) -> Sight:
-        made.append(Sight(api, *namespaces, quiet=quiet))
+    def make(*namespaces: str, quiet: float = 20.0, pace: Pace = EAGER) -> Sight:
+        made.append(Sight(api, *namespaces, quiet=quiet, pace=pace))
         made[-1].backend.open()
         return made[-1]
 

@@ -1,16 +1,36 @@
 """Lists and watches against a small API server: whatever happens on the way, the state is the cluster's in the end."""
 
+import time
 from collections.abc import Callable
+from threading import Thread
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.backends.base import Missing
+from gpuconsole.backends.kube.backend import wall
+from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.decode import Decoder
+from gpuconsole.backends.kube.discovery import discover
+from gpuconsole.backends.kube.gate import Gate
+from gpuconsole.backends.kube.news import News, Put
+from gpuconsole.backends.kube.target import Target
+from gpuconsole.backends.kube.watch import Watch
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import What
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
-from tests.backends.kube.conftest import Sight
+from tests.backends.kube.conftest import EAGER, LONGEST, Sight
 
 Make = Callable[..., Sight]
+
+
+def until(so: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + LONGEST
+    while not so():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
 
 
 @pytest.fixture(params=[True, False], ids=["streaming lists", "pages"])
@@ -141,6 +161,46 @@ def test_a_right_that_is_taken_away_for_good_takes_the_data_along(served: ApiSer
     served.cut("nodes")
     see.until(lambda s: not s.nodes)
     assert [right.resource for right in see.backend.health.missing] == ["nodes"]
+
+
+def test_a_server_that_was_just_restarted_is_asked_again_soon_though_it_forbids_everything(
+    served: ApiServer, sight: Make
+) -> None:
+    see = sight(pace=replace(EAGER, shortest=0.05, eager=0.1, longest=3600, doubt=3600, again=3600))
+    see.loaded()
+    served.moods += [("/nodes", 403, {})] * 10
+    served.cut("nodes")
+    served.put("nodes", documents.node("n9"))
+    see.until(lambda s: "n9" in s.nodes and not see.backend.health.lost)
+
+
+def test_a_watch_that_rests_goes_on_at_once_when_the_server_is_back_after_an_outage(api: ApiServer) -> None:
+    api.put("nodes", documents.node("n0"))
+    api.moods.append(("/nodes", 500, {}))
+    connection = Connection(Target(kubeconfig=str(api.kubeconfig)))
+    nodes = next(served for served in discover(connection) if served.kind == "Node")
+    told: list[News] = []
+    watch = Watch(
+        connection,
+        Decoder(nodes),
+        namespace="",
+        tell=told.extend,
+        gate=Gate(connection, reopened=lambda: None),
+        wall=wall,
+        pace=replace(EAGER, shortest=3600, longest=3600),
+    )
+    thread = Thread(target=watch.run, daemon=True)
+    thread.start()
+    try:
+        until(lambda: watch.problem)
+        assert told == []
+        watch.reopen()
+        assert watch.synced.wait(LONGEST)
+        assert [news.thing.name for news in told if isinstance(news, Put) and isinstance(news.thing, Node)] == ["n0"]
+    finally:
+        watch.stop()
+        thread.join(LONGEST)
+    assert not thread.is_alive()
 
 
 def test_a_user_with_one_namespace_sees_that_one(served: ApiServer, sight: Make) -> None:
