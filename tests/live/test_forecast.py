@@ -1,0 +1,152 @@
+"""What is foreseen from watches alone is what the stand-in for Kueue does; what differs is recorded and named."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from gpuconsole.backends.kube.backend import KubeBackend
+from gpuconsole.backends.kube.target import Target
+from gpuconsole.insight.forecast import Fate
+from gpuconsole.insight.forecast_check import Cause, Differences
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.services.console import Console
+from gpuconsole.store import queries
+from gpuconsole.store.recorder import Recorder
+from gpuconsole.store.schema import open_for_reading
+from gpuconsole.store.sessions import Opening
+from tests.live import stock
+from tests.live.api import Api, Manifest, until
+from tests.live.controlplane import ControlPlane
+from tests.live.identities import KUEUE, NODELESS, READER, Identity
+from tests.live.kueue.controllers import KueueStandIn
+from tests.live.seeing import BRISK
+from tests.live.test_kueue import WORKLOADS, wait_for
+
+pytestmark = pytest.mark.live
+QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/cq-b"
+
+
+class Watching:
+    """The console beside a live cluster; looks come by hand."""
+
+    def __init__(self, plane: ControlPlane, who: Identity, history: Path) -> None:
+        target = Target(kubeconfig=str(plane.kubeconfig(who)))
+        self.recorder = Recorder(history, Opening(version="test"), wall=lambda: 0)
+        self.console = Console(KubeBackend(target, pace=BRISK), recorder=self.recorder)
+
+    def tick(self, seconds: float = 0.2) -> Snapshot:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.console.tick(0.04)
+            time.sleep(0.04)
+        return self.console.snapshot
+
+    def until(self, what: str) -> None:
+        """Look ahead until Kueue has done this to some workload."""
+        patience = time.monotonic() + 20
+        while not any(what in workload.name or workload.is_true(what) for workload in self.tick().workloads.all()):
+            assert time.monotonic() < patience, f"nothing is {what}"
+            self.console.look_ahead()
+        self.console.look_ahead()
+
+    def recorded(self) -> Differences:
+        self.recorder.flush()
+        with closing(open_for_reading(self.recorder.path)) as db:
+            return queries.compared(db, 100)
+
+
+@contextmanager
+def watching(plane: ControlPlane, history: Path, who: Identity = READER) -> Iterator[Watching]:
+    made = Watching(plane, who, history)
+    try:
+        until(lambda: not (made.tick() is None or made.console.status.loading), 30)
+        made.console.look_ahead()
+        yield made
+    finally:
+        made.console.stop()
+
+
+@pytest.fixture
+def api(plane: ControlPlane) -> Iterator[Api]:
+    """Two ClusterQueues of a cohort, cq-a with 16 GPUs and cq-b with 8; Kueue is not at work yet."""
+    with stock.queues(plane.api()) as api:
+        yield api
+
+
+def test_the_stand_in_does_what_was_foreseen(plane: ControlPlane, api: Api, tmp_path: Path) -> None:
+    with watching(plane, tmp_path / "history.db") as watched, KueueStandIn(plane.api(KUEUE)):
+        api.create(stock.job("borrows", "lq-b", gpus=8, pods=3))
+        watched.until("PodsReady")
+        api.create(stock.job("huge", "lq-b", gpus=8, pods=4))
+        watched.until("job-huge")
+        api.create(stock.job("owner", "lq-a", gpus=8))
+        wait_for(api, "borrows", "Evicted")
+        wait_for(api, "owner", "PodsReady")
+        watched.tick(1.0)
+        watched.console.look_ahead()
+        said = watched.console.compared
+        [huge] = [one for one in watched.console.forecast.prospects.values() if "huge" in one.workload]
+    assert (huge.fate, "maximum capacity (24)" in huge.message) == (Fate.WAITS, True)
+    assert said.decisions >= 3, "borrows and owner were admitted, borrows had to make room"
+    assert said.agreement == 1.0, said.differences
+
+
+def test_what_was_foreseen_before_kueue_is_there_comes_true(plane: ControlPlane, api: Api, tmp_path: Path) -> None:
+    for name, pods in (("first", 2), ("second", 1), ("third", 3)):
+        api.create(waiting(name, pods))
+    with watching(plane, tmp_path / "history.db") as watched:
+        foreseen = watched.console.forecast
+        fates = {key.rpartition("/")[2]: (one.fate, one.flavors) for key, one in foreseen.prospects.items()}
+        assert fates == {
+            "first": (Fate.ADMITTED, ("h100",)),
+            "second": (Fate.ADMITTED, ("h100",)),
+            "third": (Fate.WAITS, ()),
+        }
+        with KueueStandIn(plane.api(KUEUE)):
+            until(lambda: sum(one.reserved for one in watched.tick().workloads.all()) == 2)
+            watched.console.look_ahead()
+        assert watched.console.compared == Differences(decisions=2, agreed=2)
+
+
+def test_what_kueue_does_otherwise_is_recorded_with_its_cause(plane: ControlPlane, api: Api, tmp_path: Path) -> None:
+    api.patch(QUEUE, {"spec": {"stopPolicy": "Hold"}})
+    api.create(waiting("planted", 1, queue="lq-b"))
+    with watching(plane, tmp_path / "history.db") as watched:
+        assert watched.console.forecast.prospects["team-a/planted"].fate is Fate.WAITS
+        admit(api, "planted", "cq-b")
+        until(lambda: watched.tick().workloads["team-a/planted"].reserved)
+        watched.console.look_ahead()
+        [difference] = watched.recorded().differences
+        assert (difference.workload, difference.cause) == ("team-a/planted", Cause.DISAGREEMENT)
+        assert difference.foreseen.startswith("waits: ClusterQueue cq-b is")
+        assert difference.fact == "admitted: main×1 cpu=h100,memory=h100,nvidia.com/gpu=h100"
+
+
+def test_who_may_not_see_nodes_is_not_told_of_disagreement(plane: ControlPlane, api: Api, tmp_path: Path) -> None:
+    api.patch(QUEUE, {"spec": {"stopPolicy": "Hold"}})
+    api.create(waiting("planted", 1, queue="lq-b"))
+    with watching(plane, tmp_path / "history.db", NODELESS) as watched:
+        assert any("nodes" in text for text in watched.console.forecast.assumed)
+        admit(api, "planted", "cq-b")
+        until(lambda: watched.tick().workloads["team-a/planted"].reserved)
+        watched.console.look_ahead()
+        assert [one.cause for one in watched.console.compared.differences] == [Cause.UNSEEN]
+
+
+def waiting(name: str, pods: int, queue: str = "lq-a") -> Manifest:
+    """A Workload without a job."""
+    made = stock.workload(name, queue, namespace="team-a", gpus=8)
+    made["spec"]["podSets"][0]["count"] = pods
+    return {**made, "metadata": {"name": name, "namespace": "team-a"}, "status": {}}
+
+
+def admit(api: Api, name: str, queue: str) -> None:
+    """Say as Kueue that a workload is let in."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    status = stock.workload(name, "", namespace="team-a", gpus=8, admitted=(queue, "h100"))["status"]
+    for condition in status["conditions"]:
+        condition["lastTransitionTime"] = now
+    api.patch(f"{WORKLOADS}/{name}/status", {"status": status})
