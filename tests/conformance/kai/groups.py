@@ -1,27 +1,20 @@
 """KAI's tables of pod groups and queues as objects: sub-groups, preemptibility, and what is said of them."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.apiserver.kai.groups import check_pod_group
 from gpuconsole.model.apiserver.kai.pods import check_gpu_request
-from gpuconsole.model.cluster import Pod, PriorityClass
-from gpuconsole.model.decisions import MarkGroup, Unschedulable
+from gpuconsole.model.cluster import PriorityClass
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.scheduling.kai import reading
-from gpuconsole.scheduling.kai.api.errors import JobError, NodeError, TaskErrors
-from gpuconsole.scheduling.kai.api.jobs import Job, one_pod_set
+from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
 from gpuconsole.scheduling.kai.api.queues import QueueState
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.saying import words
 from gpuconsole.scheduling.kai.trees import BadTree, tree_of
 from tests.conformance.kai import values
 from tests.conformance.kai.searching import queue_states
-from tests.conformance.kai.sessions import root_of
-from tests.conformance.kai.values import STATUSES
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 
 Document = Mapping[str, Any]
@@ -38,7 +31,7 @@ def preemptibility(table: Table, case: Case) -> Sequence[str]:
     return list(compare("preemptible", got, case.want["expectedResult"] == "preemptible"))
 
 
-def _group(document: Document) -> KaiPodGroup:
+def group_of(document: Document) -> KaiPodGroup:
     metadata = {"name": "unnamed", **(document.get("metadata") or {})}
     found = decode_object({**document, "apiVersion": "scheduling.run.ai/v2alpha2", "metadata": metadata})
     assert isinstance(found, KaiPodGroup)
@@ -52,7 +45,7 @@ def by_class(table: Table, case: Case) -> Sequence[str]:
         found = decode_object({**document, "apiVersion": "scheduling.k8s.io/v1"})
         assert isinstance(found, PriorityClass)
         classes[found.name] = found
-    group = _group(args["podGroup"])
+    group = group_of(args["podGroup"])
     got = reading.preemptible(group.preemptibility, reading.group_priority(group, classes))
     return list(compare("preemptible", got, case.want.get("want", False)))
 
@@ -89,7 +82,7 @@ def _wanted(document: Document) -> SubGroup:
 
 def tree(table: Table, case: Case) -> Sequence[str]:
     try:
-        got = tree_of(_group(case.input["podGroup"]))
+        got = tree_of(group_of(case.input["podGroup"]))
     except BadTree as problem:
         wanted = case.want.get("wantErr", "")
         return [] if wanted and wanted in str(problem) else [f"error: got {problem}, want {wanted}"]
@@ -142,15 +135,20 @@ def _counted(read: Callable[[PodSet], int]) -> Callable[[Document], Iterator[str
     return check
 
 
+def _of_one(pod_set: PodSet) -> Job:
+    """A job of the pod set alone."""
+    root = SubGroup()
+    root.add(pod_set)
+    return Job("job", root=root)
+
+
 CALLS: Mapping[str, Callable[[Document], Iterator[str]]] = {
     "PodSet.AssignTask": _assigned,
     "PodSet.GetNumAliveTasks": _counted(lambda pod_set: pod_set.alive),
     "PodSet.GetNumActiveAllocatedTasks": _counted(lambda pod_set: pod_set.active_allocated),
     "PodSet.GetNumActiveUsedTasks": _counted(lambda pod_set: pod_set.active_used),
     "PodSet.GetNumGatedTasks": _counted(lambda pod_set: pod_set.gated),
-    "PodSet.GetNumPendingTasks": _counted(
-        lambda pod_set: sum(task.status is STATUSES["Pending"] for task in pod_set.tasks.values())
-    ),
+    "PodSet.GetNumPendingTasks": _counted(lambda pod_set: len(_of_one(pod_set).pending)),
 }
 
 
@@ -187,74 +185,6 @@ def _facts(state: QueueState) -> object:
     return (state.uid, state.name, state.parent, state.children, state.priority, state.gpu, state.cpu, state.memory)
 
 
-# What is said
-
-
-def _said(job: Job, group: KaiPodGroup) -> tuple[str, tuple[str, ...], dict[str, str]]:
-    """The group's message and reasons, and the message of each pod."""
-    pods = {task.uid: Pod(name=task.name) for task in job.tasks()}
-    told = words(job, pods, group, "")
-    marks = [word for word in told if isinstance(word, MarkGroup)]
-    texts = {word.pod: word.message for word in told if isinstance(word, Unschedulable)}
-    return (
-        marks[0].message if marks else "",
-        tuple(reason for reason, _ in marks[0].reasons) if marks else (),
-        texts,
-    )
-
-
-def status_event(table: Table, case: Case) -> Sequence[str]:
-    tasks = [
-        Task(name, job="pg", status=STATUSES[status])
-        for status, names in case.input["pods"].items()
-        for name in names or ()
-    ]
-    job = Job("pg", root=one_pod_set(case.input.get("podGroupMinMember", 0)), tasks=tasks)
-    for error in case.input.get("jobErrors") or ():
-        job.errors.append(JobError(reason=error["reason"], messages=(error["message"],)))
-    for name, error in (case.input.get("podErrors") or {}).items():
-        job.note(next(task for task in tasks if task.uid == name), TaskErrors(error["$error"]))
-    for name, nodes in (case.input.get("nodeErrors") or {}).items():
-        errors = TaskErrors()
-        errors.nodes.update((node, NodeError((text,))) for node, text in nodes.items())
-        job.note(next(task for task in tasks if task.uid == name), errors)
-    single = any(text.startswith("^Node-Pool") for text in case.want.get("expectedPodgroupErrorPatterns") or ())
-    message, reasons, texts = _said(job, KaiPodGroup(name="pg", backoff=1 if single else None))
-    wanted = case.want.get("expectedPodgroupConditionReasons")
-    return [
-        *_match("group", message, case.want.get("expectedPodgroupErrorPatterns")),
-        *(
-            line
-            for pod, patterns in (case.want.get("expectedPodErrorPatterns") or {}).items()
-            for line in _match(pod, texts.get(pod, ""), patterns)
-        ),
-        *(compare("reasons", sorted(reasons), sorted(wanted)) if wanted else ()),
-    ]
-
-
-def _match(what: str, text: str, patterns: Sequence[str] | None) -> Iterator[str]:
-    return (f"{what}: {pattern!r} is not in {text!r}" for pattern in patterns or () if not re.search(pattern, text))
-
-
-def readiness(table: Table, case: Case) -> Sequence[str]:
-    """What pods and groups are told, as events; a group that is not ready is told by its pods here."""
-    document = case.input["job"]
-    tree_document = document.get("RootSubGroupSet")
-    tasks = [
-        values.task({"UID": uid, **pod, "SubGroupName": pod_set["name"]})
-        for pod_set in (tree_document or {}).get("podSets") or ()
-        for uid, pod in (pod_set.get("podInfos") or {}).items()
-    ] or [Task(pod["Name"], status=STATUSES[pod["State"]]) for pod in document["Tasks"]]
-    for task in tasks:
-        task.pod_set = "" if task.pod_set == "default" else task.pod_set
-    job = Job(document["Name"], root=root_of(tree_document, tasks), tasks=tasks)
-    message, _, texts = _said(job, KaiPodGroup(name="pg"))
-    got = {f"Warning Unschedulable {text}" for text in texts.values()} if job.ready else set()
-    got |= {f"Normal Unschedulable {message}"} if message else set()
-    got |= set() if job.ready else {f"Normal NotReady {text}" for text in texts.values()}
-    return list(compare("events", got, set(case.want["expectedEventActions"])))
-
-
 _S = "kai/scheduler_api_podgroup_info_subgroup_info"
 CHECKS: dict[str, Check] = {
     "kai/apis_scheduling_v2alpha2/TestValidateSubGroups": sub_groups,
@@ -269,6 +199,4 @@ CHECKS: dict[str, Check] = {
     f"{_S}/TestIsReadyForScheduling": of_pod_set(lambda pod_set: pod_set.ready),
     f"{_S}/podset_plain_calls": replay,
     "kai/scheduler_api_queue_info/TestNewQueueInfo": queue,
-    "kai/scheduler_cache/TestRecordJobStatusEvent": status_event,
-    "kai/scheduler_cache_status_updater/TestDefaultStatusUpdater_RecordJobStatusEvent": readiness,
 }

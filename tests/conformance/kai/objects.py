@@ -121,14 +121,17 @@ def fit_error(table: Table, case: Case) -> Sequence[str]:
             "messages": args.get("messages") or [args["message"]],
             "detailedMessages": args.get("detailedReasons") or args.get("detailedMessages") or [],
             "subGroupName": args.get("subGroupName", ""),
+            "nodesGroupName": args.get("nodesGroupName", ""),
         }
     )
     wanted = job_error(want)
-    full = JobError(reason=wanted.reason, messages=wanted.messages, details=wanted.details, sub_group=wanted.sub_group)
-    return [
-        *compare("error", (got.reason, got.messages, got.detail), (wanted.reason, wanted.messages, full.detail)),
-        *compare("domain", args.get("nodesGroupName", ""), wanted.domain),
-    ]
+    return list(
+        compare(
+            "error",
+            (got.reason, got.messages, got.detail, got.domain),
+            (wanted.reason, wanted.messages, wanted.detail, wanted.domain),
+        )
+    )
 
 
 def mig_name(table: Table, case: Case) -> Sequence[str]:
@@ -218,12 +221,15 @@ def _first_by_priority(table: Table, case: Case) -> Sequence[str]:
 
 
 def _allocated(document: Document) -> int:
-    statuses = [_phase(pod) for pod in document["args"].get("pods") or ()]
-    return sum(status in ALLOCATED for status in statuses)
-
-
-def _phase(pod: Document) -> Status:
-    return STATUSES[(pod.get("status") or {}).get("phase") or "Pending"]
+    """The table's pods run on no node, which ours never do."""
+    args, seat = document["args"], {"nodeName": "node"}
+    pods = args.get("pods") or ()
+    said = [*(args.get("overridingStatus") or ()), *("" for _ in pods)]
+    return sum(
+        _read({**pod, "spec": {**pod["spec"], **(seat if pod["status"]["phase"] != "Pending" else {})}}, status).status
+        in ALLOCATED
+        for pod, status in zip(pods, said, strict=False)
+    )
 
 
 def _to_allocate(document: Document) -> bool:
