@@ -84,6 +84,11 @@ class Guard:
         if refusal:
             raise ReadOnlyError(refusal)
 
+    def note(self, words: str, now: Time, detail: str, *, failed: bool) -> None:
+        """Note what became of something that was permitted."""
+        outcome = Outcome.FAILED if failed else Outcome.DONE
+        self._write(Entry(time=now, command=clean(words), outcome=outcome, detail=clean(detail)))
+
     def came_back(self, happened: Happened) -> None:
         """Note what became of a command, where an event says it."""
         outcome = _OUTCOMES.get(happened.what)

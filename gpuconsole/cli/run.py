@@ -5,7 +5,8 @@ import logging
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from gpuconsole.cli.logs import log_to
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
-from gpuconsole.errors import ConfigError, HistoryError, UsageError
+from gpuconsole.errors import ConfigError, ConsoleError, HistoryError, UsageError
 from gpuconsole.model.clock import Time
 from gpuconsole.model.prices import Prices
 from gpuconsole.services.console import USUAL, Console
@@ -25,6 +26,9 @@ from gpuconsole.services.status import Status
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.sessions import Opening
 from gpuconsole.workers.worker import Worker
+
+if TYPE_CHECKING:
+    from gpuconsole.ui.screens.contexts import Contexts
 
 LOG = logging.getLogger(__name__)
 
@@ -45,10 +49,17 @@ def command(request: Request, speed: float | None, **options: Any) -> int:
     request, settings = configured(request, speed=speed, **options)
     log_to(settings.log_file, settings.log_level)
     console = _live(request, settings) if request.live else _simulated(request, settings)
+    contexts = _contexts(request, settings) if request.live else None
     try:
-        return _show(console, settings, request.namespace)
+        return _show(console, settings, request.namespace, contexts)
     finally:
         console.stop()
+
+
+def _contexts(request: Request, settings: Config) -> "Contexts":
+    from gpuconsole.cli.contexts import KubeContexts
+
+    return KubeContexts(request, partial(_connected, settings))
 
 
 def _simulated(request: Request, settings: Config) -> Console:
@@ -64,13 +75,23 @@ def _simulated(request: Request, settings: Config) -> Console:
 
 
 def _live(request: Request, settings: Config) -> Console:
-    """Wire a live cluster; what can be wrong with it is said before the screen is taken."""
+    """Wire a live cluster, and a worker for it."""
+    worker = Worker(None, settings.log_file) if settings.worker else None
+    try:
+        return _connected(settings, request, worker)
+    except ConsoleError:
+        if worker is not None:
+            worker.close()
+        raise
+
+
+def _connected(settings: Config, request: Request, worker: Worker | None) -> Console:
+    """Connect to a live cluster; what can be wrong with it is said before the screen is taken."""
     from gpuconsole.cli.live import open_live, protection
 
     opened = open_live(request, settings)
     LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
     protected = protection(opened.context, settings)
-    worker = Worker(None, settings.log_file) if settings.worker else None
     return _console(opened.backend, opened.about, settings, worker, opened.notices, protected=protected)
 
 
@@ -96,16 +117,21 @@ def _console(
         notices.append(about.history)
     for notice in notices:
         LOG.info("%s", notice)
-    return Console(
-        backend,
-        about=about,
-        read_only=settings.read_only,
-        protected=protected,
-        recorder=recorder,
-        worker=worker,
-        notices=notices,
-        prices=prices,
-    )
+    try:
+        return Console(
+            backend,
+            about=about,
+            read_only=settings.read_only,
+            protected=protected,
+            recorder=recorder,
+            worker=worker,
+            notices=notices,
+            prices=prices,
+        )
+    except ConsoleError:
+        if recorder is not None:
+            recorder.close()
+        raise
 
 
 def _recorder(about: Status, seed: int, settings: Config) -> Recorder:
@@ -117,13 +143,13 @@ def _wall() -> Time:
     return time.time_ns() // 1_000
 
 
-def _show(console: Console, settings: Config, namespaces: Iterable[str]) -> int:
+def _show(console: Console, settings: Config, namespaces: Iterable[str], contexts: "Contexts | None") -> int:
     """Draw the console until the user leaves; what it cost to import is paid here only."""
     from gpuconsole.ui.app import ConsoleApp
     from gpuconsole.ui.theme import ThemeError
 
     try:
-        app = ConsoleApp(console)
+        app = ConsoleApp(console, contexts=contexts)
     except ThemeError as error:
         raise ConfigError("themes", str(error)) from error
     if settings.theme:
@@ -134,7 +160,11 @@ def _show(console: Console, settings: Config, namespaces: Iterable[str]) -> int:
     app.namespaces = frozenset(namespaces)
     _favour_keys()
     console.start()
-    app.run()
+    try:
+        app.run()
+    finally:
+        if app.cluster is not console:
+            app.cluster.stop()
     return app.return_code or 0
 
 

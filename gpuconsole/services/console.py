@@ -28,6 +28,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.score_table import ScoreTable
 from gpuconsole.services.forecasting import Forecaster
+from gpuconsole.services.forwards import Forwards
 from gpuconsole.services.loop import Loop
 from gpuconsole.services.status import Status
 from gpuconsole.store import history
@@ -71,6 +72,7 @@ class Console:
         self._worker = worker
         self._forecaster = Forecaster(self._live, worker, recorder) if self._live is not None else None
         self._stopped = False
+        self.forwards = Forwards()
         self._guard = Guard(backend, read_only=read_only, protected=protected, audit=self._audited)
         self._subscribers: list[Callable[[Snapshot], None]] = []
         self._subscribing = threading.Lock()
@@ -115,8 +117,11 @@ class Console:
         self._loop.start()
 
     def stop(self) -> None:
-        """Stop the time and let go of everything; whoever waits for a what-if gets a WorkerError."""
+        """Stop the time and let go of everything, once; whoever waits for a what-if gets a WorkerError."""
+        if self._stopped:
+            return
         self._stopped = True
+        self.forwards.close()
         if self._forecaster is not None:
             self._forecaster.stop()
         self._loop.stop()
@@ -129,6 +134,15 @@ class Console:
     def tick(self, elapsed: float) -> None:
         """Let `elapsed` wall-clock seconds pass now; for tests, which start no timer."""
         self._loop.tick(elapsed)
+
+    @property
+    def worker(self) -> "Worker | None":
+        """The process that computes what-ifs, while this console has one."""
+        return self._worker
+
+    def hand_over(self) -> None:
+        """Leave the worker process to another console."""
+        self._worker = None
 
     def subscribe(self, callback: Callable[[Snapshot], None]) -> Callable[[], None]:
         """Have every new Snapshot told, from the loop's thread; returns what ends that."""
@@ -154,6 +168,10 @@ class Console:
     def permit(self, words: str) -> None:
         """Note something that may change the cluster, and is no command: a shell. Raises ReadOnlyError."""
         self._guard.permit(words, self.snapshot.time)
+
+    def note(self, words: str, detail: str, *, failed: bool = False) -> None:
+        """Note what became of something that was permitted."""
+        self._guard.note(words, self.snapshot.time, detail, failed=failed)
 
     def pause(self) -> None:
         """Stop the virtual time; a running tick notices within milliseconds."""

@@ -22,8 +22,11 @@ from gpuconsole.ui.messages import SnapshotReady
 from gpuconsole.ui.paint import ROLE_CLASSES
 from gpuconsole.ui.screens.asking import Severity
 from gpuconsole.ui.screens.base import ConsoleScreen, Handler
+from gpuconsole.ui.screens.contexts import Contexts, ask_context, go_to, lies_elsewhere
 from gpuconsole.ui.screens.driving import driving_handlers, pause_or_resume, set_speed
+from gpuconsole.ui.screens.forwards import ForwardsScreen
 from gpuconsole.ui.screens.help import HelpScreen
+from gpuconsole.ui.screens.submitting import ask_file, submit_file
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.theme import load_themes
 from gpuconsole.ui.travel import Travel
@@ -59,11 +62,19 @@ class ConsoleApp(App[None]):
         Binding("ctrl+q", "press('q')", show=False, priority=True),
     ]
 
-    def __init__(self, cluster: Console, *, themes: Path | None = None, repaint: float = REPAINT) -> None:
-        """`repaint` = 0 draws every Snapshot, for tests that tick by hand."""
+    def __init__(
+        self,
+        cluster: Console,
+        *,
+        themes: Path | None = None,
+        repaint: float = REPAINT,
+        contexts: Contexts | None = None,
+    ) -> None:
+        """`repaint` = 0 draws every Snapshot, for tests that tick by hand; `contexts` are where `:ctx` leads."""
         self.themes: Sequence[Theme] = load_themes(themes or assets.folder("themes"))
         super().__init__()
         self.cluster = cluster
+        self.contexts = contexts
         self.namespaces: frozenset[str] = frozenset()
         self._repaint = repaint
         self._painted = self._pressed = 0.0
@@ -175,6 +186,9 @@ class ConsoleApp(App[None]):
             "app.last": self._last_view,
             "app.theme": self._next_theme,
             "app.namespaces": self._ask_namespaces,
+            "app.context": lambda: ask_context(self),
+            "app.forwards": lambda: self.push_screen(ForwardsScreen()),
+            "app.apply": lambda: ask_file(screen) if screen is not None else None,
             "app.all-namespaces": lambda: self.show_namespaces(frozenset()),
             "app.suspend": self.action_suspend_process,
             **{f"view.{name}": self._opener(name) for name in VIEWS},
@@ -189,6 +203,10 @@ class ConsoleApp(App[None]):
         match line.action.id:
             case "app.namespaces" if line.argument:
                 self.show_namespaces(namespaces(line.argument) or frozenset())
+            case "app.context" if line.argument:
+                go_to(self, line.argument)
+            case "app.apply" if line.argument:
+                submit_file(screen, line.argument)
             case "app.theme" if line.argument:
                 self._set_theme(line.argument)
             case "sim.speed" if line.argument:
@@ -260,10 +278,43 @@ class ConsoleApp(App[None]):
         if screen is not None:
             self.push_screen(Palette(screen.entries()), lambda id: screen.run_id(id) if id is not None else None)
 
+    def rebind(self, cluster: Console) -> None:
+        """Go over to another cluster: every screen begins anew, and the old console ends in the background."""
+        leaving, self.cluster = self.cluster, cluster
+        self._unsubscribe()
+        self.namespaces = frozenset()
+        self._seen = None
+        self._begin_anew()
+        self._unsubscribe = cluster.subscribe(self._published)
+        for notice in cluster.notices:
+            self.flash(notice)
+        self.flash(f"Connected to {cluster.status.source}")
+        cluster.start()
+        self.run_worker(leaving.stop, thread=True, group="leaving")
+
+    def _begin_anew(self) -> None:
+        """Nothing of the old cluster stays on any screen."""
+        here = self.current_mode
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+        for name in VIEWS:
+            if name != here:
+                self._make_anew(name)
+        self.switch_mode(next(name for name in VIEWS if name != here))
+        self._make_anew(here)
+        self.switch_mode(here)
+
+    def _make_anew(self, view: str) -> None:
+        self.remove_mode(view)
+        self.add_mode(view, VIEWS[view])
+
     # Settings
 
     def show_namespaces(self, names: frozenset[str]) -> None:
-        """Show these namespaces only; none = all."""
+        """Show these namespaces only; none = all. What was not read from a live cluster is connected to anew."""
+        if self.contexts is not None and lies_elsewhere(self.contexts, self.cluster.status.sight, names):
+            go_to(self, self.cluster.status.source, sorted(names))
+            return
         self.namespaces = names
         if self.front is not None:
             self.front.redraw()

@@ -12,11 +12,14 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
+import yaml
 from msgspec import Struct
 
 from gpuconsole.errors import ClusterError, UsageError
 from gpuconsole.model.text import clean
 
+_UNREADABLE = (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, OSError)
+"""What reading a file that is no kubeconfig comes to, beside `ConfigException`."""
 CONNECTIONS = 128
 """Connections that are kept open: each watch holds one."""
 IN_CLUSTER = "in-cluster"
@@ -66,6 +69,17 @@ def ask_nobody() -> None:
     vars(exec_provider)["sys"] = SimpleNamespace(stdout=io.StringIO(), platform=sys.platform)
 
 
+def context_names(kubeconfig: str | None) -> tuple[str, ...]:
+    """The contexts of a kubeconfig, in its order. Raises UsageError."""
+    _, config = _modules()
+    files = _files(kubeconfig)
+    try:
+        contexts, _ = _contexts(os.pathsep.join(files)) if files else ([], None)
+    except (config.ConfigException, *_UNREADABLE) as error:
+        raise UsageError(f"{os.pathsep.join(files)} cannot be used: {clean(str(error))}") from error
+    return tuple(clean(str(context.get("name")), 200) for context in contexts)
+
+
 def _modules() -> tuple[Any, Any]:
     """kubernetes.client and kubernetes.config: a third of a second, for who wants a live cluster only."""
     from kubernetes import client, config
@@ -112,7 +126,7 @@ def _from_file(target: Target) -> Place:
             offered = ", ".join(clean(str(context.get("name")), 100) for context in contexts[:12])
             raise UsageError(f"{path}: there is no context {clean(str(name), 100)}; there are {offered or 'none'}")
         config.load_kube_config(path, name, configuration, persist_config=False)
-    except (config.ConfigException, KeyError, TypeError, AttributeError, ValueError, OSError) as error:
+    except (config.ConfigException, *_UNREADABLE) as error:
         raise UsageError(f"--live: {path} cannot be used: {clean(str(error))}") from error
     if not configuration.verify_ssl and not target.insecure:
         raise ClusterError(

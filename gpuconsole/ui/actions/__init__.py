@@ -6,6 +6,7 @@ a key means the first action with that key which the screen in front offers.
 
 from gpuconsole.ui.actions.action import Action as Action
 from gpuconsole.ui.actions.action import Scope as Scope
+from gpuconsole.ui.actions.cluster import MANIFESTS, PLACES, PODS
 from gpuconsole.ui.actions.everywhere import EVERYWHERE
 from gpuconsole.ui.actions.nodes import COST, NODES, TOPOLOGY
 from gpuconsole.ui.actions.objects import OBJECTS
@@ -16,6 +17,7 @@ from gpuconsole.ui.actions.workloads import QUEUES, WORKLOADS
 
 ACTIONS: tuple[Action, ...] = (
     *EVERYWHERE,
+    *PLACES,
     *VIEWS,
     *SIMULATION,
     *TABLES,
@@ -27,6 +29,8 @@ ACTIONS: tuple[Action, ...] = (
     *COST,
     *WHAT_IF,
     *SUBMIT,
+    *MANIFESTS,
+    *PODS,
 )
 
 BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}

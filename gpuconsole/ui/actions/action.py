@@ -20,6 +20,9 @@ class Scope(StrEnum):
     COST = "Cost"
     WHAT_IF = "What-if"
     SUBMIT = "Submit"
+    EDIT = "Edit"
+    LOGS = "Logs"
+    FORWARDS = "Port-forwards"
 
 
 class Action(Struct, frozen=True, kw_only=True):

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import cast
 
+from gpuconsole.backends.desk import Said
+from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.events import Happened
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
@@ -10,7 +12,7 @@ from gpuconsole.ui.as_yaml import as_yaml
 from gpuconsole.ui.describing import describe, events
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.text import TextScreen
-from gpuconsole.ui.widgets.textpane import yaml_lines
+from gpuconsole.ui.widgets.textpane import BLANK, heading, line, yaml_lines
 
 
 def find(snapshot: Snapshot, table: str, key: str) -> Object | None:
@@ -33,12 +35,23 @@ def yaml_screen(table: str, key: str) -> TextScreen:
     return TextScreen(f"yaml {key}", source, wrap=False, copied=key)
 
 
-def events_screen(key: str, history: Sequence[Happened]) -> TextScreen:
-    """A screen of all that happened to an object, as the store remembers it."""
+def events_screen(key: str, history: Sequence[Happened], said: Sequence[Said] = ()) -> TextScreen:
+    """A screen of all that happened to an object, as the store remembers it, and of what Kubernetes' Events say."""
 
     def source(snapshot: Snapshot) -> list[Painted]:
         newest = history[-1].time if history else 0
         later = [row for row in snapshot.recent if row.time > newest and key in (row.workload, row.by, row.node)]
-        return events([*history, *later], snapshot.time)[1:]
+        return [*events([*history, *later], snapshot.time)[1:], *_of_kubernetes(said, snapshot.time)]
 
     return TextScreen(f"events {key}", source, copied=key)
+
+
+def _of_kubernetes(said: Sequence[Said], now: Time) -> list[Painted]:
+    if not said:
+        return []
+    lines = [BLANK, heading("Kubernetes' Events")]
+    for one in said:
+        age, times = f"{format_span(max(0, now - one.time))} ago", f" ×{one.count}" if one.count > 1 else ""
+        reason = (f"{one.reason:<16} ", "fault" if one.warning else "")
+        lines.append(line((f"  {age:>12}  ", "dim"), reason, one.message, (f"{times}  {one.about}", "dim")))
+    return lines

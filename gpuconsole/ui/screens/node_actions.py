@@ -15,6 +15,15 @@ from gpuconsole.ui.screens.objects import ObjectScreen, name_all
 from gpuconsole.ui.screens.whatif import try_out
 from gpuconsole.ui.widgets.confirm import Option, Question
 
+QUICK = 30
+"""Seconds of grace of a quick drain."""
+DRAINS = (
+    Option("usual", "evict its pods", "e", (("disruption budgets are kept, pods end in their own time", "dim"),)),
+    Option("quick", f"evict within {QUICK} s", "q", ((f"pods get {QUICK} s to end", "dim"),)),
+    Option("sparing", "spare bare pods", "s", (("those stay that no controller would make again", "dim"),)),
+    Option("forced", "delete its pods", "d", (("no disruption budget is asked", "dim"),)),
+)
+HARSH = (("⚠ ", "fault"), ("Pods are deleted, whatever their disruption budgets say.", ""))
 MOST_VICTIMS = 8
 """So many victims of a drain are named."""
 
@@ -60,6 +69,8 @@ class NodeScreen(ObjectScreen):
     def question(self, action: Action) -> Question | None:
         names = name_all(self.targets())
         match action.id:
+            case "node.drain" if self.console.desk is not None:
+                return None
             case "node.drain":
                 lines = ("No new pod starts there, and these are evicted:", *self._victims())
                 return Question(f"Drain {names}?", lines, yes="Drain")
@@ -93,7 +104,17 @@ class NodeScreen(ObjectScreen):
 
     def _drain(self) -> None:
         names = self.targets()
-        self.send([Drain(name) for name in names], f"Draining {name_all(names)}")
+        if self.console.desk is None:
+            self.send([Drain(name) for name in names], f"Draining {name_all(names)}")
+        else:
+            self.choose(f"How to drain {name_all(names)}", DRAINS, lambda how: self._ask_drain(names, how))
+
+    def _ask_drain(self, names: Sequence[str], how: str) -> None:
+        """On a live cluster the way is chosen first, and then it is asked once more."""
+        lines = (HARSH,) if how == "forced" else ()
+        question = Question(f"Drain {name_all(list(names))}?", (*lines, *self._victims()), yes="Drain")
+        said = f"Draining {name_all(list(names))}"
+        self.ask(question, lambda: self.send([drain(name, how) for name in names], said))
 
     def _fail(self) -> None:
         names = [name for name in self.targets() if self.snapshot.nodes[name].ready]
@@ -102,6 +123,18 @@ class NodeScreen(ObjectScreen):
     def _restore(self) -> None:
         names = [name for name in self.targets() if not self.snapshot.nodes[name].ready]
         self.send([RestoreNode(name) for name in names], f"{name_all(names)} comes back")
+
+
+def drain(node: str, how: str) -> Drain:
+    """A drain of the way that was chosen of `DRAINS`."""
+    match how:
+        case "quick":
+            return Drain(node, grace=QUICK)
+        case "sparing":
+            return Drain(node, sparing=True)
+        case "forced":
+            return Drain(node, forced=True)
+    return Drain(node)
 
 
 def victims(snapshot: Snapshot, nodes: Sequence[str]) -> list[Cell]:

@@ -1,14 +1,21 @@
 """What every screen offers for the object under its cursor: describe, YAML, copy, events, delete, menu."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from gpuconsole.backends.desk import Said
 from gpuconsole.model.commands import Delete
+from gpuconsole.model.events import Happened
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
 from gpuconsole.ui.screens.describe import describe_screen, events_screen, find, yaml_screen
+from gpuconsole.ui.screens.editing import edit
+from gpuconsole.ui.screens.errands import errand
+from gpuconsole.ui.screens.pod_actions import PODDED, ask_port, open_shell, pods_of, show_logs
+from gpuconsole.ui.screens.rights import SIMULATED, asked_by
 from gpuconsole.ui.widgets.confirm import Question
 
 
@@ -43,14 +50,49 @@ class ObjectScreen(ConsoleScreen):
             "object.events": self._events,
             "object.menu": self.open_menu,
             "object.delete": self._delete,
+            "object.edit": self.edit,
+            **self._pod_handlers(),
         }
+
+    def refusal(self, action: Action) -> str:
+        return super().refusal(action) or self._not_allowed(action)
+
+    def _not_allowed(self, action: Action) -> str:
+        """Why the cluster cannot do it with this object, or the user may not."""
+        subject, desk = self.subject(), self.console.desk
+        if desk is None:
+            return SIMULATED.get(action.id, "")
+        asked = asked_by(action.id, *subject) if subject is not None else None
+        return desk.refusal(asked) if asked is not None else ""
+
+    def _pod_handlers(self) -> Handlers:
+        subjects = self.subjects()
+        if not subjects or subjects[0].table not in PODDED:
+            return {}
+        name = name_all([subject.key for subject in subjects])
+        return {
+            "object.logs": lambda: show_logs(self, name, pods_of(self.snapshot, subjects)),
+            "object.previous": lambda: show_logs(self, name, pods_of(self.snapshot, subjects), previous=True),
+            "object.shell": lambda: open_shell(self, pods_of(self.snapshot, subjects)),
+            "object.forward": lambda: ask_port(self, pods_of(self.snapshot, subjects)),
+        }
+
+    def edit(self) -> None:
+        """Edit the manifest of what is under the cursor."""
+        if (subject := self.subject()) is not None:
+            edit(self, *subject)
 
     def question(self, action: Action) -> Question | None:
         if action.id != "object.delete":
             return super().question(action)
         names = [subject.key for subject in self.subjects()]
         lines = (f"{name_all(names)} and what it owns will be gone.", "This cannot be taken back.")
-        return Question(f"Delete {name_all(names)}?", lines, yes="Delete", word="delete")
+        return Question(f"Delete {name_all(names)}?", lines, yes="Delete", word=self.delete_word())
+
+    def delete_word(self) -> str:
+        """What has to be typed before something is deleted: on a live cluster its name, for one; else `delete`."""
+        subjects = self.subjects()
+        return subjects[0].key if self.console.desk is not None and len(subjects) == 1 else "delete"
 
     def describe(self, subject: Subject) -> None:
         """Describe an object in plain lines, on a screen of its own."""
@@ -65,8 +107,18 @@ class ObjectScreen(ConsoleScreen):
             self.app.push_screen(yaml_screen(*subject))
 
     def _events(self) -> None:
-        if (subject := self.subject()) is not None:
-            self.app.push_screen(events_screen(subject.key, self.console.history(subject.key)))
+        subject, desk = self.subject(), self.console.desk
+        if subject is None:
+            return
+        remembered = self.console.history(subject.key)
+        if desk is None:
+            self.app.push_screen(events_screen(subject.key, remembered))
+        else:
+            errand(self, lambda: desk.events(*subject), lambda said: self._show_events(subject, remembered, said))
+
+    def _show_events(self, subject: Subject, remembered: Sequence[Happened], said: Sequence[Said]) -> None:
+        if self.is_current:
+            self.app.push_screen(events_screen(subject.key, remembered, said))
 
     def _copy_name(self) -> None:
         self._copy("\n".join(subject.key for subject in self.subjects()))

@@ -88,8 +88,12 @@ class QueuesScreen(ObjectScreen):
         self._show_rows()
 
     def handlers(self) -> Handlers:
+        offered = dict(super().handlers())
+        if (edit := offered.pop("object.edit", None)) is not None:
+            # Here `e` is for quotas.
+            offered["queue.edit"] = edit
         return {
-            **super().handlers(),
+            **offered,
             "object.open": self._open_workloads,
             "queue.fold": self._fold,
             "queue.unfold": self._unfold,
@@ -134,7 +138,7 @@ class QueuesScreen(ObjectScreen):
                 return Question(f"Hold and drain {name}?", said, yes="Drain")
             case "object.delete":
                 said = (f"{running} workloads count against it now; {row.node.pending} wait in it.",)
-                return Question(f"Delete {name}?", said, yes="Delete", word="delete")
+                return Question(f"Delete {name}?", said, yes="Delete", word=self.delete_word())
         return super().question(action)
 
     def point_at(self, key: str) -> None:

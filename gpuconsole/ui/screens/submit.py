@@ -1,5 +1,7 @@
 """The submit form: a template, a queue with its headroom, sizes; what would be sent and what would come of it."""
 
+from collections.abc import Sequence
+
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -17,6 +19,8 @@ from gpuconsole.ui.as_yaml import as_documents
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.errands import errand
+from gpuconsole.ui.screens.submitting import answer_lines, ask_file
 from gpuconsole.ui.screens.whatif import try_out
 from gpuconsole.ui.templates import BY_ID, TEMPLATES, Request
 from gpuconsole.ui.widgets.confirm import Option, Question
@@ -44,6 +48,7 @@ class SubmitScreen(ConsoleScreen):
         self._rooms: tuple[Headroom, ...] = ()
         self._objects: tuple[Object, ...] = ()
         self._text = ""
+        self._documents: tuple[str, ...] = ()
         self._problems: dict[str, str] = {}
         self._verdict: list[Painted] = []
         self._sent: list[str] = []
@@ -133,6 +138,7 @@ class SubmitScreen(ConsoleScreen):
         text = draft.template_of(self.form.values).text(request)
         if text != self._text:
             self._text = text
+            self._documents = as_documents(text)
             loaded = self.console.check(text)
             self._objects = () if loaded.has_errors else loaded.objects
             self._verdict = draft.finding_lines(loaded.findings)
@@ -173,11 +179,15 @@ class SubmitScreen(ConsoleScreen):
             "submit.preview": lambda: panes.step(1),
             "submit.template": self._ask_template,
             "submit.what-if": self._try_out,
+            "submit.file": lambda: ask_file(self),
         }
 
     def refusal(self, action: Action) -> str:
         if action.id in ("submit.send", "submit.what-if") and (wrong := self._wrong()):
             return wrong
+        desk = self.console.desk
+        if desk is not None and action.id == "submit.send" and (refused := desk.refusal(Submit((), self._documents))):
+            return refused
         return super().refusal(action)
 
     def _wrong(self) -> str:
@@ -208,7 +218,16 @@ class SubmitScreen(ConsoleScreen):
             return
         request = self._request()
         title = f"Submit {request.namespace}/{request.name}?"
-        self.ask(Question(title, self._summary(request), yes="Submit"), self._send)
+        summary, desk = self._summary(request), self.console.desk
+        if desk is None:
+            self.ask(Question(title, summary, yes="Submit"), self._send)
+            return
+        documents = self._documents
+
+        def tried(answers: Sequence[str]) -> None:
+            self.ask(Question(title, (*summary, *answer_lines(answers)), yes="Submit"), self._send)
+
+        errand(self, lambda: desk.rehearse(documents), tried)
 
     def _summary(self, request: Request) -> tuple[Cell, ...]:
         template = draft.template_of(self.form.values)
@@ -219,7 +238,7 @@ class SubmitScreen(ConsoleScreen):
 
     def _send(self) -> None:
         objects = self._objects
-        self.send([Submit(objects, as_documents(self._text))], f"Submitted {', '.join(thing.key for thing in objects)}")
+        self.send([Submit(objects, self._documents)], f"Submitted {', '.join(thing.key for thing in objects)}")
         self._sent += [thing.key for thing in objects if isinstance(thing, Job)]
         self._name_anew()
 

@@ -6,12 +6,24 @@ from textual.app import ComposeResult
 
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.base import ConsoleScreen, Handler, Handlers
 from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.textpane import TextPane
 
 Source = Callable[[Snapshot], Iterable[Painted] | None]
 """Snapshot → lines; None where the thing is gone."""
+
+
+def scrolling(pane: TextPane) -> dict[str, Handler]:
+    """The keys of tables, for a pane that has no cursor."""
+    return {
+        "table.down": pane.scroll_down,
+        "table.up": pane.scroll_up,
+        "table.top": pane.scroll_home,
+        "table.bottom": pane.scroll_end,
+        "table.page-down": pane.scroll_page_down,
+        "table.page-up": pane.scroll_page_up,
+    }
 
 
 class TextScreen(ConsoleScreen):
@@ -44,16 +56,7 @@ class TextScreen(ConsoleScreen):
             pane.show([notice(State.EMPTY, "It is gone. What was last known of it:"), (), *self._last])
 
     def handlers(self) -> Handlers:
-        pane = self.query_one(TextPane)
-        offered = {
-            **super().handlers(),
-            "table.down": pane.scroll_down,
-            "table.up": pane.scroll_up,
-            "table.top": pane.scroll_home,
-            "table.bottom": pane.scroll_end,
-            "table.page-down": pane.scroll_page_down,
-            "table.page-up": pane.scroll_page_up,
-        }
+        offered = {**super().handlers(), **scrolling(self.query_one(TextPane))}
         return {**offered, "object.copy-name": self._copy} if self._copied else offered
 
     def _copy(self) -> None:

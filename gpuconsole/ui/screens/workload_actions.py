@@ -1,7 +1,7 @@
 """What can be done with workloads, wherever they are listed: stop, resume, requeue, priority, move, what-if, copy."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, cast
 
 from gpuconsole.insight.checking import open_checks
@@ -99,15 +99,18 @@ class WorkloadScreen(ObjectScreen):
 
     def _ask_priority(self) -> None:
         targets = self.targets()
-        classes = [f"{c.name} {c.value}" for c in self.snapshot.workload_priority_classes.all()]
-        lines = (f"Classes: {', '.join(classes)}",) if classes else ()
+        classes = {one.name: one.value for one in self.snapshot.workload_priority_classes.all()}
+        named = ", ".join(f"{name} {value}" for name, value in classes.items())
+        lines = (f"A number, or a class: {named}",) if classes else ()
         title = f"Priority of {name_all([workload.key for workload in targets])}"
-        wanted = Field(title, str(targets[0].priority), lines, PRIORITIES)
-        self.prompt(wanted, lambda text: self._set_priority(targets, whole(text)))
+        wanted = Field(title, str(targets[0].priority), lines, lambda text: "" if text in classes else PRIORITIES(text))
+        self.prompt(wanted, lambda text: self._set_priority(targets, text, classes))
 
-    def _set_priority(self, targets: Iterable[Workload], priority: int) -> None:
-        commands = [SetPriority(workload.key, priority) for workload in targets]
-        self.send(commands, f"Priority {priority} for {name_all([command.workload for command in commands])}")
+    def _set_priority(self, targets: Iterable[Workload], text: str, classes: Mapping[str, int]) -> None:
+        name = text if text in classes else ""
+        priority = classes[name] if name else whole(text)
+        commands = [SetPriority(workload.key, priority, name) for workload in targets]
+        self.send(commands, f"Priority {text} for {name_all([command.workload for command in commands])}")
 
     def _ask_queue(self) -> None:
         targets = self.targets()

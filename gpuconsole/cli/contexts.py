@@ -1,0 +1,32 @@
+"""The contexts of a kubeconfig, for a console that changes between them."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.backends.kube.target import context_names
+from gpuconsole.cli.options import Request
+from gpuconsole.services.console import Console
+from gpuconsole.workers.worker import Worker
+
+Open = Callable[[Request, Worker | None], Console]
+
+
+class KubeContexts:
+    """Opens consoles as the first one was asked for, in other contexts."""
+
+    def __init__(self, request: Request, open: Open) -> None:
+        self._request = request
+        self._open = open
+        self.namespaces: Collection[str] = request.namespace
+
+    def names(self) -> Sequence[str]:
+        return context_names(self._request.kubeconfig)
+
+    def open(self, context: str, namespaces: Collection[str], leaving: Console) -> Console:
+        """The worker process goes along: once the screen is drawn, no process can be started."""
+        request = replace(self._request, context=context, namespace=tuple(namespaces))
+        console = self._open(request, leaving.worker)
+        self.namespaces = request.namespace
+        leaving.hand_over()
+        return console

@@ -1,0 +1,115 @@
+"""Port-forwards: kubectl processes that listen on this machine's loopback, and end with the console however it ends."""
+
+import itertools
+import logging
+import re
+import subprocess
+import threading
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gpuconsole.model.text import clean
+
+LOG = logging.getLogger(__name__)
+PATIENCE = 3.0
+"""Seconds that a process gets to end before it is killed."""
+_KEEPER = (
+    "exec 3<&0; "
+    '"$@" </dev/null 3<&- & child=$!; '
+    '{ read -r _ <&3; kill "$child" 2>/dev/null; } & keeper=$!; '
+    'wait "$child"; code=$?; kill "$keeper" 2>/dev/null; exit "$code"'
+)
+"""Ends the process when its own stdin is closed: that happens even where the console is killed."""
+_LISTENS = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
+
+
+class Forward(Struct, frozen=True, kw_only=True):
+    """One port of a pod, as it is now."""
+
+    id: int
+    pod: str
+    """`ns/name`"""
+    local: int
+    """0 until kubectl has chosen it."""
+    remote: int
+    state: str = "starting"
+    """What kubectl said last, or how it ended."""
+    open: bool = True
+
+
+class _Running:
+    """A process, and what it said last. Mutates in its own thread."""
+
+    def __init__(self, id: int, pod: str, local: int, remote: int, command: Sequence[str]) -> None:
+        self.now = Forward(id=id, pod=pod, local=local, remote=remote)
+        self._process = subprocess.Popen(
+            ["sh", "-c", _KEEPER, "sh", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        threading.Thread(target=self._listen, name=f"port-forward {id}", daemon=True).start()
+
+    def stop(self) -> None:
+        """End it, and wait until it has ended."""
+        process = self._process
+        if process.stdin is not None and not process.stdin.closed:
+            process.stdin.close()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _listen(self) -> None:
+        said = ""
+        assert self._process.stdout is not None, "it was asked for"
+        with self._process.stdout as output:
+            for text in output:
+                said = clean(text.strip(), 300)
+                listens = _LISTENS.search(said)
+                self._change(local=int(listens[1]) if listens else self.now.local, state=said)
+        code = self._process.wait()
+        LOG.info("port-forward to %s ended with %s: %s", self.now.pod, code, said)
+        self._change(local=self.now.local, state=f"ended: {said}" if code > 0 and said else "ended", open=False)
+
+    def _change(self, *, local: int, state: str, open: bool = True) -> None:
+        now = self.now
+        self.now = Forward(id=now.id, pod=now.pod, local=local, remote=now.remote, state=state, open=open)
+
+
+class Forwards:
+    """All port-forwards of a console. Mutates; for any thread."""
+
+    def __init__(self) -> None:
+        self._ids = itertools.count(1)
+        self._running: dict[int, _Running] = {}
+        self._lock = threading.Lock()
+
+    def all(self) -> tuple[Forward, ...]:
+        """Those that were started and not yet stopped by hand, oldest first."""
+        with self._lock:
+            return tuple(running.now for running in self._running.values())
+
+    def start(self, pod: str, local: int, remote: int, command: Sequence[str]) -> Forward:
+        """Start one; `command` is kubectl's whole command line. Raises OSError where it cannot be run."""
+        with self._lock:
+            id = next(self._ids)
+            running = self._running[id] = _Running(id, pod, local, remote, command)
+        return running.now
+
+    def stop(self, id: int) -> None:
+        """End one and forget it."""
+        with self._lock:
+            running = self._running.pop(id, None)
+        if running is not None:
+            running.stop()
+
+    def close(self) -> None:
+        """End all."""
+        for forward in self.all():
+            self.stop(forward.id)

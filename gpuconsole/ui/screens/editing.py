@@ -1,0 +1,172 @@
+"""Editing a manifest: out to $EDITOR, back with a difference, and only from there to the cluster."""
+
+import difflib
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from textual.app import ComposeResult
+
+from gpuconsole.backends.desk import Manifest
+from gpuconsole.model.commands import Edit
+from gpuconsole.model.text import clean
+from gpuconsole.ui.names import called
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.errands import errand, outside
+from gpuconsole.ui.screens.text import scrolling
+from gpuconsole.ui.widgets.confirm import Question
+from gpuconsole.ui.widgets.textpane import TextPane, line
+
+EDITORS = ("KUBE_EDITOR", "VISUAL", "EDITOR")
+USUAL = "vi"
+CONTEXT = 3
+FIXED = ("apiVersion", "kind")
+LOOKS = {"+": "good", "-": "fault", "@": "title"}
+
+
+class NotYaml(ValueError):
+    """What came out of the editor is no manifest; says why."""
+
+
+def edit(screen: ConsoleScreen, table: str, key: str) -> None:
+    """Fetch a manifest and open it in the editor."""
+    desk = screen.console.desk
+    if desk is not None:
+        errand(screen, lambda: desk.manifest(table, key), lambda found: _open(screen, table, key, found))
+
+
+def _open(screen: ConsoleScreen, table: str, key: str, manifest: Manifest, text: str = "") -> None:
+    """Let it be edited, as often as that takes; then show what would change."""
+    written = in_editor(screen, text or as_text(manifest.document))
+    if written is None:
+        return
+    try:
+        change = difference(manifest.document, read(written, manifest.document))
+    except NotYaml as error:
+        question = Question("Edit it again?", (clean(str(error)), "Nothing was changed."), yes="Edit again")
+        screen.ask(question, lambda: _open(screen, table, key, manifest, written))
+        return
+    if not change:
+        screen.flash("Nothing was changed")
+        return
+    screen.app.push_screen(DiffScreen(table, key, manifest, written, change))
+
+
+def in_editor(screen: ConsoleScreen, text: str) -> str | None:
+    """The text as the editor left it; None where that failed. Nobody else can read the file, and it is removed."""
+    editor = next(filter(None, map(os.environ.get, EDITORS)), USUAL)
+    with tempfile.TemporaryDirectory(prefix="gpuconsole-") as folder:
+        file = Path(folder) / "manifest.yaml"
+        file.touch(mode=0o600)
+        file.write_text(text, encoding="utf-8")
+        code = outside(screen, [*shlex.split(editor), str(file)])
+        if code is None:
+            return None
+        if code != 0:
+            screen.flash(f"The editor ended with {code}: nothing was changed", "warning")
+            return None
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            screen.flash(f"What the editor wrote cannot be read: {error}", "error")
+            return None
+
+
+def as_text(document: dict[str, Any]) -> str:
+    """A manifest as YAML, its fields in the server's order."""
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+
+
+def read(text: str, before: dict[str, Any]) -> dict[str, Any]:
+    """The edited manifest. Raises NotYaml."""
+    try:
+        after = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise NotYaml(f"It is no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(after, dict) or not isinstance(after.get("metadata"), dict):
+        raise NotYaml("It is no manifest: fields with values are needed, metadata among them")
+    for name in FIXED:
+        if after.get(name) != before.get(name):
+            raise NotYaml(f"{name} cannot be changed")
+    for name in ("name", "namespace"):
+        if after["metadata"].get(name) != before["metadata"].get(name):
+            raise NotYaml(f"metadata.{name} cannot be changed")
+    return after
+
+
+def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The merge patch (RFC 7386) that makes the one of the other; a list that differs stands in it whole."""
+    change: dict[str, Any] = {name: None for name in before if after.get(name) is None and before[name] is not None}
+    for name, value in after.items():
+        old = before.get(name)
+        if isinstance(value, dict) and isinstance(old, dict):
+            if inner := difference(old, value):
+                change[name] = inner
+        elif value != old and value is not None:
+            change[name] = value
+    return change
+
+
+def diff_lines(before: str, after: str) -> Iterator[Painted]:
+    """What differs, with a few lines around it."""
+    rows = difflib.unified_diff(before.splitlines(), after.splitlines(), n=CONTEXT, lineterm="")
+    for number, row in enumerate(rows):
+        if number > 1:
+            yield line((clean(row, 500), LOOKS.get(row[:1], "")))
+
+
+class DiffScreen(ConsoleScreen):
+    """What an edit would change. Leaving it changes nothing."""
+
+    AUTO_FOCUS = "TextPane"
+
+    def __init__(self, table: str, key: str, manifest: Manifest, text: str, change: dict[str, Any]) -> None:
+        super().__init__()
+        self._table = table
+        self._key = key
+        self._manifest = manifest
+        self._text = text
+        self._change = change
+
+    def body(self) -> ComposeResult:
+        yield TextPane(wrap=False)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        before = self._manifest.document
+        after = as_text(read(self._text, before))
+        self.query_one(TextPane).show(diff_lines(as_text(before), after))
+
+    def crumb(self) -> str:
+        return f"edit {called(self._key)}"
+
+    def handlers(self) -> Handlers:
+        return {
+            **super().handlers(),
+            **scrolling(self.query_one(TextPane)),
+            "edit.apply": self._ask,
+            "edit.again": self._again,
+        }
+
+    def _ask(self) -> None:
+        lines = ("The server tries it first, and refuses it if somebody changed the object meanwhile.",)
+        self.ask(Question(f"Apply this to {called(self._key)}?", lines, yes="Apply"), self._apply)
+
+    def _apply(self) -> None:
+        change = msgspec.json.encode(self._change).decode()
+        app = self.console_app
+        app.pop_screen()
+        if (front := app.front) is not None:
+            front.send([Edit(self._table, self._key, self._manifest.version, change)], f"Editing {called(self._key)}")
+
+    def _again(self) -> None:
+        app = self.console_app
+        app.pop_screen()
+        if (front := app.front) is not None:
+            _open(front, self._table, self._key, self._manifest, self._text)

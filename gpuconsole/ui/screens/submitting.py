@@ -1,0 +1,89 @@
+"""Submitting manifests from a file: read, tried on the server where there is one, asked, and sent."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from gpuconsole.model.commands import Submit
+from gpuconsole.model.manifests import Loaded
+from gpuconsole.model.text import clean
+from gpuconsole.ui.actions import BY_ID
+from gpuconsole.ui.as_yaml import as_documents
+from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.screens.base import ConsoleScreen
+from gpuconsole.ui.screens.errands import errand
+from gpuconsole.ui.widgets.confirm import Field, Question
+
+MOST = 4_000_000
+"""Bytes of a file."""
+NAMED = 12
+"""Lines of the server's answer that are shown."""
+
+
+def ask_file(screen: ConsoleScreen) -> None:
+    """Ask which file."""
+    wanted = Field("Submit manifests from", "", ("A file with YAML or JSON.",), wrong_file)
+    screen.prompt(wanted, lambda path: submit_file(screen, path))
+
+
+def wrong_file(path: str) -> str:
+    """What is wrong with a path, or nothing."""
+    file = Path(path).expanduser()
+    try:
+        if not path or not file.is_file():
+            return "there is no such file"
+        return f"it is larger than {MOST:,} bytes" if file.stat().st_size > MOST else ""
+    except (OSError, ValueError) as error:
+        return str(error)
+
+
+def submit_file(screen: ConsoleScreen, path: str) -> None:
+    """Read a file, and ask whether to submit what is in it."""
+    if refusal := screen.refusal(BY_ID["app.apply"]):
+        screen.flash(refusal, "warning")
+        return
+    if wrong := wrong_file(path):
+        screen.flash(f"{path}: {wrong}", "error")
+        return
+    try:
+        text = Path(path).expanduser().read_text(encoding="utf-8")
+        documents = as_documents(text)
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        screen.flash(f"{path}: {' '.join(str(error).split())}", "error")
+        return
+    if not all(map(is_manifest, documents)):
+        screen.flash(f"{path}: every document needs apiVersion, kind and metadata", "error")
+        return
+    loaded, desk = screen.console.check(text), screen.console.desk
+    if desk is not None:
+        errand(screen, lambda: desk.rehearse(documents), lambda said: _ask(screen, path, loaded, documents, said))
+    elif loaded.has_errors or not loaded.objects:
+        found = next((finding for finding in loaded.findings), None)
+        screen.flash(f"{path}: {f'{found.path}: {found.problem}' if found else 'there is no manifest in it'}", "error")
+    else:
+        _ask(screen, path, loaded, documents, [thing.key for thing in loaded.objects])
+
+
+def is_manifest(document: str) -> bool:
+    """True for what has the fields of a manifest."""
+    found = msgspec.json.decode(document)
+    return isinstance(found, dict) and {"apiVersion", "kind", "metadata"} <= found.keys()
+
+
+def _ask(screen: ConsoleScreen, path: str, loaded: Loaded, documents: tuple[str, ...], answers: Sequence[str]) -> None:
+    title = f"Submit {len(answers)} object{'s' if len(answers) != 1 else ''} from {clean(path, 80)}?"
+    objects = () if loaded.has_errors else loaded.objects
+    said = f"Submitted {len(answers)} objects"
+    screen.ask(
+        Question(title, answer_lines(answers), yes="Submit"),
+        lambda: screen.send([Submit(objects, documents)], said),
+    )
+
+
+def answer_lines(answers: Sequence[str]) -> tuple[Cell, ...]:
+    """What a server said to a dry run, as far as a dialog has room for it."""
+    more = len(answers) - NAMED
+    lines: list[Cell] = [(("✓ ", "good"), (clean(answer, 200), "")) for answer in answers[:NAMED]]
+    return (*lines, *((f"… and {more} more",) if more > 0 else ()))
