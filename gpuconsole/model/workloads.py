@@ -36,6 +36,12 @@ class TopologyRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     subgroup_index_label: str = ""
     subgroup_count: int | None = None
 
+    @property
+    def explicit(self) -> bool:
+        """True if it asks for a place, and does not only say in which order pods are (IsExplicitlyRequestingTAS)."""
+        levels = self.required or self.preferred or self.unconstrained
+        return bool(levels or self.slice_required or self.slice_size or self.slice_constraints)
+
 
 class PodSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A number of equal pods."""

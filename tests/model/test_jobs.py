@@ -121,7 +121,8 @@ def test_a_ray_job_on_an_existing_cluster_is_not_queued() -> None:
 PREFIX = "kueue.x-k8s.io/podset-"
 INDEX = "batch.kubernetes.io/job-completion-index"
 TOPOLOGIES: dict[str, tuple[dict[str, str], TopologyRequest | None]] = {
-    "nothing asked": ({}, None),
+    "nothing asked, but pods have an order": ({}, TopologyRequest(index_label=INDEX)),
+    "a size of slices of nothing": ({"slice-size": "2"}, TopologyRequest(index_label=INDEX)),
     "required": ({"required-topology": "rack"}, TopologyRequest(required="rack", index_label=INDEX)),
     "preferred": ({"preferred-topology": "rack"}, TopologyRequest(preferred="rack", index_label=INDEX)),
     "unconstrained": ({"unconstrained-topology": "true"}, TopologyRequest(unconstrained=True, index_label=INDEX)),
@@ -145,6 +146,14 @@ def test_annotations_ask_for_a_topology(notes: dict[str, str], want: TopologyReq
     annotations = {PREFIX + key: value for key, value in notes.items()}
     found = job(edited("Job train", ("spec", "template", "metadata"), {"annotations": annotations}))
     assert found.pod_sets[0].topology == want
+
+
+def test_pods_without_an_order_ask_for_nothing_unless_they_say_so() -> None:
+    assert {pods.topology for pods in job(edited("RayJob ray", ("spec", "suspend"), True)).pod_sets} == {None}
+
+
+def test_an_order_alone_is_no_request_for_a_place() -> None:
+    assert [TopologyRequest(index_label=INDEX).explicit, TopologyRequest(slice_size=2).explicit] == [False, True]
 
 
 def test_a_workload_holds_what_its_job_asks_for() -> None:

@@ -24,13 +24,14 @@ TRUE = ("1", "t", "T", "TRUE", "true", "True")
 def topology_request(
     template: Reader, count: int, *, index: str = "", subgroup: str = "", subgroups: int | None = None
 ) -> TopologyRequest | None:
-    """The request that a template's annotations make, or None where they ask for nothing.
+    """The request that a template's annotations make; None where they ask for nothing and the pods have no order.
 
     `count` is the number of pods; `index`, `subgroup` and `subgroups` are what the kind of job says about its pods'
-    order.
+    order, which counts in a queue where every flavor has a topology, too (Kueue 0.19 jobframework/tas.go Build).
     """
     place = template.down("metadata", "annotations")
-    if not any(key in place for key in (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_REQUIRED, SLICE_CONSTRAINTS)):
+    asked = any(key in place for key in (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_CONSTRAINTS))
+    if not (asked or index or subgroup or (SLICE_REQUIRED in place and SLICE_SIZE in place)):
         return None
     size = _slice_size(place, count)
     required, preferred = place.text(REQUIRED, limit=400), place.text(PREFERRED, limit=400)

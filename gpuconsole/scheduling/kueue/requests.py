@@ -103,7 +103,8 @@ class Request:
         )
         self.allowed = workload.annotations.get(ALLOWED_FLAVORS) if config.enabled("ConcurrentAdmission") else None
         """The flavors that a variant is kept to, as its annotation lists them."""
-        self.asks_for_topology = any(pod_set.topology is not None for pod_set in workload.pod_sets)
+        asked = (pod_set.topology for pod_set in workload.pod_sets)
+        self.asks_for_topology = any(request is not None and request.explicit for request in asked)
         self.given: tuple[PodSetAssignment, ...] = ()
         """In a second pass: what its pod sets have already, in their order."""
         self.pinned = False

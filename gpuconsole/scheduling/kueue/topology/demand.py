@@ -60,10 +60,7 @@ def slices_of(request: TopologyRequest) -> Slices:
 
 def is_explicit(pod_set: PodSet) -> bool:
     """True if the pod set itself asks for a place in the topology."""
-    request = pod_set.topology
-    return request is not None and bool(
-        request.unconstrained or request.required or request.preferred or request.slice_size or slices_of(request)
-    )
+    return pod_set.topology is not None and pod_set.topology.explicit
 
 
 def is_requested(pod_set: PodSet, rules: QueueRules) -> bool:
