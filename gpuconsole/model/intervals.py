@@ -1,6 +1,6 @@
 """Sets of whole numbers as Kubernetes writes them: `0-3,7`, the indexes of an Indexed Job that are done."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 Interval = tuple[int, int]
 """First and last, both inside."""
@@ -30,10 +30,9 @@ def count(texts: Iterable[str], limit: int) -> int:
     return found
 
 
-def members(text: str) -> Iterator[int]:
-    """The numbers of a text, ascending as they are written."""
-    for low, high in parse_intervals(text):
-        yield from range(low, high + 1)
+def shared(one: str, other: str, limit: int) -> int:
+    """How many numbers from 0 to below `limit` stand in both texts."""
+    return count((one,), limit) + count((other,), limit) - count((one, other), limit)
 
 
 def added(text: str, number: int) -> str:

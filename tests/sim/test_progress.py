@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE
-from gpuconsole.model.intervals import added, count, members, parse_intervals
+from gpuconsole.model.intervals import added, count, parse_intervals, shared
 from gpuconsole.model.job_rules import BatchRules, BatchStatus, FailureRule, SuccessRule
 from gpuconsole.model.workloads import Job, PodSet
 from gpuconsole.sim.controllers.solo.progress import (
@@ -85,6 +85,18 @@ ENDS: dict[str, tuple[BatchRules, dict[str, Any], int, Verdict | None]] = {
         {"completed": "1-2"},
         2,
         Verdict(True, "SuccessPolicy", "Matched rules at index 1"),
+    ),
+    "a rule with more indexes than there are counts those that there are": (
+        BatchRules(completions=3, success_rules=(SuccessRule(indexes="1-9999999999"),)),
+        {"completed": "1-2"},
+        0,
+        Verdict(True, "SuccessPolicy", "Matched rules at index 0"),
+    ),
+    "a rule whose indexes nobody can read is never met": (
+        BatchRules(completions=3, success_rules=(SuccessRule(indexes="x"),)),
+        {},
+        0,
+        None,
     ),
 }
 
@@ -164,4 +176,4 @@ def test_sets_of_numbers() -> None:
     assert [added("", 4), added("0-3,7", 4), added("0-3,7", 8), added("0-3", 2), added("0,2", 1)] == [
         *("4", "0-4,7", "0-3,7-8", "0-3", "0-2"),
     ]
-    assert list(members("0-2,5")) == [0, 1, 2, 5]
+    assert [shared("0-3,7", "2-8", 9), shared("0-3", "5", 9), shared("0-9999999999", "3-4", 4)] == [3, 0, 1]

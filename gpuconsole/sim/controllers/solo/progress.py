@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span
-from gpuconsole.model.intervals import added, count, members, parse_intervals
+from gpuconsole.model.intervals import added, count, parse_intervals, shared
 from gpuconsole.model.job_rules import BatchRules, FailureRule, SuccessRule
 from gpuconsole.model.workloads import Job
 
@@ -95,8 +95,8 @@ def verdict(job: Job, rules: BatchRules, limit: int, active: int) -> Verdict | N
 def _is_met(rule: SuccessRule, completed: str, total: int) -> bool:
     if not rule.indexes:
         return rule.count is not None and count((completed,), total) >= rule.count
-    wanted = set(members(rule.indexes))
-    return len(wanted.intersection(members(completed))) >= (len(wanted) if rule.count is None else rule.count)
+    wanted = count((rule.indexes,), total) if rule.count is None else rule.count
+    return 0 < wanted <= shared(rule.indexes, completed, total)
 
 
 def succeeded(job: Job, piece: int) -> Job:
