@@ -24,14 +24,16 @@ def opened(budgets: Iterable[PodDisruptionBudget], pods: Iterable[tuple[Pod, boo
 
     A budget whose selector asks for nothing covers no pod in preemption (filterPodsWithPDBViolation).
     """
-    every = list(pods)
+    living: dict[str, list[tuple[Pod, bool]]] = {}
+    for pod, healthy in pods:
+        living.setdefault(pod.namespace, []).append((pod, healthy))
     found = []
     for budget in budgets:
         selector = budget.selector
         if selector is None or not (selector.match_labels or selector.match_expressions):
             continue
         one = OpenBudget(budget.namespace, selector, 0)
-        covered = [healthy for pod, healthy in every if one.covers(pod)]
+        covered = [healthy for pod, healthy in living.get(budget.namespace, ()) if one.covers(pod)]
         found.append(OpenBudget(budget.namespace, selector, budget.allowed(len(covered), sum(covered))))
     return tuple(found)
 

@@ -1,7 +1,7 @@
 """How long pods that were refused wait before they are tried again (the scheduling queue's back-off). Mutates.
 
-kube-scheduler also tries every pod again that was refused five minutes ago (the flush of unschedulable pods): that is
-for events that its plugins missed. Here whatever may help a pod wakes it, so the flush would decide nothing.
+Left out is that kube-scheduler also tries every pod again that was refused five minutes ago (the flush of unschedulable
+pods), in case that none of its plugins noticed what would help.
 """
 
 from gpuconsole.model.clock import Time

@@ -24,7 +24,6 @@ from gpuconsole.scheduling.kube.shapes import Shapes
 from gpuconsole.scheduling.kube.units import Gang, Kind, Waiter
 
 NEVER = "Never"
-"""Names of quotas, which Volcano writes beside resources and no node offers."""
 
 
 class Ledger:

@@ -9,11 +9,9 @@ from gpuconsole.scheduling.kube.images import Images
 from gpuconsole.scheduling.kube.nodes import NodeState
 from gpuconsole.scheduling.kube.packed import Packing, demand
 from gpuconsole.scheduling.kube.plugins import BOOKS_SCORES, NODE_FILTERS
-from gpuconsole.scheduling.kube.plugins.nodeaffinity import raw_score as preference
 from gpuconsole.scheduling.kube.plugins.roles import BooksScore, NodeFilter
-from gpuconsole.scheduling.kube.plugins.tainttoleration import raw_score as dislikes
 from gpuconsole.scheduling.kube.profile import FIT, IMAGES, NODE_UNSCHEDULABLE, TAINT_TOLERATION, Profile
-from gpuconsole.scheduling.kube.scores import Weighing, weighing
+from gpuconsole.scheduling.kube.scores import Weighing, dislikes, preference, weighing
 from gpuconsole.scheduling.kube.shapes import Shape
 
 MARKS = (NODE_UNSCHEDULABLE, TAINT_TOLERATION)
@@ -48,9 +46,8 @@ class Lens(Struct, frozen=True):
     def liking(self, node: Node) -> tuple[int, int]:
         """What the pod prefers of the node, and what it dislikes, before it is normalised."""
         likes = self.shape.preferred or self.rules.added_preferred
-        return preference(self.rules, node, self.shape) if likes else 0, dislikes(
-            node, self.shape
-        ) if node.taints else 0
+        liked = preference(node, self.shape, self.rules.added_preferred) if likes else 0
+        return liked, dislikes(node, self.shape) if node.taints else 0
 
 
 def lens(rules: Profile, shape: Shape, images: Images, packing: Packing | None) -> Lens:

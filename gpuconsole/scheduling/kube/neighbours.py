@@ -144,9 +144,10 @@ def refusal(pod: Pod, node: Node, found: Nearness) -> str:
         return AFFINITY
     if not found.alone and any((key, node.labels[key]) not in found.wanted for key in keys):
         return AFFINITY
-    if any(node.labels.get(key) == value for key, value in found.shunned):
+    # By the node's labels, of which there are few, and not by the domains, of which each node may be one.
+    if found.shunned and any(domain in found.shunned for domain in node.labels.items()):
         return ANTI_AFFINITY
-    if any(node.labels.get(key) == value for key, value in found.shunning):
+    if found.shunning and any(domain in found.shunning for domain in node.labels.items()):
         return EXISTING_ANTI_AFFINITY
     return ""
 
@@ -175,10 +176,7 @@ def likings(pod: Pod, around: Around, *, hard_weight: int = 1, ignore_theirs: bo
 
 def raw_scores(nodes: Iterable[Node], found: Mapping[Domain, int]) -> dict[str, int]:
     """The sum of what counts for each node, before it is normalised."""
-    return {
-        node.name: sum(weight for (key, value), weight in found.items() if node.labels.get(key) == value)
-        for node in nodes
-    }
+    return {node.name: sum(found.get(domain, 0) for domain in node.labels.items()) for node in nodes}
 
 
 def scores(pod: Pod, nodes: Iterable[Node], around: Around, *, hard_weight: int = 1) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """A scheduler's profile: which plugins filter and score nodes, with which weights and arguments.
 
-The defaults are those of kube-scheduler 1.36 (apis/config/v1 default_plugins.go, defaults.go).
+The defaults are those of kube-scheduler 1.35 (apis/config/v1 default_plugins.go, defaults.go).
 """
 
 from typing import Literal

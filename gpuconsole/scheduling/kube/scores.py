@@ -7,7 +7,7 @@ NodeResourcesFit's three formulas, and the normalisation of NodeAffinity (prefer
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from gpuconsole.model.cluster import Node
+from gpuconsole.model.cluster import Node, PreferredTerm
 from gpuconsole.model.quantity import CPU, MEMORY, MIG_PREFIX
 from gpuconsole.model.resources import is_mig
 from gpuconsole.scheduling.kube.filters import term_matches, tolerated
@@ -96,9 +96,12 @@ def broken_line(shape: tuple[tuple[int, int], ...], at: int) -> int:
     return shape[-1][1] * SCALE
 
 
-def preference(node: Node, shape: Shape) -> int:
-    """Sum of the weights of the preferred terms that the node matches (NodeAffinity, before it is normalised)."""
-    return sum(preferred.weight for preferred in shape.preferred if term_matches(preferred.term, node))
+def preference(node: Node, shape: Shape, added: Iterable[PreferredTerm] = ()) -> int:
+    """Sum of the weights of the preferred terms that the node matches (NodeAffinity, before it is normalised).
+
+    `added` are those that the scheduler prefers for every pod.
+    """
+    return sum(preferred.weight for preferred in (*added, *shape.preferred) if term_matches(preferred.term, node))
 
 
 def dislikes(node: Node, shape: Shape) -> int:

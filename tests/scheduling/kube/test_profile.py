@@ -32,7 +32,7 @@ def score(rules: Profile, machine: Node, there: dict[str, int], asks: dict[str, 
     return lens(rules, shapes.of(template(requests=asks)), Images(()), None).score(state)
 
 
-# Machines, requests and results as in kube-scheduler's own unit tests of the plugins.
+# Worked out by hand from the formula.
 LEAST: dict[str, tuple[Node, dict[str, int], dict[str, int], int]] = {
     # ((4000 − 3000) · 100 / 4000 + (10000 − 5000) · 100 / 10000) / 2
     "a node of four cores": (bare("n", 4000, 10_000), {}, {CPU: 3000, MEMORY: 5000}, 37),

@@ -18,12 +18,3 @@ def node_filter(rules: Profile, shape: Shape) -> NodeFilter | None:
         return "" if filters.affine(node, shape) else messages.NO_AFFINITY
 
     return refuse
-
-
-def raw_score(rules: Profile, node: Node, shape: Shape) -> int:
-    """Sum of the weights of preferred terms that hold; the highest of all nodes becomes 100."""
-    return sum(
-        preferred.weight
-        for preferred in (*rules.added_preferred, *shape.preferred)
-        if filters.term_matches(preferred.term, node)
-    )

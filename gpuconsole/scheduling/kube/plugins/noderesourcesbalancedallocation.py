@@ -1,4 +1,8 @@
-"""NodeResourcesBalancedAllocation: nodes whose resources would be used to the same part."""
+"""NodeResourcesBalancedAllocation: nodes whose resources would be used to the same part.
+
+As kube-scheduler had it up to 1.35: the balance with the pod alone. Later ones compare it with the balance without the
+pod (kubernetes pull request 135573).
+"""
 
 import math
 
@@ -17,7 +21,7 @@ ALWAYS = (CPU, MEMORY, "ephemeral-storage")
 def score(rules: Profile, shape: Shape, images: Images) -> BooksScore | None:
     """⌊(1 − standard deviation of the used parts) · 100⌋; None for a pod that asks for nothing of what is balanced.
 
-    What pods really request counts, without the defaults of other scores (balanced_allocation.go).
+    What pods really request counts, without the defaults of other scores (balanced_allocation.go, useRequested).
     """
     asked = [name for name, _ in rules.balanced if name in ALWAYS or name in shape.requests]
     if not any(name in shape.requests for name in asked):
