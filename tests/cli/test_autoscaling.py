@@ -48,7 +48,8 @@ def test_a_scenario_that_names_no_catalogue_gets_the_one_that_comes_along(scenar
     capacity = opened.simulation.policy.capacity
     assert isinstance(capacity, KarpenterPolicy)
     assert "g5.xlarge" in capacity.catalogue.types
-    assert (opened.notices, opened.about.policy) == ((), "binpack · gangs on · Karpenter")
+    assert (opened.notices, opened.about.policy) == ((), "binpack · gangs on")
+    assert opened.about.engines.capacity.name == "Karpenter"
 
 
 def test_pools_are_told_at_the_end(gpuconsole: Line, scenario: Path, tmp_path: Path) -> None:
