@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 from msgspec import Struct
 
 from gpuconsole.insight.engines import Engines
+from gpuconsole.insight.standings import Standings
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
@@ -124,6 +125,9 @@ class Live(Protocol):
     @property
     def assumed(self) -> tuple[str, ...]:
         """What the cluster does not tell of that policy, in sentences."""
+
+    def standings(self, cluster_queue: str, local_queue: str) -> Standings:
+        """Who waits for a queue by the word of the cluster itself. Waits for its answer; call it in a thread."""
 
     def picture(self) -> bytes:
         """The cluster as it is known now, as a Snapshot file with that policy."""

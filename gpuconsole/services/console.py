@@ -17,6 +17,7 @@ from gpuconsole.insight.engines import Engines, sharing
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.losses import Losses, lost_by
+from gpuconsole.insight.standings import Standings
 from gpuconsole.insight.whatif import WhatIf, what_if
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
@@ -234,6 +235,12 @@ class Console:
     def look_ahead(self) -> bool:
         """Foresee anew now; for tests, which start no timer."""
         return self._forecaster is not None and self._forecaster.look()
+
+    def standings(self, cluster_queue: str, local_queue: str) -> Standings:
+        """Who waits for a queue by Kueue's own word, on a live cluster. Waits for its answer; call it in a thread."""
+        if self._live is None:
+            return Standings(queue=cluster_queue)
+        return self._live.standings(cluster_queue, local_queue)
 
     def what_if(self, commands: Sequence[Command], horizon: Span) -> WhatIf:
         """Try commands in a fork and compare its future with what comes anyway.

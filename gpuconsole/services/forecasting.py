@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence, Sized
+from itertools import count
 from typing import TYPE_CHECKING
 
 from gpuconsole.backends.base import Live, Missing
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from gpuconsole.workers.worker import Worker
 
 LOG = logging.getLogger(__name__)
+_NUMBERS = count(1)
+"""A worker that serves one cluster after another is told whose look it is."""
 INTERVAL = 2.0
 """Seconds between two looks at least."""
 SHARE = 4.0
@@ -57,6 +60,7 @@ class Forecaster:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._live = live
+        self._number = next(_NUMBERS)
         self._worker = worker
         self._recorder = recorder
         self._clock = clock
@@ -110,7 +114,7 @@ class Forecaster:
         file, assumed = self._live.picture(), (*self._live.assumed, *missing)
         if self._worker is not None and not self._worker.lost:
             try:
-                return self._worker.foresee(file, assumed, missing)
+                return self._worker.foresee(self._number, file, assumed, missing)
             except WorkerError as error:
                 LOG.warning("The worker did not look ahead, so this process does: %s", error)
         snapshot, policy = picture_in(file)

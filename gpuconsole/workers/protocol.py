@@ -58,6 +58,8 @@ class AskScores(Struct, frozen=True, tag=True):
 class Foresee(Struct, frozen=True, tag=True):
     """Look at a cluster that others run, by its Snapshot file: what comes next, and what came of the look before."""
 
+    looker: int
+    """Looks of one looker belong to one cluster."""
     file: bytes
     assumed: tuple[str, ...]
     unseen: tuple[str, ...]

@@ -70,11 +70,13 @@ def serve(pipe: Connection, log_file: Path | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _write_to(log_file)
     replica: Replica | None = None
-    observer = Observer()
+    observer, looker = Observer(), 0
     try:
         while True:
             request: Request = REQUESTS.decode(pipe.recv_bytes())
             if isinstance(request, Foresee):
+                if request.looker != looker:
+                    observer, looker = Observer(), request.looker
                 reply = _foreseen(observer, request)
             else:
                 replica, reply = _replied(replica, request)

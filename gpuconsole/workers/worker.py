@@ -121,12 +121,14 @@ class Worker:
         assert isinstance(reply, Scored)
         return reply.table
 
-    def foresee(self, file: bytes, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, Differences]:
+    def foresee(
+        self, looker: int, file: bytes, assumed: tuple[str, ...], unseen: tuple[str, ...]
+    ) -> tuple[Forecast, Differences]:
         """Have the worker look at a live cluster, see `Observer.look`. Raises WorkerError.
 
-        The looks of one worker belong to one cluster; a replica that follows a simulation is not touched by them.
+        The looks of one looker belong to one cluster; a replica that follows a simulation is not touched by them.
         """
-        reply = self._answer(lambda _: Foresee(file, assumed, unseen), follows=False)
+        reply = self._answer(lambda _: Foresee(looker, file, assumed, unseen), follows=False)
         assert isinstance(reply, Foreseen)
         return reply.forecast, reply.said
 

@@ -6,6 +6,7 @@ import msgspec
 
 from gpuconsole.backends.base import Health, Missing
 from gpuconsole.insight.engines import Engines
+from gpuconsole.insight.standings import Standings
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Deleted, Event
@@ -27,6 +28,7 @@ class Elsewhere:
         self.lost = ""
         self.loading = False
         self.engines = Engines()
+        self.told_standings = Standings(queue="")
         self._told: list[Event] = []
         self._state = ClusterState(start)
         self.put(*objects)
@@ -52,6 +54,9 @@ class Elsewhere:
         for event in told:
             self._state.apply(event)
         return told
+
+    def standings(self, cluster_queue: str, local_queue: str) -> Standings:
+        return self.told_standings
 
     def picture(self) -> bytes:
         self._state.time = self.now

@@ -26,10 +26,12 @@ from gpuconsole.backends.kube.orders import Known
 from gpuconsole.backends.kube.rights import Rights
 from gpuconsole.backends.kube.settings import engines_of, policy_of
 from gpuconsole.backends.kube.target import Target, ask_nobody
+from gpuconsole.backends.kube.visibility import Visibility
 from gpuconsole.backends.kube.watch import Pace, Phase, Watch
 from gpuconsole.backends.telemetry.feed import Feed
 from gpuconsole.errors import ClusterError
 from gpuconsole.insight.engines import Engines
+from gpuconsole.insight.standings import Standings
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Command
@@ -95,6 +97,7 @@ class KubeBackend:
         self.telemetry: Feed | None = None
         """Asked for what GPUs measure as soon as their nodes are known; set it before `open`."""
         self._measuring = False
+        self._visibility: Visibility | None = None
         self.policy = SimPolicy()
         self.assumed: tuple[str, ...] = ()
         self.engines = Engines()
@@ -109,6 +112,7 @@ class KubeBackend:
         served = discover(connection)
         self.engines = engines_of(served)
         self._begin(reach(connection, served, self._target.namespaces, connection.place.namespace))
+        self._visibility = Visibility(connection, wall)
         self.policy, self.assumed = policy_of(connection, served, self._kueue)
         known = Known(self._joiner.workload)
         hands = self._hands = Hands(connection, lambda: self.served, known, self._came_of, wall)
@@ -155,6 +159,11 @@ class KubeBackend:
             for event in told:
                 self._state.apply(event)
         return told
+
+    def standings(self, cluster_queue: str, local_queue: str) -> Standings:
+        if self._visibility is None:
+            return Standings(queue=cluster_queue, trouble="the cluster is not connected to yet")
+        return self._visibility.standings(cluster_queue, local_queue)
 
     def fork(self) -> Simulation:
         """The cluster as it is known now, as a simulation: what its own schedulers would do by our rules."""

@@ -1,0 +1,116 @@
+"""Kueue's visibility API: who waits for one queue, in which order. Asked only for the queue that is looked at."""
+
+import logging
+import time
+from collections.abc import Callable
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.backends.kube.answers import Forbidden, Refused
+from gpuconsole.backends.kube.client import Connection
+from gpuconsole.errors import ClusterError
+from gpuconsole.insight.standings import Place, Standings
+from gpuconsole.model.clock import Time
+from gpuconsole.model.text import clean
+
+LOG = logging.getLogger(__name__)
+GROUP = "/apis/visibility.kueue.x-k8s.io"
+VERSIONS = ("v1beta2", "v1beta1")
+"""The newest first; Kueue serves one or both."""
+RENEW = 15.0
+"""Seconds for which an answer stands: four requests a minute, while somebody looks."""
+AGAIN = 600.0
+"""Seconds until an API that is not there, or not for us, is asked again."""
+MOST = 1000
+"""So many of those that wait are asked for, from the head of the queue."""
+PATIENCE = 5.0
+_GONE = (404, 503)
+
+
+class _Metadata(Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Pending(Struct, rename="camel"):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    position_in_cluster_queue: int = 0
+    position_in_local_queue: int = 0
+
+
+class _Summary(Struct):
+    items: list[_Pending] = []
+
+
+class Visibility:
+    """Asks, and remembers the answer for a while. Mutates; may be called from any thread, and waits for the server."""
+
+    def __init__(
+        self, connection: Connection, wall: Callable[[], Time], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._connection = connection
+        self._wall = wall
+        self._clock = clock
+        self._known: dict[tuple[str, str], tuple[float, Standings]] = {}
+        self._version = ""
+        self._absent_until = 0.0
+
+    def standings(self, cluster_queue: str, local_queue: str) -> Standings:
+        """Who waits for a ClusterQueue; where that is forbidden, who waits at the LocalQueue (`namespace/name`)."""
+        key = (cluster_queue, local_queue)
+        until, known = self._known.get(key, (0.0, Standings(queue=cluster_queue)))
+        now = self._clock()
+        if now < until:
+            return known
+        if now < self._absent_until:
+            return Standings(queue=cluster_queue, trouble="the visibility API is not served")
+        found = self._ask(cluster_queue, local_queue)
+        # What is not for us stays so for longer than a place in a queue.
+        self._known = {key: (now + (RENEW if found.source else AGAIN), found)}
+        return found
+
+    def _ask(self, cluster_queue: str, local_queue: str) -> Standings:
+        namespace, _, name = local_queue.partition("/")
+        paths = [(cluster_queue, f"clusterqueues/{quote(cluster_queue)}")]
+        if name:
+            paths.append((local_queue, f"namespaces/{quote(namespace)}/localqueues/{quote(name)}"))
+        trouble = ""
+        for queue, path in paths:
+            try:
+                return self._read(queue, path)
+            except Forbidden as error:
+                trouble = str(error)
+            except (ClusterError, msgspec.DecodeError) as error:
+                LOG.info("Kueue does not say who waits for %s: %s", queue, error)
+                return Standings(queue=queue, trouble=clean(str(error)))
+        return Standings(queue=cluster_queue, trouble=trouble)
+
+    def _read(self, queue: str, path: str) -> Standings:
+        refused: Refused | None = None
+        for version in (self._version,) if self._version else VERSIONS:
+            where = f"{GROUP}/{version}/{path}/pendingworkloads"
+            try:
+                body = self._connection.get(where, {"limit": MOST}, read=PATIENCE).body
+            except Refused as error:
+                if error.code not in _GONE:
+                    raise
+                refused = error
+                continue
+            self._version = version
+            return self._understood(queue, version, body)
+        if not self._version:
+            self._absent_until = self._clock() + AGAIN
+        assert refused is not None, "one version at least was asked for"
+        raise refused
+
+    def _understood(self, queue: str, version: str, body: bytes) -> Standings:
+        items = msgspec.json.decode(body, type=_Summary).items
+        places = {
+            clean(f"{one.metadata.namespace}/{one.metadata.name}"): Place(
+                one.position_in_cluster_queue + 1, one.position_in_local_queue + 1
+            )
+            for one in items
+        }
+        return Standings(queue=queue, source=f"visibility API {version}", time=self._wall(), places=places)
