@@ -11,6 +11,7 @@ from gpuconsole.insight.pending import Explanation, explain
 from gpuconsole.insight.pending_pods import group_lines
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.stand_ins import stand_ins
+from gpuconsole.insight.standings import told
 from gpuconsole.insight.timeline import Moment, timeline
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
@@ -51,6 +52,8 @@ class Facts(NamedTuple):
     queued: bool = True
     """False where no Workload stands for it, so that what looks like one has no conditions of its own."""
     foreseen: Forecast = Forecast()
+    standing: str = ""
+    """Its place by Kueue's own word."""
 
 
 class WorkloadDetailScreen(WorkloadScreen):
@@ -89,7 +92,11 @@ class WorkloadDetailScreen(WorkloadScreen):
         joined = connection(snapshot, pods)
         words = "" if joined is None else joined.text
         found, foreseen = explain(snapshot, self._key), self.console.forecast
-        return Facts(workload, found, pods, history, life, snapshot.time, words, groups, queued, foreseen)
+        place, standing = found.position, ""
+        if place is not None:
+            standings = self.console.standings(place.cluster_queue, workload.local_queue)
+            standing = told(standings, self._key, place, snapshot.time)
+        return Facts(workload, found, pods, history, life, snapshot.time, words, groups, queued, foreseen, standing)
 
     def _tell(self, facts: Facts | None) -> None:
         summary = self.query_one("#summary", StatusLine)
@@ -155,6 +162,8 @@ def why_lines(facts: Facts) -> list[Painted]:
         lines.append(line(("    parked: it is tried again when something in its cohort changes", "dim")))
     if found.position is not None and found.position.gpus_ahead:
         lines.append(line(f"    {found.position.gpus_ahead} GPUs are asked for by those before it"))
+    if facts.standing:
+        lines.append(line((f"    {facts.standing}", "dim")))
     lines += forecast_lines(facts.foreseen, facts.workload.key, facts.now)
     lines += _holders(found, facts.now)
     if found.remedies:
