@@ -10,9 +10,11 @@ from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.checking import checking
 from gpuconsole.insight.gangs import deadlock, waiting_gangs
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.measured import Rule
 from gpuconsole.insight.preemptions import by_victim, rows
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.telemetry import Alarm, alarms
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.events import Happened
 from gpuconsole.model.queues import PreemptionPolicy, StopPolicy
@@ -23,6 +25,7 @@ LONG_WAIT: Span = 30 * MINUTE
 GANG_WAIT: Span = MINUTE
 IDLE_NODES_LISTED = 5
 CHECKS_LISTED = 5
+ALARMS_LISTED = 5
 
 
 class Trouble(StrEnum):
@@ -30,11 +33,15 @@ class Trouble(StrEnum):
 
     DEADLOCK = "deadlock"
     NODE_DOWN = "node-down"
+    GPU_FAULT = "gpu-fault"
     ADMITS_NOBODY = "admits-nobody"
     THRASH = "thrash"
     GANG = "gang"
     CHECKS = "checks"
     LONG_WAIT = "long-wait"
+    GPU_HOT = "gpu-hot"
+    GPU_UNUSED = "gpu-unused"
+    GPU_WASTED = "gpu-wasted"
     IDLE_GPUS = "idle-gpus"
     RECLAIMABLE = "reclaimable"
     IDLE_NODE = "idle-node"
@@ -62,6 +69,7 @@ def attention(snapshot: Snapshot, history: Sequence[Happened] = ()) -> tuple[Att
         *_queues(snapshot),
         *_checks(snapshot),
         *_borrowers(snapshot),
+        *_measured(snapshot),
         *_thrash(history),
     ]
     return tuple(sorted(found, key=lambda one: (_RANK[one.trouble], -one.gpus, one.key)))
@@ -243,6 +251,32 @@ def _reclaimable(queue: str, borrowers: Sequence[str], gpus: int, lenders: Seque
         key=borrowers[0] if alone else queue,
         gpus=gpus,
     )
+
+
+_ALARMS = {
+    Rule.FAULTY: (Trouble.GPU_FAULT, "are faulty by their last error"),
+    Rule.HOT: (Trouble.GPU_HOT, "are hot or slowed down"),
+    Rule.IDLE: (Trouble.GPU_UNUSED, "have not been used for half an hour by those who have them"),
+    Rule.HOARDING: (Trouble.GPU_WASTED, "have a full memory and compute nothing"),
+    Rule.EMPTY: (Trouble.GPU_WASTED, "are busy with few of their multiprocessors"),
+}
+
+
+def _measured(snapshot: Snapshot) -> Iterator[Attention]:
+    """What GPUs measure of themselves: one by one while they are few, the others of a kind in one line."""
+    by_rule: dict[Rule, list[Alarm]] = {}
+    for alarm in alarms(snapshot):
+        by_rule.setdefault(alarm.rule, []).append(alarm)
+    for rule, found in by_rule.items():
+        trouble, words = _ALARMS[rule]
+        for alarm in found[:ALARMS_LISTED]:
+            known = alarm.workload in snapshot.workloads and trouble in (Trouble.GPU_UNUSED, Trouble.GPU_WASTED)
+            table, key = ("workloads", alarm.workload) if known else ("nodes", alarm.node)
+            yield Attention(trouble=trouble, text=alarm.text, table=table, key=key, since=alarm.since, gpus=alarm.gpus)
+        rest = sum(alarm.gpus for alarm in found[ALARMS_LISTED:])
+        if rest:
+            text = f"{_count(rest, 'more GPU')} {words}"
+            yield Attention(trouble=trouble, text=text, table="nodes", key=found[ALARMS_LISTED].node)
 
 
 def _thrash(history: Sequence[Happened]) -> Iterator[Attention]:

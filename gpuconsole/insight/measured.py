@@ -9,7 +9,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry, busy
 
 HOT = 87.0
 """°C at which data-centre GPUs begin to slow down."""
@@ -76,9 +76,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     @property
     def busy(self) -> float | None:
         """Percent of the time at work, by whichever measure there is."""
-        said = self.value(Measure.UTILISATION)
-        active = self.value(Measure.ACTIVE)
-        return said if said is not None else None if active is None else 100 * active
+        return busy(self.telemetry, self.position)
 
 
 def odd(gpu: Gpu) -> Iterator[tuple[Rule, Gpu, str]]:

@@ -18,6 +18,7 @@ from gpuconsole.model.telemetry import Measure, NodeTelemetry
 IDLE: Span = 30 * MINUTE
 _SUMMED = (None, Measure.SM, Measure.MEMORY_USED, Measure.POWER, Measure.TEMPERATURE)
 """What is added up by workload; None = how busy a device is, by whichever measure there is."""
+_SM = _SUMMED.index(Measure.SM)
 
 
 class Use(Struct, frozen=True, kw_only=True):
@@ -206,6 +207,17 @@ def use(snapshot: Snapshot, owner: str) -> Use | None:
         power=power.whole,
         hottest=heat.most,
     )
+
+
+def sm_by_workload(snapshot: Snapshot) -> Mapping[str, float]:
+    """Percent of the multiprocessors at work, by workload; those of which nothing is known, or nothing new, are out."""
+    found = {}
+    for owner, parts in _parts(snapshot).items():
+        fresh = (part.sums[_SM] for telemetry, part in parts if not telemetry.stale(snapshot.time))
+        mean = sum(fresh, _Sum()).mean
+        if mean is not None:
+            found[owner] = 100 * mean
+    return found
 
 
 def coverage(snapshot: Snapshot) -> Coverage | None:

@@ -115,6 +115,13 @@ class NodeTelemetry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
         return self.lasts > 0 and now - self.time > self.lasts
 
 
+def busy(telemetry: NodeTelemetry, position: int) -> float | None:
+    """Percent of the time in which a device was at work, by whichever measure there is."""
+    said = telemetry.value(position, Measure.UTILISATION)
+    active = telemetry.value(position, Measure.ACTIVE)
+    return said if said is not None else None if active is None else 100 * active
+
+
 def is_idle(telemetry: NodeTelemetry, position: int) -> bool:
     """True if a device is known to compute nothing and to hold next to no memory."""
     busy = telemetry.value(position, Measure.UTILISATION)

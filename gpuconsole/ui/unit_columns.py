@@ -10,12 +10,13 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted, Piece, join
+from gpuconsole.ui.telemetry_text import NOT_MEASURED, Measured, measured_columns
 from gpuconsole.ui.widgets.gpumap import GLYPHS, WORDS
 
 FREE = (GpuState.IDLE, GpuState.FAULT, GpuState.HELD)
 
 
-def unit_columns(inside: Inside | None, now: int) -> tuple[Column[Unit], ...]:
+def unit_columns(inside: Inside | None, now: int, measured: Measured = NOT_MEASURED) -> tuple[Column[Unit], ...]:
     """The columns of one node's units; the links are told of what is under the cursor, too."""
     parts = inside is not None and any(unit.part != WHOLE for unit in inside.units)
     divided = inside is not None and inside.slices > 0
@@ -56,6 +57,7 @@ def unit_columns(inside: Inside | None, now: int) -> tuple[Column[Unit], ...]:
             sort=lambda unit: unit.cell.since,
         ),
     )
+    columns += measured_columns(measured, now)
     wiring = inside.wiring if inside is not None else None
     if wiring is not None:
         columns += (

@@ -38,6 +38,10 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
         count = newest().borrowed.get(row.key, 0)
         return ((f"{GLYPHS['borrowed']}{count}", "borrowed"),) if count else ""
 
+    def measured(row: WorkloadRow) -> Cell:
+        found = newest().sm.get(row.key)
+        return "" if found is None else f"{found:.0f} %"
+
     def now() -> Time:
         return newest().time
 
@@ -131,6 +135,16 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
             flex=1,
             sort=lambda row: row.workload.cluster_queue or row.workload.queue,
             rank=3,
+        ),
+        Column(
+            "SM",
+            measured,
+            id="sm",
+            width=5,
+            align="right",
+            sort=lambda row: newest().sm.get(row.key, -1.0),
+            down=True,
+            rank=8,
         ),
         Column("KIND", lambda row: row.kind, id="kind", width=8, sort=lambda row: row.kind, rank=6),
         Column("KUEUE'S NAME", lambda row: row.workload.name, id="full-name", width=24, rank=9),

@@ -10,6 +10,7 @@ from gpuconsole.insight.demand import held_gpus, pod_gpus, waiting_since, wanted
 from gpuconsole.insight.positions import positions
 from gpuconsole.insight.reasons import Code, code_of
 from gpuconsole.insight.stand_ins import stand_ins
+from gpuconsole.insight.telemetry import sm_by_workload
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot, View
 from gpuconsole.model.workloads import Phase, Workload, phase
@@ -132,6 +133,8 @@ class Listing(Struct, frozen=True):
     positions: Mapping[str, int] = {}
     borrowed: Mapping[str, int] = {}
     time: Time = 0
+    sm: Mapping[str, float] = {}
+    """Percent of the multiprocessors at work, of those that are measured."""
 
     def place(self, row: WorkloadRow) -> int:
         """Its place in its ClusterQueue, from 1; LAST where it has none."""
@@ -168,7 +171,9 @@ class WorkloadRows:
         rows: Iterable[WorkloadRow] = (*self._known.values(), *self._others.values())
         if namespaces:
             rows = (row for row in rows if row.workload.namespace in namespaces)
-        return Listing(sorted(rows, key=order), places, borrowed_gpus(snapshot), snapshot.time)
+        return Listing(
+            sorted(rows, key=order), places, borrowed_gpus(snapshot), snapshot.time, sm_by_workload(snapshot)
+        )
 
 
 LAST = 1 << 60

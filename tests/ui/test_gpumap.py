@@ -5,17 +5,40 @@ from msgspec.structs import replace
 from textual.app import App, ComposeResult
 
 from gpuconsole.insight.gpumap import gpu_rows
+from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
 from gpuconsole.ui.paint import plain
-from gpuconsole.ui.widgets.gpumap import ColourBy, GpuMap, Look
+from gpuconsole.ui.widgets.gpumap import ColourBy, GpuMap, Look, heat
 from tests.ui.worlds import HOSTILE, NOW, node, org_cohort, pod_on, running, snapshot_of
 
 
+def look_at(snapshot: Snapshot, by: ColourBy) -> Look:
+    return Look(by, gpu_rows(snapshot), snapshot.time, snapshot.telemetry)
+
+
 def drawn(snapshot: Snapshot, by: ColourBy) -> dict[str, str]:
-    rows = gpu_rows(snapshot)
-    look = Look(by, rows, snapshot.time)
-    return {row.node: "".join(look.cell(cell)[0] for cell in row.cells) for row in rows}
+    look = look_at(snapshot, by)
+    return {row.node: "".join(glyph for glyph, _ in look.row(row)) for row in gpu_rows(snapshot)}
+
+
+MEASURED = NodeTelemetry(
+    name="node-1",
+    time=NOW,
+    source="http://prometheus",
+    lasts=MINUTE,
+    devices=tuple(Device(gpu=gpu) for gpu in range(8)),
+    columns={
+        Measure.UTILISATION: (0.0, 1.0, 25.0, 50.0, 75.0, 100.0, None, None),
+        Measure.ACTIVE: (None, None, None, None, None, None, 0.3, None),
+        Measure.TEMPERATURE: (30.0, 45.0, 64.9, 65.0, 86.9, 87.0, 99.0, None),
+    },
+)
+
+
+def world() -> Snapshot:
+    return snapshot_of([*org_cohort(), MEASURED])
 
 
 MAPS = {
@@ -23,12 +46,14 @@ MAPS = {
     ColourBy.QUEUE: {"node-1": "AAAAAAAA", "node-2": "BBBBBB○○", "node-3": "BBBBBB○○"},
     ColourBy.OWNER: {"node-1": "ssssssss", "node-2": "llllee○○", "node-3": "rrrrrr○○"},
     ColourBy.AGE: {"node-1": "66666666", "node-2": "666611○○", "node-3": "111111○○"},
+    ColourBy.UTILISATION: {"node-1": "▁▂▄▆██▄·", "node-2": "········", "node-3": "········"},
+    ColourBy.TEMPERATURE: {"node-1": "▁▃▃▅▅██·", "node-2": "········", "node-3": "········"},
 }
 
 
 @pytest.mark.parametrize("by", list(ColourBy))
 def test_cells_match_their_owners(by: ColourBy) -> None:
-    assert drawn(snapshot_of(org_cohort()), by) == MAPS[by]
+    assert drawn(world(), by) == MAPS[by]
 
 
 LEGENDS = {
@@ -36,12 +61,30 @@ LEGENDS = {
     ColourBy.QUEUE: "B cq-research 12  A cq-prod 8  ○ idle 4",
     ColourBy.OWNER: "s prod/serve 8  r research/rlhf 6  l research/llm-ft 4  e research/embed 2  ○ idle 4",
     ColourBy.AGE: "6 under 6 h 12  1 under 1 h 8  ○ idle 4",
+    ColourBy.UTILISATION: (
+        "▁ idle 1  ▂ under 25 % 1  ▄ under 50 % 2  ▆ under 75 % 1  █ 75 % and more 2  · not measured 17"
+    ),
+    ColourBy.TEMPERATURE: ("▁ under 45 °C 1  ▃ under 65 °C 2  ▅ under 87 °C 2  █ 87 °C and more 2  · not measured 17"),
 }
 
 
 @pytest.mark.parametrize("by", list(ColourBy))
 def test_the_legend_counts_what_the_map_shows(by: ColourBy) -> None:
-    assert plain(Look(by, gpu_rows(snapshot_of(org_cohort())), NOW).legend()) == LEGENDS[by]
+    assert plain(look_at(world(), by).legend()) == LEGENDS[by]
+
+
+def test_measures_that_are_out_of_date_are_dim() -> None:
+    old = replace(MEASURED, time=NOW - 2 * MINUTE)
+    look = look_at(snapshot_of([*org_cohort(), old]), ColourBy.UTILISATION)
+    first = gpu_rows(snapshot_of([*org_cohort(), old]))[0]
+    assert {role for _, role in look.row(first)} == {"dim"}
+    assert [glyph for glyph, _ in look.row(first)][:3] == ["▁", "▂", "▄"]
+
+
+def test_a_divided_gpu_is_as_busy_as_its_busiest_instance() -> None:
+    devices = tuple(Device(gpu=0, instance=instance, profile="1g.10gb") for instance in range(3))
+    mig = replace(MEASURED, devices=devices, columns={Measure.ACTIVE: (0.1, 0.6, None)})
+    assert heat(mig, temperature=False) == {0: 60.0}
 
 
 def test_queues_have_colours_of_their_own() -> None:

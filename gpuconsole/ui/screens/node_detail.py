@@ -6,6 +6,8 @@ from textual.app import ComposeResult
 
 from gpuconsole.insight.gpumap import GpuRow, gpu_map
 from gpuconsole.insight.hardware import Inside, Team, Unit, look_inside, teams
+from gpuconsole.insight.measured import Gpu
+from gpuconsole.insight.telemetry import on_node
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.node_columns import health, mig
@@ -15,6 +17,7 @@ from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.telemetry_text import by_unit, source_text
 from gpuconsole.ui.unit_columns import about, links, unit_columns
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.notice import State
@@ -31,6 +34,7 @@ class Facts(NamedTuple):
     inside: Inside | None
     teams: tuple[Team, ...]
     now: Time
+    gpus: tuple[Gpu, ...]
 
 
 class NodeDetailScreen(NodeScreen):
@@ -58,7 +62,8 @@ class NodeDetailScreen(NodeScreen):
         if row is None:
             return None
         found = look_inside(snapshot).get(self._node)
-        return Facts(row, found, teams(snapshot, self._node), snapshot.time)
+        measured = on_node(snapshot, self._node)
+        return Facts(row, found, teams(snapshot, self._node), snapshot.time, measured)
 
     def _tell(self, facts: Facts | None) -> None:
         self._facts = facts
@@ -67,8 +72,8 @@ class NodeDetailScreen(NodeScreen):
             grid.say(State.EMPTY, f"{self._node} is gone.")
             return
         hardware = about(facts.inside, facts.teams[:MOST_TEAMS]) if facts.inside is not None else ()
-        self.query_one("#hardware", Lines).lines = (headline(facts.row), *hardware, "")
-        grid.columns = unit_columns(facts.inside, facts.now)
+        self.query_one("#hardware", Lines).lines = (headline(facts.row), *hardware, source_text(facts.gpus, facts.now))
+        grid.columns = unit_columns(facts.inside, facts.now, by_unit(facts.gpus))
         grid.show(facts.inside.units if facts.inside is not None else ())
         self._show_links()
 

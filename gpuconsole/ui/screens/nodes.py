@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.hardware import Inside, look_inside
+from gpuconsole.insight.telemetry import coverage
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.layout_rows import LAYOUT, LayoutRow, layout_rows
@@ -23,6 +24,7 @@ from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.tables import table_handlers
+from gpuconsole.ui.telemetry_text import coverage_text
 from gpuconsole.ui.widgets.gpumap import GLYPHS as GLYPHS_OF
 from gpuconsole.ui.widgets.gpumap import WORDS, GpuMap, Legend
 from gpuconsole.ui.widgets.grid import Grid
@@ -97,14 +99,16 @@ class NodesScreen(NodeScreen):
         rows, self._known = answer
         self._rows = {row.node: row for row in rows}
         self._list.show(rows)
-        self.query_one("#totals", StatusLine).left = totals(rows)
+        line = self.query_one("#totals", StatusLine)
+        line.left = totals(rows)
+        line.right = coverage_text(coverage(self.snapshot), self.snapshot.time)
         self._follow_list()
 
     def _follow_list(self) -> None:
         """Let map and layout show what the list would: its rows in its order."""
         empty = f"None of {len(self._rows)} nodes passes the filter (Esc clears it)." if self._rows else "No nodes."
         marked = frozenset(row.node for row in self._list.marked)
-        self._map.show(self._list.rows, marked, empty, self.snapshot.time)
+        self._map.show(self._list.rows, marked, empty, self.snapshot.time, self.snapshot.telemetry)
         if self._layout_shown is Layout.INSIDE:
             self._inside.show(layout_rows(self._list.rows, self._known))
         self._show_owners()

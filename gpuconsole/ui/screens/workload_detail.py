@@ -12,6 +12,7 @@ from gpuconsole.insight.pending_pods import group_lines
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.stand_ins import stand_ins
 from gpuconsole.insight.standings import told
+from gpuconsole.insight.telemetry import use
 from gpuconsole.insight.timeline import Moment, timeline
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
@@ -27,6 +28,7 @@ from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
+from gpuconsole.ui.telemetry_text import use_text
 from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.painter import StatusLine
 from gpuconsole.ui.widgets.panes import Panes
@@ -90,7 +92,8 @@ class WorkloadDetailScreen(WorkloadScreen):
         queued = self._key in snapshot.workloads
         groups = tuple(dict.fromkeys(words for pod in pods[:1] for words in group_lines(snapshot, pod)))
         joined = connection(snapshot, pods)
-        words = "" if joined is None else joined.text
+        used = use_text(use(snapshot, self._key))
+        words = " · ".join(text for text in ("" if joined is None else joined.text, used) if text)
         found, foreseen = explain(snapshot, self._key), self.console.forecast
         place, standing = found.position, ""
         if place is not None:

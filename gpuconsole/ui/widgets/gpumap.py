@@ -1,15 +1,17 @@
-"""The GPU map: one cell a GPU, nodes flowing over the lines, coloured by state, queue, owner or age.
+"""The GPU map: one cell a GPU, nodes flowing over the lines, coloured by state, queue, owner, age, use or heat.
 
 Only visible lines are drawn. A cell always has a glyph too, so that the map reads without colour: by state the glyphs
 of the states, by queue the letter of the legend, by owner the first letter of the workload's name.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
+from math import inf
 from string import ascii_letters
+from typing import NamedTuple
 from zlib import crc32
 
 from rich.cells import cell_len, set_cell_size
@@ -23,7 +25,9 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState
+from gpuconsole.insight.measured import HOT
 from gpuconsole.model.clock import DAY, HOUR, Span, Time
+from gpuconsole.model.telemetry import Measure, NodeTelemetry, busy
 from gpuconsole.model.text import clean
 from gpuconsole.ui import paint
 from gpuconsole.ui.names import called
@@ -62,6 +66,8 @@ class ColourBy(StrEnum):
     OWNER = "owner"
     AGE = "age"
     """How long the pod has had the GPU."""
+    UTILISATION = "utilisation"
+    TEMPERATURE = "temperature"
 
     @property
     def next(self) -> "ColourBy":
@@ -69,15 +75,49 @@ class ColourBy(StrEnum):
         return ways[(ways.index(self) + 1) % len(ways)]
 
 
+class Band(NamedTuple):
+    """A stretch of a scale; `below` is its end."""
+
+    below: float
+    word: str
+    glyph: str
+    role: str
+
+
+UNKNOWN = Band(0.0, "not measured", "·", "dim")
+SCALES: Mapping[ColourBy, tuple[Band, ...]] = {
+    ColourBy.UTILISATION: (
+        Band(1, "idle", "▁", "idle"),
+        Band(25, "under 25 %", "▂", "pending"),
+        Band(50, "under 50 %", "▄", "lent"),
+        Band(75, "under 75 %", "▆", "series-1"),
+        Band(inf, "75 % and more", "█", "own"),
+    ),
+    ColourBy.TEMPERATURE: (
+        Band(45, "under 45 °C", "▁", "idle"),
+        Band(65, "under 65 °C", "▃", "own"),
+        Band(HOT, f"under {HOT:.0f} °C", "▅", "pending"),
+        Band(inf, f"{HOT:.0f} °C and more", "█", "fault"),
+    ),
+}
+UNMEASURED: Mapping[str, NodeTelemetry] = {}
+
+
 class Look:
     """Glyph and colour role of each cell, for one set of rows; queues keep their letters while they exist."""
 
-    def __init__(self, by: ColourBy, rows: Iterable[GpuRow], now: Time = 0) -> None:
+    def __init__(
+        self, by: ColourBy, rows: Iterable[GpuRow], now: Time = 0, telemetry: Mapping[str, NodeTelemetry] = UNMEASURED
+    ) -> None:
         self.by = by
+        self._telemetry = telemetry
         self._now = now
         self.counts: Counter[str] = Counter()
         self.states: Counter[GpuState] = Counter()
         for row in rows:
+            if by in SCALES:
+                self.counts.update(band.word for band in self._bands(row))
+                continue
             for cell in row.cells:
                 self.states[cell.state] += 1
                 if cell.state not in FREE:
@@ -95,6 +135,18 @@ class Look:
                 return age_of(self._now - cell.since)
             case _:
                 return cell.workload or cell.pod
+
+    def row(self, row: GpuRow) -> list[tuple[str, str]]:
+        """(glyph, role) of each cell of a node; where nothing new is known, what was known is dim."""
+        if self.by not in SCALES:
+            return [self.cell(cell) for cell in row.cells]
+        telemetry = self._telemetry.get(row.node)
+        stale = telemetry is not None and telemetry.stale(self._now)
+        return [(band.glyph, "dim" if stale else band.role) for band in self._bands(row)]
+
+    def _bands(self, row: GpuRow) -> list[Band]:
+        values = heat(self._telemetry.get(row.node), self.by is ColourBy.TEMPERATURE)
+        return [band_of(values.get(cell.index), SCALES[self.by]) for cell in row.cells]
 
     def cell(self, cell: GpuCell) -> tuple[str, str]:
         """(glyph, role) of a cell."""
@@ -114,7 +166,12 @@ class Look:
         return (first if cell_len(first) == 1 else "▣"), f"series-{crc32(name.encode()) % SERIES + 1}"
 
     def legend(self) -> Painted:
-        """What the map shows, most GPUs first."""
+        """What the map shows, most GPUs first; measures from low to high."""
+        if self.by in SCALES:
+            bands = (*SCALES[self.by], UNKNOWN)
+            return join(
+                [((b.glyph, b.role), (f" {b.word} {self.counts[b.word]}", "")) for b in bands if self.counts[b.word]]
+            )
         free = [state for state in FREE if self.states[state]]
         entries: list[Painted] = []
         if self.by is ColourBy.STATE:
@@ -124,6 +181,22 @@ class Look:
                 entries.append((self.owned(name), (f" {called(name) or 'no queue'} {count}", "")))
         entries += [((GLYPHS[state], state), (f" {WORDS[state]} {self.states[state]}", "")) for state in free]
         return join(entries)
+
+
+def heat(telemetry: NodeTelemetry | None, temperature: bool) -> dict[int, float]:
+    """The temperature of each GPU of a node, or how busy it is in percent; a divided one is as busy as its busiest."""
+    found: dict[int, float] = {}
+    for position, device in enumerate(telemetry.devices if telemetry is not None else ()):
+        assert telemetry is not None, "it has devices"
+        value = telemetry.value(position, Measure.TEMPERATURE) if temperature else busy(telemetry, position)
+        if value is not None:
+            found[device.gpu] = max(value, found.get(device.gpu, 0.0))
+    return found
+
+
+def band_of(value: float | None, scale: Sequence[Band]) -> Band:
+    """Where a value lies."""
+    return UNKNOWN if value is None else next((band for band in scale if value < band.below), scale[-1])
 
 
 def age_of(span: Span) -> str:
@@ -155,6 +228,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         self._rows: Sequence[GpuRow] = ()
         self._marked: frozenset[str] = frozenset()
         self._now: Time = 0
+        self._telemetry = UNMEASURED
         self._cursor = 0
         self._look = Look(ColourBy.STATE, ())
         self._columns = 1
@@ -173,12 +247,17 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         return self._look
 
     def show(
-        self, rows: Sequence[GpuRow], marked: frozenset[str] = frozenset(), empty: str = "No nodes.", now: Time = 0
+        self,
+        rows: Sequence[GpuRow],
+        marked: frozenset[str] = frozenset(),
+        empty: str = "No nodes.",
+        now: Time = 0,
+        telemetry: Mapping[str, NodeTelemetry] = UNMEASURED,
     ) -> None:
         """Show these nodes; the cursor stays on its node while that is there. `empty` is said where there are none."""
         key = self.cursor_key
         self._said = notice(State.EMPTY, empty)
-        self._rows, self._marked, self._now = rows, marked, now
+        self._rows, self._marked, self._now, self._telemetry = rows, marked, now, telemetry
         self.select(key)
         self._cursor = min(self._cursor, max(0, len(rows) - 1))
         self._recolour()
@@ -196,7 +275,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         self._arrange()
 
     def _recolour(self) -> None:
-        self._look = Look(self.colour, self._rows, self._now)
+        self._look = Look(self.colour, self._rows, self._now, self._telemetry)
         self._arrange()
 
     def _arrange(self) -> None:
@@ -240,7 +319,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         sign = "▌" if at_cursor else "*" if row.node in self._marked else " "
         name = sign + set_cell_size(clean(row.node), self._name_width)
         segments = [Segment(name, self._style(role, base)), Segment(" ", base)]
-        looks = [self._look.cell(cell) for cell in row.cells]
+        looks = self._look.row(row)
         for cell_role, run in groupby(looks, key=lambda look: look[1]):
             segments.append(Segment("".join(glyph for glyph, _ in run), self._style(cell_role, base)))
         blank = self._block - self._name_width - 2 - len(looks)
