@@ -90,14 +90,26 @@ def bill(snapshot: Snapshot, prices: Prices, lost: Losses) -> Bill:
     """Sum up what machines cost an hour now, and what evictions have cost."""
     held = holdings(snapshot)
     machines = {one.name: one for group in snapshot.node_groups.all() for one in group.instances}
-    fixed = {node.name: _price(node, prices) for node in snapshot.nodes.all() if node.name not in machines}
+    fixed = _fixed_prices(snapshot, prices, machines)
     hourly = {**{name: one.price for name, one in machines.items()}, **fixed}
     return Bill(
-        pools=(*_autoscaled(snapshot, machines), *_fixed(snapshot, fixed, held)),
-        by={by: _shares(snapshot, by, hourly, held, lost) for by in By},
+        pools=(*_autoscaled(snapshot), *_fixed(snapshot, fixed, held)),
+        by=_shares(snapshot, hourly, held, lost),
         lost=sum(cost for _, cost in lost.values()),
         lost_gpu_hours=sum(hours for hours, _ in lost.values()),
     )
+
+
+_priced: list[tuple[object, Prices, Mapping[str, Instance], dict[str, float]]] = []
+
+
+def _fixed_prices(snapshot: Snapshot, prices: Prices, machines: Mapping[str, Instance]) -> dict[str, float]:
+    """What nodes cost that no autoscaler bought; kept while no node changes."""
+    if _priced and _priced[0][0] is snapshot.nodes and _priced[0][1] is prices and _priced[0][2] == machines:
+        return _priced[0][3]
+    found = {node.name: _price(node, prices) for node in snapshot.nodes.all() if node.name not in machines}
+    _priced[:] = [(snapshot.nodes, prices, machines, found)]
+    return found
 
 
 def _price(node: Node, prices: Prices) -> float:
@@ -110,7 +122,9 @@ def _price(node: Node, prices: Prices) -> float:
     return gpus * prices.hourly(node.labels)
 
 
-def _autoscaled(snapshot: Snapshot, machines: Mapping[str, Instance]) -> Iterable[PoolCost]:
+def _autoscaled(snapshot: Snapshot) -> Iterable[PoolCost]:
+    if not len(snapshot.node_groups):
+        return
     for pool in pools(snapshot):
         group = snapshot.node_groups[pool.name]
         rules = snapshot.node_pools.get(pool.name)
@@ -156,50 +170,63 @@ def _taken(node: Node, part: float, held: Mapping[str, tuple[Holding, ...]]) -> 
     return part if part or node.gpus else float(bool(held.get(node.name)))
 
 
+class _Sums:
+    """GPUs, USD an hour, lost GPU-hours and lost USD by name. Mutates."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[float]] = {}
+
+    def row(self, name: str) -> list[float]:
+        row = self._rows.get(name)
+        if row is None:
+            row = self._rows[name] = [0.0, 0.0, 0.0, 0.0]
+        return row
+
+    def costs(self) -> tuple[Cost, ...]:
+        rows = (
+            Cost(name=name, gpus=round(gpus), hourly=cost, lost_gpu_hours=hours, lost=dollars)
+            for name, (gpus, cost, hours, dollars) in self._rows.items()
+        )
+        return tuple(sorted(rows, key=lambda row: (-row.hourly, -row.lost, row.name)))
+
+
 def _shares(
-    snapshot: Snapshot, by: By, hourly: Mapping[str, float], held: Mapping[str, tuple[Holding, ...]], lost: Losses
-) -> tuple[Cost, ...]:
-    sums: dict[str, list[float]] = {}
-
-    def add(name: str, gpus: float = 0.0, cost: float = 0.0, hours: float = 0.0, dollars: float = 0.0) -> None:
-        row = sums.setdefault(name, [0.0, 0.0, 0.0, 0.0])
-        for index, value in enumerate((gpus, cost, hours, dollars)):
-            row[index] += value
-
+    snapshot: Snapshot, hourly: Mapping[str, float], held: Mapping[str, tuple[Holding, ...]], lost: Losses
+) -> dict[By, tuple[Cost, ...]]:
+    """Everything in one walk over the pods: there may be tens of thousands of them."""
+    queues, teams, owners = _Sums(), _Sums(), _Sums()
+    nobody = 0.0
     for node, price in hourly.items():
         pods = held.get(node, ())
-        whole = any(one.part for one in pods)
+        # Without GPUs on it, a machine is shared in equal parts by its pods.
+        each = 0.0 if not pods or any(one.part for one in pods) or _has_gpus(snapshot, node) else 1.0 / len(pods)
         left = 1.0
         for one in pods:
-            # Without GPUs on it, or none that anybody holds, a machine is shared in equal parts by its pods.
-            part = one.part if whole or _has_gpus(snapshot, node) else 1.0 / len(pods)
+            part = one.part or each
             left -= part
             if part or one.gpus:
-                add(_name(snapshot, by, one), one.gpus, price * part)
-        if left > 1e-9 and price:
-            add("", 0.0, price * left)
-    for (queue, workload), (hours, dollars) in lost.items():
-        add({By.QUEUE: queue, By.TEAM: _namespace(workload), By.WORKLOAD: workload}[by], 0.0, 0.0, hours, dollars)
-    rows = (
-        Cost(name=name, gpus=round(gpus), hourly=cost, lost_gpu_hours=hours, lost=dollars)
-        for name, (gpus, cost, hours, dollars) in sums.items()
-    )
-    return tuple(sorted(rows, key=lambda row: (-row.hourly, -row.lost, row.name)))
+                cost = price * part
+                for row in (
+                    queues.row(queue_of(snapshot, one) or "(no queue)"),
+                    teams.row(one.namespace),
+                    owners.row(one.owner),
+                ):
+                    row[0] += one.gpus
+                    row[1] += cost
+        nobody += price * left if left > 1e-9 else 0.0
+    for sums, name in ((queues, 0), (teams, 1), (owners, 2)):
+        if nobody:
+            sums.row("")[1] += nobody
+        for (queue, workload), (hours, dollars) in lost.items():
+            row = sums.row((queue, _namespace(workload), workload)[name])
+            row[2] += hours
+            row[3] += dollars
+    return {By.QUEUE: queues.costs(), By.TEAM: teams.costs(), By.WORKLOAD: owners.costs()}
 
 
 def _has_gpus(snapshot: Snapshot, node: str) -> bool:
     known = snapshot.nodes.get(node)
     return known is not None and known.gpus > 0
-
-
-def _name(snapshot: Snapshot, by: By, one: Holding) -> str:
-    match by:
-        case By.QUEUE:
-            return queue_of(snapshot, one) or "(no queue)"
-        case By.TEAM:
-            return one.namespace
-        case By.WORKLOAD:
-            return one.owner
 
 
 def _namespace(workload: str) -> str:
