@@ -144,23 +144,36 @@ class Ranking:
             node = self._by_name.get(name)
             if node is not None:
                 self._leave(name)
-                self._place(self._outcome(task, node), [name], insert)
+                self._place_one(self._outcome(task, node), name, insort)
 
     def _place_all(self, task: Task) -> None:
         if self._choosy:
             for name, node in self._by_name.items():
-                self._place(self._evaluate(task, node), [name], list.extend)
+                self._place_one(self._evaluate(task, node), name, list.append)
             return
         for names in self._groups.names.values():
             if names:
-                self._place(self._outcome(task, self._by_name[names[0]]), names, list.extend)
+                self._place(self._outcome(task, self._by_name[names[0]]), names)
         self._lacking = {name: {} for name in sorted(self._lacking)}
         self._refused = dict.fromkeys(sorted(self._refused))
         for names in self._classes.values():
             names.sort()
 
-    def _place(self, outcome: _Outcome, names: Sequence[str], add: Callable[[list[str], Sequence[str]], None]) -> None:
-        """Write down what became of these nodes."""
+    def _place_one(self, outcome: _Outcome, name: str, insert: Callable[[list[str], str], None]) -> None:
+        measures = self._measured[name] = outcome.measures
+        for counts, value in zip(self._counts, measures, strict=True):
+            if value is not None:
+                counts[value] += 1
+        if outcome.lacking:
+            self._lacking[name] = {}
+        elif outcome.refused:
+            self._refused[name] = None
+        elif outcome.base is not None:
+            found = self._class_of[name] = (outcome.base, measures)
+            insert(self._classes.setdefault(found, []), name)
+
+    def _place(self, outcome: _Outcome, names: Sequence[str]) -> None:
+        """The same of many nodes at once; lists are put in order later."""
         measures = outcome.measures
         self._measured.update(dict.fromkeys(names, measures))
         for counts, value in zip(self._counts, measures, strict=True):
@@ -173,7 +186,7 @@ class Ranking:
         elif outcome.base is not None:
             found = (outcome.base, measures)
             self._class_of.update(dict.fromkeys(names, found))
-            add(self._classes.setdefault(found, []), names)
+            self._classes.setdefault(found, []).extend(names)
 
     def _outcome(self, task: Task, node: NodeState) -> _Outcome:
         """What becomes of the node; a task that goes by names and labels looks at each by itself."""
@@ -238,12 +251,6 @@ class Ranking:
     def refused(self) -> Iterator[NodeState]:
         """The nodes that would never take the task, whatever they have."""
         return (self._by_name[name] for name in self._refused)
-
-
-def insert(names: list[str], more: Sequence[str]) -> None:
-    """Put names among others that are in order."""
-    for name in more:
-        insort(names, name)
 
 
 def span(values: Collection[float]) -> tuple[float, float]:

@@ -1,7 +1,6 @@
 """A pod as a session sees it (KAI 0.13 api/pod_info)."""
 
 from collections.abc import Hashable, Mapping
-from copy import copy
 from enum import StrEnum
 from functools import cached_property
 
@@ -90,7 +89,9 @@ class Task:
         """Devices of its claims: reference name → devices."""
 
     def clone(self) -> "Task":
-        return copy(self)
+        twin = Task.__new__(Task)
+        twin.__dict__.update(self.__dict__)
+        return twin
 
     @property
     def set_name(self) -> str:
