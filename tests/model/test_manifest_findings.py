@@ -526,6 +526,15 @@ CASES = {
         "status.allocatable[nvidia.com/gpu]",
         "write 4096 or less",
     ),
+    "more of Volcano's cards than a machine has": Case(
+        "Node node-0",
+        ("status", "allocatable", "volcano.sh/gpu-number"),
+        10**9,
+        ERROR,
+        "too-many-devices",
+        "status.allocatable[volcano.sh/gpu-number]",
+        "write 4096 or less",
+    ),
     "a kind in the wrong group": Case(
         "LocalQueue lq", ("apiVersion",), "v1", WARNING, "unknown-kind", "kind", "LocalQueue of kueue.x-k8s.io"
     ),
