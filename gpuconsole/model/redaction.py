@@ -32,11 +32,30 @@ _VOCABULARY = re.compile(
     r"|kubeflow\.org|kai\.scheduler|run\.ai)/"
 )
 """Keys of labels and annotations whose meaning is everybody's."""
-_OPEN = ("labels", "annotations", "node_labels", "node_selector", "env")
+_NAMING = re.compile(r"(name|instance|part-of|queue|nodepool|user|project|team|class|uid|group)$")
+"""Keys of that vocabulary whose values are names all the same."""
+_REFERENCES = {
+    **dict.fromkeys(("queue", "by_queue", "cluster_queue", "parent", "cohort"), "queue"),
+    **dict.fromkeys(("owner", "job"), "job"),
+    **dict.fromkeys(("workload", "by"), "workload"),
+    **dict.fromkeys(("node", "unhealthy_nodes", "nominated_node", "selected_node", "exact"), "node"),
+    **dict.fromkeys(("pod", "pod_names"), "pod"),
+    **dict.fromkeys(("cluster", "clusters", "nominated_clusters", "location"), "cluster"),
+    **dict.fromkeys(("namespaces",), "namespace"),
+    **dict.fromkeys(("key", "topology_key", "levels", "required", "preferred", "slice_required"), "key"),
+    **dict.fromkeys(("value", "values"), "value"),
+    **dict.fromkeys(
+        ("flavor", "topology", "group", "gang", "uid", "job_uid", "uuid", "source", "display_name"), "name"
+    ),
+    **dict.fromkeys(("volume", "handle", "parameters", "workload_priority_class"), "name"),
+    **dict.fromkeys(("priority_class", "runtime_class", "storage_class", "claim", "template", "local_volumes"), "name"),
+}
+"""Fields with names, also of what is not there any more → the word for a pseudonym."""
+_OPEN = ("labels", "annotations", "node_labels", "node_selector", "match_labels", "env")
 """Mappings whose keys are chosen by people."""
 _CLOSED = ("type", "what", "kind", "effect", "operator", "phase", "status", "format")
 """Fields with words of ours, which nobody chose."""
-_SILENT = ("description", "image", "command", "hostname", "subdomain")
+_SILENT = ("description", "image", "command", "images", "hostname", "subdomain")
 _PLAIN = re.compile(r"true|false|[0-9.]*|.{1,2}", re.IGNORECASE)
 """Values that say nothing of anybody, and would be found everywhere."""
 
@@ -49,16 +68,14 @@ def redact(data: bytes) -> bytes:
         word = _KINDS.get(thing.get("type", ""), "name")
         pseudonyms.call(thing.get("namespace", ""), "namespace")
         pseudonyms.call(thing.get("name", ""), word)
-    for line in tree.get("recent", ()):
-        # Of what is gone, only history knows the names.
-        for field, word in (("workload", "workload"), ("by", "workload"), ("pod", "pod")):
-            namespace, _, name = str(line.get(field, "")).rpartition("/")
-            pseudonyms.call(namespace.rpartition("/")[2], "namespace")
-            pseudonyms.call(name, word)
+    for field, name in _references(tree):
+        pseudonyms.refer(name, _REFERENCES[field])
     for mapping in _mappings(tree):
         for key, value in mapping.items():
-            if not _VOCABULARY.search(key):
+            known = _VOCABULARY.search(key)
+            if not known:
                 pseudonyms.call(key, "key")
+            if not known or _NAMING.search(key):
                 pseudonyms.call(value, "value")
     # How a simulation goes on names its queues and streams; the cluster itself is told without it.
     return msgspec.json.encode(_replaced({**tree, "policy": None}, pseudonyms, ""))
@@ -78,6 +95,13 @@ class _Pseudonyms:
         self._counts[word] = self._counts.get(word, 0) + 1
         self._of[name] = f"{word}-{self._counts[word]}"
 
+    def refer(self, key: str, word: str) -> None:
+        """Find pseudonyms for a name, or for namespace and name in a key such as `Job/team/train`."""
+        if not _VOCABULARY.search(key):
+            namespace, _, name = key.rpartition("/")
+            self.call(namespace.rpartition("/")[2], "namespace")
+            self.call(name, word)
+
     def text(self, text: str) -> str:
         """A text with pseudonyms for the names in it."""
         whole = self._of.get(text)
@@ -95,6 +119,21 @@ def _mappings(tree: Any) -> Iterator[Mapping[str, Any]]:
     elif isinstance(tree, list):
         for value in tree:
             yield from _mappings(value)
+
+
+def _references(tree: Any) -> Iterator[tuple[str, str]]:
+    """(field, name) wherever one thing names another; values of keys of the vocabulary are left out."""
+    if isinstance(tree, list):
+        for value in tree:
+            yield from _references(value)
+    elif isinstance(tree, dict):
+        known = _VOCABULARY.search(str(tree.get("key", "")))
+        for field, value in tree.items():
+            names = value if isinstance(value, list) else [value]
+            if field in _REFERENCES and not known:
+                yield from ((field, name) for name in names if isinstance(name, str))
+            if field not in _OPEN:
+                yield from _references(value)
 
 
 def _replaced(tree: Any, pseudonyms: _Pseudonyms, field: str) -> Any:

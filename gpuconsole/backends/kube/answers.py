@@ -46,6 +46,11 @@ class Gone(Refused):
 class Busy(Refused):
     """429, 503 and the like: later. `retry_after` is how many seconds the server wants to be left alone."""
 
+    @property
+    def reading(self) -> bool:
+        """It is not overloaded: after a restart it has to read this kind's storage first (its own words)."""
+        return "storage is (re)initializing" in self.message
+
 
 _ADVICE = {
     401: " (HTTP 401: the credentials are not accepted; log in anew, or name another --context)",

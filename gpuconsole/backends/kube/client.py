@@ -161,7 +161,7 @@ class Connection:
         with _released(response):
             body = self._body(response)
         refusal = refused(self.place.name, response.status, body, response.headers.get("Retry-After", ""))
-        if isinstance(refusal, Busy) and refusal.retry_after:
+        if isinstance(refusal, Busy) and refusal.retry_after and not refusal.reading:
             self.budget.hush(refusal.retry_after)
         return refusal
 

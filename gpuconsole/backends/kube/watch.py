@@ -31,9 +31,11 @@ NOT_OFFERED = (400, 404, 405, 415, 422)
 _INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 GRACE = 15.0
 """Seconds by which a stream may outlast what was asked for."""
-LATELY = 15.0
-"""Seconds after an outage, or since it was current, in which a watch is eager: a server that was just restarted forbids
-everything and has read nothing for a second or two."""
+LATELY = 60.0
+"""Seconds after an outage, or since it was current, in which a watch is eager: a big server that was just restarted has
+not read its storage yet, and says so (429) for half a minute."""
+MISTAKEN = 15.0
+"""Seconds in which it forbids everything at most, as it has not read its own roles yet."""
 
 
 class Phase(StrEnum):
@@ -185,6 +187,8 @@ class Watch:
         if self.phase in _SEEN and now - self._denied_since < self._pace.doubt:
             self._behind()
             self.problem = f"{self.label}: {error.message}"
+            if now - self._denied_since > MISTAKEN:
+                self._eager_until = 0.0
             self._rest()
             return
         verb = "watch" if self._version or self._streaming else "list"

@@ -50,6 +50,8 @@ class ApiServer:
         self.forbidden: Callable[[str, str, str], bool] = lambda verb, plural, namespace: False
         self.moods: list[tuple[str, int, dict[str, str]]] = []
         """(part of the path, status, headers)"""
+        self.says = "not now"
+        """With a mood."""
         self.broken: set[str] = set()
         """Resources whose watches are cut in the middle of their next line."""
         self.watchers: list[tuple[str, queue.SimpleQueue[bytes | None]]] = []
@@ -189,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
         for mood in self.api.moods:
             if mood[0] in self.path:
                 self.api.moods.remove(mood)
-                self._status(mood[1], "Mood", "not now", mood[2])
+                self._status(mood[1], "Mood", self.api.says, mood[2])
                 return None, {}
         if self.headers.get("Authorization", "").removeprefix("Bearer ") not in self.api.tokens:
             self._status(401, "Unauthorized", "Unauthorized")

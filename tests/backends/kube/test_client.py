@@ -1,0 +1,153 @@
+"""Requests to an API server: credentials that were rotated are read anew, and errors say what would help."""
+
+import pytest
+
+from gpuconsole.backends.kube.answers import Busy, Forbidden, Gone, Refused, Unauthorized, Unreachable
+from gpuconsole.backends.kube.budget import Budget
+from gpuconsole.backends.kube.client import RENEW_EVERY, Connection
+from gpuconsole.backends.kube.target import Target
+from tests.backends.kube.apiserver import ApiServer
+
+NODES = "/api/v1/nodes"
+
+
+class Clock:
+    """A time that tests make. Mutates by being added to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def connection(api: ApiServer, clock: Clock) -> Connection:
+    return Connection(Target(kubeconfig=str(api.kubeconfig)), clock=clock)
+
+
+def rotate(api: ApiServer) -> None:
+    """From now on another token is right."""
+    api.tokens = {"rotated"}
+
+
+def test_a_token_that_was_rotated_is_read_anew_and_the_request_is_sent_again(
+    api: ApiServer, connection: Connection, clock: Clock
+) -> None:
+    assert connection.get(NODES).code == 200
+    rotate(api)
+    api.write_kubeconfig("rotated")
+    clock.now += RENEW_EVERY
+    assert connection.get(NODES).json()["items"] == []
+    assert api.asked["list nodes"] == 2
+
+
+def test_a_stream_gets_the_new_token_too(api: ApiServer, connection: Connection, clock: Clock) -> None:
+    rotate(api)
+    api.write_kubeconfig("rotated")
+    clock.now += RENEW_EVERY
+    with connection.stream(NODES, {"watch": "1", "sendInitialEvents": "true"}, patience=5) as stream:
+        assert len(next(stream.lines())) == 1, "the bookmark that ends the list"
+
+
+@pytest.mark.parametrize("waited", [0.0, RENEW_EVERY - 0.1, RENEW_EVERY])
+def test_credentials_that_are_not_accepted_are_told_and_not_read_all_the_time(
+    api: ApiServer, connection: Connection, clock: Clock, waited: float
+) -> None:
+    rotate(api)
+    clock.now += waited
+    with pytest.raises(Unauthorized, match="the credentials are not accepted; log in anew"):
+        connection.get(NODES)
+    sent = connection.budget.last_minute
+    assert sent == (2 if waited == RENEW_EVERY else 1), "it is tried again with what was read anew only"
+
+
+def test_a_kubeconfig_that_is_gone_leaves_the_error_of_the_server(
+    api: ApiServer, connection: Connection, clock: Clock
+) -> None:
+    rotate(api)
+    api.kubeconfig.unlink()
+    clock.now += RENEW_EVERY
+    with pytest.raises(Unauthorized):
+        connection.get(NODES)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "says"),
+    [
+        (401, Unauthorized, "not now (HTTP 401: the credentials are not accepted"),
+        (403, Forbidden, "not now (HTTP 403: ask for a role that allows it"),
+        (410, Gone, "not now"),
+        (429, Busy, "not now"),
+        (503, Busy, "not now"),
+        (500, Refused, "not now"),
+    ],
+)
+def test_what_the_server_answers_instead_is_an_error_that_names_it(
+    api: ApiServer, connection: Connection, status: int, kind: type[Refused], says: str
+) -> None:
+    api.moods.append((NODES, status, {}))
+    with pytest.raises(kind) as error:
+        connection.get(NODES)
+    assert type(error.value) is kind
+    assert error.value.code == status
+    assert f"context test (http://127.0.0.1:{api.port}): {says}" in str(error.value)
+
+
+def test_a_redirection_is_not_followed_with_the_token(api: ApiServer, connection: Connection) -> None:
+    api.moods.append((NODES, 307, {"Location": f"http://127.0.0.1:{api.port}/api/v1/pods"}))
+    with pytest.raises(Refused) as error:
+        connection.get(NODES)
+    assert error.value.code == 307
+    assert not api.asked
+
+
+def test_all_requests_are_silent_for_as_long_as_the_server_asked(api: ApiServer) -> None:
+    slept: list[float] = []
+    clock = Clock()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.now += seconds
+
+    connection = Connection(Target(kubeconfig=str(api.kubeconfig)), Budget(clock=clock, sleep=sleep), clock=clock)
+    api.moods.append((NODES, 429, {"Retry-After": "7"}))
+    with pytest.raises(Busy) as error:
+        connection.get(NODES)
+    assert (error.value.retry_after, slept) == (7.0, [])
+    connection.get("/readyz")
+    assert slept == [7.0], "another request waits as well"
+
+
+def test_a_server_that_reads_the_storage_of_one_kind_keeps_that_one_waiting_only(
+    api: ApiServer, connection: Connection
+) -> None:
+    api.moods.append((NODES, 429, {"Retry-After": "60"}))
+    api.says = "storage is (re)initializing"
+    with pytest.raises(Busy) as error:
+        connection.get(NODES)
+    assert error.value.retry_after == 60.0
+    connection.get("/readyz")
+
+
+def test_a_server_that_is_not_there_is_told_with_what_to_look_at(api: ApiServer, connection: Connection) -> None:
+    api.close()
+    with pytest.raises(Unreachable, match="Connection refused; is the server up, and reachable from here"):
+        connection.get(NODES)
+    assert connection.heard == 0.0
+
+
+def test_it_is_noted_when_the_server_was_heard(api: ApiServer, connection: Connection, clock: Clock) -> None:
+    clock.now = 321.0
+    connection.get(NODES)
+    assert connection.heard == 321.0
+    clock.now = 322.0
+    api.moods.append((NODES, 500, {}))
+    with pytest.raises(Refused):
+        connection.get(NODES)
+    assert connection.heard == 322.0, "an error is a sign of life, too"

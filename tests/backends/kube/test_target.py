@@ -1,0 +1,118 @@
+"""Which cluster is meant, as whom: what a kubeconfig says, and what of it is refused as unsafe."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuconsole.backends.kube.target import Target, find
+from gpuconsole.errors import ClusterError, UsageError
+
+Document = dict[str, Any]
+SERVER = "https://cluster.example.org:6443"
+UNCHECKED: Document = {"insecure-skip-tls-verify": True}
+PROXIED: Document = {"proxy-url": "http://proxy.example.org:3128"}
+
+
+def kubeconfig(
+    folder: Path, *contexts: Document, current: str = "one", name: str = "kubeconfig", **cluster: Any
+) -> str:
+    """Write a kubeconfig whose only cluster and user are `c` and `u`."""
+    one = {"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "team"}}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": current,
+        "contexts": [one, *contexts],
+        "clusters": [{"name": "c", "cluster": {"server": SERVER, **cluster}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+    }
+    path = folder / name
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def context(name: str, **more: str) -> Document:
+    return {"name": name, "context": {"cluster": "c", "user": "u", **more}}
+
+
+def test_the_current_context_is_meant_where_none_is_named(tmp_path: Path) -> None:
+    place = find(Target(kubeconfig=kubeconfig(tmp_path, context("two"))))
+    assert (place.context, place.server, place.namespace) == ("one", SERVER, "team")
+    assert place.name == f"context one ({SERVER})"
+
+
+def test_a_context_that_is_named_is_meant_although_another_is_current(tmp_path: Path) -> None:
+    place = find(Target(kubeconfig=kubeconfig(tmp_path, context("two")), context="two"))
+    assert (place.context, place.namespace) == ("two", "default")
+
+
+def test_a_context_can_be_named_where_none_is_current(tmp_path: Path) -> None:
+    assert find(Target(kubeconfig=kubeconfig(tmp_path, current=""), context="one")).context == "one"
+
+
+def test_a_context_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no context three; there are one, two"):
+        find(Target(kubeconfig=kubeconfig(tmp_path, context("two")), context="three"))
+
+
+def test_several_files_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = kubeconfig(tmp_path, name="first")
+    second = kubeconfig(tmp_path, context("two", namespace="there"), name="second")
+    monkeypatch.setenv("KUBECONFIG", f"{first}:{second}:{tmp_path}/missing")
+    assert find(Target(context="two")).namespace == "there"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "apiVersion: v1\nkind: Config\n", "contexts: [{}]", "{", "a: [b"])
+def test_a_file_that_is_no_kubeconfig_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=str(path)):
+        find(Target(kubeconfig=str(path)))
+
+
+def test_a_file_that_is_not_there_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no kubeconfig .*; name one with --kubeconfig or in KUBECONFIG"):
+        find(Target(kubeconfig=str(tmp_path / "none")))
+
+
+def test_a_certificate_that_is_not_checked_is_accepted_only_where_that_was_asked_for_by_name(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, **UNCHECKED)
+    with pytest.raises(ClusterError, match=r"anybody could pose as it.*--insecure-skip-tls-verify"):
+        find(Target(kubeconfig=path))
+    assert not find(Target(kubeconfig=path, insecure=True)).client.configuration.verify_ssl
+
+
+def test_the_flag_alone_leaves_certificates_checked(tmp_path: Path) -> None:
+    assert find(Target(kubeconfig=kubeconfig(tmp_path), insecure=True)).client.configuration.verify_ssl
+
+
+def test_a_token_does_not_go_over_plain_http(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, server="http://cluster.example.org")
+    for insecure in (False, True):
+        with pytest.raises(ClusterError, match="is not https, so everybody would see the token"):
+            find(Target(kubeconfig=path, insecure=insecure))
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+def test_on_loopback_it_may(tmp_path: Path, host: str) -> None:
+    assert find(Target(kubeconfig=kubeconfig(tmp_path, server=f"http://{host}:8080"))).server == f"http://{host}:8080"
+
+
+def test_a_proxy_of_the_kubeconfig_is_used(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, **PROXIED)
+    assert find(Target(kubeconfig=path)).client.configuration.proxy == "http://proxy.example.org:3128"
+
+
+def test_names_from_a_kubeconfig_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    place = find(Target(kubeconfig=kubeconfig(tmp_path, context("a\x1b[2Jb")), context="a\x1b[2Jb"))
+    assert "\x1b" not in place.context
+
+
+def test_in_a_pod_its_service_account_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    with pytest.raises(UsageError, match="mount a service account, or give --kubeconfig"):
+        find(Target())

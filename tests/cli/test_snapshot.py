@@ -1,0 +1,63 @@
+"""`gpuconsole snapshot save`: what is saved is what is opened again, with names or without."""
+
+from pathlib import Path
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.snapshot import decode
+from gpuconsole.model.workloads import Job
+from tests.backends.kube import documents
+from tests.backends.kube.apiserver import ApiServer
+from tests.cli.line import Line
+from tests.cli.test_commands import LOW, NODE, QUEUES
+
+
+def saved(folder: Path, gpuconsole: Line, *options: str) -> tuple[str, bytes]:
+    """What was said, and the file."""
+    manifests = folder / "acme.yaml"
+    manifests.write_text((QUEUES + LOW + "---" + NODE).replace("namespace: team", "namespace: acme-team"))
+    result = gpuconsole("snapshot", "save", folder / "saved.json", manifests, *options)
+    assert result.status == 0, result.err
+    return result.out, (folder / "saved.json").read_bytes()
+
+
+def test_what_was_saved_is_opened_again(gpuconsole: Line, tmp_path: Path) -> None:
+    said, data = saved(tmp_path, gpuconsole)
+    assert said == f"{tmp_path / 'saved.json'}: 1 nodes, 1 workloads, 1 pods\n"
+    kinds = [type(thing) for thing in decode(data).objects]
+    assert (kinds.count(Node), kinds.count(ClusterQueue), kinds.count(Job)) == (1, 1, 1)
+    result = gpuconsole("simulate", "--snapshot", tmp_path / "saved.json", "--until", "3h")
+    assert result.status == 0
+    assert "acme-team/low" in gpuconsole("simulate", "--snapshot", tmp_path / "saved.json", "-o", "jsonl").out
+
+
+def test_redacted_it_names_nobody_and_can_be_opened_all_the_same(gpuconsole: Line, tmp_path: Path) -> None:
+    _, data = saved(tmp_path, gpuconsole, "--redact")
+    assert b"acme" not in data
+    assert b"nvidia.com/gpu" in data
+    assert gpuconsole("simulate", "--snapshot", tmp_path / "saved.json", "--until", "3h").status == 0
+
+
+def test_a_live_cluster_is_saved_with_what_was_left_out(gpuconsole: Line, tmp_path: Path) -> None:
+    api = ApiServer(tmp_path)
+    try:
+        api.put("nodes", documents.node("acme-1"))
+        api.put("clusterqueues", documents.cluster_queue("cq"))
+        api.forbidden = lambda verb, plural, namespace: plural == "clusterqueues"
+        result = gpuconsole("snapshot", "save", tmp_path / "live.json", "--live", "--kubeconfig", api.kubeconfig)
+    finally:
+        api.close()
+    assert (result.status, result.err) == (
+        0,
+        "left out: may not list clusterqueues.kueue.x-k8s.io in the whole cluster\n",
+    )
+    assert [
+        thing.name for thing in decode((tmp_path / "live.json").read_bytes()).objects if isinstance(thing, Node)
+    ] == ["acme-1"]
+
+
+def test_a_file_that_cannot_be_written_is_a_line(gpuconsole: Line, tmp_path: Path) -> None:
+    result = gpuconsole("snapshot", "save", tmp_path / "no" / "such" / "folder.json")
+    assert result.status != 0
+    assert result.err.startswith("gpuconsole: ")
+    assert len(result.err.splitlines()) == 1

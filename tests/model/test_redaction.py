@@ -1,0 +1,136 @@
+"""Snapshot files without names: what people chose is replaced everywhere, what decides is left."""
+
+import msgspec
+import pytest
+
+from gpuconsole.model.cluster import Container, Namespace, Node, Pod, PodTemplate, Taint, Toleration
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
+from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.queues import Cohort, LocalQueue
+from gpuconsole.model.redaction import redact
+from gpuconsole.model.snapshot import SnapshotFile, decode
+from gpuconsole.model.workloads import Condition, PodSet, Workload
+
+PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+
+
+def file(*objects: Object, lines: tuple[Happened, ...] = ()) -> SnapshotFile:
+    return SnapshotFile(time=1_000_000, objects=objects, recent=lines)
+
+
+def redacted(snapshot: SnapshotFile) -> tuple[str, SnapshotFile]:
+    """The text and what it decodes to."""
+    data = redact(msgspec.json.encode(snapshot))
+    return data.decode(), decode(data)
+
+
+def waiting(**more: object) -> Workload:
+    template = PodTemplate(containers=(Container(requests={GPU: 8}),))
+    given = {
+        "name": "acme-llm",
+        "namespace": "acme-team",
+        "queue": "acme-door",
+        "pod_sets": (PodSet(count=2, template=template),),
+    }
+    return Workload(**{**given, **more})  # type: ignore[arg-type]
+
+
+ODD: dict[str, SnapshotFile] = {
+    "an owner that is not there any more": file(waiting(owner="Job/acme-team/acme-train")),
+    "a queue that nobody made": file(waiting(queue="acme-nowhere")),
+    "a federation": file(
+        MultiKueueCluster(name="acme-east", location="acme-kubeconfig"),
+        MultiKueueConfig(name="acme-all", clusters=("acme-east", "acme-gone")),
+        waiting(cluster="acme-east", nominated_clusters=("acme-gone",)),
+    ),
+    "labels by keys of their own": file(Node(name="n1", labels={"acme.example/rack": "acme-r1", "team": "acme"})),
+    "labels of the vocabulary that hold names": file(
+        Node(name="n1", labels={"kubernetes.io/hostname": "n1.acme.example", "karpenter.sh/nodepool": "acme-pool"}),
+        Namespace(name="acme-team", labels={"kubernetes.io/metadata.name": "acme-team"}),
+    ),
+    "annotations": file(Node(name="n1", annotations={"acme.example/owner": "Ann of acme", "note": "acme"})),
+    "a condition that tells names": file(
+        waiting(conditions=(Condition("QuotaReserved", False, "Pending", "acme-llm waits for acme-door"),))
+    ),
+    "taints and who bears them": file(
+        Node(name="n1", taints=(Taint("acme.example/only", "acme-llm", "NoSchedule"),)),
+        waiting(
+            pod_sets=(PodSet(template=PodTemplate(tolerations=(Toleration("acme.example/only", value="acme-x"),))),)
+        ),
+    ),
+    "images, commands and host names": file(
+        waiting(
+            pod_sets=(
+                PodSet(template=PodTemplate(containers=(Container(image="acme.example/llm:1"),), hostname="acme")),
+            )
+        )
+    ),
+    "a priority class that was deleted": file(waiting(priority_class="acme-urgent")),
+    "history of what is gone": file(
+        lines=(
+            Happened(
+                time=1,
+                what=What.PREEMPTED,
+                workload="acme-team/acme-old",
+                by="acme-other/acme-new",
+                queue="acme-cq",
+                by_queue="acme-boss",
+                node="acme-node",
+                message="acme-other/acme-new took acme-old's place on acme-node",
+            ),
+        )
+    ),
+    "cohorts whose parents are elsewhere": file(Cohort(name="acme-a", parent="acme-root")),
+}
+
+
+@pytest.mark.parametrize("snapshot", ODD.values(), ids=list(ODD))
+def test_no_name_is_left(snapshot: SnapshotFile) -> None:
+    text, again = redacted(snapshot)
+    assert "acme" not in text.lower()
+    assert [type(thing) for thing in again.objects] == [type(thing) for thing in snapshot.objects]
+
+
+def test_what_decides_is_left() -> None:
+    node = Node(name="acme-1", labels={**PRODUCT, "team": "acme"}, capacity={GPU: 8}, allocatable={GPU: 8})
+    text, again = redacted(file(node, waiting(priority=7)))
+    assert again.objects == (
+        Node(name="node-1", labels={**PRODUCT, "key-1": "value-1"}, capacity={GPU: 8}, allocatable={GPU: 8}),
+        waiting(name="workload-1", namespace="namespace-1", queue="queue-1", priority=7),
+    ), text
+
+
+def test_a_name_has_one_pseudonym_wherever_it_stands() -> None:
+    message = "acme-llm: LocalQueue acme-door"
+    lines = (Happened(time=1, what=What.PREEMPTED, workload="acme-team/acme-llm", message=message),)
+    pods = Pod(name="p", namespace="acme-team", workload="acme-team/acme-llm", node="acme-1")
+    door = LocalQueue(name="acme-door", namespace="acme-team", cluster_queue="acme-cq")
+    _, again = redacted(file(door, waiting(), pods, lines=lines))
+    made, workload, pod = again.objects
+    assert isinstance(made, LocalQueue)
+    assert isinstance(workload, Workload)
+    assert isinstance(pod, Pod)
+    assert workload.queue == made.name
+    assert pod.workload == workload.key == again.recent[0].workload
+    assert again.recent[0].message == f"{workload.name}: LocalQueue {made.name}"
+
+
+def test_labels_with_the_vocabulary_of_hardware_stay_although_others_go() -> None:
+    labels = {**PRODUCT, "topology.kubernetes.io/zone": "eu-1a", "kubernetes.io/arch": "arm64"}
+    _, again = redacted(file(Node(name="acme-1", labels=labels)))
+    assert again.objects == (Node(name="node-1", labels=labels),)
+
+
+def test_how_a_simulation_goes_on_is_left_out() -> None:
+    policy = msgspec.Raw(b'{"streams":["acme"]}')
+    text, again = redacted(SnapshotFile(time=1, policy=policy, seed=4))
+    assert "acme" not in text
+    assert (bytes(again.policy), again.seed, again.time) == (b"null", 4, 1)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff"])
+def test_what_is_no_json_is_refused(data: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        redact(data)
