@@ -1,20 +1,27 @@
 """What there is of storage, what pods were promised of it, and the claims of a pod."""
 
+import heapq
 from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, field
 
-from gpuconsole.model.cluster import Pod, PodVolume
+from gpuconsole.model.cluster import Node, Pod, PodVolume
 from gpuconsole.model.storage import AVAILABLE, RELEASED, CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+
+Place = tuple[str, str]
+"""(label, value) that a node must have; empty texts are anywhere."""
+ANYWHERE: Place = ("", "")
 
 
 class Volumes(Struct, frozen=True):
-    """Volumes by who may have them."""
+    """Volumes by who may have them, and where."""
 
     kept: dict[str, list[PersistentVolume]]
     """Claim → the volumes that name it, by name."""
-    free: dict[str, list[PersistentVolume]]
-    """Class → the volumes that name no claim, the smallest first, then by name."""
+    free: dict[str, dict[Place, list[PersistentVolume]]]
+    """Class → place → the volumes that name no claim, the smallest first, then by name."""
+    labels: set[str]
+    """Labels of all those places."""
 
 
 class Storage(Struct, kw_only=True):
@@ -56,16 +63,25 @@ class Storage(Struct, kw_only=True):
             if volume is not None and owner == claim != volume.claim:
                 yield volume
 
-    def free_of(self, kind: str) -> Iterator[PersistentVolume]:
-        """The volumes of a class that anybody may have, the smallest first."""
-        return (volume for volume in self._by_owner().free.get(kind, ()) if not self.owner_of(volume))
+    def free_of(self, kind: str, node: Node | None) -> Iterator[PersistentVolume]:
+        """The volumes of a class that anybody may have, the smallest first; not all that the node cannot reach."""
+        known = self._by_owner()
+        shelves = known.free.get(kind, {})
+        if node is not None:
+            here = [(label, node.labels[label]) for label in known.labels if label in node.labels]
+            shelves = {place: shelves[place] for place in (ANYWHERE, *here) if place in shelves}
+        found = heapq.merge(*shelves.values(), key=lambda volume: (volume.storage, volume.name))
+        return (volume for volume in found if not self.owner_of(volume))
 
     def _by_owner(self) -> Volumes:
         if self._sorted is None:
-            self._sorted = Volumes({}, {})
+            self._sorted = Volumes({}, {}, set())
             for volume in sorted(self.volumes.values(), key=lambda volume: (volume.storage, volume.name)):
                 if not volume.claim and volume.phase == AVAILABLE:
-                    self._sorted.free.setdefault(volume.storage_class, []).append(volume)
+                    shelves = self._sorted.free.setdefault(volume.storage_class, {})
+                    for place in places_of(volume):
+                        shelves.setdefault(place, []).append(volume)
+                        self._sorted.labels.add(place[0])
             for _, volume in sorted(self.volumes.items()):
                 if volume.claim and volume.phase != RELEASED:
                     self._sorted.kept.setdefault(volume.claim, []).append(volume)
@@ -82,6 +98,14 @@ class Storage(Struct, kw_only=True):
             self.held.pop(volume, None)
         for claim in plan.provisions:
             self.chosen.pop(claim, None)
+
+
+def places_of(volume: PersistentVolume) -> tuple[Place, ...]:
+    """Where nodes that reach the volume must be, by the first label that its affinity asks for."""
+    terms = volume.node_affinity
+    asked = terms[0].expressions if terms is not None and len(terms) == 1 else ()
+    one = next((one for one in asked if one.operator == "In"), None)
+    return (ANYWHERE,) if one is None else tuple((one.key, value) for value in dict.fromkeys(one.values))
 
 
 class Plan(Struct, frozen=True):

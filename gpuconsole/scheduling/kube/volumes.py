@@ -95,7 +95,7 @@ def match(
     for volume in storage.kept_for(claim.key):
         if volume.name not in taken and not volume.deleted and _holds(volume, claim):
             return volume if node is None or reaches(volume, node) else None
-    for volume in storage.free_of(storage.class_of(claim)):
+    for volume in storage.free_of(storage.class_of(claim), node):
         if volume.name in taken or volume.deleted or not _holds(volume, claim) or not _suits(volume, claim):
             continue
         if node is None or reaches(volume, node):

@@ -131,6 +131,25 @@ def test_a_volume_kept_for_a_claim_is_its_alone() -> None:
     assert volumes.plan(pod("two"), A, stored).reasons == (volumes.NO_VOLUMES,)
 
 
+def test_of_volumes_of_several_places_the_smallest_that_is_reached_is_taken() -> None:
+    def reached(operator: str, *zones: str) -> tuple[NodeTerm, ...]:
+        return (NodeTerm((Requirement(ZONE, operator, zones),)),)
+
+    stored = storage(
+        claim("one", "local"),
+        volume("a-only", 1, node_affinity=reached("In", "a")),
+        volume("both", 2, node_affinity=reached("In", "a", "b", "a")),
+        volume("not-a", 3, node_affinity=reached("NotIn", "a")),
+        volume("anywhere", 4),
+    )
+    nowhere = Node(name="nowhere")
+    taken = {node.name: volumes.plan(pod("one"), node, stored).bindings[0][1] for node in (A, B, nowhere)}
+    assert taken == {"a1": "a-only", "b1": "both", "nowhere": "not-a"}
+    found = volumes.match(stored.claims["default/one"], None, stored)
+    assert found is not None
+    assert found.name == "a-only"
+
+
 def test_a_volume_whose_claim_is_gone_is_nobodys_though_a_claim_has_that_name_again() -> None:
     left = volume(claim="default/one", phase="Released")
     assert volumes.plan(pod("one"), A, storage(claim("one", "local"), left)).reasons == (volumes.NO_VOLUMES,)
