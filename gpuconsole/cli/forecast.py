@@ -112,7 +112,7 @@ def _sights(
     if request.live:
         with _live(request, settings, lasting, every) as sights:
             yield sights
-    elif against:
+    elif against or (request.snapshot is not None and not lasting):
         yield _saved(request, against)
     else:
         yield _simulated(request, lasting, every)

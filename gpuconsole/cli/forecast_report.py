@@ -75,7 +75,7 @@ def as_json(foreseen: Forecast | None, said: Differences | None) -> dict[str, An
 
 
 def _prospect(one: Prospect) -> dict[str, Any]:
-    return {**msgspec.to_builtins(one), "created": format_time(one.created), "text": in_words(one)}
+    return {**msgspec.structs.asdict(one), "created": format_time(one.created), "text": in_words(one)}
 
 
 def _difference(one: Difference) -> Iterator[str]:

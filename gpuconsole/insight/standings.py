@@ -35,10 +35,10 @@ def told(standings: Standings, workload: str, ours: Position | None, now: Time) 
     age: Span = max(0, now - standings.time)
     where = f"{standings.source}, {format_span(age)} ago" if age else standings.source
     if place is None:
-        return f"Kueue does not list it among those that wait ({where})"
+        return f"Kueue does not list it as waiting: {where}"
     same = ours is not None and (ours.in_cluster_queue, ours.in_local_queue) == (
         place.in_cluster_queue,
         place.in_local_queue,
     )
-    words = f"Kueue's own count: place {place.in_cluster_queue}, {place.in_local_queue} of its LocalQueue ({where})"
-    return words if same or ours is None else f"{words}; by ours {ours.in_cluster_queue} and {ours.in_local_queue}"
+    words = f"by Kueue place {place.in_cluster_queue} ({place.in_local_queue} of its LocalQueue): {where}"
+    return words if same or ours is None else f"{words}; by us {ours.in_cluster_queue} ({ours.in_local_queue})"

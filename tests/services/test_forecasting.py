@@ -12,6 +12,7 @@ from gpuconsole.backends.base import Missing
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.insight.forecast import Fate, Forecast
 from gpuconsole.insight.forecast_check import Cause, Differences
+from gpuconsole.model.clock import SECOND
 from gpuconsole.services.console import Console
 from gpuconsole.services.forecasting import Forecaster
 from gpuconsole.store import queries
@@ -140,6 +141,16 @@ def test_the_worker_says_the_same() -> None:
     assert there.console.compared.of(Cause.DISAGREEMENT) == 1
     assert there.console.status.worker == "on"
     there.console.stop()
+
+
+def test_a_worker_that_serves_another_cluster_does_not_take_it_for_the_first() -> None:
+    worker = Worker(None)
+    first = Looking(Elsewhere(OBJECTS, START), worker=worker)
+    first.look()
+    second = Looking(Elsewhere((*ORG_QUEUES, admitted(WAITS, flavor="h100")), START + 2 * SECOND), worker=worker)
+    second.look()
+    assert second.console.compared == Differences()
+    second.console.stop()
 
 
 def test_it_runs_beside_the_loop(looking: Looking) -> None:

@@ -1,5 +1,6 @@
 """On a live cluster the workloads say what Kueue would do next; on a simulated one nobody has to guess."""
 
+from gpuconsole.insight.standings import Place, Standings
 from gpuconsole.model.clock import SECOND
 from gpuconsole.services.console import Console
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
@@ -55,6 +56,20 @@ async def test_the_page_of_a_workload_says_it_in_words_with_its_age_and_what_was
         assert stage.line("admitted in cycle 1 on a100")
         assert stage.line("by our engine, 3s ago: feasible, not a reservation")
         assert stage.line("Kueue's Configuration is assumed to be the default")
+
+
+async def test_kueues_own_place_stands_beside_ours() -> None:
+    first, second = waiting("first", "prod/lq", 16, minutes_ago=2), waiting("second", "prod/lq", 16, minutes_ago=1)
+    cluster, console = live(*ORG_QUEUES, first, second)
+    places = {"prod/second": Place(1, 1), "prod/first": Place(2, 2)}
+    cluster.told_standings = Standings(queue="cq-prod", source="visibility API v1beta2", time=START, places=places)
+    cluster.now += 7 * SECOND
+    console.tick(0)
+    async with staged(console, SIZE) as stage:
+        await stage.press("3", "slash")
+        await stage.write("second")
+        await stage.press("enter", "enter")
+        assert stage.line("by Kueue place 1 (1 of its LocalQueue): visibility API v1beta2, 7s")
 
 
 async def test_a_simulated_cluster_has_no_such_column() -> None:

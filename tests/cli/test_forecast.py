@@ -1,0 +1,116 @@
+"""`gpuconsole forecast`: what comes next, and how often it came, for people and for programs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuconsole.insight.forecast_check import Cause, Difference, Differences
+from gpuconsole.model.snapshot import encode
+from gpuconsole.store.recorder import Recorder
+from gpuconsole.store.sessions import Opening
+from tests.cli.line import Line
+from tests.insight.test_forecast_check import WAITS, admitted, later
+from tests.insight.world import ORG_QUEUES, waiting, world
+
+HUGE = waiting("huge", "prod/lq", 64, minutes_ago=1)
+
+
+@pytest.fixture
+def snapshots(tmp_path: Path) -> list[Path]:
+    """One that waits, and what Kueue made of it: as foreseen, and otherwise."""
+    states = {
+        "before": world([*ORG_QUEUES, WAITS, HUGE]),
+        "after": later([*ORG_QUEUES, admitted(WAITS), HUGE]),
+        "other": later([*ORG_QUEUES, admitted(WAITS, flavor="h100"), HUGE]),
+    }
+    for name, snapshot in states.items():
+        (tmp_path / name).write_bytes(encode(snapshot))
+    return [tmp_path / name for name in states]
+
+
+def test_what_comes_next_for_people(gpuconsole: Line, snapshots: list[Path]) -> None:
+    result = gpuconsole("forecast", "--snapshot", snapshots[0])
+    assert result.lines[0] == (
+        "At 2026-01-05T08:00:00Z: 1 would be admitted, 0 would have others make room, 0 would have to make room, "
+        "1 would go on waiting; feasible, not a reservation"
+    )
+    assert result.lines[2:4] == [
+        "WORKLOAD    QUEUE    GPUS  PRIORITY  FORECAST",
+        "prod/waits  cq-prod     8         0  admitted in cycle 1 on a100",
+    ]
+    assert result.lines[4].startswith("prod/huge   cq-prod    64         0  waits: couldn't assign flavors to pod set")
+
+
+def test_what_comes_next_for_programs(gpuconsole: Line, snapshots: list[Path]) -> None:
+    document = json.loads(gpuconsole("forecast", "--snapshot", snapshots[0], "-o", "json").out)
+    assert list(document) == ["time", "assumed", "forecast"]
+    first = document["forecast"][0]
+    assert (first["workload"], first["fate"], first["cycle"]) == ("prod/waits", "admitted", 1)
+    assert first["flavors"] == ["a100"]
+
+
+def test_snapshots_one_after_another_are_a_recording(gpuconsole: Line, snapshots: list[Path]) -> None:
+    before, after, _ = snapshots
+    result = gpuconsole("forecast", "--check", "--snapshot", before, "--against", after)
+    assert result.status == 0
+    assert result.lines[0] == "1 decision of Kueue compared, 100.0% as the engine decides"
+
+
+def test_a_disagreement_is_told_and_is_a_finding(gpuconsole: Line, snapshots: list[Path]) -> None:
+    before, _, other = snapshots
+    result = gpuconsole("forecast", "--check", "--snapshot", before, "--against", other)
+    assert result.status == 1
+    assert result.lines[-3:] == [
+        "2026-01-05T08:00:01Z  prod/waits  disagreement",
+        "  foreseen: admitted in cycle 1 on a100",
+        "  Kueue:    admitted: main×1 nvidia.com/gpu=h100",
+    ]
+    document = json.loads(gpuconsole("forecast", "--check", "--snapshot", before, "--against", other, "-o", "json").out)
+    assert document["agreement"] == {
+        "decisions": 1,
+        "agreed": 0,
+        "timing": 0,
+        "order": 0,
+        "unseen": 0,
+        "disagreement": 1,
+        "part": 0.0,
+    }
+    assert document["differences"][0]["fact"] == "admitted: main×1 nvidia.com/gpu=h100"
+
+
+def test_the_simulator_does_what_is_foreseen(gpuconsole: Line) -> None:
+    result = gpuconsole("forecast", "--check", "--for", "10m", "org-cohort")
+    assert (result.status, result.lines[0]) == (0, "3 decisions of Kueue compared, 100.0% as the engine decides")
+
+
+def test_what_live_sessions_recorded_can_be_read_later(
+    gpuconsole: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUCONSOLE_STATE_DIR", str(tmp_path))
+    assert gpuconsole("forecast", "--check", "--history").lines[0].startswith("0 decisions of Kueue compared, 100.0%")
+    difference = Difference(
+        time=0,
+        workload="a/b",
+        queue="cq",
+        foreseen="waits",
+        fact="admitted",
+        cause=Cause.ORDER,
+        detail="a/c is its equal",
+    )
+    for decisions in (2, 3):
+        recorder = Recorder(tmp_path / "history.db", Opening(version="test"), wall=lambda: 0)
+        recorder.compared(Differences(decisions=decisions, agreed=decisions - 1, differences=(difference,)))
+        recorder.close()
+    lines = gpuconsole("forecast", "--check", "--history").lines
+    assert lines[0] == "5 decisions of Kueue compared, 60.0% as the engine decides"
+    assert lines[-3] == "1970-01-01T00:00:00Z  a/b  order: a/c is its equal"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--history"], ["--against", "{}"], ["--check", "--against", "{}"], ["--check", "--history", "org-cohort"]],
+    ids=["history without check", "against without check", "against nothing", "history of files"],
+)
+def test_what_makes_no_sense_is_refused(gpuconsole: Line, snapshots: list[Path], arguments: list[str]) -> None:
+    assert gpuconsole("forecast", *(text.format(snapshots[0]) for text in arguments)).status == 2

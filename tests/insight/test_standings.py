@@ -1,0 +1,35 @@
+"""Kueue's own count of places beside ours, with source and age."""
+
+import pytest
+
+from gpuconsole.insight.positions import Position
+from gpuconsole.insight.standings import Place, Standings, told
+from gpuconsole.model.clock import SECOND
+
+SAID = Standings(queue="cq", source="visibility API v1beta2", time=10 * SECOND, places={"a/w": Place(3, 1)})
+
+
+def ours(cluster: int, local: int) -> Position:
+    return Position("a/w", "cq", cluster, 9, local, 9, 0)
+
+
+@pytest.mark.parametrize(
+    ("standings", "position", "want"),
+    [
+        (SAID, ours(3, 1), "by Kueue place 3 (1 of its LocalQueue): visibility API v1beta2, 4s ago"),
+        (
+            SAID,
+            ours(2, 1),
+            "by Kueue place 3 (1 of its LocalQueue): visibility API v1beta2, 4s ago; by us 2 (1)",
+        ),
+        (
+            Standings(queue="cq", source="visibility API v1beta2", time=14 * SECOND),
+            ours(2, 1),
+            "Kueue does not list it as waiting: visibility API v1beta2",
+        ),
+        (Standings(queue="cq", trouble="forbidden"), ours(2, 1), ""),
+    ],
+    ids=["the same", "another", "not listed", "nobody told"],
+)
+def test_what_is_said(standings: Standings, position: Position, want: str) -> None:
+    assert told(standings, "a/w", position, 14 * SECOND) == want
