@@ -5,6 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from gpuconsole.backends.kube.backend import wall
+from gpuconsole.backends.telemetry.asking import Http
+from gpuconsole.backends.telemetry.exporters import Exporters
+from gpuconsole.backends.telemetry.prometheus import Prometheus as PrometheusSource
+from gpuconsole.backends.telemetry.source import Source
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.telemetry import Measure, NodeTelemetry
 from tests.live.api import until
 from tests.live.telemetry import Exporter, Gpu, Prometheus, prometheus_binary
 
@@ -41,3 +48,50 @@ def test_pods_are_named_by_whichever_label_the_scrape_left(exporter: Exporter, t
         exporter.change("h100-0000", 0, utilisation=3)
         until(lambda: prometheus.query('DCGM_FI_DEV_GPU_UTIL{Hostname="h100-0000",gpu="0"} == 3'))
         exporter.change("h100-0000", 0, utilisation=97)
+
+
+NODES = ("h100-0000", "h100-0001")
+
+
+def read(source: Source) -> dict[str, NodeTelemetry]:
+    try:
+        return {node.name: node for node in source.read(NODES.__contains__, wall(), MINUTE).nodes}
+    finally:
+        source.close()
+
+
+@pytest.mark.parametrize("as_pods", [False, True], ids=["labels as told", "labels renamed"])
+def test_the_console_reads_it_as_it_is(exporter: Exporter, tmp_path: Path, as_pods: bool) -> None:
+    assert BINARY is not None
+    with Prometheus(BINARY, tmp_path, exporter, as_pods=as_pods) as prometheus:
+        until(lambda: len(prometheus.query("DCGM_FI_PROF_SM_ACTIVE")) == len(GPUS))
+        found = read(PrometheusSource(Http(prometheus.url)))
+        whole, divided = found["h100-0000"], found["h100-0001"]
+        assert [device.pod for device in whole.devices] == ["team-a/train-0", ""]
+        assert whole.columns[Measure.UTILISATION] == (97.0, 0.0)
+        assert whole.columns[Measure.SM] == (0.81, 0.0)
+        assert whole.columns[Measure.POWER] == (640.0, 90.0)
+        assert whole.columns[Measure.XID] == (0.0, 79.0)
+        assert abs(wall() - whole.time) < MINUTE
+        assert [(one.place, one.profile, one.pod) for one in divided.devices] == [
+            ((0, 3), "1g.10gb", "team-a/notebook")
+        ]
+        assert divided.value(0, Measure.UTILISATION) is None
+        assert divided.value(0, Measure.ACTIVE) == 0.2
+
+
+def test_what_is_no_longer_scraped_keeps_the_time_of_its_last_scrape(exporter: Exporter, tmp_path: Path) -> None:
+    assert BINARY is not None
+    with Prometheus(BINARY, tmp_path, exporter) as prometheus:
+        until(lambda: prometheus.query("DCGM_FI_DEV_FB_USED"))
+        source = PrometheusSource(Http(prometheus.url))
+        first = read(source)["h100-0000"].time
+        until(lambda: read(source)["h100-0000"].time > first)
+
+
+def test_the_exporters_themselves_say_the_same(exporter: Exporter) -> None:
+    source = Exporters([f"http://{exporter.address}/{{node}}"], lambda: NODES)
+    found = read(source)
+    assert [device.pod for device in found["h100-0000"].devices] == ["team-a/train-0", ""]
+    assert found["h100-0000"].columns[Measure.UTILISATION] == (97.0, 0.0)
+    assert found["h100-0001"].devices[0].profile == "1g.10gb"

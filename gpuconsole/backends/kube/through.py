@@ -31,6 +31,9 @@ class Service:
         except ClusterError as error:
             raise TelemetryError(f"{self.address}{path}: {error}") from error
 
+    def close(self) -> None:
+        """The connection to the API server is not ours."""
+
     def _find(self) -> None:
         """Look through the services of all namespaces, those first that are named most like it."""
         items = self._connection().get("/api/v1/services").json().get("items") or []

@@ -56,6 +56,9 @@ class Ask(Protocol):
     def get(self, path: str, query: Mapping[str, str]) -> bytes:
         """GET below the address. Raises TelemetryError."""
 
+    def close(self) -> None:
+        """Let go of connections that are kept."""
+
 
 class Http:
     """A server that is asked directly. Any thread may ask."""
@@ -80,6 +83,11 @@ class Http:
         if answer.status_code != 200:
             raise TelemetryError(refusal(where, answer.status_code, body, answer.headers.get("location", "")))
         return body
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
     def _open(self) -> "httpx.Client":
         if self._client is None:

@@ -58,6 +58,10 @@ class Exporters:
             raise TelemetryError(f"{self.address}: no metric of DCGM's exporter (DCGM_FI_…) is there")
         return Look(found, tuple(troubles), gathering.unusable)
 
+    def close(self) -> None:
+        for http in self._known.values():
+            http.close()
+
     def _wanted(self) -> Iterable[tuple[str, str]]:
         """(URL, node if the URL says so)."""
         for url in self._urls:

@@ -89,6 +89,7 @@ class Feed:
         while not self._stopped.is_set():
             self.look()
             self._stopped.wait(self._interval * random.uniform(0.9, 1.1))
+        self._source.close()
 
     def _fail(self, trouble: str) -> None:
         if trouble != self.sight.trouble:

@@ -93,6 +93,9 @@ class Prometheus:
         self._looked_back = True
         return Look(nodes, tuple(troubles), gathering.unusable, idle)
 
+    def close(self) -> None:
+        self._ask.close()
+
     def _times(self, metric: str, known: Callable[[str], bool]) -> dict[str, Time]:
         """When each node was scraped last."""
         try:

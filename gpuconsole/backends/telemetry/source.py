@@ -32,3 +32,6 @@ class Source(Protocol):
 
     def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Look:
         """Ask for everything now; `known` says which names are nodes. Raises TelemetryError where all fails."""
+
+    def close(self) -> None:
+        """Let go of connections that are kept."""

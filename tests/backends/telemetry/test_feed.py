@@ -37,6 +37,9 @@ class Script:
             raise look
         return look
 
+    def close(self) -> None:
+        """Nothing is kept."""
+
 
 class Clock:
     now = NOW
