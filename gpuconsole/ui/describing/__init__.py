@@ -1,0 +1,4 @@
+"""Any object in words: what `d` shows."""
+
+from gpuconsole.ui.describing.happenings import events as events
+from gpuconsole.ui.describing.objects import describe as describe

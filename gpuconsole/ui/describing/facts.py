@@ -1,0 +1,58 @@
+"""Objects of which a few fields say all, in plain lines."""
+
+from gpuconsole.model.autoscaling import NodeGroup, NodePool
+from gpuconsole.model.cluster import (
+    LimitRange,
+    Namespace,
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceQuota,
+    RuntimeClass,
+)
+from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue
+from gpuconsole.model.queues import (
+    AdmissionCheck,
+    LocalQueue,
+    Topology,
+    WorkloadPriorityClass,
+)
+from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.widgets.textpane import field
+
+_SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (LocalQueue, ("cluster_queue", "stop_policy", "fair_weight")),
+    (WorkloadPriorityClass, ("value", "description")),
+    (PriorityClass, ("value", "preemption_policy", "global_default", "description")),
+    (Topology, ("levels",)),
+    (AdmissionCheck, ("controller", "active")),
+    (Namespace, ("named_only",)),
+    (LimitRange, ()),
+    (RuntimeClass, ("handler",)),
+    (VolcanoQueue, ("weight", "parent", "reclaimable")),
+    (KaiQueue, ("parent", "priority", "gpu", "cpu", "memory")),
+    (KaiPodGroup, ("queue", "min_member", "priority_class", "preemptibility")),
+    (PodGroup, ("min_member", "queue")),
+    (HyperNode, ("tier", "tier_name")),
+    (Numatopology, ("cpu_policy", "topology_policy")),
+    (ResourceQuota, ("hard", "used")),
+    (NodePool, ("consolidation_policy", "consolidate_after", "weight")),
+    (NodeGroup, ("autoscaler", "launched", "gone", "interrupted")),
+    (PodDisruptionBudget, ("min_available", "max_unavailable")),
+    (StorageClass, ("provisioner", "waits", "default")),
+    (CSINode, ("limits",)),
+    (PersistentVolume, ("storage", "storage_class", "phase", "claim")),
+    (PersistentVolumeClaim, ("storage", "storage_class", "phase", "volume", "selected_node")),
+    (DeviceClass, ("extended_resource", "selectors")),
+    (ResourceSlice, ("driver", "pool", "generation")),
+    (ResourceClaimTemplate, ()),
+    (ResourceClaim, ()),
+)
+
+
+def plain_facts(thing: object) -> list[Painted]:
+    """The fields that say all about an object of its kind."""
+    names = next(names for kind, names in _SHOWN if isinstance(thing, kind))
+    return [field(name.replace("_", " ").capitalize(), getattr(thing, name)) for name in names]

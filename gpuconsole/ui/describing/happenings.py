@@ -1,0 +1,53 @@
+"""What happened to an object, as kubectl describe lists it."""
+
+from collections.abc import Iterable
+
+from gpuconsole.model.clock import Time, format_span
+from gpuconsole.model.events import Happened
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.widgets.textpane import BLANK, heading, line
+
+EVENTS = 30
+"""So many of the newest events are listed."""
+
+
+def events(rows: Iterable[Happened], now: Time) -> list[Painted]:
+    """The newest lines of history, oldest first, as kubectl describe lists them."""
+    newest = list(rows)[-EVENTS:]
+    lines = [BLANK, heading("Events")]
+    if not newest:
+        return [*lines, line(("  none that the console remembers", "dim"))]
+    return [*lines, *(painted for row in newest for painted in (_event(row, now), *_told(row)))]
+
+
+def _told(row: Happened) -> list[Painted]:
+    """What Kueue's recorder writes of it; a text that the line itself has is not repeated."""
+    return [
+        line(
+            " " * 16,
+            (f"{announcement.reason:<16} ", "fault" if announcement.warning else "dim"),
+            announcement.message if announcement.message != row.message else "",
+        )
+        for announcement in row.told
+    ]
+
+
+def _event(row: Happened, now: Time) -> Painted:
+    facts = [row.reason, f"by {row.by}" if row.by else "", f"on {row.node}" if row.node else "", row.message]
+    age = format_span(max(0, now - row.time))
+    return line((f"  {age + ' ago':>12}  ", "dim"), f"{row.what:<16} ", " · ".join(fact for fact in facts if fact))
+
+
+def about(rows: Iterable[Happened], table: str, key: str) -> list[Happened]:
+    """The lines of history that concern an object."""
+    match table:
+        case "pods":
+            return [row for row in rows if row.pod == key]
+        case "nodes":
+            return [row for row in rows if row.node == key]
+        case "cluster_queues":
+            return [row for row in rows if row.queue == key or row.by_queue == key]
+        case "local_queues":
+            return [row for row in rows if row.queue == key]
+        case _:
+            return [row for row in rows if key in (row.workload, row.by)]

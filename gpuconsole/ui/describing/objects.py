@@ -1,0 +1,100 @@
+"""Any object in words: what `d` shows. Sections of facts from the Snapshot, the newest events last."""
+
+from typing import Any, assert_never
+
+from gpuconsole.model.autoscaling import NodeGroup, NodePool
+from gpuconsole.model.clock import format_time
+from gpuconsole.model.cluster import (
+    LimitRange,
+    Namespace,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceQuota,
+    RuntimeClass,
+)
+from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue
+from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
+from gpuconsole.model.objects import Object
+from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
+from gpuconsole.model.queues import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    ResourceFlavor,
+    Topology,
+    WorkloadPriorityClass,
+)
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from gpuconsole.model.telemetry import NodeTelemetry
+from gpuconsole.model.training import TrainingRuntime
+from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
+from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.ui.describing.facts import plain_facts
+from gpuconsole.ui.describing.happenings import about, events
+from gpuconsole.ui.describing.parts import mapped, taint_list
+from gpuconsole.ui.describing.places import node_facts
+from gpuconsole.ui.describing.quotas import active, quota_owner, used_lately, users
+from gpuconsole.ui.describing.work import job_lines, pod_facts, workload_lines
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.widgets.textpane import field, heading
+
+
+def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
+    """The description of an object, or None where the Snapshot does not (or no longer) hold it."""
+    thing: Object | None = getattr(snapshot, table).get(key)
+    if thing is None:
+        return None
+    lines = [heading(f"{_kind(thing)} {key.removeprefix(_kind(thing) + '/')}"), *_metadata(thing)]
+    match thing:
+        case Workload():
+            lines += workload_lines(snapshot, thing)
+        case Job():
+            lines += job_lines(snapshot, thing)
+        case Pod():
+            lines += pod_facts(thing)
+        case Node():
+            lines += node_facts(snapshot, thing)
+        case ClusterQueue():
+            lines += [*active(snapshot, thing), *quota_owner(thing)]
+        case Cohort():
+            lines += quota_owner(thing)
+        case LocalQueue():
+            lines += [*plain_facts(thing), *used_lately(thing)]
+        case ResourceFlavor():
+            lines += [
+                *mapped("Node labels", thing.node_labels),
+                *taint_list(thing.node_taints),
+                *users(snapshot, thing),
+            ]
+        case (
+            WorkloadPriorityClass() | PriorityClass() | Topology() | AdmissionCheck() | Namespace()
+            | LimitRange() | RuntimeClass() | VolcanoQueue() | PodGroup() | NodePool() | HyperNode() | DeviceClass()
+            | Numatopology() | ResourceQuota()
+            | NodeGroup() | PodDisruptionBudget() | KaiQueue() | KaiPodGroup()
+            | StorageClass() | CSINode() | PersistentVolume() | PersistentVolumeClaim() | TrainingRuntime()
+            | ResourceSlice() | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig()
+            | ProvisioningRequest() | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()
+            | NodeTelemetry()
+        ):  # fmt: skip
+            lines += [*plain_facts(thing), *users(snapshot, thing)]
+        case _:
+            assert_never(thing)
+    return [*lines, *events(about(snapshot.recent, table, key), snapshot.time)]
+
+
+def _kind(thing: Object) -> str:
+    return thing.kind if isinstance(thing, Job) else type(thing).__name__
+
+
+def _metadata(thing: Any) -> list[Painted]:
+    lines = []
+    if getattr(thing, "created", 0):
+        lines.append(field("Created", format_time(thing.created)))
+    for title, name in (("Labels", "labels"), ("Annotations", "annotations")):
+        lines += mapped(title, getattr(thing, name, {}))
+    return lines

@@ -1,0 +1,107 @@
+"""Workloads, jobs and pods in plain lines."""
+
+from collections.abc import Iterable
+
+from gpuconsole.model.clock import format_span, format_time
+from gpuconsole.model.cluster import (
+    Pod,
+    Toleration,
+)
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Job, PodSet, Workload, phase
+from gpuconsole.ui.describing.parts import amounts, pod_list
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
+
+MOST_DOMAINS = 20
+"""So many domains of an assignment are listed."""
+
+
+def workload_lines(snapshot: Snapshot, workload: Workload) -> list[Painted]:
+    """What a Workload asks for, was given, and waits for."""
+    offered = () if workload.cluster else workload.nominated_clusters
+    lines = [
+        field("Phase", phase(workload)),
+        field("Owner", workload.owner or "none"),
+        field("Queue", workload.local_queue),
+        field("ClusterQueue", workload.cluster_queue or "not admitted"),
+        *([field("Cluster", workload.cluster)] if workload.cluster else []),
+        *([field("Offered to", ", ".join(offered))] if offered else []),
+        field("Priority", f"{workload.priority} {workload.priority_class}".strip()),
+        field("Evictions", workload.evictions),
+        *pod_set_list(workload.pod_sets),
+    ]
+    if workload.admission is not None:
+        lines += [BLANK, heading("Admission")]
+        for assignment in workload.admission.pod_sets:
+            flavors = ", ".join(f"{resource} from {flavor}" for resource, flavor in assignment.flavors.items())
+            lines.append(line(f"  {assignment.name} ×{assignment.count}: {amounts(assignment.usage)}; {flavors}"))
+            lines += [
+                line(f"    {domain.count} in {' / '.join(domain.values)}")
+                for domain in assignment.topology[:MOST_DOMAINS]
+            ]
+            if len(assignment.topology) > MOST_DOMAINS:
+                lines.append(line(f"    and {len(assignment.topology) - MOST_DOMAINS} domains more"))
+    if workload.checks:
+        lines += [BLANK, heading("Admission checks")]
+        for check in workload.checks:
+            since = "" if check.since is None else format_span(max(0, snapshot.time - check.since))
+            lines.append(line(f"  {check.name:<16} {check.state:<8} ", (f"{since:>8}", "dim")))
+            if check.message:
+                lines.append(line(f"    {check.message}"))
+    lines += [BLANK, heading("Conditions")]
+    for condition in workload.conditions:
+        since = format_span(max(0, snapshot.time - condition.since))
+        status = "True " if condition.status else "False"
+        lines.append(line(f"  {condition.type:<16} {status} ", (f"{since:>8}  ", "dim"), condition.reason))
+        if condition.message:
+            lines.append(line(f"    {condition.message}"))
+    return lines
+
+
+def pod_set_list(pod_sets: Iterable[PodSet]) -> list[Painted]:
+    """What the pods of each pod set ask for."""
+    lines = [BLANK, heading("Pod sets")]
+    for pod_set in pod_sets:
+        least = f" (at least {pod_set.min_count})" if pod_set.min_count is not None else ""
+        lines.append(line(f"  {pod_set.name} ×{pod_set.count}{least}: each {amounts(pod_set.template.requests)}"))
+        lines += [line(f"    tolerates {_toleration(toleration)}") for toleration in pod_set.template.tolerations]
+        lines += [line(f"    needs {key}={value}") for key, value in pod_set.template.node_selector.items()]
+    return lines
+
+
+def _toleration(toleration: Toleration) -> str:
+    key = toleration.key or "every taint"
+    value = f"={toleration.value}" if toleration.operator == "Equal" and toleration.value else ""
+    return f"{key}{value}:{toleration.effect or 'any effect'}"
+
+
+def job_lines(snapshot: Snapshot, job: Job) -> list[Painted]:
+    """How a job stands, and its pods."""
+    spans = (("Duration", job.duration), ("Checkpoint every", job.checkpoint_interval), ("Safe work", job.done))
+    pods = [pod for pod in snapshot.pods.all() if pod.job == job.key]
+    return [
+        field("Phase", job.phase),
+        field("Suspended", "yes" if job.suspended else "no"),
+        field("Queue", job.queue or "none: Kueue does not manage it"),
+        *(field(name, format_span(span)) for name, span in spans if span),
+        field("Failures", f"{job.failures} of {job.backoff_limit}"),
+        *pod_set_list(job.pod_sets),
+        *pod_list(pods),
+    ]
+
+
+def pod_facts(pod: Pod) -> list[Painted]:
+    """Where a pod is, and why."""
+    moments = (("Bound", pod.bound), ("Started", pod.started), ("Finished", pod.finished), ("Deleted", pod.deleted))
+    return [
+        field("Phase", pod.phase),
+        field("Reason", f"{pod.reason} {pod.message}".strip() or "–"),
+        field("Node", pod.node or "none yet"),
+        field("GPUs", ", ".join(map(str, pod.gpus)) or "none"),
+        field("Priority", pod.priority),
+        field("Workload", pod.workload or "none"),
+        field("Job", pod.job or "none"),
+        *(field(name, format_time(moment)) for name, moment in moments if moment),
+        field("Requests", amounts(pod.template.requests)),
+    ]
