@@ -45,6 +45,8 @@ from gpuconsole.model.workloads import Job, Workload
 
 T = TypeVar("T")
 
+AT_ONCE = 500
+"""So many objects are written between two turns of other threads: some milliseconds."""
 NO_POLICY = msgspec.Raw(b"null")
 
 
@@ -166,11 +168,25 @@ class SnapshotFile(Struct, frozen=True, kw_only=True):
     """What chance in that simulation depends on."""
 
 
+class _Written(Struct, frozen=True, kw_only=True):
+    """A SnapshotFile on its way out."""
+
+    format: int = 1
+    time: Time
+    objects: msgspec.Raw
+    recent: tuple[Happened, ...]
+    policy: msgspec.Raw
+    seed: int | None
+
+
 def encode(snapshot: Snapshot, policy: msgspec.Raw = NO_POLICY, seed: int | None = None) -> bytes:
     """Write a Snapshot as JSON, with the policy and the seed of the simulation that it was taken from."""
-    objects = tuple(snapshot.objects())
+    objects = list(snapshot.objects())
+    # Some at a time: while msgspec writes, no other thread of the process gets its turn.
+    parts = (msgspec.json.encode(objects[first : first + AT_ONCE])[1:-1] for first in range(0, len(objects), AT_ONCE))
+    written = msgspec.Raw(b"[" + b",".join(parts) + b"]")
     return msgspec.json.encode(
-        SnapshotFile(time=snapshot.time, objects=objects, recent=snapshot.recent, policy=policy, seed=seed)
+        _Written(time=snapshot.time, objects=written, recent=snapshot.recent, policy=policy, seed=seed)
     )
 
 
