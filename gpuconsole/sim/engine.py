@@ -246,7 +246,10 @@ class Simulation:
             case WorkEnds():
                 endings.work_ends(world, timer)
             case PodEnds():
+                # A wave of pods ends as a whole, and only then are their jobs looked at.
                 running.end(world, timer)
+                while (another := world.kernel.pop_pod_ends(world.now)) is not None:
+                    running.end(world, another)
             case Deadline():
                 endings.time_is_up(world, timer)
             case CronDue():

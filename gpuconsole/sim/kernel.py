@@ -258,6 +258,14 @@ class Kernel:
             return heappop(self._heap)[3]
         return None
 
+    def pop_pod_ends(self, now: Time) -> PodEnds | None:
+        """Take the next timer if it is due at `now` and the end of a pod's work."""
+        timer = self._heap[0][3] if self._heap and self._heap[0][0] <= now else None
+        if isinstance(timer, PodEnds):
+            heappop(self._heap)
+            return timer
+        return None
+
     def fork(self) -> "Kernel":
         twin = Kernel()
         twin._heap = self._heap[:]

@@ -3,9 +3,12 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Delete, FailNode, FailPod, Finish, SetActive
+from gpuconsole.model.events import Applied
 from gpuconsole.model.workloads import Job, JobPhase
 from gpuconsole.sim.engine import Simulation
 from tests.sim.cluster import START, UNQUEUED, key_of, log, nodes, run, start, submit, two_teams
@@ -42,6 +45,37 @@ def test_pods_come_in_waves_until_all_pieces_are_done() -> None:
     assert the(simulation).batch.completed == "0-1"
     assert run(simulation, HOUR) == ["0:00 started Job/red/sweep", "60:00 finished Job/red/sweep"]
     assert (the(simulation).phase, the(simulation).batch.completed) == (JobPhase.SUCCEEDED, "0-4")
+
+
+def test_pods_of_earlier_waves_go_with_their_job() -> None:
+    deleted = waves(job("sweep", 2, 5))
+    deleted.schedule(START + 50 * MINUTE, Delete("jobs", "Job/red/sweep"))
+    deleted.advance(START + HOUR)
+    assert pods_of(deleted) == {}
+    expired = waves(job("sweep", 2, 5, ttlSecondsAfterFinished=600))
+    expired.advance(START + HOUR + 9 * MINUTE)
+    assert set(pods_of(expired)) == {"sweep-0", "sweep-1", "sweep-2", "sweep-3", "sweep-4"}
+    expired.advance(START + HOUR + 10 * MINUTE)
+    assert (pods_of(expired), list(expired.snapshot().jobs.all())) == ({}, [])
+
+
+def test_finished_pods_of_all_waves_are_kept_for_a_while() -> None:
+    simulation = start(nodes(2), replace(UNQUEUED, keep_finished=HOUR))
+    submit(simulation, *read(job("sweep", 2, 5)))
+    simulation.advance(START + HOUR + 59 * MINUTE)
+    assert len(pods_of(simulation)) == 5
+    simulation.advance(START + 2 * HOUR)
+    assert pods_of(simulation) == {}
+
+
+def test_a_wave_ends_as_a_whole() -> None:
+    simulation = waves(job("sweep", 4, 8, notes={"duration": "1h"}))
+    simulation.advance(START + 30 * MINUTE - SECOND)
+    simulation.drain()
+    simulation.advance(START + 30 * MINUTE)
+    changes = [event.object for event in simulation.drain() if isinstance(event, Applied)]
+    pods = [(thing.name, thing.phase.value) for thing in changes if isinstance(thing, Pod)]
+    assert pods[:4] == [(f"sweep-{index}", "Succeeded") for index in range(4)]
 
 
 def test_a_template_says_how_long_each_pod_takes() -> None:

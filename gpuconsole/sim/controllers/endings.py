@@ -9,12 +9,11 @@ from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
 from gpuconsole.scheduling.kueue.slices import not_finished
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command
 from gpuconsole.sim.controllers import deadlines, jobphases, pods, retiring, work, workloads
+from gpuconsole.sim.controllers.solo.progress import BACKOFF_EXCEEDED
 from gpuconsole.sim.controllers.volcano import acting, groups, phases
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import Deadline, WorkEnds
 from gpuconsole.sim.world import World
-
-BACKOFF_EXCEEDED = "Job has reached the specified backoff limit"
 
 
 def work_ends(world: World, timer: WorkEnds) -> None:
@@ -113,8 +112,8 @@ def _other_slices(world: World, workload: Workload) -> list[Workload]:
 
 
 def _members(world: World, key: str, crew: Crew | None) -> list[Pod]:
-    """The pods of a crew, or those that a crew left behind when it finished."""
-    if crew is not None:
+    """The pods of a crew, and those that it left behind when it finished, or when a wave of its pods did."""
+    if crew is not None and not crew.solo:
         return pods.pods_of(world, crew)
     return [pod for pod in world.state.table("pods").all() if key in (pod.workload, pod.job)]
 
@@ -141,6 +140,6 @@ def _finish(
         gpus = sum(len(pod.gpus) for pod in members)
         lost = {"lost_gpu_seconds": loss.gpu_seconds, "cost": loss.cost} if loss is not work.NOTHING else {}
         world.tell(what, workload=subject, reason=reason, message=message, gpus=gpus, **lost)
-    present = (world.pod(pod.key) for pod in members)
+    present = retiring.pods_left(world, world.job(job), members)
     retiring.later(world, (world.workload(crew.workload), world.job(job), *present))
-    retiring.when_due(world, world.job(job))
+    retiring.when_due(world, world.job(job), (world.workload(crew.workload), *present))

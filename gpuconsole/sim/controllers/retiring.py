@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.documents.reader import INT32
+from gpuconsole.model.intervals import count
+from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.sim.controllers import deadlines
@@ -20,18 +23,26 @@ def later(world: World, things: Iterable[Workload | Job | Pod | None]) -> None:
     world.kernel.at(world.now + world.policy.keep_finished, Retire(objects))
 
 
-def when_due(world: World, job: Job | None) -> None:
-    """Set the timer of a job that says itself how long it is kept when it has ended (ttlSecondsAfterFinished)."""
+def when_due(world: World, job: Job | None, beside: Iterable[Workload | Pod | None]) -> None:
+    """Set the timer of a job that says itself how long it is kept when it has ended (ttlSecondsAfterFinished).
+
+    What is named `beside` it goes with it.
+    """
     kept = None if job is None else deadlines.kept_for(job)
     if job is None or kept is None:
         return
-    everything: Iterable[Pod] = world.state.table("pods").all()
-    workloads: Iterable[Workload] = world.state.table("workloads").all()
-    own = [pod for pod in everything if pod.job == job.key]
-    standing = [workload for workload in workloads if workload.owner == job.key]
-    things: list[Job | Workload | Pod] = [job, *standing, *own]
-    objects = tuple((TABLES[type(thing)], thing.key, thing.uid) for thing in things)
+    objects = tuple((TABLES[type(thing)], thing.key, thing.uid) for thing in (job, *beside) if thing is not None)
     world.kernel.at(world.now + kept, Retire(objects))
+
+
+def pods_left(world: World, job: Job | None, last: Iterable[Pod]) -> list[Pod]:
+    """The pods that a job leaves behind: its last ones, and those of earlier waves, which no crew holds any more."""
+    found = {pod.key: pod for one in last if (pod := world.pod(one.key)) is not None}
+    if job is not None and isinstance(job.rules, BatchRules) and job.solo:
+        over = count((job.batch.completed, job.batch.failed), INT32)
+        if over > len(found):
+            found |= {pod.key: pod for pod in world.state.table("pods").all() if pod.job == job.key}
+    return list(found.values())
 
 
 def retire(world: World, timer: Retire) -> None:

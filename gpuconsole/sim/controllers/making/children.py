@@ -73,15 +73,14 @@ def _has_pods(world: World, job: Job) -> bool:
 
 def _fill(world: World, job: Job, children: list[Job]) -> None:
     """Make the replicas or groups that are not there, and delete those that are too many, the last ones first."""
-    wanted = [_member(world, job, index) for index in range(_replicas(job))]
-    names = {child.key for child in wanted}
+    wanted = {f"{_kind(job)}/{job.namespace}/{job.name}-{index}": index for index in range(_replicas(job))}
     for child in reversed(children):
-        if child.key not in names:
+        if child.key not in wanted:
             delete(world, child)
     there = {child.key for child in children}
-    for child in wanted:
-        if child.key not in there:
-            jobs.create_job(world, child)
+    for key, index in wanted.items():
+        if key not in there:
+            jobs.create_job(world, _member(world, job, index))
     running = any(child.phase is JobPhase.RUNNING for child in children)
     phase = JobPhase.RUNNING if running else JobPhase.PENDING
     current = world.job(job.key)
@@ -94,10 +93,13 @@ def _replicas(job: Job) -> int:
     return job.rules.replicas if isinstance(job.rules, GroupRules) else sum(part.count for part in job.pod_sets)
 
 
+def _kind(job: Job) -> str:
+    return LWS_GROUP if isinstance(job.rules, GroupRules) else POD
+
+
 def _member(world: World, job: Job, index: int) -> Job:
-    name = f"{job.name}-{index}"
+    name, kind = f"{job.name}-{index}", _kind(job)
     grouped = isinstance(job.rules, GroupRules)
-    kind = LWS_GROUP if grouped else POD
     template = job.pod_sets[0].template
     return Job(
         kind=kind,
