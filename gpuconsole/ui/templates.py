@@ -262,6 +262,17 @@ def rayjob(request: Request) -> Manifest:
     return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": _metadata(request), "spec": spec}
 
 
+def volcano(request: Request) -> Manifest:
+    """A Volcano Job: all of its pods start together, or none. Its queue is Volcano's default one, not Kueue's."""
+    pod = _pod(request, "worker", "pytorch/pytorch:latest", "OnFailure")
+    spec: Manifest = {
+        "schedulerName": "volcano",
+        "minAvailable": request.pods,
+        "tasks": [{"name": "worker", "replicas": request.pods, "template": pod}],
+    }
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": _metadata(request), "spec": spec}
+
+
 _RAY = "rayproject/ray:latest"
 _MPI = "mpioperator/mpi-pi:latest"
 
@@ -304,6 +315,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(id="mpi", title="Distributed: MPIJob 4 × 8", build=mpi, gpus=8, pods=4, duration=6 * HOUR),
     Template(id="trainjob", title="Distributed: TrainJob 2 × 8", build=train_job, gpus=8, pods=2, duration=6 * HOUR),
     Template(id="nightly", title="Nightly: CronJob at two", build=cron_job, gpus=8, pods=1, duration=3 * HOUR),
+    Template(id="volcano", title="Volcano: a gang of 4 × 8", build=volcano, gpus=8, pods=4, duration=6 * HOUR),
 )
 """In the order in which the form offers them."""
 
