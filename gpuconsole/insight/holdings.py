@@ -12,7 +12,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
 from gpuconsole.scheduling.kai.reading import POD_GROUP
 from gpuconsole.scheduling.volcano.api.labels import group_of
-from gpuconsole.scheduling.volcano.groups import QUEUE_NAME
+from gpuconsole.scheduling.volcano.jobs.lone import QUEUE_NAME
 
 VOLCANO_DEFAULT = "default"
 

@@ -1,6 +1,6 @@
-"""What KAI makes of the cluster's objects: tasks of pods, pod groups of gangs and owners, nodes, queues.
+"""What KAI makes of the cluster's objects: tasks of pods, pod groups of gangs and owners, nodes.
 
-KAI 0.13: api/pod_info (annotations gpu-fraction, gpu-memory, gpu-fraction-num-devices), podgrouper, cache/cluster_info.
+KAI 0.13: api/pod_info (annotations gpu-fraction, gpu-memory, gpu-fraction-num-devices), podgrouper.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,14 +11,13 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase, PodTemplate, PriorityClass
 from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.documents.reader import INT64
-from gpuconsole.model.kai import KaiPodGroup, KaiQueue, QueueResource
+from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.quantity import CPU, MEMORY, PODS
 from gpuconsole.model.resources import GPU_RESOURCES, Resources
 from gpuconsole.scheduling.kai.api.amounts import MIG_PREFIX, Amounts
 from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.nodes import NodeState
 from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup, TopologyConstraint
-from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
 from gpuconsole.scheduling.kai.api.requests import Request
 from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
 from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Sort, Spec, Task
@@ -245,49 +244,6 @@ def _constraint(pod: Pod) -> TopologyConstraint | None:
     if not topology:
         return None
     return TopologyConstraint(topology=topology, required=note(pod, REQUIRED), preferred=note(pod, PREFERRED))
-
-
-def queues_of(
-    queues: Mapping[str, KaiQueue], default: str, usage: Mapping[str, Mapping[str, float]]
-) -> list[QueueState]:
-    """The queues with their children; those whose parents are missing are left out with all below."""
-    known = dict(queues)
-    if default not in known:
-        bound = QueueResource(quota=-1, over_quota_weight=1, limit=-1)
-        known[default] = KaiQueue(name=default, gpu=bound, cpu=bound, memory=bound)
-    reachable = {name: queue for name, queue in known.items() if _has_root(queue, known)}
-    return [
-        QueueState(
-            uid=queue.name,
-            name=queue.display_name or queue.name,
-            parent=queue.parent,
-            children=tuple(sorted(child.name for child in reachable.values() if child.parent == queue.name)),
-            gpu=_quota(queue.gpu),
-            cpu=_quota(queue.cpu),
-            memory=_quota(queue.memory),
-            usage=usage.get(queue.name, {}),
-            priority=queue.priority,
-            created=queue.created,
-            preempt_min_runtime=queue.preempt_min_runtime,
-            reclaim_min_runtime=queue.reclaim_min_runtime,
-        )
-        for queue in reachable.values()
-    ]
-
-
-def _has_root(queue: KaiQueue, queues: Mapping[str, KaiQueue]) -> bool:
-    """True if the way up ends at a queue without a parent."""
-    seen: set[str] = set()
-    while queue.parent:
-        if queue.name in seen or queue.parent not in queues:
-            return False
-        seen.add(queue.name)
-        queue = queues[queue.parent]
-    return True
-
-
-def _quota(resource: QueueResource) -> Quota:
-    return Quota(quota=resource.quota, over_quota_weight=resource.over_quota_weight, limit=resource.limit)
 
 
 def template_task(template: PodTemplate, number: int, scheduler: str) -> Task:

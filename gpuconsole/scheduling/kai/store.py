@@ -26,6 +26,7 @@ from gpuconsole.scheduling.kai.dra import StockBook, offered_gpus
 from gpuconsole.scheduling.kai.gpu_books import GpuBooks
 from gpuconsole.scheduling.kai.opening import open_session
 from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kai.queues import queues_of
 from gpuconsole.scheduling.kai.session import Session
 from gpuconsole.scheduling.kube.means import Means
 
@@ -146,7 +147,7 @@ class Store:
                 nodes[task.node].add(task)
         default, label = policy.default_queue, policy.parameters.queue_label
         known = [node.gpu_memory for node in nodes.values() if node.gpu_memory_known]
-        queues = reading.queues_of(self._queues, default, usage)
+        queues = queues_of(self._queues, default, usage)
         jobs = [self._job(key, of, default, stale.get(key), label) for key, of in tasks.items()]
         known_queues = {queue.uid for queue in queues}
         for job in jobs:

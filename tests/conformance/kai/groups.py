@@ -12,6 +12,7 @@ from gpuconsole.scheduling.kai import reading
 from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
 from gpuconsole.scheduling.kai.api.queues import QueueState
+from gpuconsole.scheduling.kai.queues import queues_of
 from gpuconsole.scheduling.kai.trees import BadTree, tree_of
 from tests.conformance.kai import values
 from tests.conformance.kai.searching import queue_states
@@ -167,7 +168,7 @@ def queue(table: Table, case: Case) -> Sequence[str]:
     found = decode_object(document)
     assert isinstance(found, KaiQueue)
     above = {found.parent: KaiQueue(name=found.parent)} if found.parent else {}
-    states = reading.queues_of({**above, found.name: found}, found.name, {})
+    states = queues_of({**above, found.name: found}, found.name, {})
     (got,) = (state for state in states if state.uid == found.name)
     (want,) = queue_states({found.name: case.want["expected"]})
     spans = {
