@@ -101,22 +101,32 @@ SCALES: Mapping[ColourBy, tuple[Band, ...]] = {
     ),
 }
 UNMEASURED: Mapping[str, NodeTelemetry] = {}
+Known = dict[str, tuple[NodeTelemetry | None, GpuRow, Sequence[Band]]]
+"""Node → what its bands were made of, and they."""
 
 
 class Look:
     """Glyph and colour role of each cell, for one set of rows; queues keep their letters while they exist."""
 
     def __init__(
-        self, by: ColourBy, rows: Iterable[GpuRow], now: Time = 0, telemetry: Mapping[str, NodeTelemetry] = UNMEASURED
+        self,
+        by: ColourBy,
+        rows: Iterable[GpuRow],
+        now: Time = 0,
+        telemetry: Mapping[str, NodeTelemetry] = UNMEASURED,
+        known: Known | None = None,
     ) -> None:
+        """`known` is what an earlier look at the same measure found; it is kept up."""
         self.by = by
         self._telemetry = telemetry
+        self._known: Known = {} if known is None else known
         self._now = now
         self.counts: Counter[str] = Counter()
         self.states: Counter[GpuState] = Counter()
         for row in rows:
             if by in SCALES:
-                self.counts.update(band.word for band in self._bands(row))
+                for band in self._bands(row):
+                    self.counts[band.word] += 1
                 continue
             for cell in row.cells:
                 self.states[cell.state] += 1
@@ -144,9 +154,14 @@ class Look:
         stale = telemetry is not None and telemetry.stale(self._now)
         return [(band.glyph, "dim" if stale else band.role) for band in self._bands(row)]
 
-    def _bands(self, row: GpuRow) -> list[Band]:
-        values = heat(self._telemetry.get(row.node), self.by is ColourBy.TEMPERATURE)
-        return [band_of(values.get(cell.index), SCALES[self.by]) for cell in row.cells]
+    def _bands(self, row: GpuRow) -> Sequence[Band]:
+        telemetry, known = self._telemetry.get(row.node), self._known.get(row.node)
+        if known is not None and known[0] is telemetry and known[1] is row:
+            return known[2]
+        values = heat(telemetry, self.by is ColourBy.TEMPERATURE)
+        bands = [band_of(values.get(cell.index), SCALES[self.by]) for cell in row.cells]
+        self._known[row.node] = (telemetry, row, bands)
+        return bands
 
     def cell(self, cell: GpuCell) -> tuple[str, str]:
         """(glyph, role) of a cell."""
@@ -229,6 +244,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         self._marked: frozenset[str] = frozenset()
         self._now: Time = 0
         self._telemetry = UNMEASURED
+        self._known: Known = {}
         self._cursor = 0
         self._look = Look(ColourBy.STATE, ())
         self._columns = 1
@@ -269,13 +285,14 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
             self._go(position)
 
     def watch_colour(self) -> None:
+        self._known.clear()
         self._recolour()
 
     def on_resize(self) -> None:
         self._arrange()
 
     def _recolour(self) -> None:
-        self._look = Look(self.colour, self._rows, self._now, self._telemetry)
+        self._look = Look(self.colour, self._rows, self._now, self._telemetry, self._known)
         self._arrange()
 
     def _arrange(self) -> None:
