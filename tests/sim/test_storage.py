@@ -1,5 +1,6 @@
 """Claims in a simulation: bound at once, or with the node of a pod; made for pods, and gone with them."""
 
+import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE
@@ -10,6 +11,9 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kube import volumes
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
@@ -143,3 +147,32 @@ def test_volumes_are_shared_out_among_claims_and_one_that_was_left_behind_is_nob
         "six": "pv-3",
         "ten": "",
     }
+
+
+@pytest.mark.parametrize("placement", [PlacementPolicy(), VolcanoPolicy(), KaiPolicy()], ids=["kube", "Volcano", "KAI"])
+def test_under_every_engine_a_claim_gets_its_volume_with_the_node_of_its_pod(
+    placement: PlacementPolicy | VolcanoPolicy | KaiPolicy,
+) -> None:
+    nodes = [replace(node(name, 2), labels={ZONE: zone}) for name, zone in (("a1", "a"), ("b1", "b"))]
+    data = PodVolume(name="data", claim="data")
+    things: list[Object] = [
+        *nodes,
+        LATE,
+        claim("data", "late"),
+        pod("filler", gpus=2),
+        pod("one", data),
+        pod("two", data),
+    ]
+    policy = SimPolicy(kueue=None, placement=placement)
+    made = Simulation.from_objects(things, policy=policy, seed=1, start=START)
+    made.advance(START + MINUTE)
+    snapshot = made.snapshot()
+    bound = snapshot.persistent_volume_claims["default/data"]
+    homes = {name: snapshot.pods[f"default/{name}"].node for name in ("one", "two")}
+    assert len(set(homes.values())) == 1
+    assert "" not in homes.values()
+    reached = snapshot.persistent_volumes[bound.volume].node_affinity
+    assert reached is not None
+    assert [volumes.reaches(snapshot.persistent_volumes[bound.volume], one) for one in nodes] == [
+        one.name == homes["one"] for one in nodes
+    ]
