@@ -26,6 +26,7 @@ from gpuconsole.ui.screens.contexts import Contexts, ask_context, go_to, lies_el
 from gpuconsole.ui.screens.driving import driving_handlers, pause_or_resume, set_speed
 from gpuconsole.ui.screens.forwards import ForwardsScreen
 from gpuconsole.ui.screens.help import HelpScreen
+from gpuconsole.ui.screens.lacking import RightsScreen
 from gpuconsole.ui.screens.submitting import ask_file, submit_file
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.theme import load_themes
@@ -188,6 +189,7 @@ class ConsoleApp(App[None]):
             "app.namespaces": self._ask_namespaces,
             "app.context": lambda: ask_context(self),
             "app.forwards": lambda: self.push_screen(ForwardsScreen()),
+            "app.rights": lambda: self.push_screen(RightsScreen()),
             "app.apply": lambda: ask_file(screen) if screen is not None else None,
             "app.all-namespaces": lambda: self.show_namespaces(frozenset()),
             "app.suspend": self.action_suspend_process,

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from tests.live.seeing import BRISK, Seeing
 
 pytestmark = pytest.mark.live
 JOBS = "/apis/batch/v1/namespaces/team-a/jobs"
+LONG = 20.0
+"""Seconds of a long pause; the patience of the tests is scaled down as well."""
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +191,24 @@ class TestTrouble:
             plane.apiserver.resume()
         self.touch(cluster, "resumed")
         self.right_again(seeing, "resumed")
+
+    def test_the_api_server_hangs_for_long(self, plane: ControlPlane, seeing: Seeing, cluster: Api) -> None:
+        """Ten times as long as a watch may be silent here."""
+        before = seeing.health.requests
+        plane.apiserver.pause()
+        try:
+            until(lambda: seeing.health.lost, 15)
+            seen = len(seeing.snapshot().nodes)
+            time.sleep(LONG)
+            assert seeing.health.lost
+            assert seeing.health.age > LONG
+            assert (len(seeing.snapshot().nodes), seen) == (8, 8), "what was known is shown still"
+            asked = seeing.health.requests
+        finally:
+            plane.apiserver.resume()
+        assert asked - before < 30, "a server that hangs is not stormed"
+        self.touch(cluster, "resumed late")
+        self.right_again(seeing, "resumed late", 20)
 
     def test_a_token_that_expires_is_replaced(
         self, plane: ControlPlane, proxy: Proxy, cluster: Api, tmp_path: Path

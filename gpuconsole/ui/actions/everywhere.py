@@ -129,6 +129,13 @@ EVERYWHERE: tuple[Action, ...] = (
         scope=Scope.GLOBAL,
     ),
     Action(
+        id="app.rights",
+        label="rights",
+        help="List what may not or cannot be read of a live cluster: verb, resource, namespace.",
+        scope=Scope.GLOBAL,
+        aliases=("rights", "health"),
+    ),
+    Action(
         id="app.suspend",
         keys=("ctrl+z",),
         label="to the shell",

@@ -1,0 +1,44 @@
+"""What cannot be seen of a live cluster: each right that is missing, and what could not be read for other reasons."""
+
+from textual.app import ComposeResult
+
+from gpuconsole.backends.base import Health, Missing
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.screens.base import ConsoleScreen
+from gpuconsole.ui.widgets.grid import Grid
+
+UNREAD = "unread"
+
+
+def lacking(sight: Health | None) -> list[Missing]:
+    """Rights first, then sentences about what was allowed and could not be read, as resources of their own."""
+    if sight is None:
+        return []
+    return [*sight.missing, *(Missing(UNREAD, sentence) for sentence in sight.unread)]
+
+
+def _where(right: Missing) -> str:
+    if right.verb == UNREAD:
+        return ""
+    return right.namespace or "the whole cluster"
+
+
+COLUMNS: tuple[Column[Missing], ...] = (
+    Column("MAY NOT", lambda right: ((right.verb, "fault"),), id="status", width=8, sort=lambda right: right.verb),
+    Column("RESOURCE", lambda right: right.resource, id="name", width=30, flex=3, sort=lambda right: right.resource),
+    Column("WHERE", _where, width=18, flex=1, sort=_where),
+)
+
+
+class RightsScreen(ConsoleScreen):
+    """A table of all that is missing; the header names how many kinds can be read."""
+
+    def body(self) -> ComposeResult:
+        yield Grid(COLUMNS, key=str, empty="Nothing is missing.")
+
+    def crumb(self) -> str:
+        return "rights"
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.query_one(Grid).show(lacking(self.console.status.sight))

@@ -1,0 +1,70 @@
+"""What cannot be seen of a live cluster is named: in empty tables, while it is read, and all of it by `:rights`."""
+
+import pytest
+
+from gpuconsole.backends.base import Missing
+from gpuconsole.services.console import Console
+from gpuconsole.ui.screens.lacking import RightsScreen
+from tests.backends.elsewhere import Elsewhere
+from tests.ui.stage import SIZES, Stage, staged
+from tests.ui.worlds import NOW, org_cohort, recorded
+
+NODES = Missing("list", "nodes")
+MANY = tuple(Missing("watch", f"kind{number}.example.org", "team") for number in range(9))
+
+
+def live(*, missing: tuple[Missing, ...] = (), loading: bool = False) -> Console:
+    """A live cluster with nothing in it, of which something cannot be seen."""
+    cluster = Elsewhere((), NOW)
+    cluster.missing, cluster.loading = missing, loading
+    console = Console(cluster)
+    console.tick(0)
+    return console
+
+
+async def ask(stage: Stage, words: str) -> None:
+    await stage.press("colon")
+    await stage.write(words)
+    await stage.press("enter")
+
+
+@pytest.mark.parametrize("key", ["3", "4"])
+async def test_an_empty_table_that_may_not_be_read_says_so(key: str) -> None:
+    resource = {"3": "workloads.kueue.x-k8s.io", "4": "nodes"}[key]
+    async with staged(live(missing=(Missing("list", resource),))) as stage:
+        await stage.press(key)
+        assert f"may not list {resource} in the whole cluster" in stage.text
+        assert "No nodes" not in stage.text
+
+
+async def test_a_table_says_forbidden_with_a_glyph() -> None:
+    async with staged(live(missing=(Missing("list", "workloads.kueue.x-k8s.io"),))) as stage:
+        await stage.press("3")
+        assert "⊘ Forbidden: may not list workloads.kueue.x-k8s.io" in stage.text
+
+
+async def test_a_table_that_is_being_read_says_so() -> None:
+    async with staged(live(loading=True)) as stage:
+        await stage.press("3")
+        assert "… Loading" in stage.text
+        assert "⊘" not in stage.text
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_all_rights_that_are_missing_are_listed(size: tuple[int, int]) -> None:
+    async with staged(live(missing=(NODES, *MANY)), size) as stage:
+        await ask(stage, "rights")
+        stage.screen(RightsScreen)
+        assert stage.line("nodes").split() == ["▌", "list", "nodes", "the", "whole", "cluster"]
+        assert [stage.line(right.resource).split() for right in MANY] == [
+            ["watch", right.resource, "team"] for right in MANY
+        ]
+
+
+async def test_where_nothing_is_missing_that_is_said() -> None:
+    async with staged(live()) as stage:
+        await ask(stage, "rights")
+        assert "○ Nothing is missing." in stage.text
+    async with staged(recorded(org_cohort())) as stage:
+        await ask(stage, "rights")
+        assert "○ Nothing is missing." in stage.text
