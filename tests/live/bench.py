@@ -138,7 +138,9 @@ def restart(plane: ControlPlane, seeing: Seeing) -> None:
         print(f"  right again after /readyz: {error}")
     else:
         against("right again after /readyz", healthy, "s", 10)
-    line("LISTs after the restart", len(log.lists(READER.user)), "")
+    asked = list(log.requests(READER.user))
+    line("requests after the restart", len(asked), "")
+    line("LISTs after the restart", sum(request.verb == "list" for request in asked), "")
 
 
 def _touched(seeing: Seeing, workload: int) -> str | None:
