@@ -151,6 +151,13 @@ REFUSED = {
         manifest("ray.io/v1", "RayService", {}),
         [("spec.rayClusterConfig", "required"), ("spec.rayClusterConfig.headGroupSpec", "required")],
     ),
+    "a cluster of Ray that keeps its state in Redis, without a head": (
+        manifest("ray.io/v1", "RayCluster", {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}}),
+        [
+            ("spec.headGroupSpec.template.spec.containers", "required"),
+            ("spec.headGroupSpec.template.spec.containers", "required"),
+        ],
+    ),
     "limits of indexes without indexes": (
         manifest("batch/v1", "Job", {"backoffLimitPerIndex": 1, "template": never()}),
         [("spec.backoffLimitPerIndex", "not-indexed")],

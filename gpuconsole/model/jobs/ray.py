@@ -81,8 +81,9 @@ def ray_service(reader: Reader, now: Time) -> Job:
 
 def _served(reader: Reader, now: Time, kind: str, cluster: Reader) -> Job:
     suspended = cluster.flag("suspend")
-    if "headGroupSpec" in cluster:
-        head = _head(cluster, "", _is_fault_tolerant(cluster, reader.down("metadata", "annotations")))
+    tolerant = _is_fault_tolerant(cluster, reader.down("metadata", "annotations"))
+    if "headGroupSpec" in cluster or tolerant:
+        head = _head(cluster, "", tolerant)
     else:
         head = PodSet(name="head")
         problem = "headGroupSpec is missing"
@@ -107,9 +108,14 @@ def _existing_cluster(spec: Reader, managed: bool) -> None:
 
 
 def _head(cluster: Reader, mode: str, tolerant: bool) -> PodSet:
-    head = pod_set(cluster.mapping("headGroupSpec"), "head", 1)
+    group = cluster.mapping("headGroupSpec")
+    head = pod_set(group, "head", 1)
     containers = head.template.containers
-    if tolerant and containers:
+    if tolerant and not containers:
+        problem = "cannot account for Redis cleanup resources: head pod template must include the Ray container"
+        where = group.at("template", "spec", "containers")
+        group.report.error(where, problem, "write the head's container", "required")
+    elif tolerant:
         requests = largest(containers[0].requests, _REDIS_CLEANUP)
         containers = (replace(containers[0], requests=requests), *containers[1:])
     if cluster.flag("enableInTreeAutoscaling"):
