@@ -7,7 +7,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.telemetry import SIMULATED, NodeTelemetry
+from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.telemetry import PERIOD, measure
 
@@ -46,7 +46,7 @@ class Survey:
 
     def _begin(self, snapshot: Snapshot, seed: int) -> None:
         # What a live cluster told, when its picture was taken, is worth more than what we make up.
-        self._foreign = any(one.source != SIMULATED for one in snapshot.telemetry.all())
+        self._foreign = any(not one.simulated for one in snapshot.telemetry.all())
         if not self._foreign:
             self._round, self._begun, self._polls = measure(snapshot, seed), snapshot.time, 0
             self._before, self._told = self._told, set()

@@ -44,9 +44,7 @@ _REFERENCES = {
     **dict.fromkeys(("namespaces",), "namespace"),
     **dict.fromkeys(("key", "topology_key", "levels", "required", "preferred", "slice_required"), "key"),
     **dict.fromkeys(("value", "values"), "value"),
-    **dict.fromkeys(
-        ("flavor", "topology", "group", "gang", "uid", "job_uid", "uuid", "source", "display_name"), "name"
-    ),
+    **dict.fromkeys(("flavor", "topology", "group", "gang", "uid", "job_uid", "uuid", "display_name"), "name"),
     **dict.fromkeys(("volume", "handle", "parameters", "workload_priority_class"), "name"),
     **dict.fromkeys(("priority_class", "runtime_class", "storage_class", "claim", "template", "local_volumes"), "name"),
 }
@@ -55,7 +53,7 @@ _OPEN = ("labels", "annotations", "node_labels", "node_selector", "match_labels"
 """Mappings whose keys are chosen by people."""
 _CLOSED = ("type", "what", "kind", "effect", "operator", "phase", "status", "format")
 """Fields with words of ours, which nobody chose."""
-_SILENT = ("description", "image", "command", "images", "hostname", "subdomain")
+_SILENT = ("description", "image", "command", "images", "hostname", "subdomain", "source", "container")
 _PLAIN = re.compile(r"true|false|[0-9.]*|.{1,2}", re.IGNORECASE)
 """Values that say nothing of anybody, and would be found everywhere."""
 

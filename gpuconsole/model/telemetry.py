@@ -12,8 +12,6 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
 
-SIMULATED = "simulated"
-"""The source of what a simulation makes up."""
 IDLE_MEMORY = 500.0
 """MiB; who uses less and computes nothing is idle."""
 IDLE_ACTIVE = 0.005
@@ -89,8 +87,10 @@ class NodeTelemetry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     """The node."""
     time: Time
     """When it was measured."""
-    source: str
-    """Who told it: `simulated`, or an address."""
+    source: str = ""
+    """The address of who told it."""
+    simulated: bool = False
+    """A simulation made it up."""
     lasts: Span = 0
     """After so long it is stale; 0 = never."""
     devices: tuple[Device, ...] = ()

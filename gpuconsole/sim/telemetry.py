@@ -14,7 +14,7 @@ from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.gpus.mig import Profile
 from gpuconsole.model.gpus.models import model_of
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.telemetry import SIMULATED, Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
 
 PERIOD = 30 * SECOND
 """Values change that often."""
@@ -85,7 +85,7 @@ def measure_node(node: Node, pods: Sequence[Pod], now: Time, seed: int) -> NodeT
     return NodeTelemetry(
         name=node.name,
         time=now,
-        source=SIMULATED,
+        simulated=True,
         devices=tuple(one.device for one in found),
         columns=dict(zip(_MEASURES, columns, strict=False)),
         idle=idle if any(since is not None for since in idle) else (),

@@ -6,7 +6,7 @@ from gpuconsole.insight.hardware import WHOLE, Unit
 from gpuconsole.insight.measured import HOT, Gpu
 from gpuconsole.insight.telemetry import Coverage, Use
 from gpuconsole.model.clock import Time
-from gpuconsole.model.telemetry import SIMULATED, Measure
+from gpuconsole.model.telemetry import Measure
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import Cell
@@ -91,10 +91,11 @@ def source_text(gpus: Sequence[Gpu], now: Time) -> Cell:
     if not gpus:
         return ""
     told = gpus[0].telemetry
-    if told.source == SIMULATED:
+    if told.simulated:
         return ((" measures are simulated", "dim"),)
-    stale = told.stale(now)
-    return ((f" measured {fmt.since(now, told.time)} ago by {told.source}{', stale' if stale else ''}", "dim"),)
+    whose = f" by {told.source}" if told.source else ""
+    late = ", stale" if told.stale(now) else ""
+    return ((f" measured {fmt.since(now, told.time)} ago{whose}{late}", "dim"),)
 
 
 def coverage_text(found: Coverage | None, now: Time) -> str:

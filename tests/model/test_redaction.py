@@ -11,6 +11,7 @@ from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import Cohort, LocalQueue
 from gpuconsole.model.redaction import redact
 from gpuconsole.model.snapshot import SnapshotFile, decode
+from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
 from gpuconsole.model.workloads import Condition, PodSet, Workload
 
 PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
@@ -134,3 +135,20 @@ def test_how_a_simulation_goes_on_is_left_out() -> None:
 def test_what_is_no_json_is_refused(data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         redact(data)
+
+
+def test_measurements_name_neither_their_source_nor_a_container() -> None:
+    told = NodeTelemetry(
+        name="acme-1",
+        time=1,
+        source="http://prometheus.acme.example:9090",
+        devices=(Device(gpu=0, uuid="GPU-acme", model="NVIDIA H100", pod="acme/train", container="acme-main"),),
+        columns={Measure.UTILISATION: (97.0,)},
+    )
+    text, snapshot = redacted(file(Node(name="acme-1"), told))
+    assert "acme" not in text
+    (node, telemetry) = snapshot.objects
+    assert isinstance(telemetry, NodeTelemetry)
+    assert telemetry.key == node.key
+    assert telemetry.columns == told.columns
+    assert telemetry.devices[0].model == "NVIDIA H100"
