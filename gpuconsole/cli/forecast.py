@@ -18,7 +18,7 @@ from gpuconsole.config import Config
 from gpuconsole.errors import SourceError, UsageError
 from gpuconsole.insight.forecast import Forecast, forecast
 from gpuconsole.insight.forecast_check import Cause, Differences, Observer
-from gpuconsole.model.clock import SECOND, Span
+from gpuconsole.model.clock import SECOND, Span, format_span
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.files import picture_in
 from gpuconsole.sim.policy import SimPolicy
@@ -159,6 +159,7 @@ def _seen(backend: Any, lasting: Span, every: Span) -> Iterator[Sight]:
 
     look(backend)
     yield sight(picture_in(backend.picture())[0])
+    click.echo(f"gpuconsole: everything is read; looking on for {format_span(lasting)}", err=True)
     end = time.monotonic() + lasting / SECOND
     while time.monotonic() < end:
         until = min(end, time.monotonic() + every / SECOND)
