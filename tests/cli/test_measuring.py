@@ -1,0 +1,45 @@
+"""Where GPUs are measured: options win over the configuration, and what is no address is said at once."""
+
+import pytest
+
+from gpuconsole.backends.kube.backend import KubeBackend
+from gpuconsole.backends.kube.target import Target
+from gpuconsole.cli.measuring import telemetry
+from gpuconsole.cli.options import Request
+from gpuconsole.config import Telemetry
+from gpuconsole.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("request_", "settings", "address"),
+    [
+        (Request(), Telemetry(prometheus="https://user:pw@thanos/"), "https://thanos"),
+        (Request(), Telemetry(dcgm=("http://{node}:9400",)), "http://{node}:9400"),
+        (Request(prometheus="http://p:9090"), Telemetry(dcgm=("http://{node}:9400",)), "http://p:9090"),
+        (Request(dcgm=("http://a:1", "http://b:1", "http://c:1")), Telemetry(), "http://a:1, http://b:1 …"),
+        (Request(prometheus="find"), Telemetry(), "find"),
+        (Request(prometheus="service:monitoring/p:9090"), Telemetry(), "service:monitoring/p:9090"),
+    ],
+)
+def test_options_win_over_the_configuration(request_: Request, settings: Telemetry, address: str) -> None:
+    feed = telemetry(KubeBackend(Target()), request_, settings)
+    assert feed is not None
+    assert feed.sight.address == address
+
+
+def test_nobody_is_asked_unless_it_was_said() -> None:
+    assert telemetry(KubeBackend(Target()), Request(), Telemetry()) is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (Request(prometheus="prometheus:9090"), "prometheus:9090: no URL; write it as http://"),
+        (Request(dcgm=("{node}:9400",)), "node:9400: no URL"),
+        (Request(prometheus="service:p"), "write it as service:NAMESPACE/NAME:PORT"),
+        (Request(prometheus="http://p", dcgm=("http://a",)), "not both"),
+    ],
+)
+def test_what_is_no_address_is_said(request_: Request, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        telemetry(KubeBackend(Target()), request_, Telemetry())
