@@ -65,12 +65,14 @@ class Context:
 
     __slots__ = (
         "accounts",
+        "asked",
         "away",
         "candidates",
         "config",
         "found",
         "gates",
         "held_by",
+        "looked",
         "one_by_one",
         "setup",
         "unready",
@@ -106,6 +108,8 @@ class Context:
         """Grows whenever what the cycle decided changes the accounts."""
         self.found: dict[Hashable, Sequence[Any]] = {}
         """Searches for victims that were made on the accounts as they are, by what was searched for."""
+        self.asked, self.looked = 0, 0
+        """How often victims were asked for, and how often more than amounts had to be looked at for that."""
 
     @contextmanager
     def without(self, holdings: Iterable[Holding]) -> Iterator[None]:

@@ -6,6 +6,7 @@ Kueue 0.19 scheduler.nominate, getAssignments and flavorassigner.PodSetReducer.
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.model.workloads import PodSet
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
@@ -19,7 +20,7 @@ from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
 from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
-from gpuconsole.scheduling.kueue.slices import given_to, replaced_slice
+from gpuconsole.scheduling.kueue.slices import given_to, replaced_slice, replacement_for
 from gpuconsole.scheduling.kueue.topology.passes import demands, place_after_preemption
 
 Proposal = tuple[Assignment, Sequence[Target]]
@@ -47,8 +48,52 @@ def nominate(context: Context, entry: Entry, resume: Resume | None) -> bool:
     if problem:
         entry.refuse(problem, Reason.MISCONFIGURED)
         return False
-    entry.record(*propose(context, entry.rules, entry.request, resume))
+    entry.record(*(propose(context, entry.rules, entry.request, resume) if resume else _shared(context, entry)))
     return True
+
+
+def _shared(context: Context, entry: Entry) -> Proposal:
+    """What is proposed to the entry; what amounts alone decide is found once for all heads of a cycle that are alike.
+
+    Alike are heads of one shape, in queues side by side with equal rules of which the same is used; where victims were
+    asked for, and amounts told that there are none, workloads of the same sizes must hold it.
+    """
+    key = _likeness(context, entry)
+    if key is None:
+        return propose(context, entry.rules, entry.request)
+    found = context.found
+    known = found.get(key)
+    if known is None:
+        held = tuple(sorted((holding.priority, holding.uses) for holding in context.held_by(entry.rules.name)))
+        closer = (*key, held)
+        known = found.get(closer)
+        if known is None:
+            before = context.asked, context.looked
+            known = propose(context, entry.rules, entry.request)
+            if context.looked == before[1]:
+                found[key if context.asked == before[0] else closer] = known
+    assignment, targets = known
+    return assignment, targets
+
+
+def _likeness(context: Context, entry: Entry) -> tuple[object, ...] | None:
+    """What decides about the entry besides what the tree's other queues use; None where there is more to it."""
+    workload, preemption = entry.request.workload, entry.rules.queue.preemption
+    by_age = PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
+    if (
+        entry.round
+        or not context.gates.hashing
+        or context.gates.concurrent_admission
+        or context.setup.topologies
+        or workload.unhealthy_nodes
+        or replacement_for(workload) is not None
+        or by_age in (preemption.within_cluster_queue, preemption.reclaim_within_cohort)
+    ):
+        return None
+    usage, node = context.accounts.usage, entry.rules.node
+    width = usage.tree.width
+    used = tuple(usage.usage[node * width : (node + 1) * width])
+    return "proposal", entry.request.shape, entry.rules.likeness, used
 
 
 def propose(

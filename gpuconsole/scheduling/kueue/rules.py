@@ -3,7 +3,7 @@
 `Setup` compiles the objects once; names become numbers of the quota tree (Kueue 0.19 cache/scheduler/clusterqueue.go).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from copy import copy
 
 from msgspec import Struct
@@ -69,6 +69,7 @@ class QueueRules:
         "active",
         "group_of",
         "groups",
+        "likeness",
         "multikueue",
         "name",
         "node",
@@ -102,6 +103,8 @@ class QueueRules:
             for group in queue.resource_groups
         )
         self.group_of = {resource: group for group in reversed(self.groups) for resource in group.resources}
+        self.likeness: Hashable = _likeness(queue, tree, self.node)
+        """Equal for queues side by side in the tree that give the same answers as long as the same is used of them."""
         path = tree.paths[self.node] if self.node >= 0 else ()
         self.within_cohort = bool(path)
         self.path_text = "".join(f"/{name}" for name in (*(tree.names[node] for node in reversed(path)), queue.name))
@@ -109,6 +112,18 @@ class QueueRules:
     @property
     def covers_pods(self) -> bool:
         return PODS in self.group_of
+
+
+def _likeness(queue: ClusterQueue, tree: QuotaTree, node: int) -> Hashable:
+    if node < 0:
+        return queue.name
+    row = slice(node * tree.width, (node + 1) * tree.width)
+    quotas = (tree.nominal, tree.local, tree.ceiling, tree.subtree, tree.potential)
+    flavors = tuple(
+        (tuple(group.covered_resources), tuple(f.name for f in group.flavors)) for group in queue.resource_groups
+    )
+    numbers = tuple(tuple(quota[row]) for quota in quotas)
+    return tree.parent[node], numbers, flavors, queue.fungibility, queue.preemption
 
 
 def _controller(rule: CheckRule, checks: Mapping[str, AdmissionCheck]) -> str:
@@ -138,6 +153,10 @@ class Setup:
             )
             for name, queue in objects.cluster_queues.items()
         }
+        kinds: dict[Hashable, int] = {}
+        for rules in self.queues.values():
+            # Numbers are quicker to look up than all quotas of a queue.
+            rules.likeness = kinds.setdefault(rules.likeness, len(kinds))
         self.limits = summarise(objects.limit_ranges.values())
         """Namespace → its LimitRanges, where it has any."""
         self.overheads = {one.name: one.overhead for one in objects.runtime_classes.values() if one.overhead}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.modes import Mode, Outcome
-from gpuconsole.scheduling.kueue.preemption.classical import classical_targets
+from gpuconsole.scheduling.kueue.preemption.classical import NOBODY, classical_targets
 from gpuconsole.scheduling.kueue.preemption.fair import fair_targets
 from gpuconsole.scheduling.kueue.preemption.search import Search, Target
 from gpuconsole.scheduling.kueue.requests import Request
@@ -13,9 +13,12 @@ from gpuconsole.scheduling.kueue.rules import QueueRules
 
 def find_targets(search: Search) -> Sequence[Target]:
     """The workloads to evict so that the preemptor fits, or nobody. The accounts are as before afterwards."""
-    found, key = search.context.found, search.key
+    context, key = search.context, search.key
+    found = context.found
     if key not in found:
-        found[key] = fair_targets(search) if search.context.config.fair_sharing else classical_targets(search)
+        found[key] = fair_targets(search) if context.config.fair_sharing else classical_targets(search)
+    context.asked += 1
+    context.looked += found[key] is not NOBODY
     return found[key]
 
 
