@@ -5,7 +5,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from gpuconsole.backends.base import Health
+from gpuconsole.backends.base import Health as Health
+from gpuconsole.backends.base import Missing as Missing
 from gpuconsole.insight.engines import Engines
 from gpuconsole.model.clock import Time
 

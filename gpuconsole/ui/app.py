@@ -314,7 +314,7 @@ class ConsoleApp(App[None]):
 
     def show_namespaces(self, names: frozenset[str]) -> None:
         """Show these namespaces only; none = all. What was not read from a live cluster is connected to anew."""
-        if self.contexts is not None and lies_elsewhere(self.contexts, self.cluster.status.sight, names):
+        if self.contexts is not None and lies_elsewhere(self.contexts, self.cluster.status, names):
             go_to(self, self.cluster.status.source, sorted(names))
             return
         self.namespaces = names

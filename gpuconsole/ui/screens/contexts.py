@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from gpuconsole.backends.base import Health
 from gpuconsole.services.console import Console
+from gpuconsole.services.status import Status
 from gpuconsole.ui.screens.errands import errand
 from gpuconsole.ui.widgets.confirm import Option
 
@@ -28,9 +28,9 @@ class Contexts(Protocol):
         """A console there, not started; it takes over what `leaving` would otherwise close for good."""
 
 
-def lies_elsewhere(contexts: Contexts, sight: Health | None, names: Collection[str]) -> bool:
+def lies_elsewhere(contexts: Contexts, status: Status, names: Collection[str]) -> bool:
     """True if these namespaces (none = all) were not read, and might be if they were asked for by name."""
-    limits = contexts.namespaces
+    limits, sight = contexts.namespaces, status.sight
     if not names:
         return bool(limits)
     partial = sight is not None and any(not right.namespace for right in sight.missing)

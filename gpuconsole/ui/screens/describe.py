@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import cast
 
-from gpuconsole.backends.desk import Said
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.events import Happened
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.services.desk import Said
 from gpuconsole.ui.as_yaml import as_yaml
 from gpuconsole.ui.describing import describe, events
 from gpuconsole.ui.paint import Painted

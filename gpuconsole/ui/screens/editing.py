@@ -12,9 +12,9 @@ import msgspec
 import yaml
 from textual.app import ComposeResult
 
-from gpuconsole.backends.desk import Manifest
 from gpuconsole.model.commands import Edit
 from gpuconsole.model.text import clean
+from gpuconsole.services.desk import Manifest
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers

@@ -2,8 +2,8 @@
 
 from textual.app import ComposeResult
 
-from gpuconsole.backends.base import Health, Missing
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.services.status import Health, Missing
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.grid import Grid

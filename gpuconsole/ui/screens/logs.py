@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 
-from gpuconsole.backends.desk import Logs
+from gpuconsole.services.desk import Logs
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.base import ConsoleScreen, Handler, Handlers
 from gpuconsole.ui.screens.errands import errand

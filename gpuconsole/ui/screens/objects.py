@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpuconsole.backends.desk import Said
 from gpuconsole.model.commands import Delete
 from gpuconsole.model.events import Happened
+from gpuconsole.services.desk import Said
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers

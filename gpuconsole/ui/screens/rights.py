@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from gpuconsole.backends.desk import Access, Reach
 from gpuconsole.model.commands import (
     AnswerCheck,
     Command,
@@ -20,6 +19,7 @@ from gpuconsole.model.commands import (
     SetStopPolicy,
 )
 from gpuconsole.model.queues import StopPolicy
+from gpuconsole.services.desk import Access, Reach
 
 REACHES: Mapping[str, Reach] = {
     "object.logs": Reach.LOGS,
