@@ -1,5 +1,9 @@
 """What is foreseen from watches alone is what the stand-in for Kueue does; what differs is recorded and named."""
 
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -95,8 +99,8 @@ def test_the_stand_in_does_what_was_foreseen(plane: ControlPlane, api: Api, tmp_
 
 
 def test_what_was_foreseen_before_kueue_is_there_comes_true(plane: ControlPlane, api: Api, tmp_path: Path) -> None:
-    for name, pods in (("first", 2), ("second", 1), ("third", 3)):
-        api.create(waiting(name, pods))
+    for priority, (name, pods) in enumerate((("third", 3), ("second", 1), ("first", 2))):
+        api.create(waiting(name, pods, priority=priority))
     with watching(plane, tmp_path / "history.db") as watched:
         foreseen = watched.console.forecast
         fates = {key.rpartition("/")[2]: (one.fate, one.flavors) for key, one in foreseen.prospects.items()}
@@ -136,9 +140,36 @@ def test_who_may_not_see_nodes_is_not_told_of_disagreement(plane: ControlPlane, 
         assert [one.cause for one in watched.console.compared.differences] == [Cause.UNSEEN]
 
 
-def waiting(name: str, pods: int, queue: str = "lq-a") -> Manifest:
+def test_the_command_line_looks_on_and_prints_the_agreement(plane: ControlPlane, api: Api, tmp_path: Path) -> None:
+    asked = [sys.executable, "-m", "gpuconsole", "forecast", "--live", "--kubeconfig", str(plane.kubeconfig(READER))]
+    environment = {**os.environ, "GPUCONSOLE_STATE_DIR": str(tmp_path)}
+    api.create(waiting("first", 2))
+    now = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert "team-a/first  cq-a     16         0  admitted in cycle 1 on h100" in now.stdout
+    assert (
+        "Kueue's Configuration is assumed to be the default: ConfigMap kueue-system/kueue-manager-config" in now.stdout
+    )
+    checking = subprocess.Popen(
+        [*asked, "--check", "--for", "10s", "--every", "500ms", "-o", "json"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert checking.stderr is not None
+    assert "looking on for 10s" in checking.stderr.readline()
+    with KueueStandIn(plane.api(KUEUE)):
+        until(lambda: api.get(f"{WORKLOADS}/first").get("status", {}).get("admission"))
+        api.create(waiting("second", 1, queue="lq-b"))
+        until(lambda: api.get(f"{WORKLOADS}/second").get("status", {}).get("admission"))
+        out, _ = checking.communicate(timeout=60)
+    agreement = json.loads(out)["agreement"]
+    assert (checking.returncode, agreement["decisions"], agreement["part"]) == (0, 2, 1.0)
+
+
+def waiting(name: str, pods: int, queue: str = "lq-a", priority: int = 0) -> Manifest:
     """A Workload without a job."""
-    made = stock.workload(name, queue, namespace="team-a", gpus=8)
+    made = stock.workload(name, queue, namespace="team-a", gpus=8, priority=priority)
     made["spec"]["podSets"][0]["count"] = pods
     return {**made, "metadata": {"name": name, "namespace": "team-a"}, "status": {}}
 
