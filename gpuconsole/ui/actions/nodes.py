@@ -58,7 +58,7 @@ NODES: tuple[Action, ...] = (
         id="node.colour",
         keys=("B",),
         label="colour by",
-        help="Colour GPUs by state, by queue, by owner or by age.",
+        help="Colour GPUs by state, queue, owner, age, use or temperature.",
         scope=Scope.NODE,
     ),
 )
