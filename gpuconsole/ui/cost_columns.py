@@ -46,7 +46,7 @@ POOLS: tuple[Column[PoolCost], ...] = (
         "GPUs",
         lambda row: f"{fmt.number(row.pool.used)}/{fmt.number(row.pool.gpus)}",
         id="usage",
-        width=8,
+        width=13,
         align="right",
         sort=lambda row: row.pool.used,
         down=True,

@@ -111,7 +111,7 @@ def _slots(size: int) -> Column[DomainRow]:
 COLUMNS: tuple[Column[DomainRow], ...] = (
     Column("DOMAIN", name_cell, id="name", width=18, flex=2),
     Column("LEVEL", level_cell, width=8, flex=1, rank=3),
-    Column("USED", lambda row: f"{fmt.number(row.domain.used)}/{fmt.number(row.domain.gpus)}", width=11, align="right"),
+    Column("USED", lambda row: f"{fmt.number(row.domain.used)}/{fmt.number(row.domain.gpus)}", width=13, align="right"),
     Column("", lambda row: bar(row.domain.states, BAR), width=BAR),
     *(_slots(size) for size in SIZES),
     Column("GANG", lambda row: gang_text(row.domain.slots.largest_gang), width=6, align="right", rank=2),

@@ -6,18 +6,18 @@ from collections.abc import Collection, Sequence
 from textual.app import ComposeResult
 
 from gpuconsole.insight.engine_queues import queues
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
-from gpuconsole.model.commands import SetQuota, SetStopPolicy
-from gpuconsole.model.quantity import amount, format_quantity
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.model.commands import SetStopPolicy
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
-from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.queue_words import KINDS, KUEUES, about
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import Handlers
-from gpuconsole.ui.screens.objects import ObjectScreen, Subject
+from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.queue_quota import QuotaScreen
 from gpuconsole.ui.screens.queue_rows import (
     COLUMNS,
     FOLDED,
@@ -28,7 +28,7 @@ from gpuconsole.ui.screens.queue_rows import (
     tree_rows,
 )
 from gpuconsole.ui.screens.whatif import try_out, try_quota
-from gpuconsole.ui.widgets.confirm import Field, Option, Question
+from gpuconsole.ui.widgets.confirm import Option, Question
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines
 
@@ -40,24 +40,12 @@ TABLES = {
     NodeKind.KAI_QUEUE: "kai_queues",
     NodeKind.NAMESPACE: "namespaces",
 }
-KINDS = {
-    NodeKind.COHORT: "cohort",
-    NodeKind.CLUSTER_QUEUE: "ClusterQueue",
-    NodeKind.LOCAL_QUEUE: "LocalQueue",
-    NodeKind.VOLCANO_QUEUE: "Volcano queue",
-    NodeKind.KAI_QUEUE: "KAI queue",
-    NodeKind.NAMESPACE: "namespace",
-}
-KUEUES = (NodeKind.COHORT, NodeKind.CLUSTER_QUEUE, NodeKind.LOCAL_QUEUE)
-"""What Kueue rules; the others can only be looked at."""
 HELD = ("queue.hold", "queue.drain", "queue.resume", "object.what-if")
-LIMITS = {"nominal": "nominal quota", "borrowing": "borrowing limit", "lending": "lending limit"}
 UNDECLARED = ("object.delete", "object.describe", "object.yaml", "object.copy-json")
 """What needs the Cohort object itself."""
-NO_LIMIT = ("none", "no", "-", "∞", "")
 
 
-class QueuesScreen(ObjectScreen):
+class QueuesScreen(QuotaScreen):
     """Cohorts and queues with their quota, as a tree."""
 
     view = "queues"
@@ -65,7 +53,6 @@ class QueuesScreen(ObjectScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._roots: Sequence[QuotaNode] = ()
         self._trees = Background(self, queues, self._show_tree)
         self._levels: dict[str, int] = {}
         self._resource = GPUS
@@ -225,47 +212,6 @@ class QueuesScreen(ObjectScreen):
         self._resource = name
         self._show_rows()
 
-    def _choose_quota(self) -> None:
-        row = self._row
-        if row is not None:
-            options = [option for use in row.node.flavors for option in _limit_options(use)]
-            queue = row.node.name
-            self.choose(f"Quota of {queue}", options, lambda id: self._ask_quota(queue, id))
-
-    def _ask_quota(self, queue: str, id: str) -> None:
-        flavor, resource, which = id.split(" ")
-        use = self._quota(queue, flavor, resource)
-        if use is None:
-            self.flash(f"{queue} has no quota of {resource} in {flavor} any more", "warning")
-            return
-        old = {"nominal": use.nominal, "borrowing": use.borrowing_limit, "lending": use.lending_limit}[which]
-        before = fmt.limit(resource, old)
-        wanted = Field(
-            f"{queue}: {LIMITS[which]} of {fmt.resource(resource)} in {flavor}",
-            "none" if old is None else format_quantity(resource, old),
-            ("An amount as in a manifest: 8, 500m, 64Gi." + ("" if which == "nominal" else " `none` = no limit."),),
-            lambda text: _wrong_amount(resource, text, which),
-            lambda text: f"{before} → {fmt.limit(resource, _read(resource, text, which))}",
-        )
-        self.prompt(wanted, lambda text: self._set_quota(queue, use, which, _read(resource, text, which)))
-
-    def _set_quota(self, queue: str, use: QuotaUse, which: str, value: int | None) -> None:
-        command = SetQuota(
-            queue,
-            use.flavor,
-            use.resource,
-            nominal=value or 0 if which == "nominal" else use.nominal,
-            borrowing_limit=value if which == "borrowing" else use.borrowing_limit,
-            lending_limit=value if which == "lending" else use.lending_limit,
-        )
-        self.send([command], f"{queue}: {LIMITS[which]} is now {fmt.limit(use.resource, value)}")
-
-    def _quota(self, queue: str, flavor: str, resource: str) -> QuotaUse | None:
-        """The quota as it is now: the one that was offered may have changed while the dialog was open."""
-        rows = (row.node for row in tree_rows(self._roots, {}, GPUS))
-        uses = (use for node in rows if node.name == queue for use in node.flavors)
-        return next((use for use in uses if (use.flavor, use.resource) == (flavor, resource)), None)
-
 
 def in_namespaces(row: TreeRow, names: Collection[str]) -> bool:
     """True for what belongs to no namespace, and for LocalQueues of these; no names = all."""
@@ -277,60 +223,3 @@ def parent(row: TreeRow) -> str:
     if row.flavor:
         return row.path.rsplit(">", 2)[0]
     return row.path.rpartition(">")[0]
-
-
-def about(row: TreeRow) -> tuple[Cell, ...]:
-    """A few lines on the queue under the cursor: what is wrong, its limits, its policy."""
-    node, use, resource = row.node, row.use, row.resource
-    kind = KINDS[node.kind]
-    could = f"could take {fmt.amount(resource, use.available)} now, {fmt.amount(resource, use.potential)} at most"
-    reserved = use.used - use.admitted
-    only = f" · {fmt.amount(resource, reserved)} only reserved" if reserved else ""
-    first: Cell = ((f" {kind} ", "dim"), (node.name, "strong"), (f"  {fmt.resource(resource)}: {could}{only}", ""))
-    second: Cell = ((f" {_limits(row)}", "dim"),)
-    wait = f" {node.pending} wait for {node.pending_gpus} GPUs" if node.pending else " nobody waits"
-    third: Cell = ((wait + (f", {node.parked} of them parked" if node.parked else ""), "dim"),)
-    problem: tuple[Cell, ...] = (((f" ⚠ {node.problem}", "fault"),),) if node.problem else ()
-    return (first, *problem, second, third)
-
-
-def _limits(row: TreeRow) -> str:
-    if row.node.kind not in KUEUES:
-        resource, use = row.resource, row.use
-        deserves = {NodeKind.VOLCANO_QUEUE: "deserves", NodeKind.KAI_QUEUE: "quota"}.get(row.node.kind, "may have")
-        most = f" · at most {fmt.amount(resource, use.potential)}" if use.potential != use.nominal else ""
-        return f"{deserves} {fmt.amount(resource, use.nominal)}{most} · {row.node.policy}"
-    if row.node.kind is NodeKind.LOCAL_QUEUE:
-        return "a door to its ClusterQueue; it owns no quota"
-    use, resource = row.use, row.resource
-    parts = [
-        f"borrowing limit {fmt.limit(resource, use.borrowing_limit)}",
-        f"lending limit {fmt.limit(resource, use.lending_limit)}",
-    ]
-    return " · ".join([*parts, row.node.policy] if row.node.policy else parts)
-
-
-def _limit_options(use: QuotaUse) -> list[Option]:
-    values = {"nominal": use.nominal, "borrowing": use.borrowing_limit, "lending": use.lending_limit}
-    return [
-        Option(
-            f"{use.flavor} {use.resource} {which}",
-            f"{use.flavor}  {fmt.resource(use.resource)}",
-            detail=f"{LIMITS[which]}  {fmt.limit(use.resource, value)}",
-        )
-        for which, value in values.items()
-    ]
-
-
-def _read(resource: str, text: str, which: str) -> int | None:
-    if which != "nominal" and text.strip().lower() in NO_LIMIT:
-        return None
-    return amount(resource, text)
-
-
-def _wrong_amount(resource: str, text: str, which: str) -> str:
-    try:
-        value = _read(resource, text, which)
-    except ValueError as error:
-        return str(error)
-    return "no less than 0" if value is not None and value < 0 else ""

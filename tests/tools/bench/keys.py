@@ -22,6 +22,8 @@ PRESSES = (
     ("moving the cursor", "j", r" 2/\d"),
     ("moving the cursor", "j", r" 3/\d"),
     ("moving the cursor", "g", r" 1/\d"),
+    ("changing the screen", "5", "DOMAIN"),
+    ("changing the screen", "9", "POOL"),
     ("changing the screen", "3", "WORKLOAD"),
     ("going to an end", "G", r" (\d+)/\1\b"),
     ("going to an end", "g", r" 1/\d"),
