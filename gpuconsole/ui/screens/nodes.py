@@ -106,7 +106,9 @@ class NodesScreen(NodeScreen):
 
     def _follow_list(self) -> None:
         """Let map and layout show what the list would: its rows in its order."""
-        empty = f"None of {len(self._rows)} nodes passes the filter (Esc clears it)." if self._rows else "No nodes."
+        empty = self.console.status.unseen(self.reads) or "No nodes."
+        if self._rows:
+            empty = f"None of {len(self._rows)} nodes passes the filter (Esc clears it)."
         marked = frozenset(row.node for row in self._list.marked)
         self._map.show(self._list.rows, marked, empty, self.snapshot.time, self.snapshot.telemetry)
         if self._layout_shown is Layout.INSIDE:
