@@ -177,6 +177,13 @@ def test_a_pod_says_which_others_it_wants_near_and_far() -> None:
     assert template.pod_anti_affinity is None
 
 
+def test_a_pod_says_in_which_labels_others_have_to_be_like_it_or_to_differ() -> None:
+    term = {"topologyKey": "host", "matchLabelKeys": ["version"], "mismatchLabelKeys": ["tenant"]}
+    template = pod({"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}).template
+    wanted = PodTerm("host", match_label_keys=("version",), mismatch_label_keys=("tenant",))
+    assert template.pod_anti_affinity == PodAffinity((wanted,), ())
+
+
 def test_a_constraint_says_which_nodes_count() -> None:
     listed = {"topologyKey": "zone", "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"}
     spread = pod({"topologySpreadConstraints": [{"topologyKey": "zone"}, listed]}).template.spread

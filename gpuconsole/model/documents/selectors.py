@@ -149,4 +149,6 @@ def _pod_term(place: Reader) -> PodTerm:
         selector(place, "labelSelector"),
         place.texts("namespaces"),
         selector(place, "namespaceSelector"),
+        place.texts("matchLabelKeys"),
+        place.texts("mismatchLabelKeys"),
     )
