@@ -14,18 +14,22 @@ VIEWS = tuple(
 )
 
 
+ROOM = 14
+"""Columns kept free for the place of the cursor, so that no label is cut and nothing moves as numbers grow."""
+
+
 def tabs(view: str, width: int) -> Painted:
-    """All screens with their keys, this one marked; without the labels of the others where it is narrow."""
-    for labelled in (True, False):
+    """All screens with their keys, this one marked; closer together, or only it with its label, where it is narrow."""
+    for gap in ("  ", " ", None):
         pieces: list[Piece] = [(" ", "")]
         for name, key, label in VIEWS:
             if name == view:
                 pieces += [(f" {key} {label} ", "chip"), (" ", "")]
-            elif labelled:
-                pieces += [(key, "key"), (f" {label}  ", "dim")]
+            elif gap:
+                pieces += [(key, "key"), (f" {label}{gap}", "dim")]
             else:
                 pieces += [(f"{key} ", "key")]
-        if width_of(tuple(pieces)) <= width:
+        if width_of(tuple(pieces)) <= width - ROOM:
             break
     return tuple(pieces)
 

@@ -24,8 +24,8 @@ PRESSES = (
     ("moving the cursor", "g", r" 1/\d"),
     ("changing the screen", "5", "DOMAIN"),
     ("changing the screen", "9", "POOL"),
-    ("changing the screen", "3", "WORKLOAD"),
-    ("going to an end", "G", r" (\d+)/\1\b"),
+    ("changing the screen", "3", r"pending|running|finished"),
+    ("going to an end", "G", r"(?<!\d)(\d+)/\1\b"),
     ("going to an end", "g", r" 1/\d"),
     ("opening a filter and typing into it", "/þ", "þ"),
 )
