@@ -224,3 +224,11 @@ async def test_a_thousand_workloads_are_listed_in_the_background() -> None:
         assert len(names(stage)) == 1505
         await stage.press("end")
         assert under_cursor(stage) == "serve"
+
+
+async def test_a_menu_on_a_low_terminal_has_room_to_say_why_not() -> None:
+    async with staged(busy_org(), size=(80, 24)) as stage:
+        stage.app.go("workloads")
+        await stage.settle()
+        await stage.press("m", "c")
+        assert any("│ ⚠ " in line for line in stage.lines)

@@ -20,6 +20,10 @@ from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, StatusLine
 
 
+AROUND = 9
+"""Lines of a low terminal that a list of choices leaves to its title, its complaint, its border and what is behind."""
+
+
 @dataclass(frozen=True)
 class Question:
     """What is asked before something dangerous happens."""
@@ -123,7 +127,7 @@ class Choice(Dialog[str | None]):
     def on_mount(self) -> None:
         self.query_one(Lines).lines = (((self._title, "title"),),)
         grid = self._grid
-        grid.styles.height = max(1, min(len(self._options), 20))
+        grid.styles.height = max(1, min(len(self._options), 20, self.app.size.height - AROUND))
         grid.show(self._options)
         grid.move_to_key(self._chosen)
         grid.focus()
