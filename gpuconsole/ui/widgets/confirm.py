@@ -19,7 +19,6 @@ from gpuconsole.ui.widgets.dialog import Dialog
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, StatusLine
 
-
 AROUND = 9
 """Lines of a low terminal that a list of choices leaves to its title, its complaint, its border and what is behind."""
 
