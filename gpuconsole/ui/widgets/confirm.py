@@ -54,7 +54,7 @@ class Confirm(Dialog[bool]):
                 yield Button("Cancel", id="no")
                 yield Button(clean(question.yes), id="yes", variant="error", disabled=bool(question.word))
 
-    def on_mount(self) -> None:
+    def fill(self) -> None:
         title, text = self.query(Lines)
         title.lines = (((self._question.title, "title"),),)
         text.lines = self._question.lines
@@ -123,7 +123,7 @@ class Choice(Dialog[str | None]):
             yield Grid(OPTION_COLUMNS, key=lambda option: option.id, header=False, empty="Nothing to choose from.")
             yield StatusLine(classes="complaint")
 
-    def on_mount(self) -> None:
+    def fill(self) -> None:
         self.query_one(Lines).lines = (((self._title, "title"),),)
         grid = self._grid
         grid.styles.height = max(1, min(len(self._options), 20, self.app.size.height - AROUND))
@@ -221,7 +221,7 @@ class Prompt(Dialog[str | None]):
             yield Input(self._wanted.value, compact=True)
             yield StatusLine(classes="complaint")
 
-    def on_mount(self) -> None:
+    def fill(self) -> None:
         title, text = self.query(Lines)
         title.lines = (((self._wanted.title, "title"),),)
         text.lines = self._wanted.lines

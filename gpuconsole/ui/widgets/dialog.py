@@ -11,5 +11,13 @@ Answer = TypeVar("Answer")
 class Dialog(ModalScreen[Answer]):
     """A screen that asks. Keys that were typed before it was gone, but come after its answer, are for nobody."""
 
+    def on_mount(self) -> None:
+        # One that was answered by keys typed ahead is gone before it has anything on it.
+        if self in self.app.screen_stack:
+            self.fill()
+
+    def fill(self) -> None:
+        """Write on what `compose` made, and give the keyboard to where it belongs."""
+
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
         return super().dismiss(result) if self.is_active else AwaitComplete()

@@ -64,7 +64,7 @@ class Palette(Dialog[str | None]):
             yield Input(compact=True, placeholder="A few letters of what you want to do")
             yield Grid(COLUMNS, key=lambda entry: entry.action.id, empty="No action has these letters.")
 
-    def on_mount(self) -> None:
+    def fill(self) -> None:
         self._grid.show(self._entries)
         self.query_one(Input).focus()
 

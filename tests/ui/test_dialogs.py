@@ -1,0 +1,21 @@
+"""Dialogs that fingers outrun."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpuconsole.ui.widgets.confirm import Choice, Confirm, Question
+from gpuconsole.ui.widgets.dialog import Dialog
+from tests.ui.stage import staged
+from tests.ui.worlds import busy_org
+
+
+@pytest.mark.parametrize("make", [lambda: Confirm(Question("Really?", ("so much",))), lambda: Choice("Which?", ())])
+async def test_a_dialog_that_goes_before_it_is_drawn_fails_nothing(make: Callable[[], Dialog[Any]]) -> None:
+    async with staged(busy_org()) as stage:
+        dialog = make()
+        stage.app.push_screen(dialog)
+        stage.app.pop_screen()
+        await stage.settle()
+        assert len(stage.app.screen_stack) == 1
