@@ -8,7 +8,7 @@ from msgspec import Struct
 from gpuconsole.insight.holdings import Holding, holdings, queue_of
 from gpuconsole.insight.losses import Losses
 from gpuconsole.insight.pools import Pool, pools
-from gpuconsole.model.autoscaling import Instance, machine_hourly
+from gpuconsole.model.autoscaling import SPOT, Instance, machine_hourly
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.gpus.instances import division_of
 from gpuconsole.model.prices import Prices, is_spot
@@ -130,7 +130,7 @@ def _autoscaled(snapshot: Snapshot) -> Iterable[PoolCost]:
         rules = snapshot.node_pools.get(pool.name)
         yield PoolCost(
             pool=pool,
-            spot_hourly=sum(one.price for one in group.instances if one.capacity_type == "spot"),
+            spot_hourly=sum(one.price for one in group.instances if one.capacity_type == SPOT),
             limits=rules.limits if rules is not None else EMPTY,
             weight=rules.weight if rules is not None else 0,
         )

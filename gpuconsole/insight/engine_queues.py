@@ -40,8 +40,8 @@ class Use(Struct):
     def add(self, other: "Use") -> None:
         self.used += other.used
         self.wanted += other.wanted
-        self.running = self.running | other.running
-        self.waiting = self.waiting | other.waiting
+        self.running |= other.running
+        self.waiting |= other.waiting
 
 
 def queues(snapshot: Snapshot) -> tuple[QuotaNode, ...]:

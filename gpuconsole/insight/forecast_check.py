@@ -199,8 +199,7 @@ def _agrees(foreseen: Forecast, fact: Fact, before: Snapshot, after: Snapshot) -
     if prospect is None:
         return False
     if fact.preempted:
-        by = workload_with_uid(fact.by, after, before)
-        return prospect.fate is Fate.PREEMPTED and by in ("", prospect.by)
+        return prospect.fate is Fate.PREEMPTED and workload_with_uid(fact.by, after, before) in ("", prospect.by)
     if prospect.fate is Fate.AFTER_VICTIMS:
         return all(_gave_way(after.workloads.get(victim)) for victim in prospect.victims)
     return prospect.fate is Fate.ADMITTED and prospect.given == fact.given

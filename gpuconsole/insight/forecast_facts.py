@@ -5,7 +5,7 @@ decisions taken back, where all that arrived and ended meanwhile is known.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -117,9 +117,5 @@ def _came_back(known: Workload, later: Workload) -> bool:
 
 def workload_with_uid(uid: str, *snapshots: Snapshot) -> str:
     """Key of the workload of this UID; nothing where there is none."""
-    by_uid: Mapping[str, str] = {}
-    for snapshot in snapshots if uid else ():
-        by_uid = {workload.uid: workload.key for workload in snapshot.workloads.all()}
-        if uid in by_uid:
-            return by_uid[uid]
-    return ""
+    everything = (workload for snapshot in snapshots for workload in snapshot.workloads.all())
+    return next((workload.key for workload in everything if workload.uid == uid), "") if uid else ""

@@ -76,7 +76,7 @@ def _told(key: str, found: tuple[str, Told], gang: Gang | None, pods: Sequence[P
 
 def explain_podless(snapshot: Snapshot, job: Job) -> Explanation:
     """A job without pods: ended, held by Kueue, or its PodGroup was not let in yet."""
-    if job.phase in (JobPhase.SUCCEEDED, JobPhase.FAILED):
+    if job.ended:
         return fine(job.key, "It is finished." if job.phase is JobPhase.SUCCEEDED else "It failed.")
     for name in (f"{job.name}-{job.uid}", job.name):
         group = snapshot.pod_groups.get(f"{job.namespace}/{name}")

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 from msgspec import Struct
 
+from gpuconsole.insight.whereabouts import Pods, whereabouts
 from gpuconsole.model.autoscaling import SPOT, Instance, NodeGroup
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import Happened, What
@@ -49,14 +50,8 @@ class Losses(Struct, frozen=True):
 
 def pools(snapshot: Snapshot) -> tuple[Pool, ...]:
     """Every pool, by name."""
-    held: dict[str, set[str]] = {}
-    busy: set[str] = set()
-    for pod in snapshot.pods.all():
-        if pod.node and not pod.done:
-            held.setdefault(pod.node, set()).update(_devices(snapshot.nodes.get(pod.node), pod))
-            busy.add(pod.node)
     groups = sorted(snapshot.node_groups.all(), key=lambda group: group.name)
-    return tuple(_pool(snapshot, group, held, busy) for group in groups)
+    return tuple(_pool(snapshot, group) for group in groups)
 
 
 def total_hourly(rows: Iterable[Pool]) -> float:
@@ -120,7 +115,9 @@ def losses(lines: Iterable[Happened], reason: str = "") -> Losses:
     return Losses(sum(line.lost_gpu_seconds for line in chosen) / 3600, sum(line.cost for line in chosen))
 
 
-def _pool(snapshot: Snapshot, group: NodeGroup, held: Mapping[str, set[str]], busy: set[str]) -> Pool:
+def _pool(snapshot: Snapshot, group: NodeGroup) -> Pool:
+    where = whereabouts(snapshot)
+    held = {one.name: _held(snapshot, one.name, where.on(one.name)) for one in group.instances}
     ready = [one for one in group.instances if one.ready is not None and one.leaving is None]
     return Pool(
         name=group.name,
@@ -130,9 +127,9 @@ def _pool(snapshot: Snapshot, group: NodeGroup, held: Mapping[str, set[str]], bu
         leaving=sum(one.leaving is not None for one in group.instances),
         spot=sum(one.capacity_type == SPOT for one in group.instances),
         gpus=sum(one.gpus for one in group.instances),
-        used=sum(len(held.get(one.name, ())) for one in group.instances),
+        used=sum(held[one.name] for one in group.instances),
         hourly=group.hourly,
-        idle_hourly=sum(_idle(one, held, busy) for one in group.instances),
+        idle_hourly=sum(_idle(one, held[one.name], where.on(one.name)) for one in group.instances),
         saved_hourly=sum(max(0.0, one.list_price - one.price) for one in group.instances),
         spent=group.cost(snapshot.time),
         launched=group.launched,
@@ -141,7 +138,13 @@ def _pool(snapshot: Snapshot, group: NodeGroup, held: Mapping[str, set[str]], bu
     )
 
 
-def _idle(one: Instance, held: Mapping[str, set[str]], busy: set[str]) -> float:
+def _held(snapshot: Snapshot, name: str, pods: Pods) -> int:
+    """How many GPUs of a machine these pods have something of."""
+    node = snapshot.nodes.get(name)
+    return len({gpu for pod in pods.values() for gpu in _devices(node, pod)})
+
+
+def _idle(one: Instance, held: int, pods: Pods) -> float:
     if not one.gpus:
-        return 0.0 if one.name in busy else one.price
-    return one.price * max(0, one.gpus - len(held.get(one.name, ()))) / one.gpus
+        return 0.0 if pods else one.price
+    return one.price * max(0, one.gpus - held) / one.gpus

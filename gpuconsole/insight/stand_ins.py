@@ -9,7 +9,6 @@ from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Condition, Job, JobPhase, PodSet, Workload
 
-ENDED = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 Known = dict[str, tuple[object, str, bool, Workload]]
 _kept: list[Known] = [{}]
 
@@ -56,7 +55,7 @@ def _queues(snapshot: Snapshot) -> tuple[dict[str, str], set[str]]:
 
 def _of_job(job: Job, queue: str, waits: bool) -> Workload:
     started = job.started or job.created
-    if job.phase in ENDED:
+    if job.ended:
         reason = "Failed" if job.phase is JobPhase.FAILED else "Succeeded"
         conditions = (*_running(started), Condition("Finished", True, reason, "", job.finished or started))
     elif job.phase is JobPhase.RUNNING and not waits:
