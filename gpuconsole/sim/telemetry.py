@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import DAY, MINUTE, SECOND, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
-from gpuconsole.model.gpus.mig import Profile
 from gpuconsole.model.gpus.models import model_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
@@ -72,9 +71,10 @@ def measure_node(node: Node, pods: Sequence[Pod], now: Time, seed: int) -> NodeT
     memory = (model.memory if model is not None else 0) or USUAL_MEMORY
     owners = {index: pod for pod in pods for index in pod.gpus if pod.phase is PodPhase.RUNNING}
     found = [_gpu(node, index, owners.get(index), memory, now, seed) for index in range(node.gpus)]
+    profiles = model.mig.profiles if model is not None and model.mig is not None else ()
     for pod in pods:
         for number, one in enumerate(pod.slices):
-            share = next((p.memory for p in _profiles(node) if p.name == one.profile), memory // 7) or memory // 7
+            share = next((p.memory for p in profiles if p.name == one.profile), memory // 7) or memory // 7
             device = Device(gpu=one.gpu, instance=one.start + 1, profile=one.profile, pod=pod.key)
             values = _values(pod, f"{node.name}/{one.gpu}.{number}", share, now, seed)
             told = (None, *values[1:7], *[None] * 7, 0.0)
@@ -90,11 +90,6 @@ def measure_node(node: Node, pods: Sequence[Pod], now: Time, seed: int) -> NodeT
         columns=dict(zip(_MEASURES, columns, strict=False)),
         idle=idle if any(since is not None for since in idle) else (),
     )
-
-
-def _profiles(node: Node) -> tuple[Profile, ...]:
-    model = model_of(node.labels)
-    return model.mig.profiles if model is not None and model.mig is not None else ()
 
 
 def habit(pod: Pod, seed: int) -> Habit:

@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
 from gpuconsole.scheduling.kueue.slices import not_finished
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command
 from gpuconsole.sim.controllers import deadlines, jobphases, pods, retiring, work, workloads
-from gpuconsole.sim.controllers.solo.progress import BACKOFF_EXCEEDED
+from gpuconsole.sim.controllers.solo.progress import BACKOFF_EXCEEDED, Verdict
 from gpuconsole.sim.controllers.volcano import acting, groups, phases
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import Deadline, WorkEnds
@@ -42,16 +42,16 @@ def _dismiss_followers(world: World, job: Job | None, members: list[Pod]) -> Non
         pods.remove(world, [pod for pod in members if pod.pod_set not in job.rules.deciders], "JobEnded")
 
 
-def conclude(world: World, crew: Crew, succeeded: bool, reason: str, message: str) -> None:
+def conclude(world: World, crew: Crew, verdict: Verdict) -> None:
     """A job is over while some of its pods may still be there: they are deleted."""
     members = pods.pods_of(world, crew)
-    loss = work.interrupt(world, crew.key) if not succeeded else work.NOTHING
-    pods.remove(world, [pod for pod in members if not pod.done], reason)
+    loss = work.interrupt(world, crew.key) if not verdict.succeeded else work.NOTHING
+    pods.remove(world, [pod for pod in members if not pod.done], verdict.reason)
     pods.disband(world, crew)
-    if succeeded:
+    if verdict.succeeded:
         _finish(world, crew, JobPhase.SUCCEEDED, "Succeeded", workloads.SUCCEEDED, members)
     else:
-        _finish(world, crew, JobPhase.FAILED, "Failed", message, members, loss)
+        _finish(world, crew, JobPhase.FAILED, "Failed", verdict.message, members, loss)
 
 
 def time_is_up(world: World, timer: Deadline) -> None:
@@ -59,7 +59,7 @@ def time_is_up(world: World, timer: Deadline) -> None:
     job = deadlines.is_over(world, timer)
     crew = None if job is None else next((c for c in world.crews.values() if c.job == job.key), None)
     if crew is not None:
-        conclude(world, crew, False, "DeadlineExceeded", deadlines.EXCEEDED)
+        conclude(world, crew, Verdict(False, "DeadlineExceeded", deadlines.EXCEEDED))
 
 
 def give_up(world: World, crew: Crew) -> None:
@@ -138,8 +138,15 @@ def _finish(
         what = What.FAILED if phase is JobPhase.FAILED else What.FINISHED
         subject = job or members[0].key
         gpus = sum(len(pod.gpus) for pod in members)
-        lost = {"lost_gpu_seconds": loss.gpu_seconds, "cost": loss.cost} if loss is not work.NOTHING else {}
-        world.tell(what, workload=subject, reason=reason, message=message, gpus=gpus, **lost)
+        world.tell(
+            what,
+            workload=subject,
+            reason=reason,
+            message=message,
+            gpus=gpus,
+            lost_gpu_seconds=loss.gpu_seconds,
+            cost=loss.cost,
+        )
     present = retiring.pods_left(world, world.job(job), members)
     retiring.later(world, (world.workload(crew.workload), world.job(job), *present))
     retiring.when_due(world, world.job(job), (world.workload(crew.workload), *present))

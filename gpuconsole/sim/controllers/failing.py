@@ -38,7 +38,7 @@ def _fail(world: World, pod: Pod, reason: str, message: str, exit_code: int | No
     if crew is not None and crew.solo:
         verdict = running.fail(world, pod, exit_code)
         if verdict is not None:
-            endings.conclude(world, crew, verdict.succeeded, verdict.reason, verdict.message)
+            endings.conclude(world, crew, verdict)
             return
     elif job is not None and not job.endless:
         world.put(replace(job, failures=job.failures + 1))

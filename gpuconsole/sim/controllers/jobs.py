@@ -77,8 +77,13 @@ def stand_for(world: World, job: Job) -> None:
     if job.solo and job.endless and not any(part.count for part in job.pod_sets):
         return
     workload = workload_for(world, job)
-    elastic = world.policy.kueue is not None and is_elastic(job.annotations, world.policy.kueue)
-    create_workload(world, prepared(workload, None) if elastic else workload)
+    create_workload(world, prepared(workload, None) if elastic(world, job) else workload)
+
+
+def elastic(world: World, job: Job) -> bool:
+    """True for a job that may change its size while it runs, by slices."""
+    config = world.policy.kueue
+    return config is not None and is_elastic(job.annotations, config)
 
 
 def workload_for(world: World, job: Job) -> Workload:

@@ -106,7 +106,7 @@ def _count_failure(world: World, pod: Pod, *, disrupted: bool) -> None:
     verdict = running.fail(world, pod, None, disrupted=disrupted)
     crew = world.crews.get(crew_key(pod))
     if verdict is not None and crew is not None:
-        endings.conclude(world, crew, verdict.succeeded, verdict.reason, verdict.message)
+        endings.conclude(world, crew, verdict)
 
 
 def pods_on(world: World, name: str) -> list[Pod]:

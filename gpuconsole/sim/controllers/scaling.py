@@ -7,7 +7,6 @@ from gpuconsole.model.job_rules import GroupRules
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
-from gpuconsole.scheduling.kueue.slices import is_elastic
 from gpuconsole.sim.controllers import jobs, pods, slices, standing, work
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.controllers.volcano import orders
@@ -58,7 +57,7 @@ def _resize(world: World, before: Job, job: Job) -> Refusal:
         world.parents[job.key] = None
     elif managed and job.kind == "StatefulSet":
         return _scale_stateful_set(world, before, job)
-    elif managed and _is_elastic(world, job):
+    elif managed and jobs.elastic(world, job):
         world.put(job)
         slices.follow(world, job)
     elif job.solo and not managed:
@@ -67,11 +66,6 @@ def _resize(world: World, before: Job, job: Job) -> Refusal:
     else:
         return f'job {job.key} is not elastic: only a queued job with {ELASTIC}: "true" can be scaled'
     return DONE
-
-
-def _is_elastic(world: World, job: Job) -> bool:
-    config = world.policy.kueue
-    return config is not None and is_elastic(job.annotations, config)
 
 
 def _fit(world: World, job: Job) -> None:

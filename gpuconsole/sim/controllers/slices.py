@@ -11,11 +11,6 @@ from gpuconsole.sim.controllers import jobs, pods, retiring, work, workloads
 from gpuconsole.sim.world import World
 
 
-def _is_elastic(world: World, job: Job) -> bool:
-    config = world.policy.kueue
-    return config is not None and slices.is_elastic(job.annotations, config)
-
-
 def follow(world: World, job: Job) -> None:
     """Bring the slices of a job in line with it: edit the one that stands for it, or make one that replaces it."""
     existing = slices.not_finished(world.state.table("workloads").all(), job.key)
@@ -84,5 +79,5 @@ def lost_place(world: World, key: str) -> None:
     """A workload was evicted; if a slice waits to replace it, only that one goes on."""
     workload = world.workload(key)
     job = world.job(workload.owner) if workload is not None else None
-    if job is not None and _is_elastic(world, job):
+    if job is not None and jobs.elastic(world, job):
         follow(world, job)

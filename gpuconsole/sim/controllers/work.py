@@ -150,13 +150,18 @@ def interrupt(world: World, key: str, notice: Span = 0, *, pod: Pod | None = Non
         return NOTHING
     todo = task(world, crew)
     ran = world.now - crew.start
-    safe = ran - ran % todo.checkpoint if todo.checkpoint else 0
-    if todo.on_notice is not None and todo.on_notice <= notice:
-        safe = ran
+    safe = _safe(todo, ran, notice)
     world.crews[key] = replace(crew, start=None)
     if safe:
         _remember(world, crew, todo.done + safe)
     return _price(world, crew, ran - safe)
+
+
+def _safe(todo: Task, ran: Span, notice: Span) -> Span:
+    """How much of what was done checkpoints cover."""
+    if todo.on_notice is not None and todo.on_notice <= notice:
+        return ran
+    return ran - ran % todo.checkpoint if todo.checkpoint else 0
 
 
 def _interrupt_each(world: World, crew: Crew, notice: Span, stopped: Sequence[Pod], all_stop: bool) -> Loss:
@@ -172,9 +177,7 @@ def _interrupt_each(world: World, crew: Crew, notice: Span, stopped: Sequence[Po
             continue
         todo = pod_task(world, crew, pod)
         ran = world.now - pod.started
-        safe = ran - ran % todo.checkpoint if todo.checkpoint else 0
-        if todo.on_notice is not None and todo.on_notice <= notice:
-            safe = ran
+        safe = _safe(todo, ran, notice)
         if safe:
             saved[str(pod.index)] = todo.done + safe
         losses.append(_price_of(world, [pod], ran - safe))

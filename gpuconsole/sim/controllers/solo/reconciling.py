@@ -23,7 +23,7 @@ def look(world: World, crew: Crew, workload: Workload | None, job: Job) -> None:
     if isinstance(rules, BatchRules):
         verdict = progress.verdict(job, rules, _limit(job, workload), len(present))
         if verdict is not None:
-            endings.conclude(world, crew, verdict.succeeded, verdict.reason, verdict.message)
+            endings.conclude(world, crew, verdict)
             return
     if world.now >= crew.hold:
         crew = _fill(world, crew, workload, job, present)
