@@ -6,7 +6,7 @@ changed between two snapshots is an identity scan.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -83,8 +83,8 @@ class View(Mapping[str, T], Generic[T]):
         return (row for row in self.rows if row is not None)
 
 
-def _empty() -> "View[T]":
-    return View([], {}, 0)
+NO_ROWS: View[Any] = View([], {}, 0)
+"""The table of a kind that nobody told anything of."""
 
 
 class Snapshot:
@@ -141,7 +141,7 @@ class Snapshot:
         self.recent = recent
         """The newest lines of history, oldest first; the store has them all."""
         for name in TABLES.values():
-            setattr(self, name, tables.get(name) or _empty())
+            setattr(self, name, tables.get(name, NO_ROWS))
 
     def __repr__(self) -> str:
         return f"Snapshot(time={self.time}, serial={self.serial}, workloads={len(self.workloads)})"

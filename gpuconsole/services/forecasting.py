@@ -3,8 +3,9 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from itertools import count
+from operator import is_
 from typing import TYPE_CHECKING
 
 from gpuconsole.backends.base import Live, Missing
@@ -43,9 +44,9 @@ def unseen(missing: Sequence[Missing]) -> tuple[str, ...]:
     return tuple(str(right) for right in missing if right.resource in DECISIVE)
 
 
-def _same(tables: Sequence[Sized], seen: Sequence[Sized]) -> bool:
-    """True if every table is what it was; of empty ones there may be several."""
-    return len(tables) == len(seen) and all(a is b or not (a or b) for a, b in zip(tables, seen, strict=True))
+def _same(tables: Sequence[object], seen: Sequence[object]) -> bool:
+    """True if every table is what it was."""
+    return len(tables) == len(seen) and all(map(is_, tables, seen))
 
 
 class Forecaster:
@@ -67,7 +68,7 @@ class Forecaster:
         self._observer = Observer()
         """Looks on where there is no worker."""
         self._newest = EMPTY
-        self._seen: tuple[Sized, ...] = ()
+        self._seen: tuple[object, ...] = ()
         self._looked = 0.0
         self._wake = threading.Event()
         self._stopped = threading.Event()

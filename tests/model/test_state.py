@@ -84,6 +84,13 @@ def test_an_untouched_table_is_shared_between_snapshots() -> None:
     assert (first.serial, second.serial) == (1, 2)
 
 
+def test_an_empty_table_is_shared_between_snapshots_too() -> None:
+    state = fed(ClusterState(), [Applied(1, Node(name="a"))])
+    first = state.freeze()
+    second = fed(state, [Applied(2, Node(name="b"))]).freeze()
+    assert second.workloads is first.workloads
+
+
 def test_a_table_that_shrinks_gives_its_gaps_back() -> None:
     table = Table()
     for i in range(1000):
