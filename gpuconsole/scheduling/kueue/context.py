@@ -106,8 +106,8 @@ class Context:
         """Who may be preempted in a ClusterQueue, by what the answer depends on."""
         self.version = 0
         """Grows whenever what the cycle decided changes the accounts."""
-        self.found: dict[Hashable, Sequence[Any]] = {}
-        """Searches for victims that were made on the accounts as they are, by what was searched for."""
+        self.found: dict[Hashable, Any] = {}
+        """What was found on the accounts as they are, by what was searched for: victims, and what to propose."""
         self.asked, self.looked = 0, 0
         """How often victims were asked for, and how often more than amounts had to be looked at for that."""
 

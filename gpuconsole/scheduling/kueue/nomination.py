@@ -4,7 +4,7 @@ Kueue 0.19 scheduler.nominate, getAssignments and flavorassigner.PodSetReducer.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.model.workloads import PodSet
@@ -62,18 +62,17 @@ def _shared(context: Context, entry: Entry) -> Proposal:
     if key is None:
         return propose(context, entry.rules, entry.request)
     found = context.found
-    known = found.get(key)
-    if known is None:
-        held = tuple(sorted((holding.priority, holding.uses) for holding in context.held_by(entry.rules.name)))
-        closer = (*key, held)
-        known = found.get(closer)
-        if known is None:
-            before = context.asked, context.looked
-            known = propose(context, entry.rules, entry.request)
-            if context.looked == before[1]:
-                found[key if context.asked == before[0] else closer] = known
-    assignment, targets = known
-    return assignment, targets
+    if key in found:
+        return cast(Proposal, found[key])
+    held = tuple(sorted((holding.priority, holding.uses) for holding in context.held_by(entry.rules.name)))
+    closer = (*key, held)
+    if closer in found:
+        return cast(Proposal, found[closer])
+    asked, looked = context.asked, context.looked
+    proposal = propose(context, entry.rules, entry.request)
+    if context.looked == looked:
+        found[key if context.asked == asked else closer] = proposal
+    return proposal
 
 
 def _likeness(context: Context, entry: Entry) -> tuple[object, ...] | None:

@@ -3,21 +3,16 @@
 Kueue 0.19 preemption.classicalPreemptions.
 """
 
-from collections.abc import Sequence
-
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.preemption.candidates import RULES, Candidate, Candidates, Variant, collect
 from gpuconsole.scheduling.kueue.preemption.hope import hopeless
 from gpuconsole.scheduling.kueue.preemption.search import Search, Target, fill_back
 
-NOBODY: Sequence[Target] = ()
-"""The answer where amounts alone tell that nobody's eviction would do."""
 
-
-def classical_targets(search: Search) -> Sequence[Target]:
-    """The victims of the first attempt that makes room, or nobody."""
+def classical_targets(search: Search) -> list[Target] | None:
+    """The victims of the first attempt that makes room, or nobody; None where amounts alone tell that."""
     if hopeless(search):
-        return NOBODY
+        return None
     candidates = collect(search)
     ordered = candidates.in_order()
     if not ordered:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.modes import Mode, Outcome
-from gpuconsole.scheduling.kueue.preemption.classical import NOBODY, classical_targets
+from gpuconsole.scheduling.kueue.preemption.classical import classical_targets
 from gpuconsole.scheduling.kueue.preemption.fair import fair_targets
 from gpuconsole.scheduling.kueue.preemption.search import Search, Target
 from gpuconsole.scheduling.kueue.requests import Request
@@ -18,8 +18,8 @@ def find_targets(search: Search) -> Sequence[Target]:
     if key not in found:
         found[key] = fair_targets(search) if context.config.fair_sharing else classical_targets(search)
     context.asked += 1
-    context.looked += found[key] is not NOBODY
-    return found[key]
+    context.looked += found[key] is not None
+    return found[key] or ()
 
 
 def possibility(context: Context, rules: QueueRules, request: Request, column: int, amount: int) -> Outcome:
