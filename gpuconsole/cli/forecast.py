@@ -67,9 +67,8 @@ def command(
     Exit status 1 = with --check, our engine decides otherwise than Kueue did.
     """
     _refuse_nonsense(check, against, history, request)
-    bare = request == Request()
     request, settings = configured(request)
-    if history and bare:
+    if history:
         said = _recorded(settings)
         _print(output, check_as_text(said, None), as_json(None, said))
         return int(said.of(Cause.DISAGREEMENT) > 0)
@@ -110,8 +109,10 @@ def _sights(
 ) -> Iterator[Iterator[Sight]]:
     """The cluster that was asked for, at one moment after another."""
     if request.live:
-        with _live(request, settings, lasting, every) as sights:
-            yield sights
+        from gpuconsole.cli.live import connected
+
+        with connected(request, settings) as opened:
+            yield _seen(opened.backend, lasting, every)
     elif against or (request.snapshot is not None and not lasting):
         yield _saved(request, against)
     else:
@@ -137,18 +138,6 @@ def _saved(request: Request, against: tuple[Path, ...]) -> Iterator[Sight]:
         yield Sight(snapshot, with_kueue(policy, request))
 
 
-@contextmanager
-def _live(request: Request, settings: Config, lasting: Span, every: Span) -> Iterator[Iterator[Sight]]:
-    from gpuconsole.cli.live import open_live
-
-    backend = open_live(request, settings).backend
-    try:
-        backend.open()
-        yield _seen(backend, lasting, every)
-    finally:
-        backend.close()
-
-
 def _seen(backend: Any, lasting: Span, every: Span) -> Iterator[Sight]:
     """A live cluster from when everything was read; what happens between two looks is taken in all the while."""
     from gpuconsole.cli.live import look
@@ -157,17 +146,16 @@ def _seen(backend: Any, lasting: Span, every: Span) -> Iterator[Sight]:
     def sight(snapshot: Snapshot) -> Sight:
         return Sight(snapshot, backend.policy, backend.assumed, unseen(backend.health.missing))
 
-    look(backend)
-    yield sight(picture_in(backend.picture())[0])
+    yield sight(look(backend))
     click.echo(f"gpuconsole: everything is read; looking on for {format_span(lasting)}", err=True)
     end = time.monotonic() + lasting / SECOND
     while time.monotonic() < end:
         until = min(end, time.monotonic() + every / SECOND)
         while time.monotonic() < until:
-            list(backend.poll(POLL))
+            backend.poll(POLL)
             time.sleep(POLL)
         if not backend.health.lost:
-            yield sight(picture_in(backend.picture())[0])
+            yield sight(backend.snapshot())
 
 
 def _recorded(settings: Config) -> Differences:

@@ -1,6 +1,8 @@
 """A live cluster, from what was asked for: its backend, and one look at it for commands without a screen."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
@@ -14,7 +16,6 @@ from gpuconsole.cli.policy import with_kueue
 from gpuconsole.config import Config
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.sim.policy import SimPolicy
@@ -44,7 +45,7 @@ def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
     limits = (settings or Config()).live
     place = find(target)
     notices = (f"{place.server}: its certificate is not checked",) if target.insecure else ()
-    backend = KubeBackend(target, budget=Budget(limits.requests, limits.burst), kueue=_kueue(request))
+    backend = KubeBackend(target, budget=Budget(limits.requests, limits.burst), kueue=_kueue(request), place=place)
     backend.telemetry = telemetry(backend, request, limits.telemetry)
     return LiveCluster(
         backend=backend,
@@ -52,6 +53,17 @@ def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
         context=place.context,
         notices=notices,
     )
+
+
+@contextmanager
+def connected(request: Request, settings: Config | None = None) -> Iterator[LiveCluster]:
+    """Connect to the cluster that was asked for, and leave it at the end. Raises UsageError, ClusterError."""
+    opened = open_live(request, settings)
+    try:
+        opened.backend.open()
+        yield opened
+    finally:
+        opened.backend.close()
 
 
 def _kueue(request: Request) -> KueueConfig | None:
@@ -71,14 +83,11 @@ def protection(context: str, settings: Config) -> str:
 
 def look(backend: KubeBackend, patience: float = PATIENCE) -> Snapshot:
     """Read everything once. Raises ClusterError where that takes too long."""
-    state = ClusterState()
     deadline = time.monotonic() + patience
     while True:
-        for event in backend.poll(POLL):
-            state.apply(event)
+        backend.poll(POLL)
         if not backend.health.loading:
-            state.time = max(state.time, backend.now)
-            return state.freeze()
+            return backend.snapshot()
         if time.monotonic() > deadline:
             sight = backend.health
             why = sight.lost or "; ".join(sight.unread) or "it answers too slowly"

@@ -25,15 +25,11 @@ def save(target: Path, request: Request, redact: bool, **options: Any) -> None:
     """Save a live cluster (--live), or what the other sources hold at their beginning, as FILE."""
     request, settings = configured(request, **options)
     if request.live:
-        from gpuconsole.cli.live import look, open_live
+        from gpuconsole.cli.live import connected, look
 
-        opened = open_live(request, settings)
-        try:
-            opened.backend.open()
+        with connected(request, settings) as opened:
             snapshot = look(opened.backend)
             missing = opened.backend.health.missing
-        finally:
-            opened.backend.close()
         content = encode(snapshot)
         for right in missing:
             click.echo(f"left out: {right}", err=True)

@@ -162,15 +162,11 @@ def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request:
 
 def _from_cluster(request: Request) -> Opened:
     """Go on from what a live cluster shows now. Raises UsageError, ClusterError."""
-    from gpuconsole.cli.live import look, open_live
+    from gpuconsole.cli.live import connected, look
 
-    opened = open_live(request)
-    try:
-        opened.backend.open()
+    with connected(request) as opened:
         snapshot = look(opened.backend)
         policy = with_kueue(replace(opened.backend.policy, prices=_prices(request)), request)
-    finally:
-        opened.backend.close()
     simulation = Simulation.from_snapshot(snapshot, policy=policy, seed=request.seed or 0)
     return Opened(simulation=simulation, about=_about(simulation, opened.about.source), notices=opened.notices)
 

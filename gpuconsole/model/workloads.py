@@ -18,7 +18,7 @@ from gpuconsole.model.job_rules import (
     MemberRules,
     ReplicaRules,
 )
-from gpuconsole.model.resources import EMPTY, Resources, gpus, scale
+from gpuconsole.model.resources import EMPTY, Resources, gpus, is_gpu, scale
 from gpuconsole.model.volcano_jobs import NO_STATUS, VolcanoSpec, VolcanoStatus
 
 
@@ -249,6 +249,14 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     @property
     def finished(self) -> bool:
         return self.is_true("Finished")
+
+    @property
+    def flavor(self) -> str:
+        """The flavor that it was given, that of its GPUs first; nothing where it was given none."""
+        if self.admission is None:
+            return ""
+        pairs = (pair for assignment in self.admission.pod_sets for pair in assignment.flavors.items())
+        return min(((not is_gpu(resource), flavor) for resource, flavor in pairs), default=(False, ""))[1]
 
     @property
     def gpus(self) -> int:

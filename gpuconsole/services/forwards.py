@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.model.text import clean
 
@@ -72,14 +73,10 @@ class _Running:
             for text in output:
                 said = clean(text.strip(), 300)
                 listens = _LISTENS.search(said)
-                self._change(local=int(listens[1]) if listens else self.now.local, state=said)
+                self.now = replace(self.now, local=int(listens[1]) if listens else self.now.local, state=said)
         code = self._process.wait()
         LOG.info("port-forward to %s ended with %s: %s", self.now.pod, code, said)
-        self._change(local=self.now.local, state=f"ended: {said}" if code > 0 and said else "ended", open=False)
-
-    def _change(self, *, local: int, state: str, open: bool = True) -> None:
-        now = self.now
-        self.now = Forward(id=now.id, pod=now.pod, local=local, remote=now.remote, state=state, open=open)
+        self.now = replace(self.now, state=f"ended: {said}" if code > 0 and said else "ended", open=False)
 
 
 class Forwards:

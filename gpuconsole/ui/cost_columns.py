@@ -1,5 +1,8 @@
 """The columns of the cost screen, and its lines on top."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from gpuconsole.insight.bill import Bill, By, Cost, PoolCost
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.resources import short
@@ -9,13 +12,19 @@ from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
 from gpuconsole.ui.widgets.bars import USED
 
+T = TypeVar("T")
 BAR = 16
 AUTOSCALERS = {"karpenter": "Karpenter", "cluster-autoscaler": "CA", "": fmt.NOTHING}
 
 
-def rate(dollars: float) -> Cell:
-    """USD an hour, or a dash."""
-    return fmt.money(dollars) if dollars else ((fmt.NOTHING, "dim"),)
+def rate(dollars: float, role: str = "") -> Cell:
+    """USD, or a dash."""
+    return ((fmt.money(dollars), role),) if dollars else ((fmt.NOTHING, "dim"),)
+
+
+def _dollars(title: str, value: Callable[[T], float], id: str, width: int, role: str = "") -> Column[T]:
+    """A column of USD, the most first."""
+    return Column(title, lambda row: rate(value(row), role), id=id, width=width, align="right", sort=value, down=True)
 
 
 def _nodes(row: PoolCost) -> Cell:
@@ -52,33 +61,9 @@ POOLS: tuple[Column[PoolCost], ...] = (
         down=True,
     ),
     Column("LIMIT", _limits, id="limit", width=10, flex=1, rank=4),
-    Column(
-        "ON DEMAND/h",
-        lambda row: rate(row.on_demand_hourly),
-        id="on-demand",
-        width=11,
-        align="right",
-        sort=lambda row: row.on_demand_hourly,
-        down=True,
-    ),
-    Column(
-        "SPOT/h",
-        lambda row: rate(row.spot_hourly),
-        id="spot",
-        width=10,
-        align="right",
-        sort=lambda row: row.spot_hourly,
-        down=True,
-    ),
-    Column(
-        "IDLE/h",
-        lambda row: ((fmt.money(row.pool.idle_hourly), "pending"),) if row.pool.idle_hourly else rate(0.0),
-        id="idle",
-        width=10,
-        align="right",
-        sort=lambda row: row.pool.idle_hourly,
-        down=True,
-    ),
+    _dollars("ON DEMAND/h", lambda row: row.on_demand_hourly, "on-demand", 11),
+    _dollars("SPOT/h", lambda row: row.spot_hourly, "spot", 10),
+    _dollars("IDLE/h", lambda row: row.pool.idle_hourly, "idle", 10, "pending"),
     Column("SO FAR", lambda row: rate(row.pool.spent), id="spent", width=10, align="right", rank=2),
     Column("TAKEN", _interruptions, id="interrupted", width=5, align="right", rank=1),
 )
@@ -113,15 +98,7 @@ def cost_columns(by: By, whole: float) -> tuple[Column[Cost], ...]:
             sort=lambda row: row.gpus,
             down=True,
         ),
-        Column(
-            "COST/h",
-            lambda row: rate(row.hourly),
-            id="hourly",
-            width=11,
-            align="right",
-            sort=lambda row: row.hourly,
-            down=True,
-        ),
+        _dollars("COST/h", lambda row: row.hourly, "hourly", 11),
         Column("", bar, width=BAR),
         Column("", lambda row: fmt.percent(row.hourly, whole), width=5, align="right"),
         Column(
@@ -134,15 +111,7 @@ def cost_columns(by: By, whole: float) -> tuple[Column[Cost], ...]:
             down=True,
             rank=1,
         ),
-        Column(
-            "LOST $",
-            lambda row: ((fmt.money(row.lost), "victim"),) if row.lost else rate(0.0),
-            id="lost",
-            width=10,
-            align="right",
-            sort=lambda row: row.lost,
-            down=True,
-        ),
+        _dollars("LOST $", lambda row: row.lost, "lost", 10, "victim"),
     )
 
 

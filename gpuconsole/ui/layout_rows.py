@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from gpuconsole.insight.gpumap import GpuRow
 from gpuconsole.insight.hardware import WHOLE, Inside, Unit
+from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import Cell, Painted
-from gpuconsole.ui.unit_columns import FREE, domains, layout, owners
-from gpuconsole.ui.widgets.gpumap import GLYPHS
+from gpuconsole.ui.unit_columns import domains, layout, owners
+from gpuconsole.ui.widgets.gpumap import FREE, GLYPHS
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def _by_domain(row: LayoutRow) -> Painted:
 
 def _free(row: LayoutRow) -> Cell:
     free = [unit for unit in row.units if unit.cell.state in FREE and not unit.cell.pod]
-    return (("–", "dim"),) if not free else str(len(free))
+    return ((fmt.NOTHING, "dim"),) if not free else str(len(free))
 
 
 def _links(row: LayoutRow) -> Cell:

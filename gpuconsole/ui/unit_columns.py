@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from gpuconsole.insight.gpumap import GpuState
 from gpuconsole.insight.hardware import WHOLE, Inside, Team, Unit
 from gpuconsole.model.gpus.wiring import Groups
 from gpuconsole.ui import format as fmt
@@ -12,8 +11,6 @@ from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted, Piece, join
 from gpuconsole.ui.telemetry_text import NOT_MEASURED, Measured, measured_columns
 from gpuconsole.ui.widgets.gpumap import GLYPHS, WORDS
-
-FREE = (GpuState.IDLE, GpuState.FAULT, GpuState.HELD)
 
 
 def unit_columns(inside: Inside | None, now: int, measured: Measured = NOT_MEASURED) -> tuple[Column[Unit], ...]:

@@ -373,8 +373,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "checkpoints ignored: an eviction loses everything",
         f"{CONTROLLERS}/work.py",
-        "    ran = world.now - crew.start\n    safe = ran - ran % todo.checkpoint if todo.checkpoint else 0",
-        "    ran = world.now - crew.start\n    safe = 0",
+        "return ran - ran % todo.checkpoint if todo.checkpoint else 0",
+        "return 0",
         SIM_TESTS,
     ),
     Mutant(
@@ -394,8 +394,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a pod's checkpoints ignored where pods work each for itself",
         f"{CONTROLLERS}/work.py",
-        "        safe = ran - ran % todo.checkpoint if todo.checkpoint else 0\n        if todo.on_notice",
-        "        safe = 0\n        if todo.on_notice",
+        "        safe = _safe(todo, ran, notice)\n",
+        "        safe = 0\n",
         SIM_TESTS,
     ),
     Mutant(

@@ -22,10 +22,10 @@ from gpuconsole.backends.kube.discovery import EVENT, Served, discover
 from gpuconsole.backends.kube.gate import QUIET, Gate
 from gpuconsole.backends.kube.joining import Joiner
 from gpuconsole.backends.kube.news import News, Outcome
-from gpuconsole.backends.kube.orders import Known
+from gpuconsole.backends.kube.orders import POD, Known
 from gpuconsole.backends.kube.rights import Rights
 from gpuconsole.backends.kube.settings import engines_of, policy_of
-from gpuconsole.backends.kube.target import Target, ask_nobody
+from gpuconsole.backends.kube.target import Place, Target, ask_nobody
 from gpuconsole.backends.kube.visibility import Visibility
 from gpuconsole.backends.kube.watch import Pace, Phase, Watch
 from gpuconsole.backends.telemetry.feed import Feed
@@ -45,7 +45,6 @@ from gpuconsole.sim.policy import SimPolicy
 LOG = logging.getLogger(__name__)
 WORK = 0.012
 """Seconds of work a poll, so that a tick (this, then applying and freezing) stays near 20 ms."""
-PODS = ("", "Pod")
 SELECTORS = {EVENT: ("involvedObject.kind=Workload", "reason=FailedScheduling")}
 """Of a kind with these, only what passes one of them is watched."""
 BEHIND = 3.0
@@ -70,10 +69,15 @@ class KubeBackend:
         quiet: float = QUIET,
         budget: Budget | None = None,
         kueue: KueueConfig | None = None,
+        place: Place | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is read and nothing is sent before `open`. `kueue` stands for the cluster's own Configuration."""
+        """Nothing is read and nothing is sent before `open`. `kueue` stands for the cluster's own Configuration.
+
+        `place` is what `find` said of the target, where that was asked already.
+        """
         self._target = target
+        self._place = place
         self._pace = pace or Pace()
         self._quiet = quiet
         self._budget = budget or Budget()
@@ -107,7 +111,7 @@ class KubeBackend:
 
         Raises UsageError, ClusterError where there is no cluster to be seen.
         """
-        connection = self._connection = Connection(self._target, self._budget)
+        connection = self._connection = Connection(self._target, self._budget, place=self._place)
         gate = self._gate = Gate(connection, reopened=self._reopen, quiet=self._quiet)
         served = discover(connection)
         self.engines = engines_of(served)
@@ -167,12 +171,13 @@ class KubeBackend:
 
     def fork(self) -> Simulation:
         """The cluster as it is known now, as a simulation: what its own schedulers would do by our rules."""
-        return Simulation.from_snapshot(self._frozen(), policy=self.policy, seed=0)
+        return Simulation.from_snapshot(self.snapshot(), policy=self.policy, seed=0)
 
     def picture(self) -> bytes:
-        return encode(self._frozen(), msgspec.Raw(msgspec.json.encode(self.policy)), seed=0)
+        return encode(self.snapshot(), msgspec.Raw(msgspec.json.encode(self.policy)), seed=0)
 
-    def _frozen(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
+        """The cluster as it is known now."""
         with self._applying:
             self._state.time = max(self._state.time, self.now)
             return self._state.freeze()
@@ -256,7 +261,7 @@ class KubeBackend:
         """Watch what may be read; pods after all that says which of them are wanted."""
         begun = [watch for reached in reaches for watch in self._watches_of(reached)]
         self._watches += begun
-        others = [watch for watch in begun if watch.decoder.served.source != PODS]
+        others = [watch for watch in begun if watch.decoder.served.source != POD]
         for watch in others:
             self._thread(watch.label, watch.run)
         for watch in begun:

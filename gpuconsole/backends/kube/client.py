@@ -77,15 +77,23 @@ class Connection:
     """One API server, and what we may ask of it. Mutates only its credentials; any thread may use it."""
 
     def __init__(
-        self, target: Target, budget: Budget | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        target: Target,
+        budget: Budget | None = None,
+        *,
+        place: Place | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Read the configuration; nothing is sent yet. Raises UsageError, ClusterError."""
+        """Read the configuration, unless `place` was found in it already; nothing is sent yet.
+
+        Raises UsageError, ClusterError.
+        """
         self._target = target
         self._clock = clock
         self._renewing = threading.Lock()
         self._renewed = clock()
         self.budget = budget or Budget()
-        self.place: Place = find(target)
+        self.place = place or find(target)
         self.heard = 0.0
         """When the server last said anything, by the clock; 0 = never."""
 

@@ -99,10 +99,7 @@ class Gate:
         """Ask the server whether it is ready. One that refuses to say is there."""
         try:
             self._connection.get(READY, read=PATIENCE)
-        except Unreachable as error:
-            self.report(error)
-            return False
-        except Unauthorized as error:
+        except (Unreachable, Unauthorized) as error:
             self.report(error)
             return False
         except Refused as error:

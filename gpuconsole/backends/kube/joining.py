@@ -46,6 +46,8 @@ class Joiner:
         self._of_uid: dict[str, Workload] = {}
         self._alone: dict[str, set[str]] = {}
         """Job → its pods that have no Workload yet."""
+        self._made: dict[str, dict[str, None]] = {}
+        """Job → the jobs that it made, in the order in which they came."""
         self._seats = Seats()
         self._held: deque[Put] = deque()
         self._chronicler = Chronicler(
@@ -93,6 +95,8 @@ class Joiner:
             case Job():
                 yield Applied(now, thing)
                 self._jobs[thing.key] = thing
+                if thing.owner:
+                    self._made.setdefault(thing.owner, {})[thing.key] = None
                 self.known.add(thing.key)
                 yield from self._claim(thing.key, now)
             case Node():
@@ -154,7 +158,7 @@ class Joiner:
 
     def _claim(self, owner: str, now: Time) -> Iterator[Event]:
         """Pods that came before the Workload of their job are its now; so are those of the jobs that it made."""
-        for job in [owner, *(job.key for job in self._jobs.values() if job.owner == owner)] if self._alone else ():
+        for job in (owner, *self._made.get(owner, ())) if self._alone else ():
             for key in self._alone.pop(job, ()):
                 pod = self._pods.get(key)
                 if pod is None:
@@ -179,7 +183,7 @@ class Joiner:
             self._pods.pop(drop.key, None)
             self._seats.leave(drop.key)
         elif drop.kind is Job:
-            self._jobs.pop(drop.key, None)
+            self._forget_job(drop.key)
             if drop.key not in self._of_owner:
                 self.known.discard(drop.key)
         elif drop.kind is Node:
@@ -188,6 +192,14 @@ class Joiner:
             yield Happened(time=drop.time, what=What.NODE_DOWN, node=drop.key, reason="Deleted", gpus=gpus)
         elif drop.kind in (ClusterQueue, LocalQueue):
             self._queues.pop(drop.key, None)
+
+    def _forget_job(self, key: str) -> None:
+        job = self._jobs.pop(key, None)
+        made = self._made.get(job.owner) if job is not None else None
+        if job is not None and made is not None:
+            made.pop(key, None)
+            if not made:
+                del self._made[job.owner]
 
     def _workload_gone(self, key: str, now: Time) -> Iterator[Event]:
         workload = self._workloads.pop(key, None)

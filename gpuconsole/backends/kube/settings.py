@@ -7,6 +7,7 @@ from urllib.parse import quote
 from gpuconsole.backends.kube.answers import Refused
 from gpuconsole.backends.kube.client import Connection
 from gpuconsole.backends.kube.discovery import Served
+from gpuconsole.backends.kube.orders import CLUSTER_QUEUE
 from gpuconsole.errors import ClusterError
 from gpuconsole.insight.engines import NONE, Engine, Engines
 from gpuconsole.model.manifests.kinds import KUEUE
@@ -31,7 +32,7 @@ def policy_of(
 
     Kueue's Configuration is the one that is given, else the cluster's own, else Kueue's defaults.
     """
-    if not any(kind.source == (KUEUE, "ClusterQueue") for kind in served):
+    if not any(kind.source == CLUSTER_QUEUE for kind in served):
         return SimPolicy(kueue=None), ()
     if given is not None:
         return SimPolicy(kueue=given), ()

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpuconsole.insight.demand import unsaved_work
-from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
-from gpuconsole.model.resources import gpus, is_gpu
+from gpuconsole.model.resources import gpus
 from gpuconsole.model.workloads import Condition, Job, Workload
 from gpuconsole.scheduling.kueue.announcements import queued_since
 
@@ -110,7 +110,7 @@ class Chronicler:
         yield self._line(What.EVICTED, before, at, reason=evicted.reason, **names)
 
     def _loss(self, before: Workload, at: Time) -> dict[str, float]:
-        lost = unsaved_work(before, self._job_of(before), at) / 1_000_000 * before.gpus if before.admitted else 0.0
+        lost = unsaved_work(before, self._job_of(before), at) / SECOND * before.gpus if before.admitted else 0.0
         return {"lost_gpu_seconds": lost} if lost else {}
 
     def _preemptor(self, message: str) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Chronicler:
             what=what,
             workload=workload.key,
             queue=workload.cluster_queue or self._queue_of(workload),
-            flavor=_flavor(workload),
+            flavor=workload.flavor,
             gpus=workload.gpus,
             priority=workload.priority,
             **more,
@@ -206,10 +206,3 @@ def _pod_line(what: What, pod: Pod, now: Time, waited: Span = 0) -> Happened:
         priority=pod.priority,
         waited=waited,
     )
-
-
-def _flavor(workload: Workload) -> str:
-    if workload.admission is None:
-        return ""
-    pairs = (pair for assignment in workload.admission.pod_sets for pair in assignment.flavors.items())
-    return min(((not is_gpu(resource), flavor) for resource, flavor in pairs), default=(False, ""))[1]

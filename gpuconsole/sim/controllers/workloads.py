@@ -297,20 +297,13 @@ def _borrowed(world: World, workload: Workload) -> int:
     )
 
 
-def _flavor(workload: Workload) -> str:
-    if workload.admission is None:
-        return ""
-    pairs = (pair for assignment in workload.admission.pod_sets for pair in assignment.flavors.items())
-    return min(((not is_gpu(resource), flavor) for resource, flavor in pairs), default=(False, ""))[1]
-
-
 def tell(world: World, what: What, workload: Workload, **more: object) -> None:
     """Add a line of history about a workload."""
     world.tell(
         what,
         workload=workload.key,
         queue=workload.cluster_queue or standing.cluster_queue(world, workload),
-        flavor=_flavor(workload),
+        flavor=workload.flavor,
         gpus=workload.gpus,
         priority=workload.priority,
         **more,

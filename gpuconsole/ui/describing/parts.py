@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpuconsole.model.cluster import (
-    Pod,
-)
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.resources import Resources, short
 from gpuconsole.ui.paint import Painted

@@ -1,8 +1,6 @@
 """Nodes in plain lines."""
 
-from gpuconsole.model.cluster import (
-    Node,
-)
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.describing.parts import amounts, pod_list, taint_list
 from gpuconsole.ui.paint import Painted

@@ -47,15 +47,15 @@ def _open(screen: ConsoleScreen, table: str, key: str, manifest: Manifest, text:
     if written is None:
         return
     try:
-        change = difference(manifest.document, read(written, manifest.document))
+        after = read(written, manifest.document)
     except NotYaml as error:
         question = Question("Edit it again?", (clean(str(error)), "Nothing was changed."), yes="Edit again")
         screen.ask(question, lambda: _open(screen, table, key, manifest, written))
         return
-    if not change:
+    if not difference(manifest.document, after):
         screen.flash("Nothing was changed")
         return
-    screen.app.push_screen(DiffScreen(table, key, manifest, written, change))
+    screen.app.push_screen(DiffScreen(table, key, manifest, written, after))
 
 
 def in_editor(screen: ConsoleScreen, text: str) -> str | None:
@@ -126,22 +126,21 @@ class DiffScreen(ConsoleScreen):
 
     AUTO_FOCUS = "TextPane"
 
-    def __init__(self, table: str, key: str, manifest: Manifest, text: str, change: dict[str, Any]) -> None:
+    def __init__(self, table: str, key: str, manifest: Manifest, text: str, after: dict[str, Any]) -> None:
+        """`text` is what was written in the editor, and `after` what it says."""
         super().__init__()
         self._table = table
         self._key = key
         self._manifest = manifest
         self._text = text
-        self._change = change
+        self._after = after
 
     def body(self) -> ComposeResult:
         yield TextPane(wrap=False)
 
     def on_mount(self) -> None:
         super().on_mount()
-        before = self._manifest.document
-        after = as_text(read(self._text, before))
-        self.query_one(TextPane).show(diff_lines(as_text(before), after))
+        self.query_one(TextPane).show(diff_lines(as_text(self._manifest.document), as_text(self._after)))
 
     def crumb(self) -> str:
         return f"edit {called(self._key)}"
@@ -159,7 +158,7 @@ class DiffScreen(ConsoleScreen):
         self.ask(Question(f"Apply this to {called(self._key)}?", lines, yes="Apply"), self._apply)
 
     def _apply(self) -> None:
-        change = msgspec.json.encode(self._change).decode()
+        change = msgspec.json.encode(difference(self._manifest.document, self._after)).decode()
         app = self.console_app
         app.pop_screen()
         if (front := app.front) is not None:

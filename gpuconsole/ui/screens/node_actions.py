@@ -109,11 +109,11 @@ class NodeScreen(ObjectScreen):
         else:
             self.choose(f"How to drain {name_all(names)}", DRAINS, lambda how: self._ask_drain(names, how))
 
-    def _ask_drain(self, names: Sequence[str], how: str) -> None:
+    def _ask_drain(self, names: list[str], how: str) -> None:
         """On a live cluster the way is chosen first, and then it is asked once more."""
         lines = (HARSH,) if how == "forced" else ()
-        question = Question(f"Drain {name_all(list(names))}?", (*lines, *self._victims()), yes="Drain")
-        said = f"Draining {name_all(list(names))}"
+        question = Question(f"Drain {name_all(names)}?", (*lines, *self._victims()), yes="Drain")
+        said = f"Draining {name_all(names)}"
         self.ask(question, lambda: self.send([drain(name, how) for name in names], said))
 
     def _fail(self) -> None:

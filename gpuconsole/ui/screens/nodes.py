@@ -95,13 +95,12 @@ class NodesScreen(NodeScreen):
     def show(self, snapshot: Snapshot) -> None:
         self._background.ask(snapshot)
 
-    def _show_rows(self, answer: tuple[tuple[GpuRow, ...], Mapping[str, Inside]]) -> None:
-        rows, self._known = answer
+    def _show_rows(self, answer: tuple[tuple[GpuRow, ...], Mapping[str, Inside], str]) -> None:
+        rows, self._known, measured = answer
         self._rows = {row.node: row for row in rows}
         self._list.show(rows)
         line = self.query_one("#totals", StatusLine)
-        line.left = totals(rows)
-        line.right = coverage_text(coverage(self.snapshot), self.snapshot.time)
+        line.left, line.right = totals(rows), measured
         self._follow_list()
 
     def _follow_list(self) -> None:
@@ -214,8 +213,8 @@ class NodesScreen(NodeScreen):
             self._show_owners()
 
 
-def _answer(snapshot: Snapshot) -> tuple[tuple[GpuRow, ...], Mapping[str, Inside]]:
-    return gpu_rows(snapshot), look_inside(snapshot)
+def _answer(snapshot: Snapshot) -> tuple[tuple[GpuRow, ...], Mapping[str, Inside], str]:
+    return gpu_rows(snapshot), look_inside(snapshot), coverage_text(coverage(snapshot), snapshot.time)
 
 
 LIST_ONLY = ("table.column-left", "table.column-right", "table.sort", "table.wide")

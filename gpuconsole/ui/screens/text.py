@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from textual.app import ComposeResult
+from textual.widget import Widget
 
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.paint import Painted
@@ -14,7 +15,7 @@ Source = Callable[[Snapshot], Iterable[Painted] | None]
 """Snapshot → lines; None where the thing is gone."""
 
 
-def scrolling(pane: TextPane) -> dict[str, Handler]:
+def scrolling(pane: Widget) -> dict[str, Handler]:
     """The keys of tables, for a pane that has no cursor."""
     return {
         "table.down": pane.scroll_down,

@@ -18,6 +18,7 @@ from gpuconsole.ui.actions import Action
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.plan import Change
 from gpuconsole.ui.screens.base import Handlers
+from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.screens.whatif_changes import ChangeScreen
 from gpuconsole.ui.whatif_text import result_lines
 from gpuconsole.ui.widgets.confirm import Field
@@ -63,19 +64,13 @@ class WhatIfScreen(ChangeScreen):
             self._say(INTRODUCTION if not self.changes else (BLANK, line("  ", ("⏎", "key"), " runs it.")))
 
     def handlers(self) -> Handlers:
-        pane = self.query_one("#result", TextPane)
         return {
             **super().handlers(),
             "whatif.add": self.ask_change,
             "whatif.undo": self.undo,
             "whatif.run": self.start,
             "whatif.horizon": self._ask_horizon,
-            "table.down": pane.scroll_down,
-            "table.up": pane.scroll_up,
-            "table.top": pane.scroll_home,
-            "table.bottom": pane.scroll_end,
-            "table.page-down": pane.scroll_page_down,
-            "table.page-up": pane.scroll_page_up,
+            **scrolling(self.query_one("#result", TextPane)),
         }
 
     def refusal(self, action: Action) -> str:

@@ -27,6 +27,7 @@ from gpuconsole.ui.paint import GLYPHS, Painted, painted
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.telemetry_text import use_text
 from gpuconsole.ui.widgets.notice import State, notice
@@ -119,17 +120,11 @@ class WorkloadDetailScreen(WorkloadScreen):
 
     def handlers(self) -> Handlers:
         panes = self.query_one(Panes)
-        pane = panes.current
         return {
             **super().handlers(),
             "app.next-pane": lambda: panes.step(1),
             "app.previous-pane": lambda: panes.step(-1),
-            "table.down": pane.scroll_down,
-            "table.up": pane.scroll_up,
-            "table.top": pane.scroll_home,
-            "table.bottom": pane.scroll_end,
-            "table.page-down": pane.scroll_page_down,
-            "table.page-up": pane.scroll_page_up,
+            **scrolling(panes.current),
         }
 
 

@@ -201,8 +201,9 @@ class Look:
 def heat(telemetry: NodeTelemetry | None, temperature: bool) -> dict[int, float]:
     """The temperature of each GPU of a node, or how busy it is in percent; a divided one is as busy as its busiest."""
     found: dict[int, float] = {}
-    for position, device in enumerate(telemetry.devices if telemetry is not None else ()):
-        assert telemetry is not None, "it has devices"
+    if telemetry is None:
+        return found
+    for position, device in enumerate(telemetry.devices):
         value = telemetry.value(position, Measure.TEMPERATURE) if temperature else busy(telemetry, position)
         if value is not None:
             found[device.gpu] = max(value, found.get(device.gpu, 0.0))
