@@ -3,46 +3,29 @@
 from pathlib import Path
 
 import click
-import msgspec
 
-from gpuconsole.cli.options import Request, clustered, configured
-from gpuconsole.cli.simulate import Duration
-from gpuconsole.cli.sources import open_simulation
+from gpuconsole.cli.answering import Answer, Asked, answering
 from gpuconsole.cli.tables import table
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.mig_changes import NodeChange, mig_changes
-from gpuconsole.model.clock import Span
 from gpuconsole.model.documents.sources import read_file
 from gpuconsole.model.gpus import parted
 from gpuconsole.model.text import clean
 
 
 @click.command()
-@clustered
+@answering
 @click.option("--config", "name", required=True, help="A configuration of mig-parted, such as all-balanced.")
 @click.option("--mig-parted", "file", type=click.Path(path_type=Path), help="A file of configurations of one's own.")
-@click.option("--until", type=Duration(), default="0s", show_default=True, help="How much virtual time to run first.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(request: Request, name: str, file: Path | None, until: Span, output: str) -> int:
+def command(asked: Asked, name: str, file: Path | None) -> Answer:
     """Show which pods would have to leave if nodes' GPUs were divided by a MIG configuration.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Exits with 1 if a node
     cannot be divided so.
     """
-    configs = {} if file is None else _configs(file)
-    request, _ = configured(request)
-    opened = open_simulation(request)
-    simulation = opened.simulation
-    simulation.advance(simulation.now + until)
-    for notice in opened.notices:
-        click.echo(clean(f"gpuconsole: {notice}"), err=True)
-    answer = mig_changes(simulation.snapshot(), name, configs)
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
-    else:
-        for line in as_text(answer):
-            click.echo(line)
-    return int(any(node.problem for node in answer))
+    answer = mig_changes(asked.simulation.snapshot(), name, {} if file is None else _configs(file))
+    status = int(any(node.problem for node in answer))
+    return Answer(kind="MigChanges", body=answer, lines=as_text(answer), status=status)
 
 
 def as_text(answer: tuple[NodeChange, ...]) -> list[str]:

@@ -5,40 +5,23 @@ from collections.abc import Iterable
 import click
 import msgspec
 
-from gpuconsole.cli.options import Request, clustered, configured
-from gpuconsole.cli.simulate import Duration
-from gpuconsole.cli.sources import open_simulation
+from gpuconsole.cli.answering import Answer, Asked, answering
 from gpuconsole.cli.tables import counted, table
 from gpuconsole.insight.fragmentation import SIZES, Fragments, Slots, Usefulness, usefulness
-from gpuconsole.model.clock import Span, format_time
-from gpuconsole.model.text import clean
 
 
 @click.command()
-@clustered
-@click.option("--until", type=Duration(), default="0s", show_default=True, help="How much virtual time to run first.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(request: Request, until: Span, output: str) -> int:
+@answering
+def command(asked: Asked) -> Answer:
     """Show which pods and gangs would find GPUs now.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Slots are counted size by
     size, as if nothing else was placed; fragments are idle GPUs that the cluster's typical pods cannot use.
     """
-    request, _ = configured(request)
-    opened = open_simulation(request)
-    simulation = opened.simulation
-    simulation.advance(simulation.now + until)
-    for notice in opened.notices:
-        click.echo(clean(f"gpuconsole: {notice}"), err=True)
-    answer = usefulness(simulation.snapshot())
-    if output == "json":
-        document = {"time": format_time(simulation.now), **msgspec.to_builtins(answer, str_keys=True)}
-        document["fragments"]["percent"] = answer.fragments.percent
-        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
-    else:
-        for line in as_text(answer):
-            click.echo(line)
-    return 0
+    answer = usefulness(asked.simulation.snapshot())
+    body = msgspec.to_builtins(answer, str_keys=True)
+    body["fragments"]["percent"] = answer.fragments.percent
+    return Answer(kind="Slots", body=body, lines=as_text(answer))
 
 
 def as_text(answer: Usefulness) -> list[str]:

@@ -68,7 +68,7 @@ def test_who_has_to_leave_for_a_configuration_of_ones_own_for_programs(
 ) -> None:
     (tmp_path / "own.txt").write_text(OWN)
     options = ("--until", "1s", "--config", "mine", "--mig-parted", tmp_path / "own.txt", "-o", "json")
-    nodes = json.loads(gpuconsole("mig", cluster, *options).out)
+    nodes = json.loads(gpuconsole("mig", cluster, *options).out)["answer"]
     assert [(node["node"], [gpu["gpu"] for gpu in node["gpus"]]) for node in nodes] == [("n1", [1]), ("n2", [0, 1])]
     assert nodes[0]["gpus"][0] == {
         "gpu": 1,

@@ -1,0 +1,100 @@
+"""Questions without a screen: the cluster is opened alike for each of them, and each answer is printed alike.
+
+A document is `{"kind", "version", "source", "mode", "time", "age_seconds", "assumed", "answer"}`: what was asked, of
+which cluster, as of when, and how old that is. `version` grows when a field of the answer changes its meaning or goes.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.cli.options import Request, clustered, configured
+from gpuconsole.cli.simulate import Duration
+from gpuconsole.cli.sources import open_simulation
+from gpuconsole.config import Config
+from gpuconsole.model.clock import SECOND, Span, format_time
+from gpuconsole.model.text import clean
+from gpuconsole.sim.engine import Simulation
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """The cluster that a question is about. `simulation` may be run and forked at will: nobody else holds it."""
+
+    simulation: Simulation
+    source: str
+    mode: str
+    """`simulated`, `saved` or `live`."""
+    settings: Config
+    assumed: tuple[str, ...] = ()
+    """What is not known of the cluster and was taken for granted."""
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What is printed: `lines` for people, or `body` in a document of this `kind`."""
+
+    kind: str
+    body: Any
+    lines: Sequence[str]
+    version: int = 1
+    status: int = 0
+    """Exit status."""
+
+
+def answering(function: Callable[..., Answer]) -> Callable[..., int]:
+    """Make a command of a function from `asked` (and its own options) to an Answer.
+
+    The command takes the options of every source, `--until` to run the simulation on first, and `-o`.
+    """
+
+    @clustered
+    @click.option("--until", type=Duration(), default="0s", show_default=True, help="Run it so long first.")
+    @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+    @wraps(function)
+    def command(request: Request, until: Span, output: str, **options: Any) -> int:
+        asked = open_cluster(request, until)
+        answer = function(asked=asked, **options)
+        if output == "json":
+            click.echo(msgspec.json.format(msgspec.json.encode(document(asked, answer)), indent=2).decode())
+        else:
+            for line in answer.lines:
+                click.echo(clean(line))
+        return answer.status
+
+    return command
+
+
+def open_cluster(request: Request, until: Span = 0) -> Asked:
+    """Open what was asked for and run it for `until`; what is to be said about it goes to stderr."""
+    request, settings = configured(request)
+    opened = open_simulation(request)
+    opened.simulation.advance(opened.simulation.now + until)
+    for notice in opened.notices:
+        click.echo(clean(f"gpuconsole: {notice}"), err=True)
+    mode = "live" if request.live else "saved" if request.snapshot is not None else "simulated"
+    return Asked(
+        simulation=opened.simulation,
+        source=opened.about.source,
+        mode=mode,
+        settings=settings,
+        assumed=opened.notices if request.live else (),
+    )
+
+
+def document(asked: Asked, answer: Answer) -> dict[str, Any]:
+    """The answer with where it comes from."""
+    now = asked.simulation.now
+    return {
+        "kind": answer.kind,
+        "version": answer.version,
+        "source": asked.source,
+        "mode": asked.mode,
+        "time": format_time(now),
+        "age_seconds": None if asked.mode == "simulated" else round(max(0, time.time_ns() // 1000 - now) / SECOND, 3),
+        "assumed": asked.assumed,
+        "answer": msgspec.to_builtins(answer.body, str_keys=True),
+    }
