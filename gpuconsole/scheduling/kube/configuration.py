@@ -8,9 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.documents.findings import Finding, Report, Severity
+from gpuconsole.model.documents.configurations import find_configuration
+from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.documents.yamlsafe import FormError, Tree, read_yaml, sections
 from gpuconsole.scheduling.kube.configured_plugins import check, enabled, weighted
 from gpuconsole.scheduling.kube.plugin_arguments import ARGUMENTS
 from gpuconsole.scheduling.kube.profile import FILTERS, FIT, PREEMPTION, SCORES, Backoff, Profile
@@ -41,30 +41,16 @@ class Read(Struct, frozen=True):
 
 def read_configuration(text: str, name: str = "scheduler-config.yaml") -> Read:
     """Read a configuration; what cannot be read takes its default, and there is a finding."""
-    report = Report(name)
-    try:
-        trees = [read_yaml(part, line) for part, line in sections(text)]
-    except FormError as error:
-        trouble = error.trouble
-        report = Report(name, line_of=lambda _: trouble.line)
-        report.error((), trouble.problem, trouble.remedy, trouble.code)
-        return Read((Profile(),), tuple(report.findings))
-    for tree in trees:
-        inner = _inner(tree)
-        if isinstance(inner.value, dict) and inner.value.get("kind") == KIND:
-            report = Report(name, line_of=inner.place.find, strict=True)
-            return Read(_profiles(Reader(inner.value, report)), tuple(report.findings))
-    report.error((), f"it holds no {KIND}", f"write kind: {KIND}", "no-configuration")
-    return Read((Profile(),), tuple(report.findings))
-
-
-def _inner(tree: Tree) -> Tree:
-    """The document, or the one that a ConfigMap holds."""
-    held = tree.value.get("data") if isinstance(tree.value, dict) and tree.value.get("kind") == "ConfigMap" else None
-    for key, text in held.items() if isinstance(held, dict) else ():
-        if isinstance(text, str) and KIND in text:
-            return read_yaml(text, tree.place.find(("data", key)) + 1)
-    return tree
+    document, report = find_configuration(
+        text,
+        name,
+        meant=lambda found: found.get("kind") == KIND,
+        holds=lambda _, held: KIND in held,
+        absent=(f"it holds no {KIND}", f"write kind: {KIND}"),
+        strict=True,
+    )
+    profiles = (Profile(),) if document is None else _profiles(Reader(document, report))
+    return Read(profiles, tuple(report.findings))
 
 
 def _profiles(root: Reader) -> tuple[Profile, ...]:

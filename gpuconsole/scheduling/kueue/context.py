@@ -75,6 +75,7 @@ class Context:
         "looked",
         "one_by_one",
         "setup",
+        "stories",
         "unready",
         "version",
     )
@@ -100,6 +101,8 @@ class Context:
         """Nobody is admitted before all those that are admitted are ready (waitForPodsReady.blockAdmission)."""
         self.unready = self.one_by_one and unready()
         """Somebody is admitted and not ready."""
+        self.stories: Stories | None = None
+        """How searches for victims went, where somebody wants to know."""
         self.away: frozenset[int] = frozenset()
         """Ids of workloads that are taken for gone."""
         self.candidates: dict[Hashable, Sequence[Holding]] = {}

@@ -13,6 +13,7 @@ from gpuconsole.scheduling.kueue.entry import Entry, Status
 from gpuconsole.scheduling.kueue.ledgers import usage_in
 from gpuconsole.scheduling.kueue.nomination import nominate
 from gpuconsole.scheduling.kueue.pending import Requeue
+from gpuconsole.scheduling.kueue.preemption.story import Stories, choice_of
 from gpuconsole.scheduling.kueue.processing import process
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.returning import refusal, requeue, resume
@@ -22,10 +23,12 @@ from gpuconsole.scheduling.kueue.state import State
 from gpuconsole.scheduling.kueue.workloads import assume, request_of
 
 
-def run_cycle(state: State) -> list[AdmissionDecision]:
+def run_cycle(state: State, *, choices: bool = False) -> list[AdmissionDecision]:
     """Try the head of every open queue once; admissions and preemptions come first, in the order of the processing."""
     state.cycles += 1
     context = state.context()
+    if choices:
+        context.stories = {}
     nominated: list[Entry] = []
     refused: list[Entry] = []
     for entry in list(_heads(state)):
@@ -35,7 +38,7 @@ def run_cycle(state: State) -> list[AdmissionDecision]:
     processed = set()
     for entry in process(context, nominated):
         processed.add(entry)
-        decisions.extend(_evictions(state, entry))
+        decisions.extend(_evictions(state, entry, context.stories))
         if entry.status is Status.ASSUMED:
             decisions.append(_admit(state, entry))
         elif entry.status is Status.EVICTED:
@@ -92,7 +95,7 @@ def _heads(state: State) -> Iterator[Entry]:
             yield Entry(request, rules, preemptor=queue.is_sticky(request.id))
 
 
-def _evictions(state: State, entry: Entry) -> Iterator[Preempt | Evict]:
+def _evictions(state: State, entry: Entry, stories: Stories | None) -> Iterator[Preempt | Evict]:
     """The evictions that an entry asks for; victims that are on their way out, or were asked to go, are not asked."""
     sibling = entry.makes_way
     if sibling is not None and not sibling.evicted and sibling.id not in state.asked:
@@ -107,7 +110,8 @@ def _evictions(state: State, entry: Entry) -> Iterator[Preempt | Evict]:
             state.asked.add(victim.id)
             path = state.setup.queues[victim.cluster_queue].path_text
             message = messages.preempted(preemptor, target.rule, entry.rules.path_text, path)
-            yield Preempt(victim.key, preemptor.key, target.rule, message)
+            choice = choice_of(stories, entry.request, entry.targets, victim) if stories is not None else None
+            yield Preempt(victim.key, preemptor.key, target.rule, message, choice)
 
 
 def _admit(state: State, entry: Entry) -> Admit:

@@ -56,9 +56,12 @@ class Session:
             self._state.now = max(self._state.now, now)
             changes.store(self._state, table, key, None)
 
-    def run_cycle(self, now: Time) -> list[AdmissionDecision]:
-        """Try the head of every open queue once; the decisions in the order in which they were taken."""
-        return cycle.run_cycle(self._at(now))
+    def run_cycle(self, now: Time, *, choices: bool = False) -> list[AdmissionDecision]:
+        """Try the head of every open queue once; the decisions in the order in which they were taken.
+
+        With `choices` preemptions say how their victims were chosen; that changes no decision.
+        """
+        return cycle.run_cycle(self._at(now), choices=choices)
 
     def turned_away(self) -> list[Refuse]:
         """Workloads that cannot be queued for what their claims ask for; each refusal is given once."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from gpuconsole.model.documents.configurations import find_configuration, named
 from gpuconsole.model.documents.findings import Finding, Path, Report, Severity
-from gpuconsole.model.documents.yamlsafe import FormError, Tree, read_yaml, sections
 from gpuconsole.scheduling.volcano.arguments import Arguments, parse_flag
 from gpuconsole.scheduling.volcano.conf import ACTIONS, DEFAULTS, Configuration, Flag, PluginOption, Tier
 from gpuconsole.scheduling.volcano.plugins import PLUGINS
@@ -36,32 +36,15 @@ class Read(Struct, frozen=True):
 
 def read_configuration(text: str, name: str = "volcano-scheduler.conf") -> Read:
     """Read a configuration; what cannot be read takes its default, and there is a finding."""
-    report = Report(name)
-    try:
-        trees = [read_yaml(part, line) for part, line in sections(text)]
-    except FormError as error:
-        trouble = error.trouble
-        report = Report(name, line_of=lambda _: trouble.line)
-        report.error((), trouble.problem, trouble.remedy, trouble.code)
-        return Read(Configuration(), tuple(report.findings))
-    for tree in trees:
-        inner = _inner(tree)
-        if isinstance(inner.value, dict) and ("tiers" in inner.value or "actions" in inner.value):
-            report = Report(name, line_of=inner.place.find)
-            return Read(_configuration(inner.value, report), tuple(report.findings))
-    problem = "it names neither actions nor tiers"
-    report.error((), problem, "write what volcano-scheduler.conf holds", "no-configuration")
-    return Read(Configuration(), tuple(report.findings))
-
-
-def _inner(tree: Tree) -> Tree:
-    """The document, or the one that a ConfigMap holds."""
-    held = tree.value.get("data") if isinstance(tree.value, dict) and tree.value.get("kind") == "ConfigMap" else None
-    if isinstance(held, dict):
-        for key in MAP_KEYS:
-            if isinstance(held.get(key), str):
-                return read_yaml(held[key], tree.place.find(("data", key)) + 1)
-    return tree
+    document, report = find_configuration(
+        text,
+        name,
+        meant=lambda found: "tiers" in found or "actions" in found,
+        holds=named(*MAP_KEYS),
+        absent=("it names neither actions nor tiers", "write what volcano-scheduler.conf holds"),
+    )
+    configuration = Configuration() if document is None else _configuration(document, report)
+    return Read(configuration, tuple(report.findings))
 
 
 def _configuration(document: Mapping[str, Any], report: Report) -> Configuration:

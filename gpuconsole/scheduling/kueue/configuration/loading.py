@@ -6,10 +6,10 @@ other objects.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
+from gpuconsole.model.documents.configurations import named, unwrapped
 from gpuconsole.model.documents.findings import Finding, Report, Severity
 from gpuconsole.model.documents.jsonsafe import looks_like_json, read_json
 from gpuconsole.model.documents.sources import Source, from_text, read_file
@@ -107,16 +107,7 @@ def _trees(source: Source) -> Iterator[Tree]:
 
 def _configuration(tree: Tree) -> Tree | None:
     """The Configuration that a document is, or that a ConfigMap holds as a text."""
-    value = tree.value
-    if not isinstance(value, dict):
-        return None
-    if is_configuration(value):
-        return tree
-    texts: Any = value.get("data") if value.get("kind") == "ConfigMap" else None
-    text = texts.get(MAP_KEY) if isinstance(texts, dict) else None
-    if not isinstance(text, str):
-        return None
-    inner = read_yaml(text, tree.place.find(("data", MAP_KEY)) + 1)
+    inner = unwrapped(tree, named(MAP_KEY))
     return inner if isinstance(inner.value, dict) and is_configuration(inner.value) else None
 
 

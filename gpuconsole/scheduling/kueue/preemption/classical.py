@@ -3,6 +3,7 @@
 Kueue 0.19 preemption.classicalPreemptions.
 """
 
+from gpuconsole.model.choices import Verdict
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.preemption.candidates import RULES, Candidate, Candidates, Variant, collect
 from gpuconsole.scheduling.kueue.preemption.hope import hopeless
@@ -49,9 +50,15 @@ def _attempt(search: Search, ordered: list[Candidate], borrowing: bool) -> list[
     targets: list[Target] = []
     spent: set[int] = set()
     short = _short(search)
+    story = search.story
+    if story is not None:
+        story.begin(candidate.holding for candidate in ordered)
     with accounts.trial():
         for candidate in ordered:
-            if not _valid(search, candidate, borrowing, spent):
+            objection = _objection(search, candidate, borrowing, spent)
+            if story is not None:
+                story.say(candidate.holding, objection or Verdict.CHOSEN)
+            if objection is not None:
                 continue
             accounts.remove(candidate.holding)
             targets.append(Target(candidate.holding, RULES[candidate.variant]))
@@ -77,17 +84,18 @@ def _free(short: dict[int, int], candidate: Candidate) -> None:
                 del short[column]
 
 
-def _valid(search: Search, candidate: Candidate, borrowing: bool, spent: set[int]) -> bool:
-    """Candidates of other queues count only while their queue, and the cohorts up to the common one, borrow.
+def _objection(search: Search, candidate: Candidate, borrowing: bool, spent: set[int]) -> Verdict | None:
+    """Why a candidate stays: those of other queues count only while their queue, and the cohorts up to the common one,
+    borrow.
 
     `spent` gathers nodes that borrow nothing needed any more: removing workloads cannot change that.
     """
     if candidate.variant is Variant.WITHIN_QUEUE:
-        return True
+        return None
     if borrowing and candidate.variant is Variant.RECLAIM_WITHOUT_BORROWING:
-        return False
+        return Verdict.NOT_WHILE_BORROWING
     for node in candidate.below:
         if node in spent or search.usage.within(node, search.columns):
             spent.add(node)
-            return False
-    return True
+            return Verdict.NOT_BORROWING
+    return None

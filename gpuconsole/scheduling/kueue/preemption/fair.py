@@ -3,6 +3,7 @@
 Kueue 0.19 preemption.fairPreemptions. The incoming workload counts as used while shares are compared.
 """
 
+from gpuconsole.model.choices import Verdict
 from gpuconsole.model.decisions import Rule
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.config import Strategy
@@ -20,6 +21,8 @@ def fair_targets(search: Search) -> list[Target]:
     candidates = _candidates(search)
     if not candidates:
         return []
+    if search.story is not None:
+        search.story.begin(candidates)
     accounts, node = search.context.accounts, search.rules.node
     with accounts.trial():
         accounts.usage.add(node, search.uses)
@@ -99,6 +102,7 @@ class Trade:
                 taken = candidate
             else:
                 self._retry.append(candidate)
+                self._note(candidate, Verdict.FAIR_SHARE)
         if judged is not None:
             weighing.tell(self._weighed(node, mine, theirs, tuple(judged)))
         return taken is not None and self._take(taken, Rule.IN_COHORT_FAIR_SHARING)
@@ -136,8 +140,13 @@ class Trade:
         """Make it a victim; True if the preemptor fits now."""
         self._search.context.accounts.remove(victim)
         self._order.removed(victim)
+        self._note(victim, Verdict.CHOSEN)
         self.targets.append(Target(victim, rule))
         return self._fits()
+
+    def _note(self, candidate: Holding, verdict: Verdict) -> None:
+        if self._search.story is not None:
+            self._search.story.say(candidate, verdict)
 
     def _fits(self) -> bool:
         usage, node, uses = self._search.usage, self._search.rules.node, self._search.uses

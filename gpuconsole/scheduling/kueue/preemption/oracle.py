@@ -15,7 +15,7 @@ def find_targets(search: Search) -> Sequence[Target]:
     """The workloads to evict so that the preemptor fits, or nobody. The accounts are as before afterwards."""
     context, key = search.context, search.key
     found = context.found
-    if key not in found:
+    if key not in found or search.story is not None:
         found[key] = fair_targets(search) if context.config.fair_sharing else classical_targets(search)
     context.asked += 1
     context.looked += found[key] is not None

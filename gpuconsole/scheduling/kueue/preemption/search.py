@@ -22,7 +22,7 @@ class Target(Struct, frozen=True):
 class Search:
     """What a preemptor needs, and in which columns somebody has to make room for it."""
 
-    __slots__ = ("columns", "context", "demands", "request", "rules", "uses")
+    __slots__ = ("columns", "context", "demands", "request", "rules", "story", "uses")
 
     def __init__(
         self,
@@ -40,6 +40,8 @@ class Search:
         self.uses = uses
         self.demands = demands or {}
         """What has to have room in the topologies."""
+        self.story: Story | None = None
+        """Who was considered, where somebody wants to know."""
 
     @property
     def key(self) -> Hashable:
@@ -72,6 +74,8 @@ def fill_back(search: Search, targets: list[Target], *, borrowing: bool) -> list
     for index in range(len(targets) - 2, -1, -1):
         accounts.add(targets[index].holding)
         if search.fits(borrowing=borrowing):
+            if search.story is not None:
+                search.story.say(targets[index].holding, Verdict.PUT_BACK)
             targets[index] = targets[-1]
             targets.pop()
         else:

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gpuconsole.model.documents.configurations import named, unwrapped
 from gpuconsole.model.documents.yamlsafe import FormError, read_yaml, sections
 
 FILE = "device-config.yaml"
@@ -78,19 +79,14 @@ def read_groups(text: str) -> tuple[MigModel, ...]:
         ValueError: the text is no such file; the message says what is wrong with it.
     """
     try:
-        trees = [read_yaml(part, line).value for part, line in sections(text)]
-        held = next((one["data"][FILE] for one in trees if _is_map(one)), None)
-        tree = trees[0] if held is None and trees else read_yaml(held or "", 1).value
+        trees = [unwrapped(read_yaml(part, line), named(FILE)).value for part, line in sections(text)]
+        tree = next((one for one in trees if isinstance(one, Mapping) and "nvidia" in one), trees[0] if trees else None)
         listed = (tree or {}).get("nvidia", {}).get("knownMigGeometries") or []
         return tuple(_model(one) for one in listed)
     except FormError as error:
         raise ValueError(f"line {error.trouble.line}: {error.trouble.problem}") from None
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError("nvidia.knownMigGeometries has models and allowedGeometries: group, geometries") from None
-
-
-def _is_map(one: Any) -> bool:
-    return isinstance(one, Mapping) and isinstance(one.get("data"), Mapping) and isinstance(one["data"].get(FILE), str)
 
 
 def _model(said: Mapping[str, Any]) -> MigModel:
