@@ -5,6 +5,7 @@ from typing import Union
 
 from msgspec import Struct
 
+from gpuconsole.model.choices import Choice
 from gpuconsole.model.devices import Allocation
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.workloads import Admission, PodSetNeeds, Workload
@@ -38,6 +39,8 @@ class Preempt(Struct, frozen=True):
     by: str
     rule: Rule
     message: str
+    choice: Choice | None = None
+    """How it was chosen, where that was asked for."""
 
 
 class Refuse(Struct, frozen=True):

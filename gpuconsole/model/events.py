@@ -10,6 +10,7 @@ from typing import Union
 
 from msgspec import Struct
 
+from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import Time
 from gpuconsole.model.objects import Object
 
@@ -105,6 +106,8 @@ class Happened(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happe
     """µs between submission (or the last eviction) and this; of a requeue, between its eviction and this."""
     told: tuple[Announcement, ...] = ()
     """The events that Kueue's recorder writes of it."""
+    choice: Choice | None = None
+    """Of a preemption: how the victim was chosen, where the one who decided told it."""
 
 
 Event = Union[Applied, Deleted, Happened]

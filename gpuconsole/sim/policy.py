@@ -53,6 +53,8 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     """Finished workloads, with their jobs and pods, are removed after this span; None keeps them."""
     arrivals: tuple[Stream, ...] = ()
     """Who submits jobs by chance."""
+    tells_choices: bool = False
+    """History tells of each of Kueue's preemptions who else was considered, and why they stayed."""
 
     @property
     def gathering(self) -> Span:

@@ -96,7 +96,7 @@ def run_cycles(world: World) -> None:
 def _run_cycle(world: World, session: Session) -> None:
     victims: list[Preempt | Evict] = []
     world.cycle_at = max(world.now, world.cycle_at + 1)
-    for decision in session.run_cycle(world.cycle_at):
+    for decision in session.run_cycle(world.cycle_at, choices=world.policy.tells_choices):
         match decision:
             case Admit():
                 if not places.settle(world, decision, world.cycle_at):

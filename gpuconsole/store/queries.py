@@ -15,6 +15,7 @@ from gpuconsole.errors import HistoryError
 from gpuconsole.insight.forecast_check import Cause, Difference, Differences
 from gpuconsole.insight.losses import Losses
 from gpuconsole.insight.preemptions import NEEDED
+from gpuconsole.model.choices import Choice, Considered
 from gpuconsole.model.events import Announcement, Happened, What
 from gpuconsole.model.text import clean
 
@@ -63,6 +64,7 @@ select queue, iif(workload != '', workload, pod) as owner, sum(lost_gpu_seconds)
 
 
 _TOLD = msgspec.json.Decoder(tuple[Announcement, ...])
+_CHOICE = msgspec.json.Decoder(Choice)
 
 
 def preemptions(db: sqlite3.Connection, session: int, limit: int) -> Lines:
@@ -126,13 +128,21 @@ def _lines(rows: Iterable[tuple[Any, ...]]) -> Lines:
 
 def _line(row: tuple[Any, ...]) -> tuple[int, Happened]:
     # The file may have been edited by others: its texts are from outside.
-    values = [clean(value) if isinstance(value, str) else value for value in row[1:-1]]
+    values = [clean(value) if isinstance(value, str) else value for value in row[1:-2]]
     try:
-        told = tuple(map(_cleaned, _TOLD.decode(str(row[-1])))) if row[-1] else ()
-        return row[0], msgspec.convert(dict(zip(COLUMNS, (*values, told), strict=True)), Happened)
+        told = tuple(map(_cleaned, _TOLD.decode(str(row[-2])))) if row[-2] else ()
+        choice = _choice(_CHOICE.decode(str(row[-1]))) if row[-1] else None
+        return row[0], msgspec.convert(dict(zip(COLUMNS, (*values, told, choice), strict=True)), Happened)
     except msgspec.DecodeError as error:
         raise HistoryError(f"line {row[0]} of the history is damaged: {error}") from error
 
 
 def _cleaned(told: Announcement) -> Announcement:
     return Announcement(clean(told.workload), clean(told.reason), clean(told.message), told.warning)
+
+
+def _choice(choice: Choice) -> Choice:
+    considered = tuple(
+        Considered(clean(one.workload), clean(one.queue), one.verdict, one.priority) for one in choice.considered
+    )
+    return Choice(clean(choice.share), clean(choice.by_share), considered, choice.left_out)

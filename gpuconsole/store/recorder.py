@@ -150,5 +150,5 @@ class Recorder:
 
 def _row(line: Happened) -> tuple[object, ...]:
     """The line as its columns; what it tells comes last, and is text."""
-    *values, told = msgspec.structs.astuple(line)
-    return *values, msgspec.json.encode(told).decode() if told else ""
+    *values, told, choice = msgspec.structs.astuple(line)
+    return *values, *(msgspec.json.encode(part).decode() if part else "" for part in (told, choice))

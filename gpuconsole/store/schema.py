@@ -65,6 +65,11 @@ def migrations() -> "Migrations":
             " decisions integer not null, agreed integer not null)"
         )
 
+    @steps()
+    def choices(db: "Database") -> None:
+        """How victims were chosen, as JSON; nothing where it was not told."""
+        db.execute("alter table events add column choice text not null default ''")
+
     return steps
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.preemptions import rows
+from gpuconsole.model.choices import Choice, Considered, Verdict
 from gpuconsole.model.events import Announcement, Happened, What
 from gpuconsole.store import history, queries
 from gpuconsole.store.recorder import Recorder
@@ -41,6 +42,14 @@ PREEMPTED = Happened(
     told=(
         Announcement("research/rlhf", "EvictedDueToPreempted", "Preempted to accommodate a workload"),
         Announcement("prod/serve-2", "Pending", "Waits for 1 workload(s)", warning=True),
+    ),
+    choice=Choice(
+        share="166.666667",
+        considered=(
+            Considered("research/embed", "cq-research", Verdict.PUT_BACK, 400),
+            Considered("research/rlhf", "cq-research", Verdict.CHOSEN, 500),
+        ),
+        left_out=3,
     ),
 )
 
@@ -215,20 +224,21 @@ def test_opening_twice_migrates_once(tmp_path: Path) -> None:
     open_for_writing(tmp_path / "history.db").close()
     db = open_for_writing(tmp_path / "history.db")
     applied = db.execute("select name from _sqlite_migrations").fetchall()
-    assert sorted(applied) == [("announcements",), ("forecasts",), ("history",), ("losses",)]
+    assert sorted(applied) == [("announcements",), ("choices",), ("forecasts",), ("history",), ("losses",)]
     db.close()
 
 
-def test_lines_from_before_announcements_were_kept_can_still_be_read(recorder: Recorder) -> None:
+def test_lines_from_before_announcements_and_choices_were_kept_can_still_be_read(recorder: Recorder) -> None:
     recorder.record([PREEMPTED])
     recorder.close()
     with sqlite3.connect(recorder.path) as db:
         db.execute("alter table events drop column told")
-        db.execute("delete from _sqlite_migrations where name = 'announcements'")
+        db.execute("alter table events drop column choice")
+        db.execute("delete from _sqlite_migrations where name in ('announcements', 'choices')")
     db.close()
     open_for_writing(recorder.path).close()
     with closing(open_for_reading(recorder.path)) as db:
-        assert queries.preemptions(db, recorder.session, 10) == {0: replace(PREEMPTED, told=())}
+        assert queries.preemptions(db, recorder.session, 10) == {0: replace(PREEMPTED, told=(), choice=None)}
 
 
 def test_damaged_announcements_are_an_error_that_says_which(recorder: Recorder) -> None:

@@ -8,6 +8,7 @@ from gpuconsole.scheduling.kueue.accounts import Accounts
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.requests import Holding, Place
 from gpuconsole.scheduling.kueue.rules import Setup
+from gpuconsole.scheduling.kueue.stories import Stories
 from gpuconsole.scheduling.kueue.topology.layout import Layouts
 
 

@@ -4,7 +4,7 @@
 4. put them in order  5. process them one by one  6. requeue those that were not admitted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt
 from gpuconsole.scheduling.kueue import conditions, messages
@@ -13,13 +13,14 @@ from gpuconsole.scheduling.kueue.entry import Entry, Status
 from gpuconsole.scheduling.kueue.ledgers import usage_in
 from gpuconsole.scheduling.kueue.nomination import nominate
 from gpuconsole.scheduling.kueue.pending import Requeue
-from gpuconsole.scheduling.kueue.preemption.story import Stories, choice_of
+from gpuconsole.scheduling.kueue.preemption.telling import choice_of
 from gpuconsole.scheduling.kueue.processing import process
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.returning import refusal, requeue, resume
 from gpuconsole.scheduling.kueue.rules import QueueRules
 from gpuconsole.scheduling.kueue.second_pass import take_due
 from gpuconsole.scheduling.kueue.state import State
+from gpuconsole.scheduling.kueue.stories import Stories
 from gpuconsole.scheduling.kueue.workloads import assume, request_of
 
 
@@ -80,14 +81,15 @@ def head(state: State, rules: QueueRules) -> Request | None:
     return state.roster.queue(rules.name).head(usage_in(state, rules))
 
 
-def _heads(state: State) -> Iterator[Entry]:
+def _heads(state: State, served: Container[str] = ()) -> Iterator[Entry]:
+    """The heads of all open queues but those that are `served` already."""
     for holding, round in take_due(state):
         again = request_of(state, holding.workload, holding.id, holding.cluster_queue).as_admitted(state.config)
         yield Entry(again, state.setup.queues[holding.cluster_queue], round=round)
     for name in sorted(state.setup.queues):
         rules = state.setup.queues[name]
         queue = state.roster.look_at(name)
-        if not rules.active or queue is None or queue.idle:
+        if not rules.active or queue is None or queue.idle or name in served:
             continue
         queue = state.roster.queue(name)
         request = queue.pop(usage_in(state, rules))

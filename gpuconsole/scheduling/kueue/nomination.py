@@ -17,6 +17,7 @@ from gpuconsole.scheduling.kueue.limits import violation
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
+from gpuconsole.scheduling.kueue.preemption.telling import find_and_tell
 from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
@@ -128,7 +129,8 @@ def _targets(context: Context, rules: QueueRules, request: Request, assignment: 
         return []
     wanted = demands(context, rules, request, assignment)
     needing = assignment.needing_preemption
-    return find_targets(Search(context, rules, request, needing, assignment.preemption_uses, wanted))
+    search = Search(context, rules, request, needing, assignment.preemption_uses, wanted)
+    return find_targets(search) if context.stories is None else find_and_tell(search, context.stories)
 
 
 def _reduce(context: Context, rules: QueueRules, request: Request, assigner: Assigner) -> Proposal | None:

@@ -11,6 +11,7 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import changes, cycle, ledgers
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
+from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.ledgers import UsedLately
 from gpuconsole.scheduling.kueue.memory import SessionMemory, recall, remember
 from gpuconsole.scheduling.kueue.prospects import Outlook, outlook_of
@@ -62,6 +63,13 @@ class Session:
         With `choices` preemptions say how their victims were chosen; that changes no decision.
         """
         return cycle.run_cycle(self._at(now), choices=choices)
+
+    def examine(self, now: Time, first: str = "") -> list[Entry]:
+        """What the next cycle would make of every head; with `first` of that workload, wherever it stands.
+
+        Nothing changes: it happens in a fork.
+        """
+        return cycle.examine(self.fork()._at(now), first)
 
     def turned_away(self) -> list[Refuse]:
         """Workloads that cannot be queued for what their claims ask for; each refusal is given once."""

@@ -5,6 +5,7 @@ An evicted Workload holds its quota until its last pod is gone; only then is it 
 
 from msgspec.structs import replace
 
+from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.decisions import Admit, Preempt, Refuse, Rule
 from gpuconsole.model.events import Announcement, What
@@ -144,7 +145,7 @@ def preempt(world: World, decision: Preempt) -> None:
     """A victim makes room for another workload, unless it is on its way out already."""
     victim, by = world.workload(decision.workload), world.workload(decision.by)
     if victim is not None and victim.reserved and not victim.is_true(conditions.EVICTED):
-        evict(world, victim, conditions.PREEMPTED, decision.message, by=by, rule=decision.rule)
+        evict(world, victim, conditions.PREEMPTED, decision.message, by=by, rule=decision.rule, choice=decision.choice)
 
 
 def evict(
@@ -155,11 +156,12 @@ def evict(
     *,
     by: Workload | None = None,
     rule: Rule | None = None,
+    choice: Choice | None = None,
     cause: str = "",
 ) -> None:
     """Take a workload's place away: its work stops now, its pods leave within their grace period.
 
-    `by` and `rule` name the preemptor and why it chose this one; `cause` is what was behind the reason.
+    `by`, `rule` and `choice` name the preemptor, why it chose this one, and how; `cause` is what was behind the reason.
     """
     loss = work.interrupt(world, workload.key)
     stored = world.workload(workload.key)
@@ -178,7 +180,7 @@ def evict(
     if rule is not None:
         config = world.policy.kueue or DEFAULT
         made_room = announcements.preempted(message, workload, by, config) if by is not None else ()
-        tell(world, What.PREEMPTED, workload, reason=rule.value, told=tuple(made_room), **names)
+        tell(world, What.PREEMPTED, workload, reason=rule.value, told=tuple(made_room), choice=choice, **names)
     marked = evicted.condition(conditions.EVICTED)
     told = announcements.evicted(workload, reason, message, cause)
     shown = marked.reason if marked is not None else reason

@@ -4,10 +4,12 @@ from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
 
+from gpuconsole.model.choices import Verdict
 from gpuconsole.model.decisions import Rule
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.requests import Holding, Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.stories import Story
 from gpuconsole.scheduling.kueue.topology.passes import Demands, find
 from gpuconsole.scheduling.kueue.usage import UsageTree
 

@@ -1,0 +1,47 @@
+"""How victims were chosen: who was considered, in which order, and why some stayed, at the moment of the decision."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Verdict(StrEnum):
+    """What became of one that could have made room."""
+
+    CHOSEN = "chosen"
+    PUT_BACK = "put-back"
+    """It was chosen, and the others turned out to be enough."""
+    NOT_NEEDED = "not-needed"
+    """There was room before its turn came."""
+    NOT_BORROWING = "not-borrowing"
+    """Its queue, or a cohort on the way to it, uses no more than its own quota of what is short."""
+    NOT_WHILE_BORROWING = "not-while-borrowing"
+    """It may only go for one that does not borrow itself."""
+    FAIR_SHARE = "fair-share"
+    """Its queue's share is not above that of the preemptor by the strategy of fair sharing."""
+    PRIORITY = "priority"
+    """The policy takes lower priorities only, or also newer ones of the same."""
+    POLICY_NEVER = "policy-never"
+    """The preemptor's queue may not take from that queue at all."""
+
+
+class Considered(Struct, frozen=True, omit_defaults=True):
+    """One workload that uses something that was short, and what became of it."""
+
+    workload: str
+    queue: str
+    verdict: Verdict
+    priority: int = 0
+
+
+class Choice(Struct, frozen=True, omit_defaults=True):
+    """The search that chose a victim. Shares are Kueue's weighted shares, in thousandths, before anybody left."""
+
+    share: str = "0"
+    """Of the victim's ClusterQueue; `+Inf` for one that borrows with weight 0."""
+    by_share: str = "0"
+    """Of the preemptor's."""
+    considered: tuple[Considered, ...] = ()
+    """Those that the rules allow in the order in which they were looked at, then those that they do not."""
+    left_out: int = 0
+    """So many more were considered."""
