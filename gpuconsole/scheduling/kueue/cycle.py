@@ -26,13 +26,30 @@ from gpuconsole.scheduling.kueue.workloads import assume, request_of
 
 def run_cycle(state: State, *, choices: bool = False) -> list[AdmissionDecision]:
     """Try the head of every open queue once; admissions and preemptions come first, in the order of the processing."""
+    return _decide(state, list(_heads(state)), choices=choices)
+
+
+def examine(state: State, first: str = "") -> list[Entry]:
+    """Run a cycle and tell what it made of each head; the workload `first` is tried as if it were its queue's head."""
+    request = state.roster.find(first)
+    entries = []
+    if isinstance(request, Request) and state.setup.queues[request.cluster_queue].active:
+        queue = state.roster.queue(request.cluster_queue)
+        entries.append(Entry(request, state.setup.queues[request.cluster_queue], preemptor=queue.is_sticky(request.id)))
+        queue.remove(request.id)
+    entries += list(_heads(state, {entry.rules.name for entry in entries}))
+    _decide(state, entries)
+    return entries
+
+
+def _decide(state: State, heads: list[Entry], *, choices: bool = False) -> list[AdmissionDecision]:
     state.cycles += 1
     context = state.context()
     if choices:
         context.stories = {}
     nominated: list[Entry] = []
     refused: list[Entry] = []
-    for entry in list(_heads(state)):
+    for entry in heads:
         (nominated if nominate(context, entry, resume(state, entry.request)) else refused).append(entry)
     decisions: list[AdmissionDecision] = []
     waiting: list[Entry] = []

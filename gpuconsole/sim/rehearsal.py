@@ -1,0 +1,107 @@
+"""Admission alone, cycle by cycle: decisions take effect at once, and nothing else happens.
+
+No controllers, pods or run times; parked workloads wake at once. It is what the conformance data was made with, and
+what a change is tried on to see whether it lets a workload in.
+"""
+
+from collections.abc import Iterable
+
+from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
+from gpuconsole.model.objects import Object
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue import conditions, slices
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.session import Session
+
+
+class Rehearsal:
+    """A session whose decisions are carried out at once. Mutates; `fork` gives an independent twin."""
+
+    __slots__ = ("now", "session", "workloads")
+
+    def __init__(self, session: Session, now: Time, workloads: Iterable[Workload] = ()) -> None:
+        """`workloads` are those that the session knows already."""
+        self.session = session
+        self.now = now
+        self.workloads: dict[str, Workload] = {workload.key: workload for workload in workloads}
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot, config: KueueConfig) -> "Rehearsal":
+        """The admission of a cluster as it is; what is parked there is tried anew."""
+        rehearsal = cls(Session(config), snapshot.time)
+        for thing in snapshot.objects():
+            rehearsal.apply(thing)
+        return rehearsal
+
+    def fork(self) -> "Rehearsal":
+        twin = Rehearsal(self.session.fork(), self.now)
+        twin.workloads = self.workloads.copy()
+        return twin
+
+    def apply(self, thing: Object) -> None:
+        if isinstance(thing, Workload):
+            self.workloads[thing.key] = thing
+        self.session.apply(thing, self.now)
+
+    def delete(self, table: str, key: str) -> None:
+        """An object is gone; `table` as in `model.objects.TABLES`."""
+        if table == "workloads":
+            self.workloads.pop(key, None)
+        self.session.delete(table, key, self.now)
+
+    def finish(self, key: str) -> None:
+        """A workload ends, whether it ran or not; one that is not there, or ended already, stays as it is."""
+        workload = self.workloads.get(key)
+        if workload is not None and not workload.finished:
+            self.apply(conditions.finish(workload, "Succeeded", "Job finished", self.now))
+
+    def wake(self) -> None:
+        """Move parked workloads back, wherever something happened that may let them in."""
+        self.session.wake(self.now)
+
+    def cycle(self) -> list[AdmissionDecision]:
+        """One cycle a second later, with its consequences, evictions last; refusals that tell nothing new are left out.
+
+        Decisions come in the order in which they were taken.
+        """
+        self.now += SECOND
+        decided: list[AdmissionDecision] = []
+        victims: list[Preempt | Evict] = []
+        for decision in self.session.run_cycle(self.now):
+            if isinstance(decision, Refuse) and not self._tell(decision):
+                continue
+            decided.append(decision)
+            match decision:
+                case Admit():
+                    self._admit(decision)
+                case Preempt() | Evict():
+                    victims.append(decision)
+                case Refuse() | KeepWaiting():
+                    pass
+        for victim in sorted(victims, key=lambda victim: victim.workload):
+            self._evict(victim)
+        self.wake()
+        return decided
+
+    def _admit(self, decision: Admit) -> None:
+        reserved = conditions.reserve(self.workloads[decision.workload], decision.admission, self.now)
+        self.apply(conditions.admit(reserved, self.now, granular=self.session.config.granular))
+        if decision.replaces:
+            old, message = self.workloads[decision.replaces], slices.replacement_message(reserved)
+            self.apply(conditions.finish(old, slices.REPLACED, message, self.now))
+
+    def _tell(self, decision: Refuse) -> bool:
+        """Write a refusal down; False if the workload was told the same before."""
+        workload = self.workloads[decision.workload]
+        told = conditions.take_refusal(workload, decision, self.now, granular=self.session.config.granular)
+        if told is not workload:
+            self.apply(told)
+        return told is not workload
+
+    def _evict(self, victim: Preempt | Evict) -> None:
+        workload = self.workloads[victim.workload]
+        reason, rule = ("Preempted", victim.rule) if isinstance(victim, Preempt) else (victim.reason, None)
+        evicted = conditions.evict(workload, reason, victim.message, self.now, rule)
+        self.apply(conditions.release(evicted, self.now, granular=self.session.config.granular))
