@@ -12,6 +12,7 @@ from typing import Any
 import click
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.simulate import Duration
@@ -70,7 +71,7 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
 
 def open_cluster(request: Request, until: Span = 0) -> Asked:
     """Open what was asked for and run it for `until`; what is to be said about it goes to stderr."""
-    request, settings = configured(request)
+    request, settings = configured(replace(request, tells_choices=True))
     opened = open_simulation(request)
     opened.simulation.advance(opened.simulation.now + until)
     for notice in opened.notices:

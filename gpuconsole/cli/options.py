@@ -38,6 +38,8 @@ class Request(Struct, frozen=True, kw_only=True):
     insecure_skip_tls_verify: bool = False
     prometheus: str = ""
     dcgm: tuple[str, ...] = ()
+    tells_choices: bool = False
+    """Whether the simulation tells how victims were chosen; whoever asks for the cluster says it, no option does."""
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

@@ -64,7 +64,7 @@ def _contexts(request: Request, settings: Config) -> "Contexts":
 
 def _simulated(request: Request, settings: Config) -> Console:
     """Wire backend, history and worker. The worker starts first: once the app runs, no process can be spawned."""
-    opened = open_simulation(request)
+    opened = open_simulation(replace(request, tells_choices=True))
     LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
     simulation = opened.simulation
     worker = Worker(simulation.save(), settings.log_file) if settings.worker else None

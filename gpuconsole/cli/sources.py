@@ -21,6 +21,7 @@ from gpuconsole.model.catalogue import Catalogue, CatalogueError
 from gpuconsole.model.catalogue import load as load_catalogue
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests import Loaded, Severity, load
 from gpuconsole.model.manifests.admit_all import admitting_all
 from gpuconsole.model.prices import Prices, PricesError
@@ -129,7 +130,11 @@ def _read(files: Sequence[str], request: Request, prices: Prices) -> tuple[Scena
         raise FindingsError(str(error)) from error
     if request.admit_all_namespaces:
         scenario = replace(scenario, objects=tuple(map(admitting_all, scenario.objects)))
-    return replace(scenario, policy=with_kueue(scenario.policy, request, loaded.configurations)), loaded
+    return replace(scenario, policy=_policy(scenario.policy, request, loaded.configurations)), loaded
+
+
+def _policy(policy: SimPolicy, request: Request, beside: Sequence[Reader] = ()) -> SimPolicy:
+    return replace(with_kueue(policy, request, beside), tells_choices=request.tells_choices)
 
 
 def _with_nodes(scenario: Scenario, file: Path) -> Scenario:
@@ -166,7 +171,7 @@ def _from_cluster(request: Request) -> Opened:
 
     with connected(request) as opened:
         snapshot = look(opened.backend)
-        policy = with_kueue(replace(opened.backend.policy, prices=_prices(request)), request)
+        policy = _policy(replace(opened.backend.policy, prices=_prices(request)), request)
     simulation = Simulation.from_snapshot(snapshot, policy=policy, seed=request.seed or 0)
     return Opened(simulation=simulation, about=_about(simulation, opened.about.source), notices=opened.notices)
 
@@ -184,7 +189,7 @@ def _from_snapshot(file: Path, request: Request) -> Opened:
     if request.catalogue is not None:
         policy = _selling(policy, catalogue_for(request, ()))
     seed = request.seed if request.seed is not None else saved.seed or 0
-    simulation = Simulation.from_snapshot(snapshot, policy=with_kueue(policy, request), seed=seed)
+    simulation = Simulation.from_snapshot(snapshot, policy=_policy(policy, request), seed=seed)
     return Opened(simulation=simulation, about=_about(simulation, file.name))
 
 
