@@ -13,6 +13,7 @@ from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.templates import BY_ID, Request
 from gpuconsole.ui.widgets.confirm import Choice, Confirm
+from gpuconsole.ui.widgets.form import Opened, Picker
 from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import HOSTILE, busy_org, org_cohort, org_jobs, recorded, simulated, snapshot_of
@@ -102,6 +103,19 @@ async def test_a_template_is_chosen_from_a_list_and_brings_its_sizes() -> None:
         assert "kind: PyTorchJob" in stage.screen(SubmitScreen).query_one("#preview", TextPane).text
         verdict = stage.screen(SubmitScreen).query_one("#verdict", TextPane).text
         assert "it asks for 32 GPUs, and cq-prod could never have more than 16" in verdict
+
+
+async def test_a_page_in_a_list_that_is_not_drawn_yet_fails_nothing() -> None:
+    async with staged(simulated(org_jobs())) as stage:
+        await stage.press("8")
+        picker = stage.screen(SubmitScreen).query(Picker).first()
+        opened = picker.query_one(Opened)
+        picker.action_show_overlay()
+        opened.action_page_up()
+        opened.action_page_down()
+        assert opened.highlighted == 0
+        await stage.press("pagedown")
+        assert (opened.highlighted or 0) > 1
 
 
 async def test_a_running_workload_is_duplicated_into_the_form() -> None:

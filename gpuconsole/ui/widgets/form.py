@@ -1,7 +1,8 @@
 """A form of one-line fields, worked by keyboard alone: ↑/↓ and tab move, ←/→ change a choice, enter opens its list."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from contextlib import suppress
+from typing import ClassVar, Literal
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -10,12 +11,20 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Select, Static
-from textual.widgets._select import SelectCurrent
+from textual.widgets._select import SelectCurrent, SelectOverlay
 
 from gpuconsole.model.text import clean
 
 Choices = Sequence[tuple[str, str]]
 """(value, what people read), in the order of the list."""
+
+
+class Opened(SelectOverlay):
+    """The list of a choice, also for keys that come before it was drawn: Textual 8.2 fails at a page of that."""
+
+    def _move_page(self, direction: Literal[-1, 1]) -> None:
+        with suppress(KeyError):
+            super()._move_page(direction)
 
 
 class Picker(Select[str], inherit_bindings=False):
@@ -32,6 +41,10 @@ class Picker(Select[str], inherit_bindings=False):
         values = [choice for choice, _ in self.choices]
         chosen = value if value in values else values[0]
         super().__init__(_options(self.choices), value=chosen, allow_blank=False, compact=True, id=id)
+
+    def compose(self) -> ComposeResult:
+        yield SelectCurrent(self.prompt)
+        yield Opened().data_bind(compact=Select.compact)
 
     @property
     def chosen(self) -> str:
