@@ -111,8 +111,8 @@ async def test_a_page_in_a_list_that_is_not_drawn_yet_fails_nothing() -> None:
         picker = stage.screen(SubmitScreen).query(Picker).first()
         opened = picker.query_one(Opened)
         picker.action_show_overlay()
-        opened.action_page_up()
-        opened.action_page_down()
+        opened._move_page(-1)
+        opened._move_page(1)
         assert opened.highlighted == 0
         await stage.press("pagedown")
         assert (opened.highlighted or 0) > 1
