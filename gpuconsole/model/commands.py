@@ -4,12 +4,16 @@ A command names its object by key. Its effect comes back as events; a command th
 `Happened(what=COMMAND_REFUSED)` with the reason.
 """
 
-from typing import Literal, Union
+from collections.abc import Mapping
+from typing import Any, Literal, Union
 
 from msgspec import Struct
 
+from gpuconsole.model.clock import Span
 from gpuconsole.model.objects import Object
-from gpuconsole.model.queues import StopPolicy
+from gpuconsole.model.queues import PreemptionPolicy, StopPolicy
+
+NOTHING: Mapping[str, Any] = {}
 
 
 class Submit(Struct, frozen=True, tag="submit", omit_defaults=True):
@@ -95,6 +99,77 @@ class SetQuota(Struct, frozen=True, tag="set-quota"):
     nominal: int
     borrowing_limit: int | None = None
     lending_limit: int | None = None
+
+
+class SetWeight(Struct, frozen=True, tag="set-weight", omit_defaults=True):
+    """Change the weight with which a queue or a cohort takes part in fair sharing."""
+
+    queue: str
+    """Its name; `namespace/name` of a LocalQueue."""
+    weight: float
+    kind: Literal["ClusterQueue", "LocalQueue", "Cohort"] = "ClusterQueue"
+
+
+class SetCohort(Struct, frozen=True, tag="set-cohort", omit_defaults=True):
+    """Move a ClusterQueue, or a cohort with all that is below it, into another cohort; empty = into none."""
+
+    queue: str
+    cohort: str
+    kind: Literal["ClusterQueue", "Cohort"] = "ClusterQueue"
+
+
+class SetPreemption(Struct, frozen=True, tag="set-preemption", omit_defaults=True):
+    """Change whom a ClusterQueue may preempt; what is None stays as it is."""
+
+    cluster_queue: str
+    within_cluster_queue: PreemptionPolicy | None = None
+    reclaim_within_cohort: PreemptionPolicy | None = None
+    borrow_within_cohort: PreemptionPolicy | None = None
+    max_priority_threshold: int | None = None
+    """Of borrowWithinCohort."""
+
+
+class SetTaint(Struct, frozen=True, tag="set-taint", omit_defaults=True):
+    """Taint a node, or (`removed`) take the taint of this key and effect away."""
+
+    node: str
+    key: str
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+    removed: bool = False
+
+
+class AddNodes(Struct, frozen=True, tag="add-nodes", omit_defaults=True):
+    """Nodes join that are like one that is there."""
+
+    like: str
+    count: int = 1
+
+
+class Divide(Struct, frozen=True, tag="divide", omit_defaults=True):
+    """Divide the GPUs of a node by a configuration of mig-parted; pods that are in the way fail."""
+
+    node: str
+    config: str
+    strategy: Literal["single", "mixed"] = "mixed"
+
+
+class Reconfigure(Struct, frozen=True, tag="reconfigure", omit_defaults=True):
+    """Start those who decide anew with other settings; what is not named stays as it is."""
+
+    kueue_config: Mapping[str, Any] = NOTHING
+    """Kueue's whole Configuration, in the place of all settings."""
+    feature_gates: Mapping[str, bool] = NOTHING
+    fair_sharing: bool | None = None
+    placement: Mapping[str, Any] = NOTHING
+    """Who places pods, as `engine.placement` of a scenario."""
+
+
+class Later(Struct, frozen=True, tag="later"):
+    """Carry a command out so long from now."""
+
+    after: Span
+    command: "Command"
 
 
 class Cordon(Struct, frozen=True, tag="cordon"):
@@ -185,6 +260,14 @@ Command = Union[
     MoveToQueue,
     SetStopPolicy,
     SetQuota,
+    SetWeight,
+    SetCohort,
+    SetPreemption,
+    SetTaint,
+    AddNodes,
+    Divide,
+    Reconfigure,
+    Later,
     Cordon,
     Drain,
     Edit,

@@ -359,6 +359,18 @@ class World:
         found: ClusterQueue | None = self.state.table("cluster_queues").get(name)
         return found
 
+    def restart(self, policy: SimPolicy) -> None:
+        """Those who decide start anew by another policy: they know what the cluster shows, and no more."""
+        fleet = self.fleet.fork()
+        self.policy = policy
+        self.session = None if policy.kueue is None else Session(policy.kueue)
+        self.placement = placement_engine(policy.placement)
+        for thing in self.state.freeze().objects():
+            self.introduce(thing)
+        self.families.clear()
+        self.parents.clear()
+        self.fleet = fleet
+
     def fork(self) -> "World":
         """A world that starts equal and never touches this one. Only taken when the moment is quiet."""
         twin = World.__new__(World)

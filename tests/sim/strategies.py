@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.commands import (
+    AddNodes,
     Command,
     Cordon,
     Delete,
@@ -14,16 +15,21 @@ from gpuconsole.model.commands import (
     FailPod,
     Finish,
     MoveToQueue,
+    Reconfigure,
     Requeue,
     RestoreNode,
     SetActive,
+    SetCohort,
+    SetPreemption,
     SetPriority,
     SetQuota,
     SetStopPolicy,
+    SetTaint,
+    SetWeight,
     Submit,
 )
 from gpuconsole.model.objects import Object
-from gpuconsole.model.queues import LocalQueue, StopPolicy
+from gpuconsole.model.queues import LocalQueue, PreemptionPolicy, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
 from tests.sim.cluster import GPU, job, pod, two_teams, workload
@@ -66,6 +72,13 @@ CLUSTER_COMMANDS = st.one_of(
     st.builds(RestoreNode, NODES),
     st.builds(SetStopPolicy, st.sampled_from(["red", "blue", "red/lq"]), st.sampled_from(list(StopPolicy))),
     st.builds(SetQuota, TEAMS, st.just("a100"), st.just(GPU), st.integers(0, 6)),
+    st.builds(SetWeight, TEAMS, st.sampled_from([0.0, 1.0, 3.0])),
+    st.builds(SetCohort, TEAMS, st.sampled_from(["", "both", "other"])),
+    st.builds(SetPreemption, TEAMS, st.sampled_from(list(PreemptionPolicy)), st.sampled_from(list(PreemptionPolicy))),
+    st.builds(SetTaint, NODES, st.just("spare"), effect=st.sampled_from(["NoSchedule", "NoExecute"])),
+    st.builds(SetTaint, NODES, st.just("spare"), removed=st.just(True)),
+    st.builds(AddNodes, NODES),
+    st.builds(Reconfigure, fair_sharing=st.booleans(), placement=st.sampled_from([{}, {"score": "spread"}])),
 )
 
 

@@ -3,10 +3,12 @@
 from typing import assert_never
 
 from gpuconsole.model.commands import (
+    AddNodes,
     AnswerCheck,
     Command,
     Cordon,
     Delete,
+    Divide,
     Drain,
     Edit,
     FailNode,
@@ -14,23 +16,41 @@ from gpuconsole.model.commands import (
     Finish,
     InCluster,
     InterruptSpot,
+    Later,
     LoseCluster,
     MoveToQueue,
+    Reconfigure,
     Requeue,
     RestoreCluster,
     RestoreNode,
     Scale,
     SetActive,
+    SetCohort,
+    SetPreemption,
     SetPriority,
     SetQuota,
     SetStopPolicy,
+    SetTaint,
+    SetWeight,
     Submit,
 )
 from gpuconsole.model.events import What
 from gpuconsole.sim.autoscaling import spot
-from gpuconsole.sim.controllers import checks, cluster_orders, creating, deleting, federation, scaling, workload_orders
-from gpuconsole.sim.controllers.refusals import Refusal
+from gpuconsole.sim.controllers import (
+    checks,
+    cluster_orders,
+    creating,
+    deleting,
+    federation,
+    node_orders,
+    queue_orders,
+    reconfiguring,
+    scaling,
+    workload_orders,
+)
+from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.controllers.workload_orders import meant
+from gpuconsole.sim.kernel import Carry
 from gpuconsole.sim.world import World
 
 
@@ -59,6 +79,23 @@ def _carry(world: World, command: Command) -> Refusal:
             return cluster_orders.stop(world, key, policy)
         case SetQuota():
             return cluster_orders.set_quota(world, command)
+        case SetWeight():
+            return queue_orders.set_weight(world, command)
+        case SetCohort():
+            return queue_orders.set_cohort(world, command)
+        case SetPreemption():
+            return queue_orders.set_preemption(world, command)
+        case SetTaint():
+            return node_orders.set_taint(world, command)
+        case AddNodes(like, count):
+            return node_orders.add(world, like, count)
+        case Divide():
+            return node_orders.divide(world, command)
+        case Reconfigure():
+            return reconfiguring.reconfigure(world, command)
+        case Later(after, order):
+            world.kernel.at(world.now + after, Carry((order,)))
+            return DONE
         case Cordon(name, cordoned):
             return cluster_orders.cordon(world, name, cordoned)
         case Drain(name):
@@ -107,12 +144,14 @@ def _about(command: Command) -> dict[str, str]:
             | FailNode(name)
             | RestoreNode(name)
             | InterruptSpot(name)
+            | SetTaint(name)
+            | Divide(name)
             | Delete("nodes", name)
         ):
             return {"node": name}
         case FailPod(key) | Delete("pods", key):
             return {"pod": key}
-        case SetStopPolicy(name) | SetQuota(name) | Delete("cluster_queues", name):
+        case SetStopPolicy(name) | SetQuota(name) | SetPreemption(name) | Delete("cluster_queues", name):
             return {"queue": name}
         case _:
             return {}

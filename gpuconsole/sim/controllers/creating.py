@@ -1,5 +1,7 @@
 """Objects that are created or, for configuration, replaced."""
 
+from msgspec.structs import replace
+
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.jobs import pod_name
@@ -66,7 +68,11 @@ def _configure(world: World, thing: Object) -> Refusal:
     """Put configuration in place, as `kubectl apply` does."""
     if isinstance(thing, LocalQueue):
         jobs.ensure_namespace(world, thing.namespace)
-    new = world.state.get(type(thing), thing.key) is None
+    known = world.state.get(type(thing), thing.key)
+    new = known is None
+    thing = thing if known is None else _applied(known, thing)
+    if thing == known:
+        return DONE
     world.put(thing)
     match thing:
         case Node():
@@ -88,3 +94,13 @@ def _configure(world: World, thing: Object) -> Refusal:
         case _:
             pass
     return DONE
+
+
+_KEPT = ("uid", "created", "consumed", "sampled", "usage")
+"""Fields that no manifest changes."""
+
+
+def _applied(known: Object, thing: Object) -> Object:
+    """The object as it is after its manifest was applied over what is there."""
+    kept = {name: getattr(known, name) for name in _KEPT if name in known.__struct_fields__}
+    return replace(thing, **kept)

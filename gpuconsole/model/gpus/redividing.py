@@ -1,0 +1,109 @@
+"""Dividing a node's GPUs anew: which instances go, and which pods have to leave first."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.gpus import parted
+from gpuconsole.model.gpus.changes import GeometryChange, change
+from gpuconsole.model.gpus.instances import division_of
+from gpuconsole.model.gpus.mig import Geometry, Layout, Placement, mix, ordered
+from gpuconsole.model.gpus.models import GpuModel
+from gpuconsole.model.gpus.sharing import device, replicas
+
+
+class GpuChange(Struct, frozen=True, kw_only=True):
+    """One GPU of a node that would be divided anew."""
+
+    gpu: int
+    now: str
+    then: str
+    reset: bool
+    """MIG mode is switched, for which the GPU is reset."""
+    leavers: tuple[str, ...]
+    """Pods that have to leave it first."""
+
+
+class NodeChange(Struct, frozen=True, kw_only=True):
+    """A node that would be divided anew; no GPUs if it is divided so already."""
+
+    node: str
+    gpus: tuple[GpuChange, ...] = ()
+    problem: str = ""
+    """Why it cannot be."""
+
+
+class _Gpu(Struct, frozen=True):
+    """A GPU as it is: how it is divided (None: it is whole), and who owns what."""
+
+    layout: Layout | None
+    owners: Mapping[Placement, str]
+    whole: tuple[str, ...] = ()
+
+
+def redivided(
+    node: Node, model: GpuModel, pods: tuple[Pod, ...], name: str, configs: Mapping[str, parted.Config]
+) -> NodeChange:
+    """What a configuration of mig-parted would change on a node of this model (which has MIG) with these pods."""
+    assert model.mig is not None
+    config = configs.get(name) or parted.known(model, name)
+    if config is None:
+        return NodeChange(node=node.name, problem=f"{model.name} has no configuration {name}")
+    if node.labels.get("nvidia.com/mig.strategy") == "single" and "-MIG-" in node.labels["nvidia.com/gpu.product"]:
+        return NodeChange(node=node.name, problem="under the strategy single nobody tells which GPU an instance is on")
+    gpus = tuple(_gpus(node, pods))
+    try:
+        wanted = parted.divided(config, model, len(gpus))
+    except parted.ConfigError as error:
+        return NodeChange(node=node.name, problem=str(error))
+    return NodeChange(node=node.name, gpus=tuple(_differing(model.mig, gpus, wanted)))
+
+
+def _differing(geometry: Geometry, gpus: Iterable[_Gpu], wanted: Iterable[Layout | None]) -> Iterator[GpuChange]:
+    for index, (gpu, layout) in enumerate(zip(gpus, wanted, strict=True)):
+        steps = change(geometry, gpu.layout, None if layout is None else mix(layout), gpu.owners)
+        if steps is not None and _does_anything(steps):
+            yield GpuChange(
+                gpu=index,
+                now=_words(gpu.layout),
+                then=_words(layout),
+                reset=steps.reset,
+                leavers=steps.leavers(gpu.owners, gpu.whole),
+            )
+
+
+def _does_anything(steps: GeometryChange) -> bool:
+    return steps.reset or bool(steps.removed or steps.created)
+
+
+def _gpus(node: Node, pods: Iterable[Pod]) -> Iterator[_Gpu]:
+    """The GPUs of a node in order."""
+    division = division_of(node.allocatable, node.labels, node.annotations)
+    owners: dict[int, dict[Placement, str]] = {}
+    whole: dict[int, list[str]] = {}
+    for pod in pods:
+        for one in pod.slices:
+            owners.setdefault(one.gpu, {})[Placement(one.profile, one.start)] = pod.key
+        for index in pod.gpus:
+            whole.setdefault(device(index, node.gpus, node.labels), []).append(pod.key)
+    layouts: dict[int, list[Placement]] = {gpu: list(placed) for gpu, placed in owners.items()}
+    for one in division.instances if division is not None else ():
+        layouts[one.gpu] = [*layouts.get(one.gpu, ()), Placement(one.profile, one.start)]
+    plain = 0
+    for gpu in range(division.gpus if division is not None else node.gpus // replicas(node.labels)):
+        if division is not None and (division.dynamic or gpu in layouts):
+            yield _Gpu(ordered(set(layouts.get(gpu, ()))), owners.get(gpu, {}))
+        else:
+            yield _Gpu(None, {}, tuple(whole.get(plain, ())))
+            plain += 1
+
+
+def _words(layout: Layout | None) -> str:
+    """`3g.40gb + 2 × 1g.10gb`, `whole` with MIG off, `nothing` where there are no instances."""
+    if layout is None:
+        return "whole"
+    counts = Counter(placement.profile for placement in layout)
+    parts = [f"{count} × {name}" if count > 1 else name for name, count in sorted(counts.items(), reverse=True)]
+    return " + ".join(parts) or "nothing"

@@ -1,0 +1,120 @@
+"""Orders that change what nodes there are, and what they offer. Each returns why it was refused, or nothing."""
+
+from itertools import count
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import HOSTNAME, Node, Taint
+from gpuconsole.model.commands import Divide, SetTaint
+from gpuconsole.model.events import What
+from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, division_of
+from gpuconsole.model.gpus.models import model_of
+from gpuconsole.model.gpus.redividing import redivided
+from gpuconsole.model.gpus.strategies import MigStrategy
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import Resources, is_mig
+from gpuconsole.sim.controllers import creating, nodes
+from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.equipping import Equipment, Mig, SharingRule, equipped
+from gpuconsole.sim.world import World
+
+MOST = 10_000
+"""So many nodes may join at once."""
+TAINTED, DIVIDED = "TaintManagerEviction", "GpusDivided"
+
+
+def set_taint(world: World, command: SetTaint) -> Refusal:
+    """Taint a node, or take a taint away. NoExecute evicts the pods that do not tolerate it."""
+    node = world.node(command.node)
+    if node is None:
+        return _no_node(command.node)
+    taint = Taint(command.key, command.value, command.effect)
+    others = tuple(one for one in node.taints if (one.key, one.effect) != (taint.key, taint.effect))
+    if command.removed and len(others) == len(node.taints):
+        return f"node {node.name} has no taint {command.key}:{command.effect}"
+    taints = others if command.removed else (*others, taint)
+    if sorted(map(repr, taints)) == sorted(map(repr, node.taints)):
+        return DONE
+    world.put(replace(node, taints=taints))
+    world.tell(What.NODE_CHANGED, node=node.name, reason="Untainted" if command.removed else "Tainted")
+    if not command.removed and command.effect == "NoExecute":
+        for pod in nodes.pods_on(world, node.name):
+            if not pod.deleted and not any(one.tolerates(taint) for one in pod.template.tolerations):
+                nodes.evict_pod(world, pod, reason=TAINTED, message=f"node {node.name} got taint {command.key}")
+    return DONE
+
+
+def add(world: World, like: str, number: int) -> Refusal:
+    """Nodes join that are like one that is there: its labels, its topology, what it offers; empty and ready."""
+    node = world.node(like)
+    if node is None:
+        return _no_node(like)
+    if not 0 < number <= MOST:
+        return f"{number} nodes cannot join; 1 to {MOST:,} can"
+    names = (name for n in count(1) if world.node(name := f"{like}-{n}") is None)
+    for _ in range(number):
+        creating.create(world, _twin(world, node, next(names)))
+    return DONE
+
+
+def divide(world: World, command: Divide) -> Refusal:
+    """Divide a node's GPUs anew. GPUs are reset or lose instances under the pods that are in the way: these fail."""
+    node = world.node(command.node)
+    if node is None:
+        return _no_node(command.node)
+    model = model_of(node.labels)
+    if model is None or model.mig is None:
+        return f"node {node.name} has no GPUs that could be divided"
+    here = tuple(nodes.pods_on(world, node.name))
+    change = redivided(node, model, here, command.config, {})
+    problems = [change.problem] if change.problem else []
+    if not problems and not change.gpus:
+        return DONE
+    mig = Mig(strategy=MigStrategy(command.strategy), name=command.config)
+    made = equipped(_whole(node), Equipment(rules=(SharingRule(node_selector={}, mig=mig),)), problems)
+    if problems:
+        return "; ".join(problems)
+    leaving = {key for gpu in change.gpus for key in gpu.leavers}
+    for pod in here:
+        if pod.key in leaving:
+            nodes.fail_pod(world, pod, DIVIDED, f"the GPUs of node {node.name} are divided anew")
+    world.put(made)
+    world.tell(What.NODE_CHANGED, node=node.name, reason=DIVIDED, gpus=made.gpus, message=command.config)
+    return DONE
+
+
+def _twin(world: World, node: Node, name: str) -> Node:
+    labels = {**node.labels, **({HOSTNAME: name} if HOSTNAME in node.labels else {})}
+    return replace(
+        node,
+        name=name,
+        uid=world.uid("Node", name),
+        created=world.now,
+        labels=labels,
+        unschedulable=False,
+        ready=True,
+        not_ready_since=None,
+        conditions={},
+    )
+
+
+def _whole(node: Node) -> Node:
+    """The node with its GPUs undivided."""
+    division = division_of(node.allocatable, node.labels, node.annotations)
+    if division is None:
+        return node
+    notes = {key: value for key, value in node.annotations.items() if key not in (LAYOUT, DYNAMIC)}
+    return replace(
+        node,
+        annotations=notes,
+        capacity=_undivided(node.capacity, division.gpus),
+        allocatable=_undivided(node.allocatable, division.gpus),
+    )
+
+
+def _undivided(resources: Resources, gpus: int) -> Resources:
+    return {**{name: amount for name, amount in resources.items() if not is_mig(name)}, GPU: gpus}
+
+
+def _no_node(name: str) -> Refusal:
+    return f"there is no node {name}"

@@ -1,0 +1,108 @@
+"""Orders that change queues and cohorts beyond their quotas. Each returns why it was refused, or nothing."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.commands import SetCohort, SetPreemption, SetWeight
+from gpuconsole.model.events import What
+from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, Preemption, PreemptionPolicy
+from gpuconsole.sim.controllers import queues
+from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.world import World
+
+_WITHIN = (
+    PreemptionPolicy.NEVER,
+    PreemptionPolicy.LOWER_PRIORITY,
+    PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY,
+)
+_RECLAIM = (PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY)
+_BORROW = (PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY)
+
+
+def set_weight(world: World, command: SetWeight) -> Refusal:
+    """Change a weight of fair sharing."""
+    if not 0 <= command.weight < 1e9:
+        return f"weight {command.weight:g} is not 0 or more"
+    found = _found(world, command.kind, command.queue)
+    if found is None:
+        return f"there is no {command.kind} {command.queue}"
+    _changed(world, found, replace(found, fair_weight=command.weight), "Weight")
+    return DONE
+
+
+def set_cohort(world: World, command: SetCohort) -> Refusal:
+    """Move a ClusterQueue or a cohort to another parent."""
+    found = _found(world, command.kind, command.queue)
+    match found:
+        case ClusterQueue():
+            limited = [
+                q for q in found.quotas().values() if q.borrowing_limit is not None or q.lending_limit is not None
+            ]
+            if not command.cohort and limited:
+                return f"ClusterQueue {found.name} has borrowing or lending limits, which it can have in a cohort only"
+            _changed(world, found, replace(found, cohort=command.cohort), "Cohort")
+        case Cohort():
+            _changed(world, found, replace(found, parent=command.cohort), "Cohort")
+        case _:
+            return f"there is no {command.kind} {command.queue}"
+    return DONE
+
+
+def set_preemption(world: World, command: SetPreemption) -> Refusal:
+    """Change whom a ClusterQueue may preempt, within what Kueue's webhook allows."""
+    queue = world.cluster_queue(command.cluster_queue)
+    if queue is None:
+        return f"there is no ClusterQueue {command.cluster_queue}"
+    policy = _preemption(queue.preemption, command)
+    borrow = policy.borrow_within_cohort.policy
+    for name, value, allowed in (
+        ("withinClusterQueue", policy.within_cluster_queue, _WITHIN),
+        ("reclaimWithinCohort", policy.reclaim_within_cohort, _RECLAIM),
+        ("borrowWithinCohort", borrow, _BORROW),
+    ):
+        if value not in allowed:
+            return f"{name} cannot be {value}; it is one of {', '.join(allowed)}"
+    if policy.reclaim_within_cohort is PreemptionPolicy.NEVER and borrow is not PreemptionPolicy.NEVER:
+        return "borrowWithinCohort needs a reclaimWithinCohort that is not Never"
+    _changed(world, queue, replace(queue, preemption=policy), "Preemption")
+    return DONE
+
+
+def _preemption(old: Preemption, command: SetPreemption) -> Preemption:
+    borrow = old.borrow_within_cohort
+    threshold = command.max_priority_threshold
+    return Preemption(
+        within_cluster_queue=command.within_cluster_queue or old.within_cluster_queue,
+        reclaim_within_cohort=command.reclaim_within_cohort or old.reclaim_within_cohort,
+        borrow_within_cohort=replace(
+            borrow,
+            policy=command.borrow_within_cohort or borrow.policy,
+            max_priority_threshold=borrow.max_priority_threshold if threshold is None else threshold,
+        ),
+    )
+
+
+def _found(world: World, kind: str, name: str) -> ClusterQueue | LocalQueue | Cohort | None:
+    match kind:
+        case "LocalQueue":
+            return world.local_queue(name)
+        case "ClusterQueue":
+            return world.cluster_queue(name)
+        case _:
+            cohort: Cohort | None = world.state.get(Cohort, name)
+            return cohort
+
+
+def _changed(
+    world: World, old: ClusterQueue | LocalQueue | Cohort, new: ClusterQueue | LocalQueue | Cohort, reason: str
+) -> None:
+    """Put it in place, unless nothing is different."""
+    if new == old:
+        return
+    world.put(new)
+    match new:
+        case ClusterQueue(name=name) | LocalQueue(cluster_queue=name):
+            world.tell(What.QUEUE_CHANGED, queue=name, reason=reason, message=new.key)
+            queues.recheck(world, new)
+        case Cohort(name=name):
+            world.tell(What.QUEUE_CHANGED, reason=reason, message=f"Cohort {name}")
+            queues.recheck_all(world)
