@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help run test lint unit smoke bench mutants conformance fgd controlplane test-live bench-live screenshots clean
+.PHONY: help run test lint unit smoke bench mutants conformance fgd check-why controlplane test-live bench-live screenshots clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -40,6 +40,9 @@ mutants: $(STAMP) ## break the rules one by one; each edit has to turn a test re
 
 conformance: $(STAMP) ## compare with what Kueue, Volcano and KAI decided (needs ../shared/conformance)
 	$(BIN)/python -m tests.conformance
+
+check-why: $(STAMP) ## hold the answers of why and who against Kueue's (needs ../shared/conformance)
+	$(BIN)/python -m tests.tools.check_why $(ARGS)
 
 fgd: $(STAMP) ## replay FGD's traces and compare with its paper (needs ../shared/traces); ARGS=--quick for one workload
 	$(BIN)/python -m tests.tools.fgd $(ARGS)

@@ -150,9 +150,9 @@ def _obstacle(snapshot: Snapshot, workload: Workload) -> Code | None:
 def _code(workload: Workload, reasons: Sequence[Reason], queue: ClusterQueue | None) -> Code:
     if not reasons:
         return Code.PARKED if workload.parked else Code.QUEUED
-    return dominant(reasons, _groups(queue) if queue is not None else {})
+    return dominant(reasons, resource_groups(queue) if queue is not None else {})
 
 
-def _groups(queue: ClusterQueue) -> dict[str, str]:
+def resource_groups(queue: ClusterQueue) -> dict[str, str]:
     """Flavor → a name for its resource group."""
     return {flavor.name: str(number) for number, group in enumerate(queue.resource_groups) for flavor in group.flavors}

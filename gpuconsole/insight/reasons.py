@@ -198,7 +198,7 @@ def _amount(resource: str, text: str | None) -> int:
         return 0
 
 
-_SEVERITY = {Code.FLAVOR_MISMATCH: 3, Code.EXCEEDS_MAX: 2, Code.QUOTA: 1, Code.TOPOLOGY: 0}
+SEVERITY = {Code.FLAVOR_MISMATCH: 3, Code.EXCEEDS_MAX: 2, Code.QUOTA: 1, Code.TOPOLOGY: 0}
 
 
 def dominant(reasons: Iterable[Reason], group_of: Mapping[str, str] = NO_GROUPS) -> Code:
@@ -211,19 +211,19 @@ def dominant(reasons: Iterable[Reason], group_of: Mapping[str, str] = NO_GROUPS)
     worst: dict[tuple[str, str], dict[str, int]] = {}
     others: list[Code] = []
     for reason in reasons:
-        if reason.code not in _SEVERITY:
+        if reason.code not in SEVERITY:
             others.append(reason.code)
             continue
         group = group_of.get(reason.flavor, "") if reason.flavor else reason.resource
         flavors = worst.setdefault((reason.pod_set, group), {})
-        flavors[reason.flavor] = max(flavors.get(reason.flavor, 0), _SEVERITY[reason.code])
+        flavors[reason.flavor] = max(flavors.get(reason.flavor, 0), SEVERITY[reason.code])
     for code in (Code.WAITING_FOR_VICTIMS, Code.CONTENTION):
         if code in others:
             return code
     if not worst:
         return others[0] if others else Code.OTHER
     severity = max(min(flavors.values()) for flavors in worst.values())
-    return next(code for code, level in _SEVERITY.items() if level == severity)
+    return next(code for code, level in SEVERITY.items() if level == severity)
 
 
 @lru_cache(maxsize=4096)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, slices
@@ -56,6 +57,11 @@ class Rehearsal:
         workload = self.workloads.get(key)
         if workload is not None and not workload.finished:
             self.apply(conditions.finish(workload, "Succeeded", "Job finished", self.now))
+
+    def queue_of(self, key: str) -> ClusterQueue | None:
+        """The ClusterQueue that a workload is sent to; None where there is none."""
+        workload = self.workloads.get(key)
+        return self.session.outlook(workload).cluster_queue if workload is not None else None
 
     def wake(self) -> None:
         """Move parked workloads back, wherever something happened that may let them in."""

@@ -1,0 +1,92 @@
+"""What stands in a workload's way, as the admission engine finds it: by its rules, not by anybody's words.
+
+The engine tries the workload on the cluster as it is (`Session.examine`), and its entry says how far it got.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from gpuconsole.insight.reasons import SEVERITY, Code
+from gpuconsole.scheduling.kueue import messages
+from gpuconsole.scheduling.kueue.assignment import PodSetResult
+from gpuconsole.scheduling.kueue.attempts import Noted, Searched
+from gpuconsole.scheduling.kueue.entry import Entry, Status
+from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.pending import Requeue
+from gpuconsole.scheduling.kueue.reasons import Reason
+
+_CAUSES = {
+    Reason.NONE: Code.QUOTA,
+    Reason.WAITING_FOR_QUOTA: Code.QUOTA,
+    Reason.EXCEEDS_MAX_QUOTA: Code.EXCEEDS_MAX,
+    Reason.NO_MATCHING_FLAVOR: Code.FLAVOR_MISMATCH,
+    Reason.TOPOLOGY_PLACEMENT_FAILED: Code.TOPOLOGY,
+}
+_STATUSES = {
+    Status.ASSUMED: Code.NOT_WAITING,
+    Status.SKIPPED: Code.CONTENTION,
+    Status.GATED: Code.GATED,
+    Status.BLOCKED: Code.PODS_READY,
+    Status.EVICTED: Code.TOPOLOGY,
+}
+
+
+def blocker(entry: Entry) -> Code:
+    """The one code that says what the engine made of an entry; `not-waiting` if it would be admitted."""
+    if entry.status in _STATUSES:
+        return _STATUSES[entry.status]
+    if entry.requeue in (Requeue.PENDING_PREEMPTION, Requeue.PENDING_MIGRATION):
+        return Code.WAITING_FOR_VICTIMS
+    if not entry.assignment.pod_sets:
+        return _unfit(entry)
+    codes = (code for result in entry.assignment.pod_sets for code in _obstacles(result))
+    return _worst(codes, Code.QUOTA)
+
+
+def _unfit(entry: Entry) -> Code:
+    """Why no quota was looked for at all."""
+    if entry.message == messages.FAILED_CHECKS:
+        return Code.CHECKS
+    if entry.cause is Reason.SUSPENDED:
+        return Code.QUEUE_INACTIVE
+    unknown = entry.message == messages.no_namespace(entry.request.workload.namespace)
+    if unknown or entry.requeue is Requeue.NAMESPACE_MISMATCH:
+        return Code.NAMESPACE
+    return Code.INVALID
+
+
+def _obstacles(result: PodSetResult) -> Iterator[Code]:
+    """What a pod set lacks, resource group by resource group; each group is as bad as its best flavor."""
+    if result.mode == Mode.FIT:
+        return
+    if result.failure:
+        yield Code.TOPOLOGY
+    elif not result.choices:
+        yield _unanswered(result)
+    else:
+        searched = [search for search in result.searches if not _fits(result, search)]
+        yield from (_least(search.noted) for search in searched)
+        if not searched:
+            # There is quota for everything, so that only the places of its pods are left.
+            yield Code.TOPOLOGY
+
+
+def _unanswered(result: PodSetResult) -> Code:
+    """No flavor at all: the last search found none, or nobody gives out the resource that comes after it."""
+    last = result.searches[-1].noted if result.searches else ()
+    covered = bool(last) and all(noted.mode == Mode.NO_FIT for noted in last)
+    return _least(last) if covered else Code.FLAVOR_MISMATCH
+
+
+def _fits(result: PodSetResult, search: Searched) -> bool:
+    choice = result.choices.get(search.resource)
+    return choice is not None and any(n.flavor == choice.flavor and n.mode == Mode.FIT for n in search.noted)
+
+
+def _least(noted: Iterable[Noted]) -> Code:
+    """Of the flavors that do not just fit, the one that is nearest to it."""
+    codes = [_CAUSES.get(one.cause, Code.QUOTA) for one in noted if one.reasons]
+    return min(codes, key=lambda code: SEVERITY[code], default=Code.QUOTA)
+
+
+def _worst(codes: Iterable[Code], otherwise: Code) -> Code:
+    return max(codes, key=lambda code: SEVERITY[code], default=otherwise)
