@@ -1,6 +1,6 @@
 """A forecast: what Kueue's next cycles would do to everything that waits, by our own engine on a Snapshot.
 
-It is the simulator's engine, and nothing is written: the Snapshot goes on in a simulation for one moment, without time.
+It is the simulator's engine of admission, and nothing is written: cycles run on the Snapshot, and no time passes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,11 +9,11 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.insight.foresight import Foresight, Outcome
 from gpuconsole.model.clock import Time
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.decisions import Preempt
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, Workload
-from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 
 NO_KUEUE = "There is no Kueue, so nothing waits for it"
@@ -83,25 +83,38 @@ class Forecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-def forecast(snapshot: Snapshot, policy: SimPolicy, *, assumed: Iterable[str] = (), seed: int = 0) -> Forecast:
-    """Let the engine decide on a Snapshot until another cycle would decide nothing else, without letting time pass.
+class Foreseer:
+    """Forecasts of one cluster, look after look, each of which costs what changed since. Mutates by `forecast`."""
 
-    Chance plays no part in admission; `seed` is only what a simulation begins with.
-    """
-    if policy.kueue is None:
-        return Forecast(time=snapshot.time, assumed=(*assumed, NO_KUEUE))
-    simulation = Simulation.from_snapshot(snapshot, policy=replace(policy, arrivals=()), seed=seed)
-    lines = [event for event in simulation.drain() if isinstance(event, Happened) and event.what is What.PREEMPTED]
-    after = simulation.snapshot()
-    victims: dict[str, list[str]] = {}
-    for line in lines:
-        victims.setdefault(line.by, []).append(line.workload)
-    prospects = {line.workload: _victim(snapshot, line) for line in lines}
-    for workload in snapshot.workloads.all():
-        later = after.workloads.get(workload.key)
-        if later is not None and _waits(workload):
-            prospects[workload.key] = _prospect(snapshot, later, tuple(victims.get(workload.key, ())))
-    return Forecast(time=snapshot.time, prospects=prospects, assumed=tuple(assumed))
+    def __init__(self) -> None:
+        self._foresight: Foresight | None = None
+
+    def forecast(
+        self, snapshot: Snapshot, policy: SimPolicy, *, assumed: Iterable[str] = (), supposed: bool = False
+    ) -> Forecast:
+        """Let the engine decide on a Snapshot until another cycle would decide nothing else.
+
+        `supposed` is one that never was; the next Snapshot is not compared with it.
+        """
+        if policy.kueue is None:
+            return Forecast(time=snapshot.time, assumed=(*assumed, NO_KUEUE))
+        if self._foresight is None or self._foresight.config != policy.kueue:
+            self._foresight = Foresight(policy.kueue)
+        outcome = self._foresight.ask(snapshot, keep=not supposed)
+        victims: dict[str, list[str]] = {}
+        for line in outcome.preempted:
+            victims.setdefault(line.by, []).append(line.workload)
+        prospects = {line.workload: _victim(snapshot, line) for line in outcome.preempted}
+        for workload in snapshot.workloads.all():
+            if _waits(workload):
+                named = tuple(victims.get(workload.key, ()))
+                prospects[workload.key] = _prospect(snapshot, workload, outcome, named)
+        return Forecast(time=snapshot.time, prospects=prospects, assumed=tuple(assumed))
+
+
+def forecast(snapshot: Snapshot, policy: SimPolicy, *, assumed: Iterable[str] = ()) -> Forecast:
+    """What the next cycles would do, for one who asks once."""
+    return Foreseer().forecast(snapshot, policy, assumed=assumed)
 
 
 def assigned(admission: Admission) -> tuple[str, ...]:
@@ -135,44 +148,40 @@ def _waits(workload: Workload) -> bool:
     return workload.active and not workload.reserved and not workload.finished
 
 
-def _victim(snapshot: Snapshot, line: Happened) -> Prospect:
-    known = snapshot.workloads.get(line.workload)
+def _victim(snapshot: Snapshot, decision: Preempt) -> Prospect:
+    victim = snapshot.workloads[decision.workload]
     return Prospect(
-        workload=line.workload,
-        queue=line.queue,
-        gpus=line.gpus,
-        priority=line.priority,
-        created=known.created if known is not None else 0,
+        workload=victim.key,
+        queue=victim.cluster_queue,
+        gpus=victim.gpus,
+        priority=victim.priority,
+        created=victim.created,
         fate=Fate.PREEMPTED,
-        by=line.by,
-        rule=line.reason,
+        by=decision.by,
+        rule=decision.rule.value,
     )
 
 
-def _prospect(before: Snapshot, later: Workload, victims: tuple[str, ...]) -> Prospect:
-    door = before.local_queues.get(later.local_queue)
-    reserved, admission = later.condition("QuotaReserved"), later.admission
-    common = {
-        "workload": later.key,
-        "queue": door.cluster_queue if door is not None else "",
-        "gpus": later.gpus,
-        "priority": later.priority,
-        "created": later.created,
-        "victims": victims,
-    }
-    if later.reserved and reserved is not None and admission is not None:
-        flavors = (flavor for part in admission.pod_sets for flavor in part.flavors.values())
-        return Prospect(
-            **common,  # type: ignore[arg-type]
-            fate=Fate.ADMITTED,
-            # The engine's cycles of one moment are a microsecond apart.
-            cycle=reserved.since - before.time + 1,
-            flavors=tuple(dict.fromkeys(flavors)),
-            given=assigned(admission),
-        )
-    return Prospect(
-        **common,  # type: ignore[arg-type]
+def _prospect(snapshot: Snapshot, workload: Workload, outcome: Outcome, victims: tuple[str, ...]) -> Prospect:
+    door = snapshot.local_queues.get(workload.local_queue)
+    made = Prospect(
+        workload=workload.key,
+        queue=door.cluster_queue if door is not None else "",
+        gpus=workload.gpus,
+        priority=workload.priority,
+        created=workload.created,
+        victims=victims,
         fate=Fate.AFTER_VICTIMS if victims else Fate.WAITS,
-        reason=reserved.reason if reserved is not None else "",
-        message=reserved.message if reserved is not None else "",
     )
+    reserved = outcome.reserved.get(workload.key)
+    if reserved is not None:
+        flavors = (flavor for part in reserved.admission.pod_sets for flavor in part.flavors.values())
+        return replace(
+            made,
+            fate=Fate.ADMITTED,
+            cycle=reserved.cycle,
+            flavors=tuple(dict.fromkeys(flavors)),
+            given=assigned(reserved.admission),
+        )
+    said = outcome.said.get(workload.key) or workload.condition("QuotaReserved")
+    return replace(made, reason=said.reason, message=said.message) if said is not None else made

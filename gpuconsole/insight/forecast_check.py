@@ -11,7 +11,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.forecast import Fate, Forecast, Prospect, forecast, in_words
+from gpuconsole.insight.forecast import Fate, Forecast, Foreseer, Prospect, in_words
 from gpuconsole.insight.forecast_facts import Fact, facts, hindsight, workload_with_uid
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.snapshot import Snapshot
@@ -90,14 +90,19 @@ class Differences(Struct, frozen=True, kw_only=True):
 
 
 def compare(
-    foreseen: Forecast, before: Snapshot, after: Snapshot, policy: SimPolicy, unseen: Sequence[str] = ()
+    foreseen: Forecast,
+    before: Snapshot,
+    after: Snapshot,
+    policy: SimPolicy,
+    unseen: Sequence[str] = (),
+    foreseer: Foreseer | None = None,
 ) -> Differences:
     """Hold what was foreseen at `before` against what Kueue had decided by `after`.
 
-    `unseen` names what decisions depend on and may not be read.
+    `unseen` names what decisions depend on and may not be read; `foreseer` is who looked at the Snapshots so far.
     """
     decided = facts(before, after)
-    trial = _Trial(before, after, decided, policy)
+    trial = _Trial(before, after, decided, policy, foreseer or Foreseer())
     wrong = [fact for fact in decided if not _agrees(foreseen, fact, before, after)]
     differences = []
     agreed = len(decided) - len(wrong)
@@ -127,11 +132,14 @@ def compare(
 class _Trial:
     """The decisions of one look, tried again by the engine on what is known by now."""
 
-    def __init__(self, before: Snapshot, after: Snapshot, decided: Sequence[Fact], policy: SimPolicy) -> None:
+    def __init__(
+        self, before: Snapshot, after: Snapshot, decided: Sequence[Fact], policy: SimPolicy, foreseer: Foreseer
+    ) -> None:
         self._before = before
         self._after = after
         self._decided = decided
         self._policy = policy
+        self._foreseer = foreseer
 
     @cached_property
     def everything(self) -> Forecast:
@@ -149,7 +157,8 @@ class _Trial:
         return Cause.DISAGREEMENT, ""
 
     def _forecast(self, moment: Time | None) -> Forecast:
-        return forecast(hindsight(self._before, self._after, self._decided, moment), self._policy)
+        supposed = hindsight(self._before, self._after, self._decided, moment)
+        return self._foreseer.forecast(supposed, self._policy, supposed=True)
 
     def _right(self, foreseen: Forecast, fact: Fact) -> bool:
         return _agrees(foreseen, fact, self._before, self._after)
@@ -214,6 +223,7 @@ class Observer:
 
     def __init__(self, patience: Span = PATIENCE) -> None:
         self._patience = patience
+        self._foreseer = Foreseer()
         self._before: Snapshot | None = None
         self._foreseen = Forecast()
         self._since: dict[str, tuple[Prospect, Time]] = {}
@@ -226,8 +236,8 @@ class Observer:
         """What comes next, and how the forecast of the look before compares with what is there now."""
         said = Differences()
         if self._before is not None:
-            said = compare(self._foreseen, self._before, snapshot, policy, unseen)
-        self._before, self._foreseen = snapshot, forecast(snapshot, policy, assumed=assumed)
+            said = compare(self._foreseen, self._before, snapshot, policy, unseen, self._foreseer)
+        self._before, self._foreseen = snapshot, self._foreseer.forecast(snapshot, policy, assumed=assumed)
         return self._foreseen, said + self._overdue(snapshot, unseen)
 
     def _overdue(self, snapshot: Snapshot, unseen: Sequence[str]) -> Differences:

@@ -1,0 +1,198 @@
+"""What admission decides next on a Snapshot: an engine that is kept from look to look, and asked in a fork.
+
+Only what changed since the last look is told to it, and no pod is placed: quota decides who is admitted. It runs until
+another cycle would decide nothing else, without letting time pass.
+"""
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from gpuconsole.insight.scan import news
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.decisions import Admit, Evict, KeepWaiting, Preempt, Refuse
+from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.workloads import Admission, Condition, Workload
+from gpuconsole.scheduling.kueue import conditions, slices
+from gpuconsole.scheduling.kueue.checks import all_ready, checks_for, synced
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.prospects import prospect
+from gpuconsole.scheduling.kueue.session import Session
+
+
+class Reservation(Struct, frozen=True):
+    """Quota for a workload, by the how many-th cycle from now."""
+
+    cycle: int
+    admission: Admission
+
+
+class Outcome(Struct):
+    """What came of the cycles. Filled while they run, read-only after it."""
+
+    reserved: dict[str, Reservation] = field(default_factory=dict)
+    said: dict[str, Condition] = field(default_factory=dict)
+    """Why others wait, where the engine says something else than what is written down."""
+    preempted: list[Preempt] = field(default_factory=list)
+
+
+class Foresight:
+    """The engine beside a cluster that others run. Mutates by `ask`; what it decides stays in forks."""
+
+    def __init__(self, config: KueueConfig) -> None:
+        self.config = config
+        self._session = Session(config)
+        self._at = EMPTY
+        """What the session was told so far."""
+        self._with_pods = False
+
+    def ask(self, snapshot: Snapshot, *, keep: bool = True) -> Outcome:
+        """Let the next cycles decide on this Snapshot.
+
+        Without `keep` the engine stays at the Snapshot before: for what only might have been.
+        """
+        if self._begins_anew(snapshot):
+            self._session, self._at, self._with_pods = Session(self.config), EMPTY, False
+        session = self._session if keep else self._session.fork()
+        with_pods = _tell(session, self._at, snapshot, self._with_pods)
+        if keep:
+            self._at, self._with_pods = snapshot, with_pods
+        return _Cycles(session, snapshot).run()
+
+    def _begins_anew(self, snapshot: Snapshot) -> bool:
+        """True where what the session was told does not make it what a new one would be: time has passed in it."""
+        requeue = self._session.next_requeue
+        return self.config.admission_fair_sharing is not None or (requeue is not None and requeue <= snapshot.time)
+
+
+def _tell(session: Session, before: Snapshot, after: Snapshot, with_pods: bool) -> bool:
+    """Tell a session what changed; True if it knows all pods, which matter as soon as it places them."""
+    changes = news(before, after)
+    pods: list[Applied | Deleted] = []
+    for event in changes:
+        if _is_pod(event):
+            pods.append(event)
+        elif isinstance(event, Applied):
+            session.apply(event.object, after.time)
+        else:
+            session.delete(event.table, event.key, after.time)
+    if not session.places_pods:
+        return False
+    if not with_pods:
+        pods = [Applied(after.time, pod) for pod in after.pods.all()]
+    for event in pods:
+        if isinstance(event, Applied):
+            session.apply(event.object, after.time)
+        else:
+            session.delete(event.table, event.key, after.time)
+    return True
+
+
+def _is_pod(event: Applied | Deleted) -> bool:
+    return isinstance(event.object, Pod) if isinstance(event, Applied) else event.table == "pods"
+
+
+class _Cycles:
+    """The cycles of one moment, in a fork of a session. Mutates."""
+
+    def __init__(self, settled: Session, snapshot: Snapshot) -> None:
+        self._settled = settled
+        self._session = settled.fork()
+        self._snapshot = snapshot
+        self._changed: dict[str, Workload] = {}
+        """Workloads as the decisions left them."""
+        self._outcome = Outcome()
+
+    def run(self) -> Outcome:
+        session, gathers = self._session, self._session.config.requeue_interval
+        for refusal in session.turned_away():
+            self._refuse(refusal, self._snapshot.time)
+        cycle, goes_on = 0, True
+        while goes_on and session.has_active:
+            cycle += 1
+            goes_on = self._cycle(cycle) or session.progressed
+            if session.wake_due and not gathers:
+                session.wake(self._snapshot.time)
+                goes_on = True
+        self._see_obstacles()
+        return self._outcome
+
+    def _cycle(self, number: int) -> bool:
+        """Run one cycle; True if somebody was evicted, so that the next one finds another cluster."""
+        # As in the simulation, the cycles of one moment are a microsecond apart.
+        now, victims = self._snapshot.time + number - 1, list[Preempt | Evict]()
+        for decision in self._session.run_cycle(now):
+            match decision:
+                case Admit():
+                    self._admit(decision, number, now)
+                case Refuse():
+                    self._refuse(decision, now)
+                case Preempt() | Evict():
+                    victims.append(decision)
+                case KeepWaiting():
+                    pass
+        return any([self._evict(victim, now) for victim in sorted(victims, key=lambda victim: victim.workload)])
+
+    def _workload(self, key: str) -> Workload | None:
+        return self._changed.get(key) or self._snapshot.workloads.get(key)
+
+    def _take(self, workload: Workload, now: Time) -> None:
+        self._changed[workload.key] = workload
+        self._session.apply(workload, now)
+
+    def _admit(self, decision: Admit, cycle: int, now: Time) -> None:
+        workload = self._workload(decision.workload)
+        if workload is None:
+            return
+        if not workload.reserved:
+            self._outcome.reserved[workload.key] = Reservation(cycle, decision.admission)
+            self._outcome.said.pop(workload.key, None)
+        reserved = conditions.reserve(workload, decision.admission, now)
+        queue = self._snapshot.cluster_queues.get(decision.admission.cluster_queue)
+        names = checks_for(reserved, queue) if queue is not None else ()
+        reserved = replace(reserved, checks=synced(reserved.checks, names, now))
+        if all_ready(reserved):
+            reserved = conditions.admit(reserved, now, granular=self._session.config.granular)
+        self._take(reserved, now)
+        old = self._workload(decision.replaces)
+        if old is not None and not old.finished:
+            message = slices.replacement_message(reserved)
+            self._take(conditions.finish(old, slices.REPLACED, message, now), now)
+
+    def _refuse(self, decision: Refuse, now: Time) -> None:
+        workload = self._workload(decision.workload)
+        if workload is None:
+            return
+        refused = conditions.take_refusal(workload, decision, now, granular=self._session.config.granular)
+        parked = self._session.parked(workload.key)
+        if refused is not workload or workload.parked != parked:
+            self._note(refused)
+            self._take(replace(refused, parked=parked), now)
+
+    def _evict(self, decision: Preempt | Evict, now: Time) -> bool:
+        victim = self._workload(decision.workload)
+        if victim is None or not victim.reserved or victim.is_true(conditions.EVICTED):
+            return False
+        if isinstance(decision, Preempt):
+            self._outcome.preempted.append(decision)
+            evicted = conditions.evict(victim, conditions.PREEMPTED, decision.message, now, decision.rule)
+        else:
+            evicted = conditions.evict(victim, decision.reason, decision.message, now)
+        self._take(evicted, now)
+        return True
+
+    def _see_obstacles(self) -> None:
+        """What Kueue's workload controller writes down of workloads that no cycle looks at."""
+        session, granular = self._settled, self._settled.config.granular
+        for workload in self._snapshot.workloads.all():
+            if workload.key in self._changed or workload.reserved or workload.finished or not workload.active:
+                continue
+            reason, message = prospect(workload, session.outlook(workload), session.config)
+            if message:
+                self._note(conditions.refuse(workload, reason, message, self._snapshot.time, granular=granular))
+
+    def _note(self, workload: Workload) -> None:
+        said = workload.condition(conditions.QUOTA_RESERVED)
+        if said is not None:
+            self._outcome.said[workload.key] = said
