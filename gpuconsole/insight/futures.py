@@ -1,15 +1,15 @@
 """The two futures of a what-if: forks on their way to the horizon, and the history that each of them makes."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from gpuconsole.insight.preemptions import rule_in_words, subject
-from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.commands import Command, MoveToQueue, Requeue, SetActive, SetPriority, Submit
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.commands import Command, Later, MoveToQueue, Requeue, Scale, SetActive, SetPriority, Submit
+from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.sim.engine import Simulation
@@ -33,28 +33,62 @@ class Victim(Struct, frozen=True, kw_only=True):
     """When it is admitted again before the horizon, if it is."""
 
 
+def holdings_of(snapshot: Snapshot) -> dict[str, int]:
+    """How many GPUs each pod holds."""
+    return {pod.key: len(pod.gpus) for pod in snapshot.pods.all() if pod.gpus and pod.node and not pod.done}
+
+
 class Future:
     """One fork on its way to the horizon, with the history that it makes."""
 
-    def __init__(self, base: Simulation) -> None:
+    def __init__(self, base: Simulation, held: Mapping[str, int], commands: Iterable[Command] = ()) -> None:
+        """`held` is how many GPUs each pod of `base` holds; the commands are carried out at once."""
         self.simulation = base.fork()
         self.simulation.drain()
+        self._held = dict(held)
+        self._gpus = sum(held.values())
+        self._counted = base.now
+        self.gpu_hours = 0.0
+        """That pods held so far."""
         self.lines: list[Happened] = []
         self.admitted: dict[str, list[Happened]] = {}
         self.started: dict[str, Time] = {}
+        for command in commands:
+            self.simulation.submit(command)
+        self.advance(base.now)
 
     def advance(self, until: Time) -> None:
+        """Go on to a moment, and take down what happens."""
         self.simulation.advance(until)
-        new = [event for event in self.simulation.drain() if isinstance(event, Happened)]
-        self.lines += new
-        for line in new:
-            match line.what:
-                case What.ADMITTED:
-                    self.admitted.setdefault(line.workload, []).append(line)
-                case What.STARTED:
-                    self.started.setdefault(line.workload, line.time)
-                case _:
-                    pass
+        for event in self.simulation.drain():
+            self._note(event)
+        self._count(until)
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case Applied(time, Pod() as pod):
+                self._hold(time, pod.key, len(pod.gpus) if pod.node and not pod.done else 0)
+            case Deleted(time, "pods", key):
+                self._hold(time, key, 0)
+            case Happened(what=What.ADMITTED):
+                self.lines.append(event)
+                self.admitted.setdefault(event.workload, []).append(event)
+            case Happened(what=What.STARTED):
+                self.lines.append(event)
+                self.started.setdefault(event.workload, event.time)
+            case Happened():
+                self.lines.append(event)
+            case _:
+                pass
+
+    def _hold(self, time: Time, pod: str, gpus: int) -> None:
+        self._count(time)
+        self._gpus += gpus - self._held.get(pod, 0)
+        self._held[pod] = gpus
+
+    def _count(self, until: Time) -> None:
+        self.gpu_hours += self._gpus * (until - self._counted) / HOUR
+        self._counted = until
 
     def first_admission(self, key: str) -> Time | None:
         lines = self.admitted.get(key)
@@ -129,7 +163,9 @@ def _named(command: Command) -> Iterator[str]:
                         yield thing.workload or thing.job or thing.key
                     case _:
                         pass
-        case SetActive(key, True) | Requeue(key) | SetPriority(key, _) | MoveToQueue(key, _):
+        case SetActive(key, True) | Requeue(key) | SetPriority(key, _) | MoveToQueue(key, _) | Scale(key):
             yield key
+        case Later(_, later):
+            yield from _named(later)
         case _:
             pass

@@ -2,17 +2,37 @@
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf, what_if
+from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf, looks, what_if
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Container, PodTemplate
-from gpuconsole.model.commands import Command, Cordon, Drain, SetActive, SetPriority, SetQuota, Submit
+from gpuconsole.model.commands import (
+    Command,
+    Cordon,
+    Drain,
+    Later,
+    Reconfigure,
+    SetActive,
+    SetCohort,
+    SetPreemption,
+    SetPriority,
+    SetQuota,
+    SetStopPolicy,
+    SetTaint,
+    SetWeight,
+    Submit,
+)
+from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Job, PodSet, Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.insight.world import ORG_QUEUES, START, node, waiting
+from tests.sim.strategies import LIVES, Deed, cluster, live
 
 NOW = START + 30 * MINUTE
 
@@ -126,6 +146,16 @@ def test_prod_asks_for_its_quota_and_rlhf_alone_has_to_go_until_serve_ends() -> 
         lost_gpu_hours=26 * 6 / 60,
         cost_without=0.0,
         cost=pytest.approx(26 * 6 / 60 * 2.21),  # type: ignore[arg-type]
+        p95_wait=answer.p95_wait,
+        # serve ends after 18 minutes; rlhf leaves for 30 seconds and comes back when serve is gone.
+        gpu_hours_without=pytest.approx((20 * 18 + 12 * 42) / 60),  # type: ignore[arg-type]
+        gpu_hours=pytest.approx((20 * 30 + 22 * 1050 + 14 * 1 + 20 * 2519) / 3600),  # type: ignore[arg-type]
+        gpus_total_without=24,
+        gpus_total_with=24,
+        hourly_without=pytest.approx(24 * 2.21),  # type: ignore[arg-type]
+        hourly=pytest.approx(24 * 2.21),  # type: ignore[arg-type]
+        fairness_without=pytest.approx(125**2 / (2 * (50**2 + 75**2))),  # type: ignore[arg-type]
+        fairness=pytest.approx(137.5**2 / (2 * (100**2 + 37.5**2))),  # type: ignore[arg-type]
     )
     assert (base.now, base.snapshot().workloads["research/rlhf"]) == before
     assert not answer.empty
@@ -232,3 +262,69 @@ def test_an_answer_survives_the_way_from_a_worker_process() -> None:
     answer = ask(Submit((SERVE_2,)))
 
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=WhatIf) == answer
+
+
+def test_the_first_look_has_what_the_next_cycle_brings_and_the_last_one_everything() -> None:
+    found = list(looks(org_cohort(), (Submit((SERVE_2,)),), HOUR))
+    first, last = found[0].answer, found[-1].answer
+    assert first is not None
+    assert last is not None
+
+    assert (found[0].reached, first.horizon, [victim.workload for victim in first.victims]) == (
+        0,
+        NOW,
+        ["research/rlhf"],
+    )
+    assert (found[-1].reached, last) == (HOUR, ask(Submit((SERVE_2,))))
+    assert [look.answer for look in found[1:-1]] == [None] * (len(found) - 2)
+    assert [look.reached for look in found] == sorted(look.reached for look in found)
+
+
+def test_two_lists_of_changes_are_held_against_each_other() -> None:
+    answer = what_if(org_cohort(), (Submit((SERVE_2,)),), HOUR, (SetQuota("cq-prod", "a100", GPU, 8, 0, None),))
+    same = what_if(org_cohort(), (Submit((SERVE_2,)),), HOUR, (Submit((SERVE_2,)),))
+
+    assert ([victim.workload for victim in answer.victims], answer.queues[0].used_without) == (["research/rlhf"], 8)
+    assert ([one.workload for one in same.against], same.empty) == (["prod/serve-2"], True)
+
+
+def test_what_is_for_later_is_compared_all_the_same() -> None:
+    answer = ask(Later(10 * MINUTE, Submit((SERVE_2,))))
+
+    assert [(one.workload, one.admitted) for one in answer.outcomes] == [
+        ("prod/serve-2", NOW + 10 * MINUTE + 30 * SECOND)
+    ]
+
+
+def _in_force(snapshot: Snapshot) -> list[Command]:
+    """Commands that ask for what is so already."""
+    asked: list[Command] = [Reconfigure(feature_gates={"PartialAdmission": True}, placement={"score": "binpack"})]
+    for queue in snapshot.cluster_queues.all():
+        asked += [
+            SetWeight(queue.name, queue.fair_weight),
+            SetCohort(queue.name, queue.cohort),
+            SetPreemption(queue.name),
+            SetStopPolicy(queue.name, queue.stop_policy),
+        ]
+        for (flavor, resource), q in queue.quotas().items():
+            asked.append(SetQuota(queue.name, flavor, resource, q.nominal, q.borrowing_limit, q.lending_limit))
+    for node_ in snapshot.nodes.all():
+        asked.append(Cordon(node_.name, node_.unschedulable))
+        asked += [SetTaint(node_.name, t.key, t.value, t.effect) for t in node_.taints]  # type: ignore[arg-type]
+    asked += [SetPriority(w.key, w.priority) for w in snapshot.workloads.all() if not w.finished]
+    things: list[Object] = [*snapshot.flavors.all(), *snapshot.cluster_queues.all(), *snapshot.local_queues.all()]
+    return [*asked, Submit(tuple(things))]
+
+
+@settings(max_examples=12, deadline=None)
+@given(LIVES, st.data())
+def test_asking_for_what_is_so_makes_no_difference_whatever_happened_before(
+    deeds: list[tuple[Span, Deed]], data: st.DataObject
+) -> None:
+    base = Simulation.from_objects(cluster(), policy=SimPolicy(), seed=1, start=START)
+    live(base, deeds)
+    base.submit(Reconfigure(feature_gates={"PartialAdmission": True}, placement={"score": "binpack"}))
+    commands = data.draw(st.permutations(_in_force(base.snapshot())))
+
+    answer = what_if(base, commands, 20 * MINUTE)
+    assert answer.empty, answer

@@ -1,0 +1,127 @@
+"""The parts of a comparison of two futures: what becomes of a workload, who is admitted at another time, which queues
+stand differently."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuconsole.insight.cost import node_hourly
+from gpuconsole.insight.futures import Future
+from gpuconsole.insight.pending import explain
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift
+from gpuconsole.model.clock import Span
+from gpuconsole.model.events import What
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.sim.engine import Simulation
+
+
+def outcome_of(key: str, tried: Future, snapshots: Sequence[Snapshot], without: Future, other: Snapshot) -> Outcome:
+    """What becomes of one workload in the future `tried`, by these Snapshots of it, the newest last."""
+    workload = next((s.workloads[key] for s in reversed(snapshots) if key in s.workloads), None)
+    admitted = tried.first_admission(key)
+    started = tried.started.get(key)
+    if admitted is None:
+        admitted = started
+    bound = [line for line in tried.lines if line.what is What.POD_BOUND and key in (line.workload, line.pod)]
+    first = tried.admitted.get(key, [None])[0]
+    answer = explain(snapshots[-1], key) if admitted is None else None
+    return Outcome(
+        workload=key,
+        queue=first.queue if first is not None else answer.queue if answer is not None else "",
+        gpus=workload.gpus if workload is not None else sum(line.gpus for line in bound),
+        priority=workload.priority if workload is not None else 0,
+        admitted=admitted,
+        started=started,
+        flavors=tuple(part for part in first.flavor.split(",") if part) if first is not None else (),
+        nodes=tuple(dict.fromkeys(line.node for line in bound)),
+        code=answer.code if answer is not None else Code.NOT_WAITING,
+        why=answer.headline if answer is not None else FEASIBLE,
+        text=answer.text if answer is not None else "",
+        new=not any(key in table for table in (other.workloads, other.jobs, other.pods)),
+        admitted_without=without.first_admission(key),
+    )
+
+
+def shifts_of(without: Future, tried: Future, subjects: set[str], now: Snapshot) -> tuple[Shift, ...]:
+    """Bystanders that held no quota when the fork was taken and whose first admission moved, the largest first."""
+    shifts = []
+    for key in sorted((without.admitted.keys() | tried.admitted.keys()) - subjects):
+        known = now.workloads.get(key)
+        if known is not None and known.reserved:
+            continue
+        before, after = without.first_admission(key), tried.first_admission(key)
+        if before != after:
+            line = (tried.admitted.get(key) or without.admitted[key])[0]
+            shifts.append(Shift(workload=key, queue=line.queue, gpus=line.gpus, without=before, changed=after))
+    return tuple(sorted(shifts, key=lambda shift: (-shift.gpus, shift.workload)))
+
+
+def queue_changes(*states: Mapping[str, QuotaNode]) -> tuple[QueueChange, ...]:
+    """Of three moments: now, the future without and the one with the commands."""
+    changes = []
+    for name in sorted(states[1].keys() | states[2].keys()):
+        start, before, after = (state.get(name, _ABSENT) for state in states)
+        if (before.gpus, before.share_percent) != (after.gpus, after.share_percent):
+            changes.append(
+                QueueChange(
+                    queue=name,
+                    used_now=start.gpus.used,
+                    used_without=before.gpus.used,
+                    used=after.gpus.used,
+                    nominal=after.gpus.nominal,
+                    borrowed_now=start.gpus.borrowed,
+                    borrowed_without=before.gpus.borrowed,
+                    borrowed=after.gpus.borrowed,
+                    share_now=start.share_percent,
+                    share_without=before.share_percent,
+                    share=after.share_percent,
+                )
+            )
+    return tuple(changes)
+
+
+_ABSENT = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
+
+
+def cluster_queues(roots: Iterable[QuotaNode]) -> Mapping[str, QuotaNode]:
+    """Every ClusterQueue below these roots, by name."""
+    found: dict[str, QuotaNode] = {}
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        if node.kind is NodeKind.CLUSTER_QUEUE:
+            found[node.name] = node
+        else:
+            waiting += node.children
+    return found
+
+
+def quantile(spans: Sequence[Span], part: float) -> Span | None:
+    """Of sorted spans, between two of them by their distance."""
+    if not spans:
+        return None
+    place = part * (len(spans) - 1)
+    below = int(place)
+    return round(spans[below] + (spans[min(below + 1, len(spans) - 1)] - spans[below]) * (place - below))
+
+
+def waiting_in(snapshot: Snapshot) -> int:
+    """How many workloads wait for quota."""
+    return sum(not w.reserved and not w.finished and w.active for w in snapshot.workloads.all())
+
+
+def gpus_in(snapshot: Snapshot) -> int:
+    """GPUs of nodes that are ready."""
+    return sum(node.gpus for node in snapshot.nodes.all() if node.ready)
+
+
+def hourly_of(simulation: Simulation, snapshot: Snapshot) -> float:
+    """USD an hour for the GPUs of all nodes."""
+    return sum(node_hourly(node, simulation.policy.prices) for node in snapshot.nodes.all())
+
+
+def fairness_of(queues: Mapping[str, QuotaNode]) -> float | None:
+    """Jain's index over the shares of queues that use or want something; None where there are none."""
+    shares = [queue.share_percent for queue in queues.values() if queue.gpus.used or queue.pending]
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else None

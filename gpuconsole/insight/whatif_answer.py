@@ -1,0 +1,131 @@
+"""What a what-if finds: how two futures of one simulation differ, as data."""
+
+from msgspec import Struct
+
+from gpuconsole.insight.futures import Victim
+from gpuconsole.insight.reasons import Code
+from gpuconsole.model.clock import Span, Time
+
+FEASIBLE = "feasible, not a reservation"
+"""What every promise of a what-if has to say: the real cluster may move on before the work is submitted."""
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What becomes of one workload (or job, where no Workload stands for it) that the commands are about."""
+
+    workload: str
+    queue: str
+    """ClusterQueue, if any."""
+    gpus: int
+    priority: int
+    admitted: Time | None
+    """None if it is not admitted (or, without queueing, does not start) before the horizon."""
+    started: Time | None
+    flavors: tuple[str, ...]
+    nodes: tuple[str, ...]
+    code: Code
+    """Why it waits at the horizon; `not-waiting` if it was admitted."""
+    why: str
+    """The same as a plain sentence; `FEASIBLE` if it was admitted."""
+    text: str
+    """The scheduler's own words."""
+    new: bool = True
+    """It is not there in the other future."""
+    admitted_without: Time | None = None
+    """In the other future."""
+
+    @property
+    def same(self) -> bool:
+        """True if the commands make no difference to it."""
+        return not self.new and self.admitted == self.admitted_without
+
+
+class Shift(Struct, frozen=True, kw_only=True):
+    """A waiting bystander that is admitted at another time, or in one future only (None = not before the horizon)."""
+
+    workload: str
+    queue: str
+    gpus: int
+    without: Time | None
+    changed: Time | None
+
+
+class QueueChange(Struct, frozen=True, kw_only=True):
+    """A ClusterQueue that stands differently in the two futures; GPUs, and share of its potential capacity in %."""
+
+    queue: str
+    used_now: int
+    used_without: int
+    used: int
+    nominal: int
+    borrowed_now: int
+    borrowed_without: int
+    borrowed: int
+    share_now: float
+    share_without: float
+    share: float
+
+
+class WhatIf(Struct, frozen=True, kw_only=True):
+    """The difference that the commands make. `…_now` is the fork's start, `…_without` the future without them."""
+
+    time: Time
+    """When the fork was taken."""
+    compared: Time
+    """When GPUs and shares are compared: as soon as everything asked for runs, else at the horizon."""
+    horizon: Time
+    refused: tuple[str, ...]
+    """Why commands could not be carried out."""
+    outcomes: tuple[Outcome, ...]
+    victims: tuple[Victim, ...]
+    """Evictions that the commands cause."""
+    spared: tuple[Victim, ...]
+    """Evictions that would happen without them only."""
+    shifts: tuple[Shift, ...]
+    queues: tuple[QueueChange, ...]
+    gpus_total: int
+    gpus_now: int
+    gpus_without: int
+    gpus: int
+    """In use."""
+    median_wait_without: Span | None
+    """Of what is admitted before the horizon; None if nothing is."""
+    median_wait: Span | None
+    lost_gpu_hours_without: float
+    lost_gpu_hours: float
+    cost_without: float
+    cost: float
+    """USD of work lost to evictions before the horizon."""
+    against: tuple[Outcome, ...] = ()
+    """Of two lists of changes, what becomes of what the other one asks for: `…_without` is the future with that one."""
+    p95_wait_without: Span | None = None
+    p95_wait: Span | None = None
+    waiting_without: int = 0
+    waiting: int = 0
+    """Workloads without quota at the horizon."""
+    gpu_hours_without: float = 0.0
+    gpu_hours: float = 0.0
+    """That pods hold GPUs before the horizon."""
+    gpus_total_without: int = 0
+    gpus_total_with: int = 0
+    """GPUs of the cluster at the horizon."""
+    hourly_without: float = 0.0
+    hourly: float = 0.0
+    """USD an hour for the GPUs of all nodes, used or not, at the horizon."""
+    fairness_without: float | None = None
+    fairness: float | None = None
+    """Jain's index over the shares of the ClusterQueues that use or want something, 1 = all alike; None = no such."""
+
+    @property
+    def empty(self) -> bool:
+        """True if the commands make no difference."""
+        named = (self.refused, self.victims, self.spared, self.shifts, self.queues)
+        alike = all(outcome.same for outcome in (*self.outcomes, *self.against))
+        return alike and not any(named) and self._with() == self._without()
+
+    def _with(self) -> tuple[object, ...]:
+        return self.gpus, self.median_wait, self.p95_wait, self.waiting, self.cost, self.hourly, self.gpus_total_with
+
+    def _without(self) -> tuple[object, ...]:
+        waits = (self.median_wait_without, self.p95_wait_without, self.waiting_without)
+        return self.gpus_without, *waits, self.cost_without, self.hourly_without, self.gpus_total_without
