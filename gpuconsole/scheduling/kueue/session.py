@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kueue.memory import SessionMemory, recall, remember
 from gpuconsole.scheduling.kueue.prospects import Outlook, outlook_of
 from gpuconsole.scheduling.kueue.readiness import Readiness, readiness
 from gpuconsole.scheduling.kueue.requests import Request
-from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.rules import QueueRules, Setup
 from gpuconsole.scheduling.kueue.second_pass import has_due
 from gpuconsole.scheduling.kueue.state import State
 from gpuconsole.scheduling.kueue.topology.strangers import Moves
@@ -161,6 +161,11 @@ class Session:
         objects = self._state.objects
         queue = objects.cluster_queues.get(cluster_queue)
         return readiness(queue, objects, topologies=self.config.enabled("TopologyAwareScheduling"))
+
+    @property
+    def setup(self) -> Setup:
+        """The configuration as the engine compiled it; to be read, not changed."""
+        return self._settled.setup
 
     @property
     def tree(self) -> UsageTree:

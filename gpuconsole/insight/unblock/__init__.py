@@ -1,0 +1,1 @@
+"""What would let a waiting workload in: single changes, each tried in a fork before anybody is told of it."""

@@ -1,0 +1,272 @@
+"""For each kind of change, the smallest one that lets a workload in; nothing where none of that kind does."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from gpuconsole.insight.demand import held
+from gpuconsole.insight.unblock.needs import Gap, flavors_of
+from gpuconsole.insight.unblock.steps import (
+    AddNodes,
+    AdmitNamespace,
+    AskLess,
+    DropSelector,
+    End,
+    FewerPods,
+    Limit,
+    MoveTo,
+    Owner,
+    RaiseLimit,
+    Resume,
+    Step,
+    Tolerate,
+    UsePriority,
+    UseTopology,
+)
+from gpuconsole.insight.unblock.trial import Trial
+from gpuconsole.model.queues import StopPolicy
+from gpuconsole.model.resources import gpus, is_gpu
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.entry import Entry
+
+MOST_ENDS = 40
+"""So many workloads are tried one by one."""
+MOST_TOGETHER = 12
+"""So many are ended together at most."""
+SHOWN_ENDS = 3
+MOST_QUEUES = 8
+MOST_NODES = 16
+Steps = tuple[Step, ...]
+
+
+def ends(trial: Trial, entry: Entry) -> Iterator[Steps]:
+    """Workloads whose end lets it in: up to three that do alone, the smallest first; else a few together."""
+    candidates = list(islice(_candidates(trial, entry), MOST_ENDS))
+    alone = 0
+    for other in candidates:
+        if trial.works((End(other.key),)):
+            alone += 1
+            yield (End(other.key),)
+            if alone == SHOWN_ENDS:
+                return
+    if not alone:
+        yield from _together(trial, candidates)
+
+
+def _candidates(trial: Trial, entry: Entry) -> Iterator[Workload]:
+    """Who holds what it could use, anywhere in its tree, the smallest first; then who is before it in its queue."""
+    session, rules = trial.rehearsal.session, entry.rules
+    pairs = flavors_of(rules.queue)
+    tree = session.tree.tree
+    names = {tree.names[node] for node in tree.subtree_queues(tree.root(rules.node))} if rules.node >= 0 else set()
+    holders = [
+        workload
+        for workload in trial.rehearsal.workloads.values()
+        if workload.reserved
+        and not workload.finished
+        and workload.cluster_queue in names
+        and any(pair in pairs for pair, _ in held(workload))
+    ]
+    yield from sorted(holders, key=lambda w: (w.gpus, w.cluster_queue != rules.name, w.priority, w.key))
+    for place in session.pending(rules.name):
+        if place.workload.key == trial.key:
+            return
+        yield place.workload
+
+
+def _together(trial: Trial, candidates: Sequence[Workload]) -> Iterator[Steps]:
+    """Ends of several, the largest first, until that is enough; then those that are not needed are left out."""
+    chosen: list[Step] = []
+    for other in sorted(candidates, key=lambda w: -w.gpus)[:MOST_TOGETHER]:
+        chosen.append(End(other.key))
+        if len(chosen) > 1 and trial.works(chosen):
+            yield trial.least(chosen)
+            return
+
+
+def raises(trial: Trial, entry: Entry, found: Sequence[Gap]) -> Iterator[Steps]:
+    """A greater quota or limit, of its queue, of a cohort above it, or of who lends; each by as little as is enough."""
+    for kind, name, limit in _limits(trial, entry):
+        tried = (trial.least(steps) for gap in found for steps in _raised(trial, kind, name, limit, gap))
+        yield next((steps for steps in tried if steps), ())
+
+
+def _raised(trial: Trial, kind: Owner, name: str, limit: Limit, gap: Gap) -> Iterator[list[Step]]:
+    """By what is missing, else by all that is wanted."""
+    for amounts in (gap.short, {resource: gap.wanted[resource] for resource in gap.short}):
+        steps: list[Step] = [
+            RaiseLimit(kind=kind, name=name, limit=limit, flavor=gap.flavor, resource=resource, by=amount)
+            for resource, amount in amounts.items()
+            if _limited(trial, kind, name, limit, gap.flavor, resource)
+        ]
+        if steps:
+            yield steps
+
+
+def _limits(trial: Trial, entry: Entry) -> Iterator[tuple[Owner, str, Limit]]:
+    """Whose limits may be in the way, from its own queue upwards, then those of who lends to it."""
+    tree = trial.rehearsal.session.tree.tree
+    yield "ClusterQueue", entry.rules.name, "borrowingLimit"
+    yield "ClusterQueue", entry.rules.name, "nominalQuota"
+    path = tree.paths[entry.rules.node] if entry.rules.node >= 0 else ()
+    for node in path:
+        yield "Cohort", tree.names[node], "borrowingLimit"
+        yield "Cohort", tree.names[node], "nominalQuota"
+    for node in path:
+        for member in tree.queue_children[node]:
+            if tree.names[member] != entry.rules.name:
+                yield "ClusterQueue", tree.names[member], "lendingLimit"
+        for member in tree.children[node]:
+            yield "Cohort", tree.names[member], "lendingLimit"
+
+
+def _limited(trial: Trial, kind: Owner, name: str, limit: Limit, flavor: str, resource: str) -> bool:
+    """True if there is such a limit; a quota can always be given."""
+    objects = trial.rehearsal.session.setup.objects
+    owner = objects.cluster_queues.get(name) if kind == "ClusterQueue" else objects.cohorts.get(name)
+    quota = owner.quotas().get((flavor, resource)) if owner is not None else None
+    match limit:
+        case "nominalQuota":
+            return kind == "Cohort" or quota is not None
+        case "borrowingLimit":
+            return quota is not None and quota.borrowing_limit is not None
+        case "lendingLimit":
+            return quota is not None and quota.lending_limit is not None
+
+
+def smaller(trial: Trial, entry: Entry, found: Sequence[Gap]) -> Iterator[Steps]:
+    """A smaller request: fewer pods of the pod set that asks for most, or less for each of its pods."""
+    pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
+    if not pod_sets:
+        return
+    largest = max(pod_sets, key=lambda p: (gpus(p.requests), sum(p.requests.values())))
+    if largest.count > 1 and largest.min_count is None:
+        yield trial.least((FewerPods(pod_set=largest.name, count=1, was=largest.count),))
+    short = {resource for gap in found for resource in gap.short}
+    steps: list[Step] = []
+    for resource, amount in largest.template.requests.items():
+        covered = resource in entry.rules.group_of
+        least = 1 if covered else 0
+        if amount > least and (not covered or resource in short or (is_gpu(resource) and not short)):
+            steps.append(AskLess(pod_set=largest.name, resource=resource, amount=least, was=amount))
+    if steps:
+        yield trial.least(steps)
+
+
+def priorities(trial: Trial, entry: Entry) -> Iterator[Steps]:
+    """The lowest priority that is enough."""
+    step = _first_of_all(trial)
+    if step is not None:
+        yield trial.least((step,))
+
+
+def _first_of_all(trial: Trial) -> UsePriority | None:
+    """A priority above everybody's; None where it has that."""
+    was = trial.rehearsal.workloads[trial.key].priority
+    highest = max(workload.priority for workload in trial.rehearsal.workloads.values()) + 1
+    return UsePriority(priority=highest, was=was) if highest > was else None
+
+
+def topologies(trial: Trial, entry: Entry) -> Iterator[Steps]:
+    """The nearest level at which its pods may be farther apart."""
+    setup = trial.rehearsal.session.setup
+    for pod_set in trial.rehearsal.workloads[trial.key].pod_sets:
+        asked = pod_set.topology
+        if asked is None or not asked.required:
+            continue
+        domains = [d for flavor, d in setup.topologies.items() if asked.required in d.levels]
+        for domain in domains[:1]:
+            above = domain.levels[: domain.levels.index(asked.required)]
+            looser = [UseTopology(pod_set=pod_set.name, required=level) for level in reversed(above)]
+            looser.append(UseTopology(pod_set=pod_set.name, preferred=asked.required))
+            looser.append(UseTopology(pod_set=pod_set.name))
+            yield next(((step,) for step in looser if trial.works((step,))), ())
+
+
+def nodes(trial: Trial, entry: Entry) -> Iterator[Steps]:
+    """The fewest nodes of a flavor, beside one that is there, that give its pods a place."""
+    setup = trial.rehearsal.session.setup
+    for flavor in (f for group in entry.rules.groups for f in group.flavors if f in setup.topologies):
+        domains = setup.topologies[flavor]
+        siblings: dict[object, str] = {}
+        for name, leaf in sorted(domains.leaf_of.items()):
+            siblings.setdefault(domains.values[domains.leaf_domains[leaf]][:-1], name)
+        for like in islice(siblings.values(), MOST_QUEUES):
+            steps = trial.least((AddNodes(flavor=flavor, like=like, count=MOST_NODES),))
+            if steps:
+                yield steps
+                return
+
+
+def suiting(trial: Trial, entry: Entry) -> Iterator[Steps]:
+    """What makes its pods suit a flavor that they do not suit: tolerations, and selectors that are left out."""
+    setup = trial.rehearsal.session.setup
+    pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
+    for name in dict.fromkeys(flavor for group in entry.rules.groups for flavor in group.flavors):
+        flavor = setup.flavors.get(name)
+        if flavor is None:
+            continue
+        steps: list[Step] = []
+        for pod_set in pod_sets:
+            template = pod_set.template
+            known = (*template.tolerations, *flavor.tolerations)
+            steps += [
+                Tolerate(pod_set=pod_set.name, key=taint.key, value=taint.value, effect=taint.effect)
+                for taint in flavor.node_taints
+                if taint.effect in ("NoSchedule", "NoExecute") and not any(t.tolerates(taint) for t in known)
+            ]
+            steps += [
+                DropSelector(pod_set=pod_set.name, label=label)
+                for label, value in template.node_selector.items()
+                if flavor.node_labels.get(label, value) != value
+            ]
+        if steps:
+            yield trial.least(steps)
+
+
+def doors(trial: Trial) -> Iterator[Steps]:
+    """What keeps it out before quota is asked for: it, or a queue, was stopped, or its namespace is not let in."""
+    steps = _doors(trial)
+    if steps:
+        yield trial.least(steps)
+
+
+def _doors(trial: Trial) -> list[Step]:
+    objects = trial.rehearsal.session.setup.objects
+    workload = trial.rehearsal.workloads[trial.key]
+    door = objects.local_queues.get(workload.local_queue)
+    queue = objects.cluster_queues.get(door.cluster_queue) if door is not None else None
+    steps: list[Step] = []
+    if not workload.active:
+        steps.append(Resume(kind="Workload", name=workload.key))
+    if door is not None and door.stop_policy is not StopPolicy.NONE:
+        steps.append(Resume(kind="LocalQueue", name=door.key))
+    if queue is not None and queue.stop_policy is not StopPolicy.NONE:
+        steps.append(Resume(kind="ClusterQueue", name=queue.name))
+    if queue is not None and not trial.rehearsal.session.setup.matches_namespace(queue, workload.namespace):
+        steps.append(AdmitNamespace(cluster_queue=queue.name, namespace=workload.namespace))
+    return steps
+
+
+def several(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> Iterator[Steps]:
+    """Changes of more than one kind, for what more than one thing keeps out: open the doors, go first, get quota."""
+    opened = _doors(trial)
+    first = _first_of_all(trial)
+    name = entry.rules.name if entry is not None else ""
+    quotas = [steps for gap in found for steps in _raised(trial, "ClusterQueue", name, "nominalQuota", gap)] or [[]]
+    for steps in quotas:
+        whole = [*opened, *([first] if first is not None else []), *steps]
+        least = trial.least(whole) if len(whole) > 1 else ()
+        if least:
+            yield least
+            return
+
+
+def moves(trial: Trial) -> Iterator[Steps]:
+    """Another LocalQueue of its namespace that lets it in."""
+    workload = trial.rehearsal.workloads[trial.key]
+    queues = trial.rehearsal.session.setup.objects.local_queues.values()
+    near = [q.name for q in queues if q.namespace == workload.namespace and q.name != workload.queue]
+    for name in sorted(near)[:MOST_QUEUES]:
+        if trial.works((MoveTo(name),)):
+            yield (MoveTo(name),)
+            return

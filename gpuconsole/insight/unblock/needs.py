@@ -1,0 +1,61 @@
+"""What a workload needs, flavor by flavor, against what is there: the numbers that suggestions start from."""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.session import Session
+
+Pair = tuple[str, str]
+"""(flavor, resource)"""
+
+
+class Gap(Struct, frozen=True, kw_only=True):
+    """One flavor that does not have enough: how much each resource lacks, of what is wanted of it in all."""
+
+    flavor: str
+    short: Mapping[str, int]
+    wanted: Mapping[str, int]
+
+
+def gaps(session: Session, entry: Entry) -> list[Gap]:
+    """The flavors that suit the pods and do not have enough, those that lack least first."""
+    tree, node = session.tree, entry.rules.node
+    wanted = dict(_wanted(entry))
+    found = []
+    for flavor in dict.fromkeys(flavor for flavor, _ in wanted):
+        of_flavor = {resource: amount for (name, resource), amount in wanted.items() if name == flavor}
+        short = {
+            resource: amount - available
+            for resource, amount in of_flavor.items()
+            if amount > (available := max(0, tree.available(node, tree.tree.numbers[flavor, resource])))
+        }
+        if short:
+            found.append(Gap(flavor=flavor, short=short, wanted=of_flavor))
+    return sorted(found, key=lambda gap: (len(gap.short), sum(gap.short.values()), gap.flavor))
+
+
+def _wanted(entry: Entry) -> Iterator[tuple[Pair, int]]:
+    """What all pod sets would take of each flavor that suits them, if they all got that one."""
+    total: dict[Pair, int] = {}
+    unsuited: set[str] = set()
+    for request in entry.request.pod_sets:
+        amounts: dict[str, int] = dict(request.scaled(request.count))
+        if entry.rules.covers_pods:
+            amounts["pods"] = request.count
+        for resource, amount in amounts.items():
+            group = entry.rules.group_of.get(resource)
+            for flavor in group.flavors if group is not None and amount else ():
+                total[flavor, resource] = total.get((flavor, resource), 0) + amount
+    for result in entry.assignment.pod_sets:
+        for search in result.searches:
+            unsuited |= {n.flavor for n in search.noted if n.mode == Mode.NO_FIT and n.cause == "NoMatchingFlavor"}
+    yield from ((pair, amount) for pair, amount in total.items() if pair[0] not in unsuited)
+
+
+def flavors_of(queue: ClusterQueue) -> set[Pair]:
+    """Everything that a ClusterQueue gives out."""
+    return set(queue.quotas())

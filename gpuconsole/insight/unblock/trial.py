@@ -1,0 +1,84 @@
+"""Whether a change lets a workload in: it is made in a fork, and admission goes on there until it decides nothing more.
+
+Time does not pass: nobody ends, and evictions take effect at once. How much is tried is bounded by numbers, not by a
+clock, so that the same question has the same answer on every machine.
+"""
+
+from collections.abc import Sequence
+
+from gpuconsole.insight.unblock.steps import Step, size, sized, take
+from gpuconsole.model.decisions import Refuse
+from gpuconsole.sim.rehearsal import Rehearsal
+
+MOST_CYCLES = 200
+"""A workload that so many cycles did not let in counts as kept out."""
+
+
+class TriedEnough(Exception):
+    """The bound on what is tried was reached."""
+
+
+class Trial:
+    """One workload of a rehearsal, and what was tried for it so far. Mutates; the rehearsal is not touched."""
+
+    def __init__(self, rehearsal: Rehearsal, key: str, most_cycles: int = 4000) -> None:
+        self.rehearsal = rehearsal
+        self.key = key
+        self.tries = self.cycles = 0
+        """How many changes were tried, and how many cycles were run for that."""
+        self._most_cycles = most_cycles
+
+    def works(self, steps: Sequence[Step]) -> bool:
+        """True if the workload gets quota once all these changes are made. Raises TriedEnough."""
+        self.tries += 1
+        fork = self.rehearsal.fork()
+        for step in steps:
+            take(fork, self.key, step)
+        fork.wake()
+        return self._gets_in(fork)
+
+    def least(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        """The changes, each made as small as is still enough; nothing where they do not work, or nothing is needed.
+
+        Of what is returned every step is needed in its full size. Raises TriedEnough.
+        """
+        if not self.works(steps):
+            return ()
+        kept: tuple[Step, ...] = ()
+        for place, step in enumerate(steps):
+            kept += self._smallest(step, (*kept, *steps[place + 1 :]))
+        # A smaller change may be enough where a greater one is not, so the sizes are not taken on trust.
+        return kept if kept and not any(self.works(reduced) for reduced in reductions(kept)) else ()
+
+    def _smallest(self, step: Step, rest: Sequence[Step]) -> tuple[Step, ...]:
+        """The smallest size that is enough beside the rest, whose next smaller one is not."""
+        low, high = -1, size(step)
+        while high - low > 1:
+            middle = high - 1 if low < 0 and high == size(step) and high > 1 else (low + high) // 2
+            if self.works((*rest, *sized(step, middle))):
+                high = middle
+            else:
+                low = middle
+        return sized(step, high)
+
+    def _gets_in(self, fork: Rehearsal) -> bool:
+        for _ in range(MOST_CYCLES):
+            if not fork.session.has_active:
+                return False
+            if self.cycles >= self._most_cycles:
+                raise TriedEnough
+            self.cycles += 1
+            decided = fork.cycle()
+            workload = fork.workloads.get(self.key)
+            if workload is None or workload.finished:
+                return False
+            if workload.reserved:
+                return True
+            if not fork.session.progressed and all(isinstance(decision, Refuse) for decision in decided):
+                return False
+        return False
+
+
+def reductions(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
+    """The changes with each of them made smaller by one unit, or left out where it has but one."""
+    return [(*steps[:place], *sized(step, size(step) - 1), *steps[place + 1 :]) for place, step in enumerate(steps)]
