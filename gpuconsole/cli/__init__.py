@@ -17,6 +17,8 @@ COMMANDS = {
     "simulate": "Run a cluster without a screen.",
     "drill": "Run scenarios and check what they expect.",
     "forecast": "Foresee what Kueue does next, and check it.",
+    "preemptions": "Show who had to make room for whom, and why.",
+    "whatif": "Try changes in a fork, and compare the futures.",
     "slots": "Show what the idle GPUs are good for.",
     "mig": "Show who has to leave when GPUs are divided anew.",
     "snapshot": "Save a cluster as a file.",

@@ -19,6 +19,7 @@ from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
 from gpuconsole.model.clock import SECOND, Span, format_time
+from gpuconsole.model.events import Happened
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
 
@@ -58,15 +59,19 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
     @wraps(function)
     def command(request: Request, until: Span, output: str, **options: Any) -> int:
         asked = open_cluster(request, until)
-        answer = function(asked=asked, **options)
-        if output == "json":
-            click.echo(msgspec.json.format(msgspec.json.encode(document(asked, answer)), indent=2).decode())
-        else:
-            for line in answer.lines:
-                click.echo(clean(line))
-        return answer.status
+        return say(asked, function(asked=asked, **options), output)
 
     return command
+
+
+def say(asked: Asked, answer: Answer, output: str) -> int:
+    """Print an answer; returns its exit status."""
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(document(asked, answer)), indent=2).decode())
+    else:
+        for line in answer.lines:
+            click.echo(clean(line))
+    return answer.status
 
 
 def open_cluster(request: Request, until: Span = 0) -> Asked:
@@ -84,6 +89,13 @@ def open_cluster(request: Request, until: Span = 0) -> Asked:
         settings=settings,
         assumed=opened.notices if request.live else (),
     )
+
+
+def lines_of(asked: Asked) -> list[Happened]:
+    """What happened to the cluster as far as it is known, oldest first; the simulation forgets what it told."""
+    told = [event for event in asked.simulation.drain() if isinstance(event, Happened)]
+    before = told[0].time if told else asked.simulation.now + 1
+    return [line for line in asked.simulation.snapshot().recent if line.time < before] + told
 
 
 def document(asked: Asked, answer: Answer) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from gpuconsole.insight.checking import checking
 from gpuconsole.insight.gangs import deadlock, waiting_gangs
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.measured import Rule
-from gpuconsole.insight.preemptions import by_victim, rows
+from gpuconsole.insight.preemptions import rows
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.telemetry import Alarm, alarms
+from gpuconsole.insight.who import counts
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.events import Happened
 from gpuconsole.model.queues import PreemptionPolicy, StopPolicy
@@ -280,8 +281,8 @@ def _measured(snapshot: Snapshot) -> Iterator[Attention]:
 
 
 def _thrash(history: Sequence[Happened]) -> Iterator[Attention]:
-    for victim in by_victim(rows(history)):
+    for victim in counts(rows(history), lambda row: row.victim):
         if victim.thrash:
             lost = f"{victim.lost_gpu_hours:.1f} GPU-h lost"
-            text = f"{victim.workload} goes in circles: preempted {victim.times} times, {lost}"
-            yield Attention(trouble=Trouble.THRASH, text=text, table="workloads", key=victim.workload)
+            text = f"{victim.name} goes in circles: preempted {victim.times} times, {lost}"
+            yield Attention(trouble=Trouble.THRASH, text=text, table="workloads", key=victim.name)

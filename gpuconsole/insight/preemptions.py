@@ -1,13 +1,14 @@
 """The history of preemptions: who had to go for whom, by which rule, at what cost, and whether it goes in circles."""
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
+from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.decisions import Rule
 from gpuconsole.model.events import Happened, What
+from gpuconsole.scheduling.kueue.messages import paths_in
 
 RULES = {
     Rule.IN_CLUSTER_QUEUE: "priority in the queue",
@@ -18,6 +19,7 @@ RULES = {
 """The reasons of Kueue's Preempted condition, in words."""
 _EVICTIONS = (What.EVICTED, What.POD_EVICTED)
 _GONE = (What.REQUEUED, What.FINISHED, What.FAILED, What.DELETED)
+_OVER = (What.FINISHED, What.FAILED, What.DELETED)
 _PLACED = (What.ADMITTED, What.STARTED, What.POD_BOUND)
 NEEDED = frozenset({What.PREEMPTED, *_EVICTIONS, *_GONE, *_PLACED})
 """The lines of history that `rows` looks at."""
@@ -52,6 +54,19 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     admitted_at: Time | None
     """When the preemptor got its place; None if it never did: an eviction for nothing, so far."""
     message: str
+    path: str = ""
+    """The victim's ClusterQueue below its cohorts (`/root/team/cq`), where the message names it."""
+    by_path: str = ""
+    """The preemptor's."""
+    by_gone_at: Time | None = None
+    """When the preemptor was deleted, or failed, without ever getting its place."""
+    choice: Choice | None = None
+    """How the victim was chosen, and the shares then, where the one who decided told it."""
+
+    @property
+    def in_vain(self) -> bool:
+        """The preemptor never got its place: it is gone by now."""
+        return self.admitted_at is None and self.by_gone_at is not None
 
 
 def rows(history: Sequence[Happened]) -> list[PreemptionRow]:
@@ -67,9 +82,8 @@ def rows(history: Sequence[Happened]) -> list[PreemptionRow]:
         if line.what is What.PREEMPTED:
             victim = subject(line)
             times.setdefault(victim, []).append(line.time)
-            found.append(
-                _row(line, times[victim], evicted.get(victim, ()), gone.get(victim, ()), placed.get(line.by, ()))
-            )
+            of_preemptor = placed.get(line.by, ()), gone.get(line.by, ())
+            found.append(_row(line, times[victim], evicted.get(victim, ()), gone.get(victim, ()), *of_preemptor))
     found.reverse()
     return found
 
@@ -93,9 +107,13 @@ def _row(
     evicted: Sequence[Happened],
     gone: Sequence[Happened],
     placed: Sequence[Happened],
+    by_gone: Sequence[Happened],
 ) -> PreemptionRow:
     paid = next((one for one in evicted if one.time >= line.time and one.pod == line.pod), line)
     end = next((one.time for one in gone if one.time >= line.time), None)
+    admitted = next((one.time for one in placed if one.time >= line.time), None)
+    gave_up = next((one.time for one in by_gone if one.what in _OVER and one.time >= line.time), None)
+    by_path, path = paths_in(line.message)
     return PreemptionRow(
         time=line.time,
         victim=subject(line),
@@ -112,8 +130,12 @@ def _row(
         latency=end - line.time if end is not None else None,
         nth=len(times),
         thrash=sum(1 for time in times if time > line.time - THRASH_WITHIN) >= THRASH_COUNT,
-        admitted_at=next((one.time for one in placed if one.time >= line.time), None),
+        admitted_at=admitted,
         message=line.message,
+        path=path,
+        by_path=by_path,
+        by_gone_at=gave_up if admitted is None else None,
+        choice=line.choice,
     )
 
 
@@ -123,29 +145,3 @@ def rule_in_words(reason: str) -> str:
         return RULES[Rule(reason)]
     except ValueError:
         return reason
-
-
-class VictimCount(Struct, frozen=True):
-    """How often a workload was preempted, and what that lost."""
-
-    workload: str
-    times: int
-    lost_gpu_hours: float
-    cost: float
-    thrash: bool
-
-
-def by_victim(preemptions: Iterable[PreemptionRow]) -> list[VictimCount]:
-    """The workloads that were preempted, most often first."""
-    times: Counter[str] = Counter()
-    cost: dict[str, float] = {}
-    hours: dict[str, float] = {}
-    thrash: set[str] = set()
-    for row in preemptions:
-        times[row.victim] += 1
-        hours[row.victim] = hours.get(row.victim, 0.0) + row.lost_gpu_hours
-        cost[row.victim] = cost.get(row.victim, 0.0) + row.cost
-        if row.thrash:
-            thrash.add(row.victim)
-    ranked = sorted(times, key=lambda name: (-times[name], name))
-    return [VictimCount(name, times[name], hours[name], cost[name], name in thrash) for name in ranked]

@@ -7,6 +7,7 @@ import sys
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time, format_time
+from gpuconsole.model.text import clean
 
 
 class Opening(Struct, frozen=True, kw_only=True):
@@ -30,6 +31,24 @@ class Recovered(Struct, frozen=True, kw_only=True):
         return (
             f"recovered {self.lines:,} events of the session that ended without closing at {format_time(self.flushed)}"
         )
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """A session of which there are lines."""
+
+    number: int
+    source: str
+    last: Time
+    """When the last thing happened in it, in the cluster's time."""
+
+
+def newest(db: sqlite3.Connection) -> Kept | None:
+    """The last session that has lines, if any."""
+    row = db.execute(
+        "select id, source, (select time from events where session = id order by n desc limit 1) as last"
+        " from sessions where last is not null order by id desc limit 1"
+    ).fetchone()
+    return Kept(number=row[0], source=clean(row[1]), last=int(row[2])) if row is not None else None
 
 
 def begin(db: sqlite3.Connection, opening: Opening, wall: Time) -> int:

@@ -1,34 +1,15 @@
 """The columns of the history of preemptions: victim ← preemptor, the rule in words, what it lost."""
 
-from collections.abc import Sequence
-
 from gpuconsole.insight.preemptions import PreemptionRow
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell
 
-LONGEST = 6
-"""Links of a chain that are followed."""
-
 
 def key_of(row: PreemptionRow) -> str:
     """What tells preemptions apart."""
     return f"{row.time} {row.victim} {row.by}"
-
-
-def chain(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> list[str]:
-    """The victim, its preemptor, who preempted that one later, and so on; a name comes twice only where it closes."""
-    names = [row.victim, row.by]
-    after = row.time
-    while names[-1] and len(names) <= LONGEST and names[-1] not in names[:-1]:
-        later = [other for other in rows if other.victim == names[-1] and other.time >= after]
-        if not later:
-            break
-        next_one = min(later, key=lambda other: other.time)
-        names.append(next_one.by)
-        after = next_one.time
-    return [called(name) for name in names if name]
 
 
 def _priorities(row: PreemptionRow) -> str:

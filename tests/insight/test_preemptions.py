@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.insight.preemptions import PreemptionRow, VictimCount, by_victim, rows, rule_in_words
+from gpuconsole.insight.preemptions import PreemptionRow, rows, rule_in_words
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.events import Happened, What
 from tests.insight.world import START
@@ -82,10 +82,6 @@ def test_the_newest_come_first_and_circles_are_seen() -> None:
         ("dev/notebook", 1, False),
         (RLHF, 2, False),
         (RLHF, 1, False),
-    ]
-    assert by_victim(found) == [
-        VictimCount(RLHF, 4, 4 * 2.9, 4 * 6.41, True),
-        VictimCount("dev/notebook", 1, 2.9, 6.41, False),
     ]
 
 

@@ -3,10 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.preemptions import rows
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.events import Happened, What
-from gpuconsole.ui.preemption_columns import chain
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.textpane import TextPane
@@ -48,11 +46,6 @@ async def test_enter_opens_the_victim_and_w_the_preemptor() -> None:
         assert stage.screen(WorkloadDetailScreen).crumb() == "research/rlhf"
         await stage.press("escape", "down", "w")
         assert stage.screen(WorkloadDetailScreen).crumb() == "research/llm-ft"
-
-
-def test_a_chain_follows_the_preemptor_until_it_closes() -> None:
-    found = rows([preempted("r/a", "r/b", 30), preempted("r/b", "r/c", 20), preempted("r/c", "r/a", 10)])
-    assert chain(found[-1], found) == ["r/a", "r/b", "r/c", "r/a"]
 
 
 async def test_without_preemptions_it_says_so() -> None:

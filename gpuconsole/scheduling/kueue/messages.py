@@ -1,5 +1,6 @@
 """Kueue 0.19's texts, verbatim: what a waiting workload and a victim are told."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.model.cluster import Taint
@@ -20,6 +21,7 @@ FAILED_CHECKS = "The workload has failed admission checks"
 NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
 
 _UNKNOWN = "UNKNOWN"
+_PATHS = re.compile(r"; preemptor path: ([^;\s]*); preemptee path: ([^;\s]*)")
 _DUE_TO: Mapping[Rule | None, str] = {
     Rule.IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
     Rule.IN_COHORT_RECLAMATION: "reclamation within the cohort",
@@ -32,6 +34,14 @@ def rule_in(message: str) -> Rule | None:
     """The rule by which a victim was chosen, read from the text of its preemption; None where it says no known one."""
     known = (rule for rule, words in _DUE_TO.items() if rule is not None and f"due to {words}" in message)
     return max(known, key=lambda rule: len(_DUE_TO[rule]), default=None)
+
+
+def paths_in(message: str) -> tuple[str, str]:
+    """Where the preemptor's and the victim's ClusterQueues stand below their cohorts, read from the text of a
+    preemption; nothing where it does not say (before Kueue 0.14)."""
+    found = _PATHS.search(message)
+    by, victim = (found[1], found[2]) if found is not None else ("", "")
+    return by.replace(_UNKNOWN, ""), victim.replace(_UNKNOWN, "")
 
 
 def inactive(cluster_queue: str) -> str:

@@ -1,19 +1,22 @@
 """The history of preemptions: who had to go for whom, by which rule, what it lost, and whether it goes in circles."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.preemptions import PreemptionRow, VictimCount, by_victim, rows
+from gpuconsole.insight.choices import WORDS, shares
+from gpuconsole.insight.preemptions import PreemptionRow, rows
+from gpuconsole.insight.who import Circle, Count, Who, chain, who
+from gpuconsole.model.choices import Considered, Verdict
+from gpuconsole.model.clock import format_span
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Painted
-from gpuconsole.ui.preemption_columns import PREEMPTIONS, chain, key_of
+from gpuconsole.ui.preemption_columns import PREEMPTIONS, key_of
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import Subject
@@ -25,6 +28,7 @@ from gpuconsole.ui.widgets.panes import Panes
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line
 
 MOST = 500
+LISTED = 50
 MOVING = (What.PREEMPTED, What.POD_EVICTED, What.EVICTED, What.ADMITTED, What.STARTED, What.POD_BOUND)
 """Only after one of these the history of preemptions can look different."""
 
@@ -33,7 +37,7 @@ class Past(NamedTuple):
     """What the screen shows."""
 
     rows: Sequence[PreemptionRow]
-    counts: Sequence[VictimCount]
+    who: Who
 
 
 class PreemptionsScreen(WorkloadScreen):
@@ -67,7 +71,7 @@ class PreemptionsScreen(WorkloadScreen):
             found = rows(self.console.preemptions(MOST))
         except ConsoleError as error:
             return error
-        return Past(found, by_victim(found))
+        return Past(found, who(found))
 
     def _tell(self, past: Past | ConsoleError) -> None:
         if isinstance(past, ConsoleError):
@@ -75,7 +79,7 @@ class PreemptionsScreen(WorkloadScreen):
             return
         self._rows = past.rows
         self.query_one(Grid).show(self._visible())
-        self.query_one("#counts", TextPane).show(count_lines(past))
+        self.query_one("#counts", TextPane).show(count_lines(past.who))
         self.picked(self.query_one(Grid).current)
 
     def _visible(self) -> Sequence[PreemptionRow]:
@@ -111,38 +115,79 @@ class PreemptionsScreen(WorkloadScreen):
             self.flash(f"{key} is gone by now; E shows what is remembered of it", "warning")
 
 
-def count_lines(past: Past) -> list[Painted]:
-    """Sums, and the victims that were hit most often."""
-    hours = sum(row.lost_gpu_hours for row in past.rows)
-    cost = sum(row.cost for row in past.rows)
-    vain = sum(1 for row in past.rows if row.admitted_at is None)
+def count_lines(found: Who) -> list[Painted]:
+    """Sums, who causes them, and whom they hit most often."""
     lines = [
         heading("IN ALL"),
-        line(f"  {len(past.rows)} preemptions, {hours:.1f} GPU-h lost, {fmt.money(cost)}"),
-        line((f"  {vain} whose preemptor has no place yet", "dim")),
-        BLANK,
-        heading("BY RULE"),
+        line(f"  {found.preemptions} preemptions, {_lost(found.lost_gpu_hours, found.cost, ' lost')}"),
+        line((f"  {found.unplaced} whose preemptor has no place yet", "dim")),
     ]
-    rules = Counter(row.rule for row in past.rows)
-    lines += [line(f"  {times:>4}  {rule}") for rule, times in rules.most_common()]
-    lines += [BLANK, heading("MOST OFTEN EVICTED")]
-    for count in past.counts[:50]:
+    if found.in_vain:
+        lines.append(line((f"  {found.in_vain} in vain: the preemptor went without ever having had a place", "fault")))
+    if found.circles or found.queue_circles:
+        lines += [BLANK, heading("IN CIRCLES"), *map(_circle, (*found.queue_circles, *found.circles))]
+    lines += [BLANK, heading("BY RULE"), *(line(f"  {count.times:>4}  {count.name}") for count in found.rules)]
+    lines += [BLANK, heading("MOST OFTEN EVICTED"), *_counted(found.victims)]
+    lines += [BLANK, heading("FOR WHOM"), *_counted(found.causers)]
+    lines += [BLANK, heading("QUEUES THAT LOSE"), *_counted(found.victim_queues)]
+    return [*lines, BLANK, heading("QUEUES THAT GAIN"), *_counted(found.causing_queues)]
+
+
+def _lost(hours: float, cost: float, lost: str = "") -> str:
+    return f"{hours:.1f} GPU-h{lost}, {fmt.money(cost)}"
+
+
+def _circle(circle: Circle) -> Painted:
+    names = f" {GLYPHS['victim']} ".join(map(called, circle.names))
+    return line(
+        (f"  {names}", "fault"), (f"  {circle.times} times, {_lost(circle.lost_gpu_hours, circle.cost)}", "dim")
+    )
+
+
+def _counted(counts: Sequence[Count]) -> Iterable[Painted]:
+    for count in counts[:LISTED]:
         circles = (f" {GLYPHS['victim']} in circles", "fault") if count.thrash else ""
-        lost = f"  {count.lost_gpu_hours:.1f} GPU-h, {fmt.money(count.cost)}"
-        lines.append(line(f"  {count.times:>3}×  ", (called(count.workload), "strong"), (lost, "dim"), circles))
-    return lines
+        lost = f"  {_lost(count.lost_gpu_hours, count.cost)}"
+        yield line(f"  {count.times:>3}×  ", (called(count.name), "strong"), (lost, "dim"), circles)
 
 
 def about(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[Painted, ...]:
-    """What the columns have no room for."""
-    by = called(row.by)
-    placed = f"{by} was admitted at {fmt.clock(row.admitted_at)}" if row.admitted_at else f"{by} has no place yet"
-    links = chain(row, rows)
+    """What the columns have no room for: the paths, what became of both, who else was considered."""
+    links = [called(name) for name in chain(row, rows)]
     words: list[tuple[str, str]] = [("chain: ", "dim")]
     for number, name in enumerate(links):
         words += [(" ← ", "victim"), (name, "")] if number else [(name, "strong")]
+    victim, by = row.path or row.victim_queue or "no queue", row.by_path or row.by_queue or "no queue"
     return (
-        ((f"{row.victim_queue or 'no queue'} ← {row.by_queue or 'no queue'} · {placed}", "dim"),),
+        ((f"{victim} ← {by} · {_fate(row)}", "dim"),),
         *((tuple(words),) if len(links) > 2 else ()),
         ((row.message or row.rule, ""),),
+        *_choice(row),
     )
+
+
+def _fate(row: PreemptionRow) -> str:
+    by = called(row.by)
+    freed = f"its GPUs were free after {format_span(row.latency)}" if row.latency is not None else "it is not gone yet"
+    if row.admitted_at is not None:
+        return f"{freed} · {by} was admitted at {fmt.clock(row.admitted_at)}"
+    if row.in_vain:
+        return f"{freed} · in vain: {by} was gone before it had a place"
+    return f"{freed} · {by} has no place yet"
+
+
+def _choice(row: PreemptionRow) -> Iterable[Painted]:
+    if row.choice is None:
+        return
+    yield (("CONSIDERED, IN ORDER", "title"), (f"   {shares(row.choice)}", "dim"))
+    for one in row.choice.considered:
+        yield _considered(one)
+    if row.choice.left_out:
+        yield ((f"  and {row.choice.left_out} more", "dim"),)
+
+
+def _considered(one: Considered) -> Painted:
+    chosen = one.verdict is Verdict.CHOSEN
+    mark = (f"  {GLYPHS['victim']} ", "victim") if chosen else ("  · ", "dim")
+    about = f"  {one.queue}, priority {one.priority}: "
+    return (mark, (called(one.workload), "strong"), (about, "dim"), (WORDS[one.verdict], "victim" if chosen else ""))

@@ -1,0 +1,125 @@
+"""`gpuconsole preemptions`: who had to make room for whom, for people and for programs, now and as recorded."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuconsole.model.choices import Choice, Considered, Verdict
+from gpuconsole.model.clock import MINUTE, parse_time
+from gpuconsole.model.events import Happened, What
+from gpuconsole.store.recorder import Recorder
+from gpuconsole.store.sessions import Opening
+from tests.cli.line import Line
+
+RECLAIMED = ("org-cohort", "--until", "2h")
+"""Research loses a workload that borrowed; see the drill of that name."""
+
+
+def test_preemptions_for_people(gpuconsole: Line) -> None:
+    assert gpuconsole("preemptions", *RECLAIMED).lines == [
+        "1 preemption: 6.0 GPU-hours lost, 13.26 $",
+        "",
+        "WHEN                  VICTIM         GPUS  BY               RULE               PRIORITY  LOST GPU-H  COST $"
+        "  FREED AFTER  NTH",
+        "2026-01-05T09:20:00Z  research/rlhf     6  prod/serve-more  reclaim in cohort  0, 0      6.0         13.26 "
+        "  30s          1",
+        "",
+        "RULE               TIMES  LOST GPU-H  COST $",
+        "reclaim in cohort      1  6.0         13.26",
+        "",
+        "VICTIM         TIMES  LOST GPU-H  COST $",
+        "research/rlhf      1  6.0         13.26",
+        "",
+        "FOR WHOM         TIMES  LOST GPU-H  COST $",
+        "prod/serve-more      1  6.0         13.26",
+        "",
+        "QUEUE THAT LOSES  TIMES  LOST GPU-H  COST $",
+        "cq-research           1  6.0         13.26",
+        "",
+        "QUEUE THAT GAINS  TIMES  LOST GPU-H  COST $",
+        "cq-prod               1  6.0         13.26",
+    ]
+
+
+def test_of_one_workload_it_is_told_who_else_was_considered(gpuconsole: Line) -> None:
+    assert gpuconsole("preemptions", "research/rlhf", *RECLAIMED).lines == [
+        "1 preemption: 6.0 GPU-hours lost, 13.26 $",
+        "",
+        "2026-01-05T09:20:00Z  research/rlhf (/org-cohort/cq-research, priority 0, 6 GPUs)",
+        "  made room for prod/serve-more (/org-cohort/cq-prod, priority 0): reclaim in cohort",
+        "  lost 6.0 GPU-hours, 13.26 $; GPUs free after 30s; prod/serve-more was admitted at 2026-01-05T09:20:30Z",
+        "  considered, in order (share ~166 ‰ ← 0 ‰):",
+        "     WORKLOAD         QUEUE        PRIORITY  WHAT BECAME OF IT",
+        "     research/rlhf    cq-research         0  evicted",
+        "     research/embed   cq-research         0  not needed: there was room before its turn came",
+        "     research/llm-ft  cq-research         0  not needed: there was room before its turn came",
+        "     prod/serve       cq-prod             0  no candidate: the policy wants a lower priority",
+    ]
+
+
+def test_preemptions_for_programs(gpuconsole: Line) -> None:
+    document = json.loads(gpuconsole("preemptions", *RECLAIMED, "-o", "json").out)
+    (told,) = document["answer"]["preemptions"]
+    assert (document["kind"], document["version"], document["source"]) == ("Preemptions", 1, "org-cohort")
+    assert told.pop("message").startswith("Preempted to accommodate a workload (UID: ")
+    assert [one["verdict"] for one in told.pop("choice")["considered"]][:2] == ["chosen", "not-needed"]
+    assert {name: told[name] for name in ("time", "victim_path", "by_path", "reason", "freed_after_seconds")} == {
+        "time": "2026-01-05T09:20:00Z",
+        "victim_path": "/org-cohort/cq-research",
+        "by_path": "/org-cohort/cq-prod",
+        "reason": "InCohortReclamation",
+        "freed_after_seconds": 30.0,
+    }
+    assert document["answer"]["summary"]["circles"] == []
+
+
+def test_a_cluster_in_which_nobody_was_preempted(gpuconsole: Line) -> None:
+    assert gpuconsole("preemptions", "org-cohort").lines == ["nobody was preempted"]
+
+
+def test_a_name_that_nobody_knows_is_an_error(gpuconsole: Line) -> None:
+    result = gpuconsole("preemptions", "no/body", "org-cohort")
+    assert (result.status, result.err) == (
+        2,
+        "gpuconsole: there is no workload no/body, and no preemption of it is known\n",
+    )
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> None:
+    at = parse_time("2026-03-01T12:00:00Z")
+    choice = Choice("100", "0", (Considered("r/a", "cq-a", Verdict.CHOSEN, 1),))
+    recorder = Recorder(
+        tmp_path / "state" / "history.db", Opening(version="0.1.0", mode="LIVE", source="gpu-east"), wall=lambda: 0
+    )
+    recorder.record(
+        [
+            Happened(time=at, what=What.PREEMPTED, workload="r/a", by="p/b", reason="InClusterQueue", choice=choice),
+            Happened(time=at + MINUTE, what=What.REQUEUED, workload="r/a"),
+        ]
+    )
+    recorder.close()
+
+
+@pytest.mark.usefixtures("recorded")
+def test_what_was_recorded_outlives_the_cluster(gpuconsole: Line) -> None:
+    result = gpuconsole("preemptions", "r/a", "--history")
+    assert result.lines[3:7] == [
+        "2026-03-01T12:00:00Z  r/a (, priority 0, 0 GPUs)",
+        "  made room for p/b (, priority 0): priority in the queue",
+        "  lost 0.0 GPU-hours, 0.00 $; GPUs free after 1m; p/b has no place yet",
+        "  considered, in order (share 100 ‰ ← 0 ‰):",
+    ]
+    document = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)
+    assert (document["source"], document["mode"], document["time"]) == ("gpu-east", "recorded", "2026-03-01T12:01:00Z")
+
+
+def test_without_a_history_there_is_nothing_to_show(gpuconsole: Line) -> None:
+    result = gpuconsole("preemptions", "--history")
+    assert result.err == "gpuconsole: no session is recorded yet; the console keeps a history while it runs\n"
+
+
+def test_a_history_and_a_cluster_are_not_asked_together(gpuconsole: Line) -> None:
+    result = gpuconsole("preemptions", "default", "--history")
+    assert result.err == "gpuconsole: --history reads what was recorded; it takes no cluster\n"

@@ -1,0 +1,113 @@
+"""Who preempts whom: counts, chains, circles, and evictions for nothing."""
+
+from gpuconsole.insight.preemptions import PreemptionRow, rows
+from gpuconsole.insight.who import Circle, Count, Who, about, chain, who
+from gpuconsole.model.choices import Choice
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.events import Happened, What
+from tests.insight.world import START
+
+MESSAGE = (
+    "Preempted to accommodate a workload (UID: u, JobUID: j) due to reclamation within the cohort;"
+    " preemptor path: /org/team-b/cq-b; preemptee path: /org/cq-a"
+)
+
+
+def evicted(victim: str, by: str, at: int, queues: tuple[str, str] = ("cq-a", "cq-b"), **fields: object) -> Happened:
+    """A workload that loses an hour of a GPU, worth 2 USD, some minutes after START."""
+    given: dict[str, object] = {"reason": "InClusterQueue", "gpus": 1, **fields}
+    return Happened(
+        time=START + at * MINUTE,
+        what=What.PREEMPTED,
+        workload=victim,
+        by=by,
+        queue=queues[0],
+        by_queue=queues[1],
+        lost_gpu_seconds=3600,
+        cost=2.0,
+        **given,  # type: ignore[arg-type]
+    )
+
+
+def seen(*lines: Happened) -> list[PreemptionRow]:
+    return rows(sorted(lines, key=lambda line: line.time))
+
+
+def test_everything_is_summed_up_by_name_and_queue() -> None:
+    found = seen(
+        evicted("r/a", "p/x", 10),
+        evicted("r/a", "p/x", 20),
+        evicted("r/b", "p/y", 30, reason="InCohortReclamation"),
+        Happened(time=START + 11 * MINUTE, what=What.ADMITTED, workload="p/x"),
+        Happened(time=START + 40 * MINUTE, what=What.DELETED, workload="p/y"),
+    )
+
+    assert who(found) == Who(
+        preemptions=3,
+        lost_gpu_hours=3.0,
+        cost=6.0,
+        unplaced=1,
+        in_vain=1,
+        rules=(Count("priority in the queue", 2, 2.0, 4.0), Count("reclaim in cohort", 1, 1.0, 2.0)),
+        victims=(Count("r/a", 2, 2.0, 4.0), Count("r/b", 1, 1.0, 2.0)),
+        victim_queues=(Count("cq-a", 3, 3.0, 6.0),),
+        causers=(Count("p/x", 2, 2.0, 4.0), Count("p/y", 1, 1.0, 2.0)),
+        causing_queues=(Count("cq-b", 3, 3.0, 6.0),),
+    )
+
+
+def test_a_preemptor_that_had_its_place_and_ended_did_not_preempt_in_vain() -> None:
+    (row,) = seen(
+        evicted("r/a", "p/x", 10),
+        Happened(time=START + 11 * MINUTE, what=What.ADMITTED, workload="p/x"),
+        Happened(time=START + 40 * MINUTE, what=What.FINISHED, workload="p/x"),
+    )
+    assert (row.in_vain, row.by_gone_at) == (False, None)
+
+
+def test_paths_are_read_from_the_message_and_the_choice_is_kept() -> None:
+    choice = Choice(share="166.7")
+    (told, old) = seen(evicted("r/a", "p/x", 2, message=MESSAGE, choice=choice), evicted("r/b", "p/x", 1))
+    assert (told.by_path, told.path, told.choice) == ("/org/team-b/cq-b", "/org/cq-a", choice)
+    assert (old.by_path, old.path, old.choice) == ("", "", None)
+
+
+def test_of_a_workload_both_sides_are_told() -> None:
+    found = seen(evicted("r/a", "r/b", 1), evicted("r/b", "r/c", 2), evicted("r/d", "r/c", 3))
+    assert [(row.victim, row.by) for row in about(found, "r/b")] == [("r/b", "r/c"), ("r/a", "r/b")]
+
+
+def test_a_chain_follows_the_preemptor_until_it_closes() -> None:
+    found = seen(evicted("r/a", "r/b", 1), evicted("r/b", "r/c", 2), evicted("r/c", "r/a", 3))
+    assert chain(found[-1], found) == ("r/a", "r/b", "r/c", "r/a")
+    assert chain(found[0], found) == ("r/c", "r/a")
+
+
+def test_two_that_evict_each_other_are_a_circle_and_so_are_three_in_a_ring() -> None:
+    found = seen(
+        evicted("r/a", "r/b", 1),
+        evicted("r/b", "r/a", 2),
+        evicted("r/a", "r/b", 3),
+        evicted("r/k", "r/l", 4),
+        evicted("r/l", "r/m", 5),
+        evicted("r/m", "r/k", 6),
+        evicted("r/a", "r/k", 7),
+    )
+    assert who(found).circles == (
+        Circle(("r/a", "r/b"), 3, 3.0, 6.0),
+        Circle(("r/k", "r/l", "r/m"), 3, 3.0, 6.0),
+    )
+
+
+def test_queues_go_in_circles_though_no_workload_does() -> None:
+    found = seen(evicted("r/a", "r/b", 1), evicted("r/c", "r/d", 2, ("cq-b", "cq-a")))
+    assert (who(found).circles, who(found).queue_circles) == ((), (Circle(("cq-a", "cq-b"), 2, 2.0, 4.0),))
+
+
+def test_one_queue_that_evicts_its_own_is_no_circle() -> None:
+    found = seen(evicted("r/a", "r/b", 1, ("cq-a", "cq-a")), evicted("r/b", "r/c", 2, ("cq-a", "cq-a")))
+    assert (who(found).circles, who(found).queue_circles) == ((), ())
+
+
+def test_nobody_was_preempted() -> None:
+    assert who([]) == Who()
