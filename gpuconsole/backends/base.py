@@ -15,6 +15,7 @@ from gpuconsole.insight.standings import Standings
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 
@@ -129,8 +130,8 @@ class Live(Protocol):
     def standings(self, cluster_queue: str, local_queue: str) -> Standings:
         """Who waits for a queue by the word of the cluster itself. Waits for its answer; call it in a thread."""
 
-    def picture(self) -> bytes:
-        """The cluster as it is known now, as a Snapshot file with that policy."""
+    def snapshot(self) -> Snapshot:
+        """The cluster as it is known now."""
 
     @property
     def engines(self) -> Engines:

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -34,9 +34,7 @@ from gpuconsole.services.loop import Loop
 from gpuconsole.services.status import Status
 from gpuconsole.store import history
 from gpuconsole.store.recorder import Recorder
-
-if TYPE_CHECKING:
-    from gpuconsole.workers.worker import Worker
+from gpuconsole.workers.worker import Seen, Worker
 
 LOG = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -57,7 +55,7 @@ class Console:
         read_only: bool = False,
         protected: str = "",
         recorder: Recorder | None = None,
-        worker: "Worker | None" = None,
+        worker: Worker | None = None,
         notices: Sequence[str] = (),
         prices: Prices = USUAL,
     ) -> None:
@@ -137,7 +135,7 @@ class Console:
         self._loop.tick(elapsed)
 
     @property
-    def worker(self) -> "Worker | None":
+    def worker(self) -> Worker | None:
         """The process that computes what-ifs, while this console has one."""
         return self._worker
 
@@ -249,7 +247,7 @@ class Console:
         NotSupportedError where no future can be computed, WorkerError if the console is stopped meanwhile.
         """
         backend = self._forkable()
-        answer = self._from_worker(lambda worker: worker.what_if(commands, horizon))
+        answer = self._from_worker(lambda worker, seen: worker.what_if(commands, horizon, seen))
         return what_if(backend.fork(), commands, horizon) if answer is None else answer
 
     def scores(self, pod: Pod) -> ScoreTable | None:
@@ -258,7 +256,7 @@ class Console:
         Blocks while it computes, and raises, as `what_if` does.
         """
         backend = self._forkable()
-        answer = self._from_worker(lambda worker: (worker.scores(pod),))
+        answer = self._from_worker(lambda worker, seen: (worker.scores(pod, seen),))
         return backend.fork().placement.scores(pod) if answer is None else answer[0]
 
     def _forkable(self) -> Forkable:
@@ -266,14 +264,13 @@ class Console:
             raise NotSupportedError("A recording has no other future; open its snapshot with --snapshot FILE")
         return self._backend
 
-    def _from_worker(self, ask: "Callable[[Worker], Answer]") -> "Answer | None":
+    def _from_worker(self, ask: Callable[[Worker, Seen | None], Answer]) -> Answer | None:
         """What the worker process says; None where there is none, or it did not answer."""
         if self._worker is None or self._worker.lost:
             return None
         try:
-            if self._live is not None:
-                self._worker.adopt(self._live.picture())
-            return ask(self._worker)
+            live = self._live
+            return ask(self._worker, Seen(live, live.snapshot(), live.policy) if live is not None else None)
         except WorkerError as error:
             if self._stopped:
                 raise

@@ -4,9 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from itertools import count
 from operator import is_
-from typing import TYPE_CHECKING
 
 from gpuconsole.backends.base import Live, Missing
 from gpuconsole.errors import WorkerError
@@ -14,15 +12,10 @@ from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences, Observer
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import EMPTY, Snapshot
-from gpuconsole.sim.files import picture_in
 from gpuconsole.store.recorder import Recorder
-
-if TYPE_CHECKING:
-    from gpuconsole.workers.worker import Worker
+from gpuconsole.workers.worker import UNDECIDED, Seen, Worker
 
 LOG = logging.getLogger(__name__)
-_NUMBERS = count(1)
-"""A worker that serves one cluster after another is told whose look it is."""
 INTERVAL = 2.0
 """Seconds between two looks at least."""
 SHARE = 4.0
@@ -55,13 +48,12 @@ class Forecaster:
     def __init__(
         self,
         live: Live,
-        worker: "Worker | None" = None,
+        worker: Worker | None = None,
         recorder: Recorder | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._live = live
-        self._number = next(_NUMBERS)
         self._worker = worker
         self._recorder = recorder
         self._clock = clock
@@ -102,7 +94,7 @@ class Forecaster:
         if "workloads.kueue.x-k8s.io" in {right.resource for right in sight.missing if not right.namespace}:
             self.problem = "no forecast: workloads may not be read"
             return False
-        now, tables = self._clock(), tuple(getattr(self._newest, name) for name in TABLES.values())
+        now, tables = self._clock(), tuple(getattr(self._newest, name) for name in TABLES.values() if name != UNDECIDED)
         if _same(tables, self._seen) and (not self.forecast.expected or now - self._looked < LATEST):
             return False
         self._seen, self._looked = tables, now
@@ -112,13 +104,12 @@ class Forecaster:
         return True
 
     def _answer(self, missing: tuple[str, ...]) -> tuple[Forecast, Differences]:
-        file, assumed = self._live.picture(), (*self._live.assumed, *missing)
+        snapshot, policy, assumed = self._live.snapshot(), self._live.policy, (*self._live.assumed, *missing)
         if self._worker is not None and not self._worker.lost:
             try:
-                return self._worker.foresee(self._number, file, assumed, missing)
+                return self._worker.foresee(Seen(self._live, snapshot, policy), assumed, missing)
             except WorkerError as error:
                 LOG.warning("The worker did not look ahead, so this process does: %s", error)
-        snapshot, policy = picture_in(file)
         return self._observer.look(snapshot, policy, assumed, missing)
 
     def _take(self, said: Differences) -> None:

@@ -22,16 +22,6 @@ def policy_in(file: SnapshotFile) -> SimPolicy | None:
     return msgspec.json.decode(file.policy, type=SimPolicy | None)
 
 
-def open_file(data: bytes) -> Simulation:
-    """The cluster of a Snapshot file, going on by its own policy, or by the usual one where it has none.
-
-    Raises msgspec.DecodeError.
-    """
-    file = decode(data)
-    snapshot = ClusterState.from_file(file).freeze()
-    return Simulation.from_snapshot(snapshot, policy=policy_in(file) or SimPolicy(), seed=file.seed or 0)
-
-
 def picture_in(data: bytes) -> tuple[Snapshot, SimPolicy]:
     """The Snapshot of a file, and the policy by which it would go on. Raises msgspec.DecodeError."""
     file = decode(data)

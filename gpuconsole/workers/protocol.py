@@ -11,6 +11,7 @@ from gpuconsole.insight.whatif import WhatIf
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
+from gpuconsole.model.events import Event
 from gpuconsole.scheduling.score_table import ScoreTable
 
 
@@ -26,10 +27,15 @@ class Begin(Struct, frozen=True, tag=True):
     digest: int
 
 
-class Adopt(Struct, frozen=True, tag=True):
-    """Start from a Snapshot file: a cluster that others run, as it is now."""
+class See(Struct, frozen=True, tag=True):
+    """Know a cluster that others run as it is now: what changed since it was seen last."""
 
-    file: bytes
+    anew: bool
+    """Nothing is known of it so far."""
+    time: Time
+    news: tuple[bytes, ...]
+    """Events, some at a time: while they are encoded, no other thread of the process gets its turn."""
+    policy: bytes
 
 
 class Follow(Struct, frozen=True, tag=True):
@@ -46,6 +52,8 @@ class Ask(Struct, frozen=True, tag=True):
     follow: Follow | None
     commands: tuple[Command, ...]
     horizon: Span
+    seen: bool = False
+    """In the cluster that was seen last, not in the simulation that is followed."""
 
 
 class AskScores(Struct, frozen=True, tag=True):
@@ -53,14 +61,12 @@ class AskScores(Struct, frozen=True, tag=True):
 
     follow: Follow | None
     pod: Pod
+    seen: bool = False
 
 
 class Foresee(Struct, frozen=True, tag=True):
-    """Look at a cluster that others run, by its Snapshot file: what comes next, and what came of the look before."""
+    """Look at the cluster that was seen last: what comes next, and what came of the look before."""
 
-    looker: int
-    """Looks of one looker belong to one cluster."""
-    file: bytes
     assumed: tuple[str, ...]
     unseen: tuple[str, ...]
 
@@ -89,9 +95,10 @@ class Failed(Struct, frozen=True, tag=True):
 
 
 Question = Union[Ask, AskScores]
-Request = Union[Begin, Adopt, Follow, Ask, AskScores, Foresee]
+Request = Union[Begin, Follow, See, Ask, AskScores, Foresee]
 Reply = Union[Done, Answer, Scored, Foreseen, Failed]
 
 ENCODER = msgspec.msgpack.Encoder()
 REQUESTS = msgspec.msgpack.Decoder(Request)
 REPLIES = msgspec.msgpack.Decoder(Reply)
+NEWS = msgspec.msgpack.Decoder(list[Event])

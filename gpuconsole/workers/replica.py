@@ -1,4 +1,4 @@
-"""The worker's side: a process that keeps a replica of the simulation and answers from it."""
+"""The worker's side: a process that keeps a replica of the simulation, or of a live cluster, and answers from it."""
 
 import logging
 import os
@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import assert_never
 
 from gpuconsole.backends.simulated import digest
-from gpuconsole.insight.forecast_check import Observer
 from gpuconsole.insight.whatif import what_if
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.files import open_file, picture_in
+from gpuconsole.workers.mirror import Mirror
 from gpuconsole.workers.protocol import (
     ENCODER,
     REQUESTS,
-    Adopt,
     Answer,
     Ask,
     AskScores,
@@ -30,6 +28,7 @@ from gpuconsole.workers.protocol import (
     Reply,
     Request,
     Scored,
+    See,
 )
 
 LOG = logging.getLogger(__name__)
@@ -38,10 +37,10 @@ LOG = logging.getLogger(__name__)
 class Replica:
     """A simulation that does what another one did. Mutates."""
 
-    def __init__(self, begin: Begin | Adopt) -> None:
-        self._simulation = Simulation.load(begin.state) if isinstance(begin, Begin) else open_file(begin.file)
+    def __init__(self, begin: Begin) -> None:
+        self._simulation = Simulation.load(begin.state)
         self._simulation.drain()
-        self._digest = begin.digest if isinstance(begin, Begin) else 0
+        self._digest = begin.digest
 
     def follow(self, follow: Follow) -> bool:
         """Do what the simulation did; True if the same came of it."""
@@ -55,13 +54,56 @@ class Replica:
     def answer(self, question: Question) -> Reply:
         if question.follow is not None and not self.follow(question.follow):
             return Done(same=False)
-        match question:
-            case Ask():
-                return Answer(what_if(self._simulation, question.commands, question.horizon))
-            case AskScores():
-                return Scored(self._simulation.placement.scores(question.pod))
+        return answered(self._simulation, question)
+
+
+def answered(simulation: Simulation, question: Question) -> Reply:
+    """What a simulation says to a question."""
+    match question:
+        case Ask():
+            return Answer(what_if(simulation, question.commands, question.horizon))
+        case AskScores():
+            return Scored(simulation.placement.scores(question.pod))
+        case _:
+            assert_never(question)
+
+
+class Desk:
+    """What the process keeps from request to request. Mutates by `reply`."""
+
+    def __init__(self) -> None:
+        self._replica: Replica | None = None
+        self._mirror = Mirror()
+
+    def reply(self, request: Request) -> Reply:
+        """Carry a request out; what goes wrong is a reply too."""
+        try:
+            return self._carried_out(request)
+        except Exception as error:
+            LOG.exception("The worker could not answer")
+            failed = Failed(clean(f"{type(error).__name__}: {error}"))
+            return Done(same=False) if isinstance(request, Begin | Follow) else failed
+
+    def _carried_out(self, request: Request) -> Reply:
+        match request:
+            case Begin():
+                self._replica = Replica(request)
+                return Done()
+            case See():
+                self._mirror.see(request)
+                return Done()
+            case Foresee():
+                return Foreseen(*self._mirror.look(request.assumed, request.unseen))
+            case Ask(seen=True) | AskScores(seen=True):
+                return answered(self._mirror.simulation, request)
+            case Follow() | Ask() | AskScores() if self._replica is None:
+                return Done(same=False)
+            case Follow():
+                return Done(same=self._replica.follow(request))
+            case Ask() | AskScores():
+                return self._replica.answer(request)
             case _:
-                assert_never(question)
+                assert_never(request)
 
 
 def serve(pipe: Connection, log_file: Path | None) -> None:
@@ -69,51 +111,13 @@ def serve(pipe: Connection, log_file: Path | None) -> None:
     # Ctrl-C goes to the whole group; the parent decides when this process ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _write_to(log_file)
-    replica: Replica | None = None
-    observer, looker = Observer(), 0
+    desk = Desk()
     try:
         while True:
-            request: Request = REQUESTS.decode(pipe.recv_bytes())
-            if isinstance(request, Foresee):
-                if request.looker != looker:
-                    observer, looker = Observer(), request.looker
-                reply = _foreseen(observer, request)
-            else:
-                replica, reply = _replied(replica, request)
-            pipe.send_bytes(ENCODER.encode(reply))
+            pipe.send_bytes(ENCODER.encode(desk.reply(REQUESTS.decode(pipe.recv_bytes()))))
     except (EOFError, OSError):
         # The parent ended, or was killed.
         return
-
-
-def _foreseen(observer: Observer, request: Foresee) -> Reply:
-    """What comes next; what goes wrong is a reply too."""
-    try:
-        snapshot, policy = picture_in(request.file)
-        return Foreseen(*observer.look(snapshot, policy, request.assumed, request.unseen))
-    except Exception as error:
-        LOG.exception("The worker could not look ahead")
-        return Failed(clean(f"{type(error).__name__}: {error}"))
-
-
-def _replied(replica: Replica | None, request: Begin | Adopt | Follow | Question) -> tuple[Replica | None, Reply]:
-    """The replica afterwards, and the reply; what goes wrong is a reply too."""
-    try:
-        return _carried_out(replica, request)
-    except Exception as error:
-        LOG.exception("The worker could not answer")
-        failed = Failed(clean(f"{type(error).__name__}: {error}"))
-        return replica, failed if isinstance(request, Ask | AskScores) else Done(same=False)
-
-
-def _carried_out(replica: Replica | None, request: Begin | Adopt | Follow | Question) -> tuple[Replica | None, Reply]:
-    if isinstance(request, Begin | Adopt):
-        return Replica(request), Done()
-    if replica is None:
-        return None, Done(same=False)
-    if isinstance(request, Follow):
-        return replica, Done(same=replica.follow(request))
-    return replica, replica.answer(request)
 
 
 def _write_to(log_file: Path | None) -> None:

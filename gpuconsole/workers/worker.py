@@ -8,20 +8,24 @@ import multiprocessing
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import assert_never
+from typing import NamedTuple, assert_never
+
+import msgspec
 
 from gpuconsole.errors import WorkerError
+from gpuconsole.insight import scan
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.whatif import WhatIf
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
+from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.scheduling.score_table import ScoreTable
+from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.protocol import (
     ENCODER,
     REPLIES,
-    Adopt,
     Answer,
     Ask,
     AskScores,
@@ -36,14 +40,28 @@ from gpuconsole.workers.protocol import (
     Reply,
     Request,
     Scored,
+    See,
 )
 from gpuconsole.workers.replica import serve
 
 LOG = logging.getLogger(__name__)
+AT_ONCE = 500
+"""So many events are encoded between two turns of other threads: some milliseconds."""
+UNDECIDED = "telemetry"
+"""A table that no decision depends on, and that changes all the time."""
 PATIENCE = 120.0
 """Seconds after which a worker that does not answer is given up."""
 SECOND_CHANCES = 3
 """How often a replica that went its own way may start anew."""
+
+
+class Seen(NamedTuple):
+    """A cluster that others run, at one moment, and how it would go on."""
+
+    cluster: object
+    """Whatever tells it from another one that the same worker is asked about."""
+    snapshot: Snapshot
+    policy: SimPolicy
 
 
 class Worker:
@@ -56,7 +74,7 @@ class Worker:
     def __init__(self, state: bytes | None, log_file: Path | None = None) -> None:
         """Start the process; `state` is a simulation that was just saved, before anything else happens in it.
 
-        None starts without one, for a cluster that is adopted before each question.
+        None starts without one, for clusters that are shown with each question.
         """
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
@@ -71,7 +89,9 @@ class Worker:
         """How often the replica started; more than once means that it went its own way."""
         self._steps: list[Carried] = []
         self._stands: tuple[Time, int] | None = None
-        self._anew: Begin | Adopt | None = Begin(state, 0) if state is not None else None
+        self._anew: Begin | None = Begin(state, 0) if state is not None else None
+        self._shown: Seen | None = None
+        """What the process knows of somebody else's cluster."""
         self._differs = False
         self.lost = ""
         """What became of the process, if it is gone."""
@@ -104,42 +124,34 @@ class Worker:
         with self._telling:
             self._anew, self._steps, self._stands, self._differs = Begin(state, digest), [], None, False
 
-    def adopt(self, file: bytes) -> None:
-        """Have the next question answered from this Snapshot file."""
-        with self._telling:
-            self._anew = Adopt(file)
-
-    def what_if(self, commands: Sequence[Command], horizon: Span) -> WhatIf:
-        """Have the worker compute it, from where the simulation stands. Raises WorkerError."""
-        reply = self._answer(lambda follow: Ask(follow, tuple(commands), horizon))
+    def what_if(self, commands: Sequence[Command], horizon: Span, seen: Seen | None = None) -> WhatIf:
+        """Have the worker compute it, from where the simulation stands, or from a cluster. Raises WorkerError."""
+        reply = self._answer(lambda follow: Ask(follow, tuple(commands), horizon, seen is not None), seen)
         assert isinstance(reply, Answer)
         return reply.what_if
 
-    def scores(self, pod: Pod) -> ScoreTable | None:
-        """Have the worker judge all nodes for a pod, from where the simulation stands. Raises WorkerError."""
-        reply = self._answer(lambda follow: AskScores(follow, pod))
+    def scores(self, pod: Pod, seen: Seen | None = None) -> ScoreTable | None:
+        """Have the worker judge all nodes for a pod, as `what_if` does. Raises WorkerError."""
+        reply = self._answer(lambda follow: AskScores(follow, pod, seen is not None), seen)
         assert isinstance(reply, Scored)
         return reply.table
 
-    def foresee(
-        self, looker: int, file: bytes, assumed: tuple[str, ...], unseen: tuple[str, ...]
-    ) -> tuple[Forecast, Differences]:
-        """Have the worker look at a live cluster, see `Observer.look`. Raises WorkerError.
-
-        The looks of one looker belong to one cluster; a replica that follows a simulation is not touched by them.
-        """
-        reply = self._answer(lambda _: Foresee(looker, file, assumed, unseen), follows=False)
+    def foresee(self, seen: Seen, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, Differences]:
+        """Have the worker look at a live cluster, see `Observer.look`. Raises WorkerError."""
+        reply = self._answer(lambda _: Foresee(assumed, unseen), seen)
         assert isinstance(reply, Foreseen)
         return reply.forecast, reply.said
 
     def _answer(
-        self, question: Callable[[Follow | None], Question | Foresee], *, follows: bool = True
+        self, question: Callable[[Follow | None], Question | Foresee], seen: Seen | None
     ) -> Answer | Scored | Foreseen:
         with self._talking:
             if self.lost:
                 raise WorkerError(self.lost)
             try:
-                reply = self._ask(question, follows)
+                reply = self._show(seen) if seen is not None else Done()
+                if isinstance(reply, Done):
+                    reply = self._ask(question, follows=seen is None)
             except (EOFError, OSError) as error:
                 self._give_up("the worker process died")
                 raise WorkerError(self.lost) from error
@@ -152,6 +164,19 @@ class Worker:
                 raise WorkerError("the worker's replica differs from the simulation and starts anew")
             case _:
                 assert_never(reply)
+
+    def _show(self, seen: Seen) -> Reply:
+        """Tell the process what changed in a cluster since it was told last."""
+        self._settle()
+        known, self._shown = self._shown, None
+        before = known.snapshot if known is not None and known.cluster is seen.cluster else None
+        events = scan.news(before or EMPTY, seen.snapshot, without=UNDECIDED)
+        parts = tuple(ENCODER.encode(events[first : first + AT_ONCE]) for first in range(0, len(events), AT_ONCE))
+        self._send(See(before is None, seen.snapshot.time, parts, msgspec.json.encode(seen.policy)))
+        reply = self._settle()
+        if isinstance(reply, Done):
+            self._shown = seen
+        return reply
 
     def close(self) -> None:
         """End the process; whoever waits for an answer gets a WorkerError."""
@@ -183,14 +208,14 @@ class Worker:
     def _ask(self, question: Callable[[Follow | None], Question | Foresee], follows: bool) -> Reply:
         self._settle()
         news = self._news() if follows else None
-        if isinstance(news, Begin | Adopt):
+        if isinstance(news, Begin):
             self._send(news)
             self._settle()
             news = self._news()
         self._send(question(news if isinstance(news, Follow) else None))
         return self._settle()
 
-    def _news(self) -> Begin | Adopt | Follow | None:
+    def _news(self) -> Begin | Follow | None:
         with self._telling:
             if self._anew is not None:
                 anew, self._anew = self._anew, None

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-import msgspec
-
 from gpuconsole.backends.base import Health, Missing
 from gpuconsole.insight.engines import Engines
 from gpuconsole.insight.standings import Standings
@@ -11,7 +9,7 @@ from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.snapshot import encode
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
@@ -58,13 +56,12 @@ class Elsewhere:
     def standings(self, cluster_queue: str, local_queue: str) -> Standings:
         return self.told_standings
 
-    def picture(self) -> bytes:
+    def snapshot(self) -> Snapshot:
         self._state.time = self.now
-        return encode(self._state.freeze(), msgspec.Raw(msgspec.json.encode(self.policy)), seed=0)
+        return self._state.freeze()
 
     def fork(self) -> Simulation:
-        self._state.time = self.now
-        return Simulation.from_snapshot(self._state.freeze(), policy=self.policy, seed=0)
+        return Simulation.from_snapshot(self.snapshot(), policy=self.policy, seed=0)
 
     def submit(self, command: Command) -> None:
         raise AssertionError("nothing is asked of it here")

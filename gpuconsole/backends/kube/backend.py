@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
 
-import msgspec
-
 from gpuconsole.backends.base import Health
 from gpuconsole.backends.kube.access import Reach, reach
 from gpuconsole.backends.kube.budget import Budget
@@ -36,7 +34,7 @@ from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, Happened, What
-from gpuconsole.model.snapshot import Snapshot, encode
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.engine import Simulation
@@ -172,9 +170,6 @@ class KubeBackend:
     def fork(self) -> Simulation:
         """The cluster as it is known now, as a simulation: what its own schedulers would do by our rules."""
         return Simulation.from_snapshot(self.snapshot(), policy=self.policy, seed=0)
-
-    def picture(self) -> bytes:
-        return encode(self.snapshot(), msgspec.Raw(msgspec.json.encode(self.policy)), seed=0)
 
     def snapshot(self) -> Snapshot:
         """The cluster as it is known now."""

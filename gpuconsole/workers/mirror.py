@@ -1,0 +1,51 @@
+"""A cluster that others run, as a worker process knows it: told what changed, it is looked at and tried out."""
+
+import msgspec
+
+from gpuconsole.insight.forecast import Forecast
+from gpuconsole.insight.forecast_check import Differences, Observer
+from gpuconsole.model.clock import MINUTE, Span
+from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.state import ClusterState
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.workers.protocol import NEWS, See
+
+FRESH: Span = MINUTE
+"""How old a simulation may be that is asked again, where nothing changed meanwhile."""
+
+
+class Mirror:
+    """One cluster, as it was seen last. Mutates by `see` and `look`."""
+
+    def __init__(self) -> None:
+        self._state = ClusterState()
+        self._observer = Observer()
+        self._snapshot: Snapshot = EMPTY
+        self._policy = SimPolicy()
+        self._simulation: Simulation | None = None
+
+    def see(self, seen: See) -> None:
+        """Take in what changed."""
+        if seen.anew:
+            self._state, self._observer = ClusterState(), Observer()
+        for part in seen.news:
+            for event in NEWS.decode(part):
+                self._state.apply(event)
+        self._state.time = seen.time
+        policy = msgspec.json.decode(seen.policy, type=SimPolicy)
+        if seen.anew or seen.news or policy != self._policy:
+            self._simulation = None
+        self._snapshot, self._policy = self._state.freeze(), policy
+
+    def look(self, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, Differences]:
+        """What comes next, and what came of the look before; see `Observer.look`."""
+        return self._observer.look(self._snapshot, self._policy, assumed, unseen)
+
+    @property
+    def simulation(self) -> Simulation:
+        """The cluster going on by our rules; it is to be forked, not driven."""
+        if self._simulation is None or self._snapshot.time - self._simulation.now > FRESH:
+            self._simulation = Simulation.from_snapshot(self._snapshot, policy=self._policy, seed=0)
+            self._simulation.drain()
+        return self._simulation

@@ -1,0 +1,106 @@
+"""Somebody else's cluster in the worker: told only what changed, and known as if it had been told all."""
+
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.insight.forecast import forecast
+from gpuconsole.insight.forecast_check import Differences
+from gpuconsole.insight.whatif import what_if
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND
+from gpuconsole.model.commands import Cordon, SetPriority
+from gpuconsole.model.telemetry import NodeTelemetry
+from gpuconsole.workers.mirror import Mirror
+from gpuconsole.workers.protocol import NEWS, Ask, Done, Failed, Request, See
+from gpuconsole.workers.replica import Desk
+from gpuconsole.workers.worker import Seen, Worker
+from tests.backends.elsewhere import Elsewhere
+from tests.insight.test_forecast_check import WAITS, admitted
+from tests.insight.world import ORG, ORG_QUEUES, START, node
+
+NOTHING = ()
+
+
+class Shown(Worker):
+    """A worker that notes how many changes it is told at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.told: list[int] = []
+
+    def _send(self, request: Request) -> None:
+        if isinstance(request, See):
+            self.told.append(sum(len(NEWS.decode(part)) for part in request.news))
+        super()._send(request)
+
+
+@pytest.fixture
+def worker() -> Iterator[Shown]:
+    made = Shown()
+    yield made
+    made.close()
+
+
+def seen(cluster: Elsewhere) -> Seen:
+    list(cluster.poll(0))
+    return Seen(cluster, cluster.snapshot(), cluster.policy)
+
+
+def test_only_what_changed_is_told_and_the_answers_are_those_of_the_whole_cluster(worker: Shown) -> None:
+    cluster = Elsewhere((*ORG, node("n1"), WAITS), START)
+    foreseen, _ = worker.foresee(seen(cluster), NOTHING, NOTHING)
+    assert foreseen == forecast(cluster.snapshot(), cluster.policy)
+    cluster.wait(2)
+    cluster.put(replace(WAITS, priority=7))
+    cluster.drop(node("n1"))
+    foreseen, _ = worker.foresee(seen(cluster), NOTHING, NOTHING)
+    assert foreseen == forecast(cluster.snapshot(), cluster.policy)
+    assert foreseen.prospects["prod/waits"].priority == 7
+    assert worker.told == [len(ORG) + 2, 2]
+
+
+def test_what_gpus_measure_is_not_told(worker: Shown) -> None:
+    cluster = Elsewhere((*ORG_QUEUES, NodeTelemetry(name="n1", time=START)), START)
+    worker.foresee(seen(cluster), NOTHING, NOTHING)
+    assert worker.told == [len(ORG_QUEUES)]
+
+
+def test_a_what_if_and_a_look_know_the_same_cluster(worker: Shown) -> None:
+    cluster = Elsewhere((*ORG, node("n1"), WAITS), START)
+    worker.foresee(seen(cluster), NOTHING, NOTHING)
+    question = (SetPriority("prod/waits", 100),)
+    assert worker.what_if(question, HOUR, seen(cluster)) == what_if(cluster.fork(), question, HOUR)
+    assert worker.told == [len(ORG) + 2, 0]
+
+
+def test_another_cluster_begins_with_nothing_and_the_first_can_come_back(worker: Shown) -> None:
+    first, second = Elsewhere((*ORG_QUEUES, WAITS), START), Elsewhere((*ORG_QUEUES, admitted(WAITS)), START)
+    for cluster in (first, second, first):
+        foreseen, said = worker.foresee(seen(cluster), NOTHING, NOTHING)
+        assert foreseen == forecast(cluster.snapshot(), cluster.policy)
+        assert said == Differences()
+    assert worker.told == [len(ORG_QUEUES) + 1] * 3
+
+
+def see(cluster: Elsewhere) -> See:
+    return See(False, cluster.snapshot().time, (), b"{}")
+
+
+def test_the_simulation_is_kept_while_nothing_changes_for_a_minute() -> None:
+    cluster, mirror = Elsewhere((), START), Mirror()
+    mirror.see(see(cluster))
+    first = mirror.simulation
+    cluster.wait(60)
+    mirror.see(see(cluster))
+    assert mirror.simulation is first
+    cluster.wait(1)
+    mirror.see(see(cluster))
+    assert mirror.simulation is not first
+    assert mirror.simulation.now == START + MINUTE + SECOND
+
+
+def test_what_cannot_be_understood_is_a_reply() -> None:
+    desk = Desk()
+    assert isinstance(desk.reply(See(True, START, (b"?",), b"{}")), Failed)
+    assert desk.reply(Ask(None, (Cordon("n1", True),), HOUR)) == Done(same=False)
