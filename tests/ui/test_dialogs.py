@@ -19,3 +19,12 @@ async def test_a_dialog_that_goes_before_it_is_drawn_fails_nothing(make: Callabl
         stage.app.pop_screen()
         await stage.settle()
         assert len(stage.app.screen_stack) == 1
+
+
+async def test_a_dialog_that_goes_with_the_console_fails_nothing() -> None:
+    async with staged(busy_org()) as stage:
+        dialog = Choice("Which?", ())
+        stage.app.push_screen(dialog)
+        dialog.remove()
+        assert dialog in stage.app.screen_stack
+        await stage.settle()

@@ -12,8 +12,8 @@ class Dialog(ModalScreen[Answer]):
     """A screen that asks. Keys that were typed before it was gone, but come after its answer, are for nobody."""
 
     def on_mount(self) -> None:
-        # One that was answered by keys typed ahead is gone before it has anything on it.
-        if self in self.app.screen_stack:
+        # One that was answered by keys typed ahead, or left with the console, goes before it has anything on it.
+        if self.query(".dialog > *"):
             self.fill()
 
     def fill(self) -> None:
