@@ -19,6 +19,7 @@ COMMANDS = {
     "forecast": "Foresee what Kueue does next, and check it.",
     "preemptions": "Show who had to make room for whom, and why.",
     "whatif": "Try changes in a fork, and compare the futures.",
+    "why": "Say why a workload waits, and what would let it in.",
     "slots": "Show what the idle GPUs are good for.",
     "mig": "Show who has to leave when GPUs are divided anew.",
     "snapshot": "Save a cluster as a file.",

@@ -1,5 +1,6 @@
 """What would happen if: two futures of one simulation, one with the commands and one without, and how they differ."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -118,7 +119,7 @@ class _Trial:
             time=self.start,
             compared=compared,
             horizon=reached,
-            refused=tuple(line.message for line in tried.lines if line.what is What.COMMAND_REFUSED),
+            refused=tuple((Counter(_refused(tried)) - Counter([] if self.other else _refused(without))).elements()),
             outcomes=tuple(outcome_of(key, tried, (after, final), without, other) for key in sorted(self._seen)),
             against=tuple(outcome_of(key, without, (other,), tried, final) for key in sorted(rivals)),
             victims=more_evictions(tried, without),
@@ -148,3 +149,7 @@ class _Trial:
             fairness_without=fairness_of(trees[1]),
             fairness=fairness_of(trees[2]),
         )
+
+
+def _refused(future: Future) -> list[str]:
+    return [line.message for line in future.lines if line.what is What.COMMAND_REFUSED]

@@ -116,7 +116,7 @@ def _command(document: Document, path: str, at: Time, problems: list[str]) -> It
             f"{path}.type: {clean(repr(document.get('type')), 60)} is no command; {', '.join(COMMANDS)} are"
         )
         return
-    names = {_camel(name): name for name in form.__struct_fields__}
+    names = {camel(name): name for name in form.__struct_fields__}
     unknown = [key for key in document if key != "type" and key not in names]
     problems.extend(f"{path}: {advice(key, list(names))}" for key in unknown)
     if not unknown:
@@ -126,7 +126,8 @@ def _command(document: Document, path: str, at: Time, problems: list[str]) -> It
             yield command
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """A field as files write it."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 

@@ -1,0 +1,76 @@
+"""`gpuconsole whatif`: a list of changes in a fork, and what would come of them."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.cli.answering import Answer, Asked, answering
+from gpuconsole.cli.simulate import Duration
+from gpuconsole.cli.sources import FindingsError
+from gpuconsole.cli.validate import as_line
+from gpuconsole.cli.whatif_report import as_text
+from gpuconsole.insight.whatif import WhatIf, what_if
+from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
+from gpuconsole.model.manifests import Severity, load
+from gpuconsole.sim.changes import Changes, read_changes
+from gpuconsole.sim.scenario import ScenarioError
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_TIMES = {"time", "compared", "horizon", "admitted", "admitted_without", "started", "returns", "without", "changed"}
+_SPANS = {"median_wait", "median_wait_without", "p95_wait", "p95_wait_without"}
+
+
+@click.command()
+@click.option("-f", "--file", "change", type=_FILE, required=True, help="The changes: steps as in a scenario.")
+@click.option("--against", type=_FILE, help="Other changes to compare with, instead of none.")
+@click.option("--horizon", type=Duration(), help="How far to look ahead; 1h where nothing says it.")
+@answering
+def command(asked: Asked, change: Path, against: Path | None, horizon: Span | None) -> Answer:
+    """Try changes in a fork of a cluster, and compare its future with what comes anyway.
+
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Nothing is changed: what is
+    said to be feasible is not reserved. Exits with 1 if a change cannot be carried out.
+    """
+    now = asked.simulation.now
+    wanted = changes_in(change, now)
+    other = changes_in(against, now).commands if against is not None else ()
+    span = horizon if horizon is not None else wanted.horizon if wanted.horizon is not None else HOUR
+    answer = what_if(asked.simulation, wanted.commands, span, other)
+    compared = against.name if against is not None else ""
+    return Answer(
+        kind="WhatIf", body=as_body(answer), lines=as_text(answer, compared), status=int(bool(answer.refused))
+    )
+
+
+def changes_in(file: Path, now: Time) -> Changes:
+    """Read a list of changes, with manifests that stand in the same file. Raises FindingsError with every problem."""
+    loaded = load([str(file)], now=now)
+    errors = [as_line(finding) for finding in loaded.findings if finding.severity is Severity.ERROR]
+    if errors:
+        raise FindingsError("\n".join(errors))
+    try:
+        return read_changes(loaded.scenario, str(file), now, objects=loaded.objects)
+    except ScenarioError as error:
+        raise FindingsError(str(error)) from error
+
+
+def as_body(answer: WhatIf) -> dict[str, Any]:
+    """The answer as plain values: moments as RFC 3339, spans in seconds; `empty` says that nothing is different."""
+    return {**_plain(answer), "empty": answer.empty}
+
+
+def _plain(thing: Struct) -> dict[str, Any]:
+    return dict(_field(name, getattr(thing, name)) for name in thing.__struct_fields__)
+
+
+def _field(name: str, value: Any) -> tuple[str, Any]:
+    if name in _SPANS:
+        return f"{name}_seconds", None if value is None else value / SECOND
+    if name in _TIMES:
+        return name, None if value is None else format_time(value)
+    if isinstance(value, tuple) and value and isinstance(value[0], Struct):
+        return name, [_plain(one) for one in value]
+    return name, msgspec.to_builtins(value)

@@ -1,0 +1,112 @@
+"""What a what-if found, for people: what becomes of what was asked for, who pays for it, the numbers side by side."""
+
+from collections.abc import Iterator
+
+from gpuconsole.cli.tables import counted, table
+from gpuconsole.insight.whatif import FEASIBLE, Outcome, Shift, Victim, WhatIf
+from gpuconsole.model.clock import Span, Time, format_span, format_time
+
+NOTHING = "–"
+
+
+def as_text(answer: WhatIf, against: str = "") -> list[str]:
+    """The answer, the most important first; `against` names what the changes are compared with, if not with none."""
+    head = f"At {format_time(answer.time)}, to +{format_span(answer.horizon - answer.time)}; {FEASIBLE}"
+    lines = [head, *(f"refused: {text}" for text in answer.refused)]
+    lines += [_outcome(outcome, answer.time) for outcome in answer.outcomes]
+    lines += [f"with {against}: {_outcome(outcome, answer.time)}" for outcome in answer.against]
+    if answer.empty:
+        return [*lines, "These changes make no difference."]
+    lines += _victims("EVICTED BECAUSE OF IT", answer.victims, answer.time)
+    lines += _victims("EVICTED WITHOUT IT ONLY", answer.spared, answer.time)
+    lines += _shifts(answer.shifts, answer.time)
+    return [*lines, "", *_numbers(answer, against)]
+
+
+def _outcome(outcome: Outcome, start: Time) -> str:
+    what = f"{outcome.workload}, {counted(outcome.gpus, 'GPU')}"
+    if outcome.admitted is None:
+        own = f" ({outcome.text})" if outcome.text and outcome.text != outcome.why else ""
+        return f"{what}: not admitted before the horizon. {outcome.why}{own}"
+    where = f" from {', '.join(outcome.flavors)}" if outcome.flavors else ""
+    nodes = f" on {', '.join(outcome.nodes[:4])}{' …' if len(outcome.nodes) > 4 else ''}" if outcome.nodes else ""
+    return f"{what}: admitted at {_at(outcome.admitted, start)}{where}{nodes}"
+
+
+def _victims(title: str, victims: tuple[Victim, ...], start: Time) -> list[str]:
+    if not victims:
+        return []
+    rows = [
+        (
+            victim.workload,
+            victim.queue,
+            victim.gpus,
+            _at(victim.time, start),
+            victim.by or NOTHING,
+            victim.rule,
+            f"{victim.lost_gpu_hours:.1f}",
+            f"{victim.cost:.2f}",
+            _at(victim.returns, start),
+        )
+        for victim in victims
+    ]
+    return ["", *table((title, "QUEUE", "GPUS", "AT", "BY", "RULE", "LOST GPU-H", "USD", "BACK"), rows)]
+
+
+def _shifts(shifts: tuple[Shift, ...], start: Time) -> list[str]:
+    if not shifts:
+        return []
+    rows = [(s.workload, s.queue, s.gpus, _at(s.without, start), _at(s.changed, start)) for s in shifts]
+    return ["", *table(("ADMITTED AT ANOTHER TIME", "QUEUE", "GPUS", "WITHOUT", "WITH"), rows)]
+
+
+def _numbers(answer: WhatIf, against: str) -> list[str]:
+    span = answer.horizon - answer.time
+    rows = [
+        *_queues(answer),
+        ("GPUs in use", answer.gpus_now, answer.gpus_without, answer.gpus),
+        ("GPUs of the cluster", answer.gpus_total, answer.gpus_total_without, answer.gpus_total_with),
+        (
+            "mean use",
+            NOTHING,
+            _percent(answer.gpu_hours_without, answer.gpus_total_without, span),
+            _percent(answer.gpu_hours, answer.gpus_total_with, span),
+        ),
+        ("wait of the admitted, median", NOTHING, _span(answer.median_wait_without), _span(answer.median_wait)),
+        ("wait of the admitted, p95", NOTHING, _span(answer.p95_wait_without), _span(answer.p95_wait)),
+        ("wait still", NOTHING, answer.waiting_without, answer.waiting),
+        ("fairness (Jain)", NOTHING, _index(answer.fairness_without), _index(answer.fairness)),
+        ("work lost, GPU-hours", NOTHING, f"{answer.lost_gpu_hours_without:.1f}", f"{answer.lost_gpu_hours:.1f}"),
+        ("its cost, USD", NOTHING, f"{answer.cost_without:.2f}", f"{answer.cost:.2f}"),
+        ("nodes, USD an hour", NOTHING, f"{answer.hourly_without:.2f}", f"{answer.hourly:.2f}"),
+    ]
+    without, fork = (f"WITH {against}", "WITH THESE") if against else ("WITHOUT", "WITH")
+    when = f"QUEUES AND GPUS AT {_at(answer.compared, answer.time)}"
+    return table((when, "NOW", without, fork), [tuple(map(str, row)) for row in rows])
+
+
+def _queues(answer: WhatIf) -> Iterator[tuple[object, ...]]:
+    for queue in answer.queues:
+        amounts = (f"{queue.used_now}/{queue.nominal}", queue.used_without, queue.used)
+        yield (f"{queue.queue}, GPUs", *amounts)
+        if {queue.borrowed_now, queue.borrowed_without, queue.borrowed} != {queue.borrowed}:
+            yield (f"{queue.queue}, borrowed", queue.borrowed_now, queue.borrowed_without, queue.borrowed)
+        shares = (f"{share:.0f} %" for share in (queue.share_now, queue.share_without, queue.share))
+        yield (f"{queue.queue}, share", *shares)
+
+
+def _percent(gpu_hours: float, gpus: int, span: Span) -> str:
+    hours = gpus * span / 3_600_000_000
+    return f"{100 * gpu_hours / hours:.1f} %" if hours else NOTHING
+
+
+def _index(fairness: float | None) -> str:
+    return NOTHING if fairness is None else f"{fairness:.2f}"
+
+
+def _span(span: Span | None) -> str:
+    return NOTHING if span is None else format_span(span)
+
+
+def _at(moment: Time | None, start: Time) -> str:
+    return NOTHING if moment is None else f"+{format_span(moment - start)}"

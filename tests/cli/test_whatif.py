@@ -1,0 +1,126 @@
+"""`gpuconsole whatif`: changes from a file, on drills whose numbers are known."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.line import Line
+
+SERVE = """
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: serve-extra
+  namespace: prod
+  labels: {kueue.x-k8s.io/queue-name: lq-prod}
+  annotations: {gpuconsole.io/duration: 24h}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: example.com/work:1, resources: {limits: {nvidia.com/gpu: "8"}}}]
+"""
+
+
+@pytest.fixture
+def change(tmp_path: Path) -> Path:
+    file = tmp_path / "serve.yaml"
+    file.write_text(SERVE)
+    return file
+
+
+def body(out: str) -> dict[str, Any]:
+    answer = json.loads(out)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def test_who_gets_in_and_who_pays_for_it(gpuconsole: Line, change: Path) -> None:
+    """After 50 minutes, rlhf borrows four GPUs that production asks for now."""
+    result = gpuconsole("whatif", "org-cohort", "--until", "50m", "-f", change, "--horizon", "10m")
+
+    assert (result.status, result.err) == (0, "")
+    assert result.lines == [
+        "At 2026-01-05T08:50:00Z, to +10m; feasible, not a reservation",
+        "prod/job-serve-extra-de103, 8 GPUs: admitted at +30s from a100 on a100-3",
+        "",
+        *result.lines[3:],
+    ]
+    victim, numbers = result.lines[4].split("  "), result.lines[6:]
+    assert [cell.strip() for cell in victim if cell] == [
+        *("research/job-rlhf-e06a1", "cq-research", "6", "+0s"),
+        *("prod/job-serve-extra-de103", "reclaim in cohort", "3.0", "6.63", "–"),
+    ]
+    assert numbers[0].split() == ["QUEUES", "AND", "GPUS", "AT", "+30s", "NOW", "WITHOUT", "WITH"]
+    assert [line.split("  ")[0] for line in numbers[1:]][:5] == [
+        "cq-prod, GPUs",
+        "cq-prod, share",
+        "cq-research, GPUs",
+        "cq-research, borrowed",
+        "cq-research, share",
+    ]
+
+
+def test_the_same_as_a_document(gpuconsole: Line, change: Path) -> None:
+    result = gpuconsole("whatif", "org-cohort", "--until", "50m", "-f", change, "--horizon", "10m", "-o", "json")
+    document = body(result.out)
+    answer = document["answer"]
+
+    assert {name: document[name] for name in ("kind", "version", "source", "mode", "time")} == {
+        "kind": "WhatIf",
+        "version": 1,
+        "source": "org-cohort",
+        "mode": "simulated",
+        "time": "2026-01-05T08:50:00Z",
+    }
+    assert (answer["time"], answer["compared"], answer["horizon"], answer["empty"]) == (
+        "2026-01-05T08:50:00Z",
+        "2026-01-05T08:50:30Z",
+        "2026-01-05T09:00:00Z",
+        False,
+    )
+    assert [(one["admitted"], one["new"], one["flavors"]) for one in answer["outcomes"]] == [
+        ("2026-01-05T08:50:30Z", True, ["a100"])
+    ]
+    assert [(one["queue"], one["gpus"], one["returns"]) for one in answer["victims"]] == [("cq-research", 6, None)]
+    assert (answer["median_wait_seconds"], answer["median_wait_without_seconds"]) == (30.0, None)
+
+
+def test_two_files_against_each_other(gpuconsole: Line, change: Path) -> None:
+    result = gpuconsole("whatif", "org-cohort", "--until", "50m", "-f", change, "--against", change, "--horizon", "10m")
+
+    assert result.status == 0
+    assert [line.partition(":")[0] for line in result.lines[1:3]] == [
+        "prod/job-serve-extra-de103, 8 GPUs",
+        "with serve.yaml",
+    ]
+    assert result.lines[-1] == "These changes make no difference."
+
+
+def test_a_change_that_cannot_be_carried_out_is_named(gpuconsole: Line, tmp_path: Path) -> None:
+    file = tmp_path / "change.yaml"
+    file.write_text("steps: [{commands: [{type: fail-node, node: n9}]}]")
+    result = gpuconsole("whatif", "org-cohort", "-f", file)
+
+    assert (result.status, result.lines[1]) == (1, "refused: there is no node n9")
+
+
+def test_a_file_that_is_no_change_says_why(gpuconsole: Line, tmp_path: Path) -> None:
+    file = tmp_path / "change.yaml"
+    file.write_text("steps: [{commands: [{type: set-weight, weight: 2}]}]")
+    result = gpuconsole("whatif", "org-cohort", "-f", file)
+
+    assert (result.status, result.err) == (
+        1,
+        f"gpuconsole: {file}: steps[0].commands[0]: Object missing required field `queue`\n",
+    )
+
+
+def test_the_horizon_of_the_file_holds_unless_another_one_is_asked_for(gpuconsole: Line, tmp_path: Path) -> None:
+    file = tmp_path / "change.yaml"
+    file.write_text("horizon: 5m\nsteps: [{delete: [LocalQueue/prod/lq-prod]}]")
+
+    assert "to +5m" in gpuconsole("whatif", "org-cohort", "-f", file).lines[0]
+    assert "to +3m" in gpuconsole("whatif", "org-cohort", "-f", file, "--horizon", "3m").lines[0]

@@ -1,0 +1,148 @@
+"""Lists of changes as files: what they may say, what is wrong with them, and that what is written reads back."""
+
+from typing import Any
+
+import pytest
+
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
+from gpuconsole.model.commands import (
+    AddNodes,
+    Command,
+    Delete,
+    Divide,
+    FailNode,
+    Finish,
+    InCluster,
+    InterruptSpot,
+    Later,
+    Reconfigure,
+    SetCohort,
+    SetPreemption,
+    SetPriority,
+    SetQuota,
+    SetStopPolicy,
+    SetTaint,
+    SetWeight,
+    Submit,
+)
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import PreemptionPolicy, ResourceFlavor, StopPolicy
+from gpuconsole.sim.changes import Changes, as_changes, read_changes
+from gpuconsole.sim.scenario import ScenarioError
+from tests.sim.cluster import GPU, START
+
+FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "h100"}}
+
+
+def read(document: dict[str, Any], *objects: Object) -> Changes:
+    return read_changes([document], "change.yaml", START, objects=objects)
+
+
+def problems(document: dict[str, Any]) -> list[str]:
+    with pytest.raises(ScenarioError) as error:
+        read(document)
+    return str(error.value).splitlines()
+
+
+def test_steps_are_those_of_a_scenario_and_time_passes_between_them() -> None:
+    changes = read(
+        {
+            "name": "n",
+            "horizon": "2h",
+            "steps": [
+                {"commands": [{"type": "set-weight", "queue": "red", "weight": 2}], "finish": ["red/a"]},
+                {"advanceSeconds": 600, "delete": ["red/b"], "create": [FLAVOR]},
+            ],
+        }
+    )
+
+    assert changes == Changes(
+        name="n",
+        horizon=2 * HOUR,
+        commands=(
+            Finish("red/a"),
+            SetWeight("red", 2.0),
+            Later(10 * MINUTE, Delete("", "red/b")),
+            Later(10 * MINUTE, Submit((ResourceFlavor(name="h100"),))),
+        ),
+    )
+
+
+def test_manifests_beside_it_come_first() -> None:
+    flavor = ResourceFlavor(name="h100")
+
+    assert read({"steps": [{"delete": ["red/b"]}]}, flavor).commands == (Submit((flavor,)), Delete("", "red/b"))
+    assert read_changes([], "change.yaml", START, objects=[flavor]).commands == (Submit((flavor,)),)
+
+
+WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "nothing": ({"steps": []}, ["change.yaml: it changes nothing; give it steps with commands, create or delete"]),
+    "an expectation": (
+        {"steps": [{"delete": ["red/a"], "expect": [{"noEvictions": True}]}]},
+        ["change.yaml: steps[0].expect: a change expects nothing; a drill does"],
+    ),
+    "a cluster of its own": (
+        {"objects": [], "steps": [{"delete": ["red/a"]}]},
+        ["change.yaml: unknown key 'objects'; the keys here are name, description, horizon, steps"],
+    ),
+    "an unknown command": (
+        {"steps": [{"commands": [{"type": "explode"}]}]},
+        ["change.yaml: steps[0].commands[0].type: 'explode' is no command; "],
+    ),
+    "a horizon that is none": (
+        {"horizon": "soon", "steps": [{"delete": ["red/a"]}]},
+        ["change.yaml: horizon: "],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_named_with_its_place(case: tuple[dict[str, Any], list[str]]) -> None:
+    document, lines = case
+    found = problems(document)
+
+    assert [line[: len(wanted)] for line, wanted in zip(found, lines, strict=True)] == lines
+
+
+COMMANDS: tuple[Command, ...] = (
+    Submit((ResourceFlavor(name="h100"),)),
+    Delete("", "red/a"),
+    Delete("jobs", "Job/red/a"),
+    Delete("cluster_queues", "red"),
+    Finish("red/b"),
+    SetPriority("red/a", 5),
+    SetQuota("red", "a100", GPU, 4, None, 0),
+    SetWeight("red/lq", 2.5, "LocalQueue"),
+    SetCohort("red", ""),
+    SetPreemption("red", reclaim_within_cohort=PreemptionPolicy.ANY),
+    SetStopPolicy("red", StopPolicy.HOLD),
+    SetTaint("n1", "k", "v", "NoExecute"),
+    AddNodes("n1", 3),
+    Divide("n1", "all-1g.10gb"),
+    Reconfigure(feature_gates={"PartialAdmission": False}, placement={"score": "spread"}),
+    FailNode("n1"),
+    InterruptSpot("n1"),
+    InCluster("west", FailNode("n1")),
+    InCluster("west", Delete("nodes", "n1")),
+    InCluster("west", Submit((ResourceFlavor(name="h100"),))),
+)
+
+
+@pytest.mark.parametrize("after", [0, 90 * SECOND])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+def test_what_is_written_reads_back(command: Command, after: Span) -> None:
+    asked = Later(after, command) if after else command
+    document = as_changes([asked], 2 * HOUR, lambda thing: {**FLAVOR, "metadata": {"name": thing.key}})
+
+    assert read(document) == Changes(commands=(asked,), horizon=2 * HOUR)
+
+
+def test_changes_at_several_moments_are_written_in_the_order_of_time() -> None:
+    asked = (Later(HOUR, Finish("red/c")), Finish("red/a"), Later(MINUTE, Finish("red/b")))
+    document = as_changes(asked, HOUR, lambda thing: {})
+
+    assert document["steps"] == [
+        {"finish": ["red/a"]},
+        {"advanceSeconds": 60.0, "finish": ["red/b"]},
+        {"advanceSeconds": 3540.0, "finish": ["red/c"]},
+    ]
