@@ -20,6 +20,7 @@ from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
 from gpuconsole.model.clock import SECOND, Span, format_time
 from gpuconsole.model.events import Happened
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
 
@@ -32,6 +33,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     mode: str
     """`simulated`, `saved` or `live`."""
     settings: Config
+    found: Snapshot | None = None
+    """The cluster as others left it, with nothing of what the simulation decided since; None for a simulated one."""
     assumed: tuple[str, ...] = ()
     """What is not known of the cluster and was taken for granted."""
 
@@ -87,6 +90,7 @@ def open_cluster(request: Request, until: Span = 0) -> Asked:
         source=opened.about.source,
         mode=mode,
         settings=settings,
+        found=opened.found if not until else None,
         assumed=opened.notices if request.live else (),
     )
 

@@ -26,7 +26,7 @@ from gpuconsole.model.manifests import Loaded, Severity, load
 from gpuconsole.model.manifests.admit_all import admitting_all
 from gpuconsole.model.prices import Prices, PricesError
 from gpuconsole.model.prices import load as load_prices
-from gpuconsole.model.snapshot import decode
+from gpuconsole.model.snapshot import Snapshot, decode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kai.policy import KaiPolicy
@@ -54,6 +54,8 @@ class Opened(Struct, frozen=True, kw_only=True):
     simulation: Simulation
     about: Status
     notices: tuple[str, ...] = ()
+    found: Snapshot | None = None
+    """A cluster that others run, or ran, before the simulation decided anything on it; None for one of its own."""
 
 
 def open_simulation(request: Request) -> Opened:
@@ -173,7 +175,8 @@ def _from_cluster(request: Request) -> Opened:
         snapshot = look(opened.backend)
         policy = _policy(replace(opened.backend.policy, prices=_prices(request)), request)
     simulation = Simulation.from_snapshot(snapshot, policy=policy, seed=request.seed or 0)
-    return Opened(simulation=simulation, about=_about(simulation, opened.about.source), notices=opened.notices)
+    about = _about(simulation, opened.about.source)
+    return Opened(simulation=simulation, about=about, notices=opened.notices, found=snapshot)
 
 
 def _from_snapshot(file: Path, request: Request) -> Opened:
@@ -190,7 +193,7 @@ def _from_snapshot(file: Path, request: Request) -> Opened:
         policy = _selling(policy, catalogue_for(request, ()))
     seed = request.seed if request.seed is not None else saved.seed or 0
     simulation = Simulation.from_snapshot(snapshot, policy=_policy(policy, request), seed=seed)
-    return Opened(simulation=simulation, about=_about(simulation, file.name))
+    return Opened(simulation=simulation, about=_about(simulation, file.name), found=snapshot)
 
 
 def _about_placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> list[str]:

@@ -84,8 +84,13 @@ def _fits(result: PodSetResult, search: Searched) -> bool:
 
 def _least(noted: Iterable[Noted]) -> Code:
     """Of the flavors that do not just fit, the one that is nearest to it."""
-    codes = [_CAUSES.get(one.cause, Code.QUOTA) for one in noted if one.reasons]
+    codes = [cause(one) for one in noted if one.reasons]
     return min(codes, key=lambda code: SEVERITY[code], default=Code.QUOTA)
+
+
+def cause(noted: Noted) -> Code:
+    """Why a flavor does not just fit; `not-waiting` if it does."""
+    return Code.NOT_WAITING if noted.mode == Mode.FIT else _CAUSES.get(noted.cause, Code.QUOTA)
 
 
 def _worst(codes: Iterable[Code], otherwise: Code) -> Code:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.advice import advise
@@ -17,20 +18,25 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.readiness import readiness
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation", "Verdict", "explain", "workload_of"]
 
 
-def explain(snapshot: Snapshot, key: str) -> Explanation:
+class Verdict(Struct, frozen=True):
+    """What the engine makes of a workload on the cluster as it is now: a code, and the text that Kueue would write."""
+
+    code: Code
+    text: str = ""
+
+
+def explain(snapshot: Snapshot, key: str, verdict: Verdict | None = None) -> Explanation:
     """Explain a workload (`ns/name`), a job (`Kind/ns/name`) or a pod (`ns/name`).
 
     What the objects show now comes before what a scheduler wrote earlier: a queue that was stopped since outranks a
-    text about quota. An unknown key gives `other`.
+    text about quota; a `verdict` takes the place of what Kueue wrote. An unknown key gives `other`.
     """
-    workload = snapshot.workloads.get(key)
-    if workload is None and key in snapshot.jobs:
-        workload = next((w for w in snapshot.workloads.all() if w.owner == key), None)
+    workload = workload_of(snapshot, key)
     if workload is not None:
-        return _explain_workload(snapshot, workload)
+        return _explain_workload(snapshot, workload, verdict)
     pods = [pod for pod in snapshot.pods.all() if key in (pod.job, pod.key)]
     if pods:
         return explain_pods(snapshot, key, pods) or fine(key, "It runs: every pod has its node.")
@@ -39,14 +45,22 @@ def explain(snapshot: Snapshot, key: str) -> Explanation:
     return Explanation(subject=key, code=Code.OTHER, headline=f"{key} is not known: it may be gone by now.")
 
 
-def _explain_workload(snapshot: Snapshot, workload: Workload) -> Explanation:
+def workload_of(snapshot: Snapshot, key: str) -> Workload | None:
+    """The Workload of this key, or the one that stands for the job of this key."""
+    workload = snapshot.workloads.get(key)
+    if workload is None and key in snapshot.jobs:
+        return next((w for w in snapshot.workloads.all() if w.owner == key), None)
+    return workload
+
+
+def _explain_workload(snapshot: Snapshot, workload: Workload, verdict: Verdict | None) -> Explanation:
     if workload.finished:
         finished = workload.condition("Finished")
         text = finished.message if finished is not None else ""
         return Explanation(subject=workload.key, code=Code.NOT_WAITING, headline="It is finished.", text=text)
     if workload.reserved:
         return _explain_reserved(snapshot, workload)
-    return _explain_waiting(snapshot, workload)
+    return _explain_waiting(snapshot, workload, verdict)
 
 
 def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
@@ -86,13 +100,14 @@ def _runs(workload: Workload, queue: str) -> str:
     return f"It runs{where}, admitted by {queue}."
 
 
-def _explain_waiting(snapshot: Snapshot, workload: Workload) -> Explanation:
+def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: Verdict | None) -> Explanation:
     door = snapshot.local_queues.get(workload.local_queue)
     queue = snapshot.cluster_queues.get(door.cluster_queue) if door is not None else None
     refused = workload.condition("QuotaReserved")
     text = refused.message if refused is not None and not refused.status else ""
-    reasons = read_kueue(text) if text else ()
-    code = _obstacle(snapshot, workload) or _code(workload, reasons, queue)
+    judged = verdict.text if verdict is not None else text
+    reasons = read_kueue(judged) if judged else ()
+    code = _obstacle(snapshot, workload) or (verdict.code if verdict is not None else _code(workload, reasons, queue))
     gaps = shortages(snapshot, workload, queue, reasons) if queue is not None and code is Code.QUOTA else ()
     advice = advise(snapshot, workload, queue, code, reasons, gaps)
     base = Explanation(

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from msgspec.structs import replace
+
 from gpuconsole.insight.demand import held
 from gpuconsole.insight.unblock.needs import Gap, flavors_of
 from gpuconsole.insight.unblock.steps import (
@@ -152,11 +154,20 @@ def smaller(trial: Trial, entry: Entry, found: Sequence[Gap]) -> Iterator[Steps]
         yield trial.least(steps)
 
 
-def priorities(trial: Trial, entry: Entry) -> Iterator[Steps]:
-    """The lowest priority that is enough."""
+def priorities(trial: Trial) -> Iterator[Steps]:
+    """The lowest priority that is enough, and the lowest class that has it."""
     step = _first_of_all(trial)
-    if step is not None:
-        yield trial.least((step,))
+    least = trial.least((step,)) if step is not None else ()
+    for found in least:
+        assert isinstance(found, UsePriority)
+        yield (_classed(trial, found),)
+
+
+def _classed(trial: Trial, step: UsePriority) -> UsePriority:
+    high = sorted((one.value, one.name) for one in trial.classes if one.value >= step.priority)
+    works = ((value, name) for value, name in high if trial.works((UsePriority(priority=value, was=step.was),)))
+    value, name = next(works, (0, ""))
+    return replace(step, priority_class=name, class_priority=value)
 
 
 def _first_of_all(trial: Trial) -> UsePriority | None:

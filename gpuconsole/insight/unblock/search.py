@@ -1,6 +1,6 @@
 """All suggestions for one workload: kind by kind, each tried before it is given."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -8,6 +8,7 @@ from gpuconsole.insight.unblock import kinds
 from gpuconsole.insight.unblock.needs import Gap, gaps
 from gpuconsole.insight.unblock.steps import Step
 from gpuconsole.insight.unblock.trial import Trial, TriedEnough
+from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.sim.rehearsal import Rehearsal
 
@@ -29,9 +30,14 @@ class Suggestions(Struct, frozen=True, kw_only=True):
     """False if the bound on what is tried was reached before all kinds were."""
 
 
-def suggest(rehearsal: Rehearsal, key: str, progress: Callable[[int], object] = lambda tried: None) -> Suggestions:
+def suggest(
+    rehearsal: Rehearsal,
+    key: str,
+    classes: Iterable[WorkloadPriorityClass] = (),
+    progress: Callable[[int], object] = lambda tried: None,
+) -> Suggestions:
     """Find what would let a waiting workload in; `progress` hears how many changes were tried. Nothing changes."""
-    trial = Trial(rehearsal, key)
+    trial = Trial(rehearsal, key, classes)
     found: list[Suggestion] = []
     try:
         if trial.works(()):
@@ -68,7 +74,7 @@ def _each(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> Iterator[t
         yield from kinds.ends(trial, entry)
         yield from kinds.smaller(trial, entry, found)
         yield from kinds.raises(trial, entry, found)
-        yield from kinds.priorities(trial, entry)
+        yield from kinds.priorities(trial)
         yield from kinds.topologies(trial, entry)
         yield from kinds.nodes(trial, entry)
         yield from kinds.suiting(trial, entry)

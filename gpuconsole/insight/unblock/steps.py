@@ -52,9 +52,13 @@ class FewerPods(Struct, frozen=True, kw_only=True, tag="fewer-pods"):
     was: int
 
 
-class UsePriority(Struct, frozen=True, kw_only=True, tag="use-priority"):
+class UsePriority(Struct, frozen=True, kw_only=True, tag="use-priority", omit_defaults=True):
+    """The workload has another priority; the lowest class that was tried and lets it in, too, is named beside it."""
+
     priority: int
     was: int
+    priority_class: str = ""
+    class_priority: int = 0
 
 
 class AddNodes(Struct, frozen=True, kw_only=True, tag="add-nodes"):

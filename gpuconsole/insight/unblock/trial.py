@@ -4,14 +4,16 @@ Time does not pass: nobody ends, and evictions take effect at once. How much is 
 clock, so that the same question has the same answer on every machine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gpuconsole.insight.unblock.steps import Step, size, sized, take
 from gpuconsole.model.decisions import Refuse
+from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.sim.rehearsal import Rehearsal
 
 MOST_CYCLES = 200
 """A workload that so many cycles did not let in counts as kept out."""
+MOST_CYCLES_IN_ALL = 4000
 
 
 class TriedEnough(Exception):
@@ -21,9 +23,17 @@ class TriedEnough(Exception):
 class Trial:
     """One workload of a rehearsal, and what was tried for it so far. Mutates; the rehearsal is not touched."""
 
-    def __init__(self, rehearsal: Rehearsal, key: str, most_cycles: int = 4000) -> None:
+    def __init__(
+        self,
+        rehearsal: Rehearsal,
+        key: str,
+        classes: Iterable[WorkloadPriorityClass] = (),
+        most_cycles: int = MOST_CYCLES_IN_ALL,
+    ) -> None:
         self.rehearsal = rehearsal
         self.key = key
+        self.classes = tuple(classes)
+        """Those that there are to choose from."""
         self.tries = self.cycles = 0
         """How many changes were tried, and how many cycles were run for that."""
         self._most_cycles = most_cycles

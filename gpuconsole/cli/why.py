@@ -1,0 +1,116 @@
+"""`gpuconsole why`: the one thing that keeps a workload waiting, the arithmetic, and what would let it in."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from gpuconsole.cli.answering import Answer, Asked, answering
+from gpuconsole.errors import UsageError
+from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.unblock.search import Suggestions, suggest
+from gpuconsole.insight.unblock.words import in_words
+from gpuconsole.insight.why import Why, rehearsal_of, rehearsal_on, why
+from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines, suggestion_lines
+from gpuconsole.model.clock import format_time
+from gpuconsole.model.snapshot import Snapshot
+
+HELPLESS = (Code.NOT_WAITING, Code.CHECKS, Code.GANG, Code.NODES, Code.BACKOFF)
+"""What no change of quotas, queues or the workload itself helps with."""
+
+
+@click.command()
+@click.argument("workload")
+@click.option("--quick", is_flag=True, help="Do not look for what would unblock it.")
+@answering
+def command(asked: Asked, workload: str, quick: bool) -> Answer:
+    """Say why a workload waits, and what would let it in.
+
+    WORKLOAD is namespace/name of a Workload or a pod, or Kind/namespace/name of a job; the name alone will do where
+    only one has it. FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The engine
+    tries the workload on the cluster as it is now; each suggestion was tried before it is shown.
+    """
+    kueue = asked.simulation.policy.kueue
+    snapshot = asked.found or asked.simulation.snapshot()
+    key = _key(snapshot, workload)
+    rehearsal = rehearsal_of(asked.simulation, snapshot) if asked.found is None else rehearsal_on(snapshot, kueue)
+    answer = why(snapshot, rehearsal, key)
+    helpless = quick or rehearsal is None or answer.code in HELPLESS or answer.subject not in rehearsal.workloads
+    found = (
+        None
+        if helpless or rehearsal is None
+        else suggest(rehearsal, answer.subject, snapshot.workload_priority_classes.all())
+    )
+    return Answer(kind="Why", body=_body(answer, found, snapshot), lines=list(_text(answer, found, snapshot)))
+
+
+def _key(snapshot: Snapshot, name: str) -> str:
+    """The full name of what was asked for. Raises UsageError."""
+    if "/" in name:
+        if name in snapshot.workloads or name in snapshot.jobs or name in snapshot.pods:
+            return name
+        raise UsageError(f"there is no workload, job or pod {name}")
+    tables = (snapshot.workloads, snapshot.jobs, snapshot.pods)
+    for keys in ([key for key in table if key.rpartition("/")[2] == name] for table in tables):
+        if len(keys) == 1:
+            return keys[0]
+        if keys:
+            raise UsageError(f"{name} is not one workload: {', '.join(sorted(keys)[:8])}")
+    raise UsageError(f"there is no workload, job or pod {name}")
+
+
+def _text(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> Iterator[str]:
+    told = answer.explanation
+    yield f"{told.subject}  {told.code}" + (f"  in {told.queue}" if told.queue else "")
+    yield f"  {told.headline}"
+    if told.position is not None:
+        place = told.position
+        yield f"  number {place.in_cluster_queue} of {place.of_cluster_queue} in {place.cluster_queue}"
+    for title, lines in _sections(answer, found, snapshot):
+        if lines:
+            yield ""
+            yield title
+            yield from (f"  {line}" for line in lines)
+
+
+def _sections(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
+    yield "FLAVORS", list(flavor_lines(answer))
+    yield "ARITHMETIC", [line for room in answer.rooms for line in room_lines(room)]
+    if not answer.considered:
+        yield "DETAILS", list(answer.explanation.lines)
+    if found is not None:
+        yield "WOULD UNBLOCK IT", list(suggestion_lines(found, answer, snapshot))
+    yield "EVIDENCE", list(evidence_lines(answer, snapshot.time))
+
+
+def _body(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> dict[str, Any]:
+    told = answer.explanation
+    return {
+        "subject": told.subject,
+        "code": told.code,
+        "headline": told.headline,
+        "cluster_queue": told.queue,
+        "position": told.position,
+        "parked": told.parked,
+        "behind": answer.head,
+        "considered": answer.considered,
+        "arithmetic": [{**msgspec.to_builtins(room), "short": room.short} for room in answer.rooms],
+        "details": told.lines,
+        "evidence": [
+            {**msgspec.to_builtins(one), "since": format_time(one.since) if one.since is not None else None}
+            for one in answer.evidence
+        ],
+        "would_unblock": None if found is None else _unblocking(found, snapshot),
+    }
+
+
+def _unblocking(found: Suggestions, snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "admitted_anyway": found.admitted_anyway,
+        "complete": found.complete,
+        "tried": found.tried,
+        "suggestions": [
+            {"text": in_words(one.steps, snapshot), "steps": msgspec.to_builtins(one.steps)} for one in found.found
+        ],
+    }

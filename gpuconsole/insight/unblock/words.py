@@ -1,0 +1,65 @@
+"""Changes in words, for people."""
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from gpuconsole.insight.shortage import show
+from gpuconsole.insight.unblock.steps import (
+    AddNodes,
+    AdmitNamespace,
+    AskLess,
+    DropSelector,
+    End,
+    FewerPods,
+    MoveTo,
+    RaiseLimit,
+    Resume,
+    Step,
+    Tolerate,
+    UsePriority,
+    UseTopology,
+)
+from gpuconsole.model.snapshot import Snapshot
+
+
+def in_words(steps: Iterable[Step], snapshot: Snapshot) -> str:
+    """One line for changes that are made together."""
+    return ", and ".join(_in_words(step, snapshot) for step in steps)
+
+
+def _in_words(step: Step, snapshot: Snapshot) -> str:
+    match step:
+        case End(key):
+            workload = snapshot.workloads.get(key)
+            waits = workload is not None and not workload.reserved
+            held = show("nvidia.com/gpu", workload.gpus) if workload is not None else "?"
+            return f"{key} is withdrawn, which waits before it" if waits else f"{key} ends ({held})"
+        case RaiseLimit():
+            what = f"{show(step.resource, step.by)} of {step.flavor}"
+            return f"raise the {step.limit} of {step.kind} {step.name} by {what}"
+        case AskLess():
+            return f"ask for {show(step.resource, step.amount)} a pod instead of {show(step.resource, step.was)}"
+        case FewerPods():
+            return f"run {step.count} pod{'s' if step.count != 1 else ''} of {step.pod_set} instead of {step.was}"
+        case UsePriority():
+            named = f" (class {step.priority_class}: {step.class_priority})" if step.priority_class else ""
+            return f"priority {step.priority} instead of {step.was}{named}"
+        case AddNodes():
+            return f"{step.count} more node{'s' if step.count != 1 else ''} like {step.like} ({step.flavor})"
+        case UseTopology():
+            near = step.required or step.preferred
+            how = "required" if step.required else "preferred"
+            return f"topology of {step.pod_set}: {how} {near}" if near else f"topology of {step.pod_set}: anywhere"
+        case Tolerate():
+            taint = f"{step.key}={step.value}:{step.effect}" if step.value else f"{step.key}:{step.effect}"
+            return f"tolerate {taint} ({step.pod_set})"
+        case DropSelector():
+            return f"do not select nodes by {step.label} ({step.pod_set})"
+        case MoveTo(queue):
+            return f"submit it to LocalQueue {queue}"
+        case Resume():
+            return f"resume {step.kind} {step.name}"
+        case AdmitNamespace():
+            return f"let namespace {step.namespace} into ClusterQueue {step.cluster_queue}"
+        case _:
+            assert_never(step)

@@ -1,0 +1,189 @@
+"""Why a workload waits: the one dominant blocker, what was tried, the arithmetic, the evidence.
+
+The engine tries the workload on the cluster as it is, as if it were the head of its queue; what Kueue wrote stands
+beside that, with its age. What would unblock it is another question (`insight.unblock`): it takes longer.
+"""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.blockers import blocker, cause
+from gpuconsole.insight.explanation import Explanation
+from gpuconsole.insight.pending import Verdict, explain, resource_groups, workload_of
+from gpuconsole.insight.reasons import Code, dominant, read_kueue
+from gpuconsole.insight.room import Room, room
+from gpuconsole.model.clock import Time
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.rehearsal import Rehearsal
+
+ENGINE = "engine"
+OBJECTS = "objects"
+_OUTSIDE = (
+    *(Code.NOT_WAITING, Code.CHECKS, Code.GANG, Code.NODES, Code.DEACTIVATED, Code.BACKOFF),
+    *(Code.QUEUE_STOPPED, Code.QUEUE_INACTIVE, Code.QUEUE_MISSING),
+)
+"""What the objects themselves show, so that no trial is needed."""
+_MODES = {
+    Mode.NO_FIT: "no fit",
+    Mode.NO_CANDIDATES: "nobody to preempt",
+    Mode.PREEMPT: "by preemption",
+    Mode.RECLAIM: "by reclaim",
+    Mode.FIT: "fits",
+}
+
+
+class Considered(Struct, frozen=True, kw_only=True):
+    """A flavor that was tried for a pod set, and what came of it; the worst over its resources."""
+
+    pod_set: str
+    flavor: str
+    mode: str
+    borrows: int = 0
+    """The height of the cohort that it would borrow from; 0 = it does not."""
+    code: Code = Code.NOT_WAITING
+    reasons: tuple[str, ...] = ()
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """Something that the answer rests on: who says it, what, and since when."""
+
+    source: str
+    """`Kueue` or another scheduler (what it wrote), `engine` (tried just now), `objects` (what they show)."""
+    code: Code
+    text: str
+    since: Time | None
+
+
+class Why(Struct, frozen=True, kw_only=True):
+    """The whole answer but for the suggestions."""
+
+    explanation: Explanation
+    """The dominant blocker, in a code and in words."""
+    head: str = ""
+    """Who is tried before it, if its queue is strict and it is not first."""
+    considered: tuple[Considered, ...] = ()
+    """In the order in which they were tried."""
+    rooms: tuple[Room, ...] = ()
+    """The arithmetic of what is short, the flavors that lack least first."""
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """Key of the Workload, where there is one, else of what was asked for."""
+        return self.explanation.subject
+
+    @property
+    def code(self) -> Code:
+        return self.explanation.code
+
+
+def rehearsal_of(simulation: Simulation, snapshot: Snapshot) -> Rehearsal | None:
+    """The admission of a simulation as it stands, to try things on; None without Kueue."""
+    session = simulation.session
+    return Rehearsal(session.fork(), simulation.now, snapshot.workloads.all()) if session is not None else None
+
+
+def rehearsal_on(snapshot: Snapshot, config: KueueConfig | None) -> Rehearsal | None:
+    """The admission of a cluster that others run; None without Kueue."""
+    return Rehearsal.from_snapshot(snapshot, config) if config is not None else None
+
+
+def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str) -> Why:
+    """Answer for a workload, a job or a pod (see `explain`). Nothing changes."""
+    told = explain(snapshot, key)
+    workload = workload_of(snapshot, key)
+    if workload is None or rehearsal is None or told.code in _OUTSIDE or workload.reserved:
+        return Why(explanation=told, evidence=(_shown(snapshot, told),))
+    entry = examined(rehearsal, workload.key)
+    if entry is None:
+        return Why(explanation=told, evidence=(_shown(snapshot, told),))
+    head = _head(rehearsal, entry)
+    judged = explain(snapshot, key, _verdict(entry, head))
+    return Why(
+        explanation=_behind(judged, head),
+        head=head,
+        considered=tuple(_considered(entry)),
+        rooms=room(snapshot, rehearsal.session, entry),
+        evidence=tuple(_evidence(snapshot, workload, entry, told)),
+    )
+
+
+def examined(rehearsal: Rehearsal, key: str) -> Entry | None:
+    """What the next cycle would make of the workload as its queue's head; None if it is in no queue that is open."""
+    entries = rehearsal.session.examine(rehearsal.now, key)
+    return next((entry for entry in entries if entry.request.workload.key == key), None)
+
+
+def _verdict(entry: Entry, head: str) -> Verdict:
+    """Who would get in, or preempt, as its queue's head waits for its turn."""
+    code = blocker(entry)
+    turn = code is Code.NOT_WAITING or (bool(head) and code in (Code.WAITING_FOR_VICTIMS, Code.CONTENTION))
+    return Verdict(Code.QUEUED) if turn else Verdict(code, entry.message)
+
+
+def _head(rehearsal: Rehearsal, entry: Entry) -> str:
+    """Who is tried instead of it in the next cycle; nothing if it is the head itself, or nobody is tried."""
+    waiting = rehearsal.session.pending(entry.rules.name)
+    first = next((place.workload.key for place in waiting if not place.parked), "")
+    return "" if first == entry.request.workload.key else first
+
+
+def _behind(judged: Explanation, head: str) -> Explanation:
+    """Position, in words: what waits for its turn is told behind whom."""
+    if judged.code is not Code.QUEUED:
+        return judged
+    if not head:
+        return replace(judged, headline=f"It fits, and is admitted when {judged.queue} is looked at next.")
+    place = judged.position
+    where = (
+        f"number {place.in_cluster_queue} of {place.of_cluster_queue} in" if place is not None else "behind others in"
+    )
+    return replace(judged, headline=f"It would get in, and waits for its turn: {where} {judged.queue}, after {head}.")
+
+
+def _considered(entry: Entry) -> Iterator[Considered]:
+    for result in entry.assignment.pod_sets:
+        seen: dict[str, Considered] = {}
+        for search in result.searches:
+            for noted in search.noted:
+                known = seen.get(noted.flavor)
+                one = Considered(
+                    pod_set=result.pod_set.name,
+                    flavor=noted.flavor,
+                    mode=_MODES[noted.mode],
+                    borrows=noted.height,
+                    code=cause(noted),
+                    reasons=noted.reasons,
+                )
+                seen[noted.flavor] = one if known is None else _worse(known, one)
+        yield from seen.values()
+
+
+def _worse(known: Considered, other: Considered) -> Considered:
+    order = list(_MODES.values())
+    worse = min(known, other, key=lambda one: order.index(one.mode))
+    reasons = tuple(dict.fromkeys((*known.reasons, *other.reasons)))
+    return replace(worse, borrows=max(known.borrows, other.borrows), reasons=reasons)
+
+
+def _evidence(snapshot: Snapshot, workload: Workload, entry: Entry, told: Explanation) -> Iterator[Evidence]:
+    text = entry.message or "it fits"
+    yield Evidence(source=ENGINE, code=blocker(entry), text=text, since=snapshot.time)
+    if told.text:
+        queue = entry.rules.queue
+        code = dominant(read_kueue(told.text), resource_groups(queue))
+        yield Evidence(source=told.source, code=code, text=told.text, since=told.since)
+
+
+def _shown(snapshot: Snapshot, told: Explanation) -> Evidence:
+    """What was read, where nothing was tried."""
+    if told.text:
+        return Evidence(source=told.source, code=told.code, text=told.text, since=told.since)
+    return Evidence(source=OBJECTS, code=told.code, text=told.headline, since=snapshot.time)

@@ -1,0 +1,79 @@
+"""The answer to why, as plain lines: the same for the command and the pane."""
+
+from collections.abc import Iterator
+
+from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.room import Level, Room
+from gpuconsole.insight.unblock.search import Suggestions
+from gpuconsole.insight.unblock.words import in_words
+from gpuconsole.insight.why import Considered, Why
+from gpuconsole.model.clock import Time, format_span
+from gpuconsole.model.quantity import format_quantity
+from gpuconsole.model.snapshot import Snapshot
+
+MOST_USERS = 4
+
+
+def flavor_lines(answer: Why) -> Iterator[str]:
+    """The flavors in the order in which they were tried; the pod set only where there are several."""
+    several = len({one.pod_set for one in answer.considered}) > 1
+    width = max((len(_of(one, several)) for one in answer.considered), default=0)
+    for one in answer.considered:
+        borrows = f", borrowing at height {one.borrows}" if one.borrows else ""
+        why = f": {'; '.join(one.reasons)}" if one.reasons else ""
+        yield f"{_of(one, several):<{width}}  {one.mode}{borrows}{why}"
+
+
+def _of(one: Considered, several: bool) -> str:
+    return f"{one.pod_set} · {one.flavor}" if several else one.flavor
+
+
+def room_lines(room: Room) -> Iterator[str]:
+    """What is needed and what is left, then level by level, then who uses it."""
+
+    def plain(amount: int) -> str:
+        return format_quantity(room.resource, amount)
+
+    yield (
+        f"{room.flavor} {room.resource}: needs {plain(room.needed)}, gets {plain(room.available)}"
+        f" · {plain(room.short)} short at {room.blocked_at}"
+    )
+    for level in room.levels:
+        yield f"  {_level(level, room.resource)}"
+    users = [f"{user.workload} {plain(user.amount)}" for user in room.users[:MOST_USERS]]
+    more = len(room.users) - MOST_USERS
+    if users:
+        yield f"  used by {', '.join(users)}{f' and {more} more' if more > 0 else ''}"
+
+
+def _level(level: Level, resource: str) -> str:
+    def plain(amount: int) -> str:
+        return format_quantity(resource, amount)
+
+    limit = f", borrowing limit {plain(level.borrowing_limit)}" if level.borrowing_limit is not None else ""
+    withheld = f", {plain(level.withheld)} of them never lent" if level.withheld else ""
+    return (
+        f"{level.kind} {level.name}: quota {plain(level.quota)}, used {plain(level.used)},"
+        f" unused {plain(level.unused)}{withheld}{limit} → gives {plain(level.available)}"
+    )
+
+
+def suggestion_lines(found: Suggestions, answer: Why, snapshot: Snapshot) -> Iterator[str]:
+    """What would unblock it, each of which was tried."""
+    if found.admitted_anyway:
+        yield "nothing is needed: it gets in as it is"
+    for suggestion in found.found:
+        yield f"✓ {in_words(suggestion.steps, snapshot)}"
+    if not found.found and not found.admitted_anyway:
+        yield "no single change that was tried lets it in"
+    if not found.complete:
+        yield f"not everything was tried: the bound is reached after {found.tried} tries"
+
+
+def evidence_lines(answer: Why, now: Time) -> Iterator[str]:
+    """Who says so, and how old that is; a text that the cluster has overtaken is marked."""
+    codes = {one.code for one in answer.evidence if one.code is not Code.NOT_WAITING}
+    for one in answer.evidence:
+        age = f", {format_span(max(0, now - one.since))} old" if one.since is not None else ""
+        differs = " (overtaken)" if len(codes) > 1 and one.code is not answer.code else ""
+        yield f"{one.source}{age}: {one.code}{differs}: {one.text}"
