@@ -1,11 +1,14 @@
 """`gpuconsole drill run`: scenarios, and whether what they expect came true."""
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from gpuconsole.cli.bundled import resolve
+from gpuconsole.cli.junit import Suite
+from gpuconsole.cli.junit import junit as as_junit
 from gpuconsole.cli.options import Request, configured, policed
 from gpuconsole.cli.sources import FindingsError, read_scenario
 from gpuconsole.cli.tables import counted
@@ -21,19 +24,33 @@ def command() -> None:
 
 @command.command("run")
 @click.argument("files", nargs=-1, required=True)
+@click.option("--manifests", multiple=True, help="Files or folders whose objects every drill begins with.")
+@click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write the results there, for a CI.")
 @click.option("--seed", type=int, help="What chance starts from.")
 @policed
-def run_drills(files: tuple[str, ...], seed: int | None, kueue_config: Path | None, feature_gates: str) -> int:
+def run_drills(
+    files: tuple[str, ...],
+    manifests: tuple[str, ...],
+    junit: Path | None,
+    seed: int | None,
+    kueue_config: Path | None,
+    feature_gates: str,
+) -> int:
     """Run drills: a line for each expectation, exit status 1 if one fails.
 
     FILES are scenarios, folders of scenarios, or names of bundled fixtures.
     """
     request, _ = configured(Request(seed=seed, kueue_config=kueue_config, feature_gates=feature_gates))
-    met, failed = 0, 0
+    suites = []
     for file in _scenarios(resolve(files)):
-        for ok, line in _run(file, request):
+        suite = _run(file, manifests, request)
+        suites.append(suite)
+        for ok, line in _lines(suite):
             click.echo(clean(f"{'ok  ' if ok else 'FAIL'} {line}"))
-            met, failed = met + ok, failed + (not ok)
+    if junit is not None:
+        junit.write_bytes(as_junit(suites))
+    failed = sum(suite.failures + suite.errors for suite in suites)
+    met = sum(suite.tests for suite in suites) - failed
     click.echo(f"{counted(met, 'expectation')} met, {failed:,} not")
     return 1 if failed or not met else 0
 
@@ -49,12 +66,18 @@ def _scenarios(files: Sequence[str]) -> Iterator[str]:
         yield from dict.fromkeys([*loaded.origins, *wrong]) or [file]
 
 
-def _run(file: str, request: Request) -> Iterator[tuple[bool, str]]:
-    """Whether each expectation was met, and its line; a file that cannot be read is a failure, and not the last."""
+def _run(file: str, manifests: Sequence[str], request: Request) -> Suite:
+    """One drill; a file that cannot be read is a failure, and not the last."""
+    begun, name = time.perf_counter(), Path(file).stem
     try:
-        scenario = read_scenario([file], request)
-        drill = run_drill(scenario, name=Path(file).stem, seed=request.seed)
+        scenario = read_scenario([file, *manifests], request)
+        drill = run_drill(scenario, name=name, seed=request.seed)
     except FindingsError as error:
-        yield from ((False, line) for line in str(error).splitlines())
-        return
-    yield from ((result.ok, f"{drill.name} {result.text}") for result in drill.results)
+        return Suite(name=name, file=file, problems=tuple(str(error).splitlines()))
+    return Suite(name=name, file=file, results=drill.results, seconds=time.perf_counter() - begun)
+
+
+def _lines(suite: Suite) -> Iterator[tuple[bool, str]]:
+    """Whether each expectation was met, and its line."""
+    yield from ((False, problem) for problem in suite.problems)
+    yield from ((result.ok, f"{suite.name} {result.text}") for result in suite.results)

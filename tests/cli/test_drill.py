@@ -1,7 +1,14 @@
 """`drill run`: a line for each expectation; what cannot be checked is no pass."""
 
 from pathlib import Path
+from xml.etree import ElementTree
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuconsole.cli.junit import Suite, junit
+from gpuconsole.insight.drill import Result, Verdict
+from gpuconsole.model.clock import MINUTE
 from tests.cli.line import Line
 
 NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: node-1}\nstatus: {allocatable: {cpu: 8, pods: 10}}\n"
@@ -48,3 +55,49 @@ def test_a_folder_without_scenarios_fails(gpuconsole: Line, tmp_path: Path) -> N
     result = gpuconsole("drill", "run", folder(tmp_path))
     assert result.status == 1
     assert result.lines[-1] == "0 expectations met, 1 not"
+
+
+def test_every_drill_begins_with_the_manifests_of_a_pull_request(gpuconsole: Line, tmp_path: Path) -> None:
+    place = folder(tmp_path, one="steps: [{expect: [{freeNodes: 1}]}]")
+
+    assert gpuconsole("drill", "run", place / "drills").status == 1
+    result = gpuconsole("drill", "run", place / "drills", "--manifests", place / "nodes.yaml")
+    assert (result.status, result.lines) == (
+        0,
+        ["ok   one step 1 at 0s: freeNodes: 1", "1 expectation met, 0 not"],
+    )
+
+
+def test_a_report_for_a_ci_has_a_suite_for_each_drill_and_a_case_for_each_expectation(
+    gpuconsole: Line, tmp_path: Path
+) -> None:
+    place = folder(tmp_path, one=DRILL, two=DRILL.replace("1}", "2}"), broken="steps: [")
+    report = tmp_path / "report.xml"
+    assert gpuconsole("drill", "run", place / "drills", "--junit", report).status == 1
+    root = ElementTree.parse(report).getroot()
+
+    assert {name: root.get(name) for name in ("tests", "failures", "errors")} == {
+        "tests": "3",
+        "failures": "1",
+        "errors": "1",
+    }
+    assert [(suite.get("name"), [case.get("name") for case in suite]) for suite in root] == [
+        ("one", ["step 1 at 0s: freeNodes"]),
+        ("two", ["step 1 at 0s: freeNodes"]),
+        ("broken", ["the file"]),
+    ]
+    failure = root[1][0][0]
+    assert (failure.tag, failure.get("message"), failure.text) == (
+        "failure",
+        "step 1 at 0s: freeNodes: wanted 2; got 1",
+        "wanted 2\ngot    1",
+    )
+    assert (root[2][0][0].tag, root[0][0].get("file")) == ("error", str(place / "drills" / "one.yaml"))
+
+
+@given(st.text(), st.text(), st.text())
+def test_a_report_is_xml_whatever_names_and_texts_hold(name: str, wanted: str, got: str) -> None:
+    results = tuple(Result(step=1, at=MINUTE, key=name, verdict=verdict, wanted=wanted, got=got) for verdict in Verdict)
+    root = ElementTree.fromstring(junit([Suite(name=name, file=got, results=results, problems=(wanted,))]))
+
+    assert [[child.tag for child in case] for case in root[0]] == [[], ["failure"], ["error"], ["error"]]

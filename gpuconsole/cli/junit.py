@@ -1,0 +1,82 @@
+"""Results of drills as JUnit XML, which CI systems show as tests: a suite a drill, a case an expectation."""
+
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from msgspec import Struct
+
+from gpuconsole.insight.drill import Result, Verdict
+from gpuconsole.model.clock import format_span
+from gpuconsole.model.text import clean
+
+
+class Suite(Struct, frozen=True, kw_only=True):
+    """One drill that was run, or a file that could not be."""
+
+    name: str
+    file: str
+    results: tuple[Result, ...] = ()
+    problems: tuple[str, ...] = ()
+    """Why it could not be run."""
+    seconds: float = 0.0
+
+    @property
+    def tests(self) -> int:
+        return len(self.results) + len(self.problems)
+
+    @property
+    def failures(self) -> int:
+        """Expectations that did not come true."""
+        return sum(result.verdict is Verdict.FAILED for result in self.results)
+
+    @property
+    def errors(self) -> int:
+        """What could not be checked."""
+        return len(self.problems) + sum(result.verdict is Verdict.PROBLEM for result in self.results)
+
+
+def junit(suites: Sequence[Suite]) -> bytes:
+    """The whole report. Names and texts may hold anything: what XML forbids is replaced."""
+    root = ElementTree.Element("testsuites", {"name": "gpuconsole drill run", **_counts(suites)})
+    for suite in suites:
+        facts = {"name": _safe(suite.name), "file": _safe(suite.file), **_counts([suite])}
+        element = ElementTree.SubElement(root, "testsuite", facts)
+        for result in suite.results:
+            _case(element, suite, result)
+        for problem in suite.problems:
+            case = ElementTree.SubElement(element, "testcase", _named(suite, "the file"))
+            ElementTree.SubElement(case, "error", {"type": "problem", "message": _safe(problem)})
+    ElementTree.indent(root)
+    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
+
+
+def _case(suite_element: ElementTree.Element, suite: Suite, result: Result) -> None:
+    name = f"step {result.step} at {format_span(result.at)}: {result.key}".rstrip(": ")
+    case = ElementTree.SubElement(suite_element, "testcase", _named(suite, name))
+    match result.verdict:
+        case Verdict.FAILED:
+            failure = ElementTree.SubElement(case, "failure", {"type": "expectation", "message": _safe(result.text)})
+            failure.text = _safe(f"wanted {result.wanted}\ngot    {result.got}")
+        case Verdict.PROBLEM:
+            ElementTree.SubElement(case, "error", {"type": "problem", "message": _safe(result.got)})
+        case Verdict.PASSED:
+            pass
+
+
+def _named(suite: Suite, name: str) -> dict[str, str]:
+    return {"classname": _safe(suite.name), "name": _safe(name), "file": _safe(suite.file)}
+
+
+def _counts(suites: Sequence[Suite]) -> dict[str, str]:
+    return {
+        "tests": str(sum(suite.tests for suite in suites)),
+        "failures": str(sum(suite.failures for suite in suites)),
+        "errors": str(sum(suite.errors for suite in suites)),
+        "time": f"{sum(suite.seconds for suite in suites):.3f}",
+    }
+
+
+def _safe(text: str) -> str:
+    """The text with nothing in it that would drive a terminal, or that XML forbids: none of that can be printed."""
+    return "\n".join(clean(line) for line in text.split("\n"))
