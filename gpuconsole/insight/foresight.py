@@ -46,6 +46,8 @@ class Foresight:
         self._at = EMPTY
         """What the session was told so far."""
         self._with_pods = False
+        self._outcome: Outcome | None = None
+        """What came of it there."""
 
     def ask(self, snapshot: Snapshot, *, keep: bool = True) -> Outcome:
         """Let the next cycles decide on this Snapshot.
@@ -53,12 +55,16 @@ class Foresight:
         Without `keep` the engine stays at the Snapshot before: for what only might have been.
         """
         if self._begins_anew(snapshot):
-            self._session, self._at, self._with_pods = Session(self.config), EMPTY, False
+            self._session, self._at, self._with_pods, self._outcome = Session(self.config), EMPTY, False, None
+        changes = news(self._at, snapshot)
+        if not changes and self._outcome is not None:
+            return self._outcome
         session = self._session if keep else self._session.fork()
-        with_pods = _tell(session, self._at, snapshot, self._with_pods)
+        with_pods = _tell(session, changes, snapshot, self._with_pods)
+        outcome = _Cycles(session, snapshot).run()
         if keep:
-            self._at, self._with_pods = snapshot, with_pods
-        return _Cycles(session, snapshot).run()
+            self._at, self._with_pods, self._outcome = snapshot, with_pods, outcome
+        return outcome
 
     def _begins_anew(self, snapshot: Snapshot) -> bool:
         """True where what the session was told does not make it what a new one would be: time has passed in it."""
@@ -66,9 +72,8 @@ class Foresight:
         return self.config.admission_fair_sharing is not None or (requeue is not None and requeue <= snapshot.time)
 
 
-def _tell(session: Session, before: Snapshot, after: Snapshot, with_pods: bool) -> bool:
+def _tell(session: Session, changes: list[Applied | Deleted], after: Snapshot, with_pods: bool) -> bool:
     """Tell a session what changed; True if it knows all pods, which matter as soon as it places them."""
-    changes = news(before, after)
     pods: list[Applied | Deleted] = []
     for event in changes:
         if _is_pod(event):

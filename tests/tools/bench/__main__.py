@@ -12,6 +12,7 @@ from tests.tools.bench.cycles import cycles
 from tests.tools.bench.forks import forks
 from tests.tools.bench.gangs import gangs
 from tests.tools.bench.keys import keys
+from tests.tools.bench.looks import looks
 from tests.tools.bench.packing import packing
 from tests.tools.bench.places import places
 from tests.tools.bench.report import Report
@@ -20,6 +21,7 @@ PARTS = {
     "cycles": cycles,
     "places": places,
     "forks": forks,
+    "looks": looks,
     "loads": completion,
     "packing": packing,
     "gangs": gangs,
