@@ -8,16 +8,12 @@ import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.unblock.search import Suggestions, suggest
+from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.words import in_words
-from gpuconsole.insight.why import Why, rehearsal_of, rehearsal_on, why
+from gpuconsole.insight.why import Why, rehearsal_of, rehearsal_on, unblocking, why
 from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines, suggestion_lines
 from gpuconsole.model.clock import format_time
 from gpuconsole.model.snapshot import Snapshot
-
-HELPLESS = (Code.NOT_WAITING, Code.CHECKS, Code.GANG, Code.NODES, Code.BACKOFF)
-"""What no change of quotas, queues or the workload itself helps with."""
 
 
 @click.command()
@@ -36,12 +32,7 @@ def command(asked: Asked, workload: str, quick: bool) -> Answer:
     key = _key(snapshot, workload)
     rehearsal = rehearsal_of(asked.simulation, snapshot) if asked.found is None else rehearsal_on(snapshot, kueue)
     answer = why(snapshot, rehearsal, key)
-    helpless = quick or rehearsal is None or answer.code in HELPLESS or answer.subject not in rehearsal.workloads
-    found = (
-        None
-        if helpless or rehearsal is None
-        else suggest(rehearsal, answer.subject, snapshot.workload_priority_classes.all())
-    )
+    found = None if quick else unblocking(snapshot, rehearsal, answer)
     return Answer(kind="Why", body=_body(answer, found, snapshot), lines=list(_text(answer, found, snapshot)))
 
 

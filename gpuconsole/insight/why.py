@@ -14,6 +14,7 @@ from gpuconsole.insight.explanation import Explanation
 from gpuconsole.insight.pending import Verdict, explain, resource_groups, workload_of
 from gpuconsole.insight.reasons import Code, dominant, read_kueue
 from gpuconsole.insight.room import Room, room
+from gpuconsole.insight.unblock.search import Suggestions, suggest
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -30,6 +31,7 @@ _OUTSIDE = (
     *(Code.QUEUE_STOPPED, Code.QUEUE_INACTIVE, Code.QUEUE_MISSING),
 )
 """What the objects themselves show, so that no trial is needed."""
+_HELPLESS = (Code.NOT_WAITING, Code.CHECKS, Code.GANG, Code.NODES, Code.BACKOFF)
 _MODES = {
     Mode.NO_FIT: "no fit",
     Mode.NO_CANDIDATES: "nobody to preempt",
@@ -84,6 +86,20 @@ class Why(Struct, frozen=True, kw_only=True):
         return self.explanation.code
 
 
+class Tried(Struct, frozen=True, kw_only=True):
+    """The answer with what would unblock it, as of one moment."""
+
+    time: Time
+    why: Why
+    suggestions: Suggestions | None = None
+
+
+def tried(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str) -> Tried:
+    """Answer, and try what would unblock it; this may take seconds on a large cluster."""
+    answer = why(snapshot, rehearsal, key)
+    return Tried(time=snapshot.time, why=answer, suggestions=unblocking(snapshot, rehearsal, answer))
+
+
 def rehearsal_of(simulation: Simulation, snapshot: Snapshot) -> Rehearsal | None:
     """The admission of a simulation as it stands, to try things on; None without Kueue."""
     session = simulation.session
@@ -113,6 +129,13 @@ def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str) -> Why:
         rooms=room(snapshot, rehearsal.session, entry),
         evidence=tuple(_evidence(snapshot, workload, entry, told)),
     )
+
+
+def unblocking(snapshot: Snapshot, rehearsal: Rehearsal | None, answer: Why) -> Suggestions | None:
+    """What would let it in; None for what no change of quotas, queues or the workload itself helps with."""
+    if rehearsal is None or answer.code in _HELPLESS or answer.subject not in rehearsal.workloads:
+        return None
+    return suggest(rehearsal, answer.subject, snapshot.workload_priority_classes.all())
 
 
 def examined(rehearsal: Rehearsal, key: str) -> Entry | None:

@@ -19,6 +19,7 @@ from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.losses import Losses, lost_by
 from gpuconsole.insight.standings import Standings
 from gpuconsole.insight.whatif import WhatIf, what_if
+from gpuconsole.insight.why import Tried, rehearsal_of, rehearsal_on, tried
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
@@ -258,6 +259,22 @@ class Console:
         backend = self._forkable()
         answer = self._from_worker(lambda worker, seen: (worker.scores(pod, seen),))
         return backend.fork().placement.scores(pod) if answer is None else answer[0]
+
+    def why(self, workload: str) -> Tried:
+        """Why a workload waits, and what would let it in: changes that were tried in forks.
+
+        Blocks while it computes, in the worker process where there is one: call it in a thread. Raises as `what_if`.
+        """
+        backend = self._forkable()
+        answer = self._from_worker(lambda worker, seen: worker.why(workload, seen))
+        if answer is not None:
+            return answer
+        if self._live is not None:
+            snapshot = self._live.snapshot()
+            return tried(snapshot, rehearsal_on(snapshot, self._live.policy.kueue), workload)
+        fork = backend.fork()
+        snapshot = fork.snapshot()
+        return tried(snapshot, rehearsal_of(fork, snapshot), workload)
 
     def _forkable(self) -> Forkable:
         if not isinstance(self._backend, Forkable):

@@ -4,6 +4,7 @@ import msgspec
 
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences, Observer
+from gpuconsole.insight.why import Tried, rehearsal_on, tried
 from gpuconsole.model.clock import MINUTE, Span
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
@@ -41,6 +42,10 @@ class Mirror:
     def look(self, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, Differences]:
         """What comes next, and what came of the look before; see `Observer.look`."""
         return self._observer.look(self._snapshot, self._policy, assumed, unseen)
+
+    def why(self, workload: str) -> Tried:
+        """Why a workload waits, and what would let it in; the cluster as it is, with nothing decided by us."""
+        return tried(self._snapshot, rehearsal_on(self._snapshot, self._policy.kueue), workload)
 
     @property
     def simulation(self) -> Simulation:

@@ -8,6 +8,7 @@ from msgspec import Struct
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.whatif import WhatIf
+from gpuconsole.insight.why import Tried
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
@@ -64,6 +65,14 @@ class AskScores(Struct, frozen=True, tag=True):
     seen: bool = False
 
 
+class AskWhy(Struct, frozen=True, tag=True):
+    """Follow (if there is news), and then say why a workload waits and what would let it in."""
+
+    follow: Follow | None
+    workload: str
+    seen: bool = False
+
+
 class Foresee(Struct, frozen=True, tag=True):
     """Look at the cluster that was seen last: what comes next, and what came of the look before."""
 
@@ -85,6 +94,10 @@ class Scored(Struct, frozen=True, tag=True):
     table: ScoreTable | None
 
 
+class Reasoned(Struct, frozen=True, tag=True):
+    tried: Tried
+
+
 class Foreseen(Struct, frozen=True, tag=True):
     forecast: Forecast
     said: Differences
@@ -94,9 +107,9 @@ class Failed(Struct, frozen=True, tag=True):
     problem: str
 
 
-Question = Union[Ask, AskScores]
-Request = Union[Begin, Follow, See, Ask, AskScores, Foresee]
-Reply = Union[Done, Answer, Scored, Foreseen, Failed]
+Question = Union[Ask, AskScores, AskWhy]
+Request = Union[Begin, Follow, See, Ask, AskScores, AskWhy, Foresee]
+Reply = Union[Done, Answer, Scored, Reasoned, Foreseen, Failed]
 
 ENCODER = msgspec.msgpack.Encoder()
 REQUESTS = msgspec.msgpack.Decoder(Request)

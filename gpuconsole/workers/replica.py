@@ -9,6 +9,7 @@ from typing import assert_never
 
 from gpuconsole.backends.simulated import digest
 from gpuconsole.insight.whatif import what_if
+from gpuconsole.insight.why import rehearsal_of, tried
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.workers.mirror import Mirror
@@ -18,6 +19,7 @@ from gpuconsole.workers.protocol import (
     Answer,
     Ask,
     AskScores,
+    AskWhy,
     Begin,
     Done,
     Failed,
@@ -25,6 +27,7 @@ from gpuconsole.workers.protocol import (
     Foresee,
     Foreseen,
     Question,
+    Reasoned,
     Reply,
     Request,
     Scored,
@@ -64,6 +67,9 @@ def answered(simulation: Simulation, question: Question) -> Reply:
             return Answer(what_if(simulation, question.commands, question.horizon))
         case AskScores():
             return Scored(simulation.placement.scores(question.pod))
+        case AskWhy():
+            snapshot = simulation.snapshot()
+            return Reasoned(tried(snapshot, rehearsal_of(simulation, snapshot), question.workload))
         case _:
             assert_never(question)
 
@@ -94,13 +100,15 @@ class Desk:
                 return Done()
             case Foresee():
                 return Foreseen(*self._mirror.look(request.assumed, request.unseen))
+            case AskWhy(seen=True):
+                return Reasoned(self._mirror.why(request.workload))
             case Ask(seen=True) | AskScores(seen=True):
                 return answered(self._mirror.simulation, request)
-            case Follow() | Ask() | AskScores() if self._replica is None:
+            case Follow() | Ask() | AskScores() | AskWhy() if self._replica is None:
                 return Done(same=False)
             case Follow():
                 return Done(same=self._replica.follow(request))
-            case Ask() | AskScores():
+            case Ask() | AskScores() | AskWhy():
                 return self._replica.answer(request)
             case _:
                 assert_never(request)

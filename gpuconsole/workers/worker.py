@@ -17,6 +17,7 @@ from gpuconsole.insight import scan
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.whatif import WhatIf
+from gpuconsole.insight.why import Tried
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
@@ -29,6 +30,7 @@ from gpuconsole.workers.protocol import (
     Answer,
     Ask,
     AskScores,
+    AskWhy,
     Begin,
     Carried,
     Done,
@@ -37,6 +39,7 @@ from gpuconsole.workers.protocol import (
     Foresee,
     Foreseen,
     Question,
+    Reasoned,
     Reply,
     Request,
     Scored,
@@ -67,8 +70,8 @@ class Seen(NamedTuple):
 class Worker:
     """The parent's side: a process, the pipe to it, and what it has not been told yet.
 
-    A `Follower` of the simulation. Mutates. `what_if` and `scores` may be called from any thread, the rest from the
-    polling one.
+    A `Follower` of the simulation. Mutates. `what_if`, `scores` and `why` may be called from any thread, the rest from
+    the polling one.
     """
 
     def __init__(self, state: bytes | None, log_file: Path | None = None) -> None:
@@ -136,6 +139,12 @@ class Worker:
         assert isinstance(reply, Scored)
         return reply.table
 
+    def why(self, workload: str, seen: Seen | None = None) -> Tried:
+        """Have the worker say why a workload waits, as `what_if` does. Raises WorkerError."""
+        reply = self._answer(lambda follow: AskWhy(follow, workload, seen is not None), seen)
+        assert isinstance(reply, Reasoned)
+        return reply.tried
+
     def foresee(self, seen: Seen, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, Differences]:
         """Have the worker look at a live cluster, see `Observer.look`. Raises WorkerError."""
         reply = self._answer(lambda _: Foresee(assumed, unseen), seen)
@@ -144,7 +153,7 @@ class Worker:
 
     def _answer(
         self, question: Callable[[Follow | None], Question | Foresee], seen: Seen | None
-    ) -> Answer | Scored | Foreseen:
+    ) -> Answer | Scored | Reasoned | Foreseen:
         with self._talking:
             if self.lost:
                 raise WorkerError(self.lost)
@@ -156,7 +165,7 @@ class Worker:
                 self._give_up("the worker process died")
                 raise WorkerError(self.lost) from error
         match reply:
-            case Answer() | Scored() | Foreseen():
+            case Answer() | Scored() | Reasoned() | Foreseen():
                 return reply
             case Failed(problem):
                 raise WorkerError(problem)

@@ -7,7 +7,9 @@ import pytest
 
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.errors import WorkerError
+from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.whatif import what_if
+from gpuconsole.insight.why import rehearsal_of, tried
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.commands import Cordon, Submit
 from gpuconsole.model.events import Event
@@ -55,6 +57,19 @@ def test_it_answers_as_the_simulation_itself_would_after_commands_at_odd_times(b
         assert beside.console.what_if(QUESTION, HOUR) == expected
         assert expected.time == beside.console.snapshot.time
     assert beside.console.status.worker == "on"
+
+
+def test_it_says_why_something_waits_as_the_simulation_itself_would(beside: Beside) -> None:
+    beside.console.submit(Submit((job("much", 64, 30),)))
+    beside.console.tick(0.5)
+    fork = beside.backend.fork()
+    snapshot = fork.snapshot()
+    key = next(workload.key for workload in snapshot.workloads.all() if workload.owner.endswith("/much"))
+    answer = beside.console.why(key)
+    assert answer == tried(snapshot, rehearsal_of(fork, snapshot), key)
+    assert answer.why.code is Code.EXCEEDS_MAX
+    assert answer.suggestions is not None
+    assert answer.suggestions.found
 
 
 def test_a_killed_worker_is_said_and_the_answers_come_from_here(beside: Beside) -> None:
