@@ -20,6 +20,7 @@ COMMANDS = {
     "preemptions": "Show who had to make room for whom, and why.",
     "whatif": "Try changes in a fork, and compare the futures.",
     "why": "Say why a workload waits, and what would let it in.",
+    "ledger": "Show who lends GPUs to whom.",
     "slots": "Show what the idle GPUs are good for.",
     "mig": "Show who has to leave when GPUs are divided anew.",
     "snapshot": "Save a cluster as a file.",
