@@ -13,7 +13,8 @@ from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.manifests import load
-from gpuconsole.model.queues import ClusterQueue, QueueingStrategy
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy, QueueingStrategy
 from gpuconsole.scheduling.kai.conf import DEFAULT_TIERS, Parameters
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kube import PlacementPolicy
@@ -27,6 +28,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "drills"
 DRILLS = (
     "afs",
     "afs-without",
+    "back-in-a-minute",
     "best-effort-fifo",
     "bin-pack",
     "binpack-volcano",
@@ -46,9 +48,12 @@ DRILLS = (
     "guaranteed-quota",
     "inference-apart",
     "inference-apart-without",
+    "inference-spares-research",
     "initial-share",
     "karpenter-consolidation",
     "kueue-volcano",
+    "lenders-first",
+    "lending-limit",
     "min-runtime-kai",
     "multikueue",
     "org-cohort",
@@ -684,3 +689,19 @@ def test_a_pool_is_checked_by_what_is_said_of_it() -> None:
         )
         (result,) = run_drill(replace(scenario, steps=steps)).results
         assert result.text.startswith(f"step 3 at 46s: {text}")
+
+
+@pytest.mark.parametrize("queue", ["inference", "team-b"])
+def test_a_pull_request_that_lets_borrowers_block_a_lender_fails_the_drill(queue: str) -> None:
+    loaded = load([FOLDER / "lenders-first.yaml"])
+    drill = load_scenario(loaded.scenario, folder=FOLDER)
+    changed = replace(drill, objects=tuple(_without_reclaim(thing, queue) for thing in drill.objects))
+
+    assert run_drill(drill).passed
+    assert not run_drill(changed).passed
+
+
+def _without_reclaim(thing: Object, queue: str) -> Object:
+    if not isinstance(thing, ClusterQueue) or thing.name != queue:
+        return thing
+    return replace(thing, preemption=replace(thing.preemption, reclaim_within_cohort=PreemptionPolicy.NEVER))
