@@ -1,26 +1,4 @@
-"""Plain text tables for terminals and files."""
+"""Plain text tables, as answers write them."""
 
-from collections.abc import Sequence
-
-from gpuconsole.model.text import clean
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """Lines of a table; columns that hold only numbers stand to the right."""
-    cells = [[clean(str(cell)) for cell in row] for row in rows]
-    widths = [max([len(name), *(len(row[place]) for row in cells)]) for place, name in enumerate(head)]
-    right = [all(isinstance(row[place], (int, float)) for row in rows) for place in range(len(head))]
-    return [_line(row, widths, right) for row in [head, *cells]]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    padded = [
-        cell.rjust(width) if number else cell.ljust(width)
-        for cell, width, number in zip(cells, widths, right, strict=True)
-    ]
-    return "  ".join(padded).rstrip()
-
-
-def counted(number: int, word: str) -> str:
-    """`1 error`, `2 errors`."""
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+from gpuconsole.insight.tables import counted as counted
+from gpuconsole.insight.tables import table as table

@@ -27,12 +27,18 @@ def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
 
 @once("workloads", "local_queues", "cluster_queues")
 def borrowed_gpus(snapshot: Snapshot) -> dict[str, int]:
-    """Workload → how many of its GPUs are borrowed; workloads that borrow none are left out.
+    """Workload → how many of its GPUs are borrowed; workloads that borrow none are left out."""
+    return {key: sum(parts.values()) for key, parts in borrowed_parts(snapshot).items()}
+
+
+@once("workloads", "local_queues", "cluster_queues")
+def borrowed_parts(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
+    """Workload → how many of its GPUs are borrowed, by (flavor, resource); workloads that borrow none are left out.
 
     Quota has no owner inside a ClusterQueue, so this is an attribution: the borrowed part is charged in the order in
     which Kueue would choose victims there, lowest priority first, then the newest reservation.
     """
-    charged: dict[str, int] = {}
+    charged: dict[str, dict[FlavorResource, int]] = {}
     for queue, beyond in over_nominal(snapshot).items():
         for workload in sorted(books(snapshot).book(queue).holding, key=victim_order):
             borrows = _charge(workload, beyond)
@@ -47,11 +53,11 @@ def victim_order(workload: Workload) -> tuple[int, int, str]:
     return workload.priority, -(reserved.since if reserved is not None else 0), workload.uid
 
 
-def _charge(workload: Workload, left: dict[FlavorResource, int]) -> int:
-    total = 0
+def _charge(workload: Workload, left: dict[FlavorResource, int]) -> dict[FlavorResource, int]:
+    parts: dict[FlavorResource, int] = {}
     for pair, amount in held(workload):
         part = min(amount, left.get(pair, 0))
         if part:
             left[pair] -= part
-            total += part
-    return total
+            parts[pair] = parts.get(pair, 0) + part
+    return parts

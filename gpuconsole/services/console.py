@@ -28,11 +28,13 @@ from gpuconsole.model.events import Happened
 from gpuconsole.model.manifests import Loaded, load_text
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.score_table import ScoreTable
 from gpuconsole.services.forecasting import Forecaster
 from gpuconsole.services.forwards import Forwards
 from gpuconsole.services.loop import Loop
 from gpuconsole.services.status import Status
+from gpuconsole.sim.engine import Simulation
 from gpuconsole.store import history
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.workers.worker import Seen, Worker
@@ -263,9 +265,13 @@ class Console:
     def why(self, workload: str) -> Tried:
         """Why a workload waits, and what would let it in: changes that were tried in forks.
 
-        Blocks while it computes, in the worker process where there is one: call it in a thread. Raises as `what_if`.
+        Blocks while it computes, in the worker process where there is one: call it in a thread. Of a recording nobody
+        knows how its Kueue was set up: there it is asked by Kueue's defaults. Raises WorkerError as `what_if` does.
         """
-        backend = self._forkable()
+        backend = self._backend
+        if not isinstance(backend, Forkable):
+            snapshot = self.snapshot
+            return tried(snapshot, rehearsal_on(snapshot, DEFAULT), workload)
         answer = self._from_worker(lambda worker, seen: worker.why(workload, seen))
         if answer is not None:
             return answer
@@ -275,6 +281,13 @@ class Console:
         fork = backend.fork()
         snapshot = fork.snapshot()
         return tried(snapshot, rehearsal_of(fork, snapshot), workload)
+
+    def fork(self) -> Simulation:
+        """A simulation of the cluster as it is now, for answers that ask the engines or try something.
+
+        Takes as long as there is much to copy: call it in a thread. Raises NotSupportedError for a recording.
+        """
+        return self._forkable().fork()
 
     def _forkable(self) -> Forkable:
         if not isinstance(self._backend, Forkable):

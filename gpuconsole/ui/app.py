@@ -20,6 +20,7 @@ from gpuconsole.services.console import Console
 from gpuconsole.ui.keymap import single_keys
 from gpuconsole.ui.messages import SnapshotReady
 from gpuconsole.ui.paint import ROLE_CLASSES
+from gpuconsole.ui.screens.answers import SCREENS, answer_screen
 from gpuconsole.ui.screens.asking import Severity
 from gpuconsole.ui.screens.base import ConsoleScreen, Handler
 from gpuconsole.ui.screens.contexts import Contexts, ask_context, go_to, lies_elsewhere
@@ -189,6 +190,7 @@ class ConsoleApp(App[None]):
             "app.namespaces": self._ask_namespaces,
             "app.context": lambda: ask_context(self),
             "app.forwards": lambda: self.push_screen(ForwardsScreen()),
+            **{f"answer.{name}": self._answerer(name) for name in SCREENS},
             "app.rights": lambda: self.push_screen(RightsScreen()),
             "app.apply": lambda: ask_file(screen) if screen is not None else None,
             "app.all-namespaces": lambda: self.show_namespaces(frozenset()),
@@ -251,6 +253,9 @@ class ConsoleApp(App[None]):
 
     def _opener(self, name: str) -> Handler:
         return lambda: self.go(name)
+
+    def _answerer(self, name: str) -> Handler:
+        return lambda: self.push_screen(answer_screen(name))
 
     def _back_or_quit(self) -> None:
         if len(self.screen_stack) > 1:

@@ -6,7 +6,7 @@ workloads by what was applied, and assumes its own admissions until they are app
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.decisions import AdmissionDecision, Pending, Refuse
+from gpuconsole.model.decisions import AdmissionDecision, Pending, Refuse, Rule
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import changes, cycle, ledgers
@@ -16,6 +16,7 @@ from gpuconsole.scheduling.kueue.ledgers import UsedLately
 from gpuconsole.scheduling.kueue.memory import SessionMemory, recall, remember
 from gpuconsole.scheduling.kueue.prospects import Outlook, outlook_of
 from gpuconsole.scheduling.kueue.readiness import Readiness, readiness
+from gpuconsole.scheduling.kueue.reclaiming import room_for
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules, Setup
 from gpuconsole.scheduling.kueue.second_pass import has_due
@@ -179,6 +180,15 @@ class Session:
         if node is None or column is None:
             return 0
         return max(0, usage.available(node, column))
+
+    def room_for(
+        self, cluster_queue: str, flavor: str, resource: str, amount: int, *, priority: int
+    ) -> list[tuple[str, Rule]] | None:
+        """Whom a workload of this queue would evict for an amount of a flavor, and by which rule.
+
+        Nobody where it is free; None where evicting others does not help, or the rules forbid it.
+        """
+        return room_for(self._settled, cluster_queue, flavor, resource, amount, priority)
 
     def fork(self) -> "Session":
         """A session that starts equal and never touches this one."""

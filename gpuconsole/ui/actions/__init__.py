@@ -6,6 +6,7 @@ a key means the first action with that key which the screen in front offers.
 
 from gpuconsole.ui.actions.action import Action as Action
 from gpuconsole.ui.actions.action import Scope as Scope
+from gpuconsole.ui.actions.answers import ANSWERS
 from gpuconsole.ui.actions.cluster import MANIFESTS, PLACES, PODS
 from gpuconsole.ui.actions.everywhere import EVERYWHERE
 from gpuconsole.ui.actions.nodes import COST, NODES, TOPOLOGY
@@ -31,6 +32,7 @@ ACTIONS: tuple[Action, ...] = (
     *SUBMIT,
     *MANIFESTS,
     *PODS,
+    *ANSWERS,
 )
 
 BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}

@@ -23,6 +23,7 @@ class Scope(StrEnum):
     EDIT = "Edit"
     LOGS = "Logs"
     FORWARDS = "Port-forwards"
+    ANSWERS = "Answers"
 
 
 class Action(Struct, frozen=True, kw_only=True):

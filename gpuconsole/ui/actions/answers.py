@@ -1,0 +1,14 @@
+"""Answers about the whole cluster, each a screen of its own. They stand last: a screen's own keys come first."""
+
+from gpuconsole.ui.actions.action import Action, Scope
+
+ANSWERS: tuple[Action, ...] = (
+    Action(
+        id="answer.ledger",
+        keys=("b",),
+        label="ledger",
+        help="Show who lends GPUs to whom, and who would have to go if a lender returned.",
+        scope=Scope.ANSWERS,
+        aliases=("ledger",),
+    ),
+)

@@ -1,0 +1,109 @@
+"""Answers about the whole cluster as screens of text: the ledger, fair shares, slots, anti-patterns.
+
+They are computed in a fork, in the background, and anew every few seconds while the screen is in front; ctrl+r asks at
+once. What takes long is asked more seldom, so that it never takes more than a twentieth of the time.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from textual.app import ComposeResult
+
+from gpuconsole.errors import ConsoleError
+from gpuconsole.insight.ledger import ledger
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.answers.ledger import ledger_lines
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.text import scrolling
+from gpuconsole.ui.widgets.notice import State, notice
+from gpuconsole.ui.widgets.painter import StatusLine
+from gpuconsole.ui.widgets.textpane import TextPane, line
+
+EVERY = 5.0
+SHARE = 20
+Answer = Callable[[Simulation], Sequence[str]]
+"""A simulation of the cluster as it is → lines of text; it may be asked and run at will."""
+
+
+class AnswerScreen(ConsoleScreen):
+    """One answer, in words."""
+
+    AUTO_FOCUS = "TextPane"
+
+    def __init__(self, name: str, title: str, answer: Answer) -> None:
+        """`name` stands in the trail, `title` above the text."""
+        super().__init__()
+        self._trail, self._title, self._answer = name, title, answer
+        self._background = Background(self, self._gather, self._tell, reads=True)
+        self._due = 0.0
+
+    def crumb(self) -> str:
+        return self._trail
+
+    def body(self) -> ComposeResult:
+        yield StatusLine(id="summary")
+        yield TextPane(wrap=False)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#summary", StatusLine).left = ((f" {self._title} ", "title"),)
+
+    def show(self, snapshot: Snapshot) -> None:
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + EVERY
+            self._background.ask(snapshot)
+
+    def handlers(self) -> Handlers:
+        pane = self.query_one(TextPane)
+        return {**super().handlers(), **scrolling(pane), "app.refresh": self._again}
+
+    def _again(self) -> None:
+        self._due = 0.0
+        self.show(self.console.snapshot)
+
+    def _gather(self, snapshot: Snapshot) -> tuple[Sequence[str], str] | ConsoleError:
+        began = time.monotonic()
+        try:
+            simulation = self.console.fork()
+            lines = self._answer(simulation)
+        except ConsoleError as error:
+            return error
+        self._due = max(self._due, time.monotonic() + SHARE * (time.monotonic() - began))
+        return lines, fmt.clock(simulation.now)
+
+    def _tell(self, found: tuple[Sequence[str], str] | ConsoleError) -> None:
+        if isinstance(found, ConsoleError):
+            self.query_one(TextPane).show([notice(State.FAILED, str(found))])
+            return
+        lines, when = found
+        self.query_one("#summary", StatusLine).right = ((f"as of {when} ", "dim"),)
+        self.query_one(TextPane).show(map(_painted, lines))
+
+
+def _painted(text: str) -> Painted:
+    """The heads of tables are the only lines without a small letter."""
+    return line((text, "title" if text.isupper() else ""))
+
+
+def _ledger(simulation: Simulation) -> Sequence[str]:
+    session = simulation.session
+    if session is None:
+        return ["nothing is admitted by quota in this cluster: there is no Kueue, so nobody lends"]
+    snapshot = simulation.snapshot()
+    return ledger_lines(ledger(snapshot, session, simulation.policy.prices), snapshot.time)
+
+
+SCREENS: dict[str, tuple[str, Answer]] = {
+    "ledger": ("Who lends GPUs to whom, and who would have to go if a lender returned", _ledger),
+}
+"""Name of the action `answer.NAME` → the title of its screen, and what it shows."""
+
+
+def answer_screen(name: str) -> AnswerScreen:
+    """The screen of one of `SCREENS`."""
+    title, answer = SCREENS[name]
+    return AnswerScreen(name, title, answer)

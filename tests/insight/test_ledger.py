@@ -1,0 +1,157 @@
+"""The ledger: who lends to whom, who goes if a lender returns, and who starves beside its own quota."""
+
+from collections.abc import Iterable
+
+from gpuconsole.insight.ledger import Exposure, Leaving, Ledger, Loan, ledger, loans
+from gpuconsole.insight.starving import Starving
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.objects import Object
+from gpuconsole.model.prices import Prices
+from gpuconsole.model.queues import LocalQueue, Preemption, PreemptionPolicy, Quota
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.scheduling.kueue.session import Session
+from tests.insight.world import A100, ORG, START, cluster_queue, cohort, running, waiting, world
+
+NEVER, LOWER, ANY = PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY
+
+
+def engine(snapshot: Snapshot) -> Session:
+    session = Session()
+    for thing in snapshot.objects():
+        session.apply(thing, snapshot.time)
+    return session
+
+
+def asked(*things: Object) -> Ledger:
+    snapshot = world(things)
+    return ledger(snapshot, engine(snapshot), Prices())
+
+
+def pairs(things: Iterable[Object]) -> list[tuple[str, str, int]]:
+    return [(loan.lender, loan.borrower, loan.gpus) for loan in loans(world(things))]
+
+
+def queue(name: str, into: str) -> LocalQueue:
+    return LocalQueue(namespace=name, name="lq", cluster_queue=into)
+
+
+def test_a_loan_names_both_sides_and_since_when_and_its_lender_would_evict_whom() -> None:
+    found = asked(*ORG)
+    assert found == Ledger(
+        loans=(
+            Loan(
+                lender="cq-prod",
+                borrower="cq-research",
+                flavor="a100",
+                gpus=4,
+                since=START - 20 * MINUTE,
+                workloads=("research/rlhf",),
+            ),
+        ),
+        exposures=(
+            Exposure(
+                lender="cq-prod",
+                flavor="a100",
+                gpus=8,
+                possible=True,
+                leaving=(
+                    Leaving(
+                        workload="research/rlhf",
+                        queue="cq-research",
+                        gpus=6,
+                        rule="reclaim in cohort",
+                        lost_gpu_hours=2.0,
+                        cost=found.exposures[0].leaving[0].cost,
+                    ),
+                ),
+            ),
+        ),
+    )
+    assert found.exposures[0].leaving[0].cost > 0
+
+
+def test_nobody_borrows() -> None:
+    assert asked(*ORG[:-1]) == Ledger()
+
+
+def test_a_borrower_is_lent_to_by_its_own_cohort_first() -> None:
+    things = (
+        A100,
+        cohort("root"),
+        cohort("near", "root"),
+        cohort("far", "root"),
+        cluster_queue("a", "near", Quota(0)),
+        cluster_queue("b", "near", Quota(4)),
+        cluster_queue("c", "far", Quota(8)),
+        queue("a", "a"),
+        running("w", "a/lq", 6, "a"),
+    )
+    assert pairs(things) == [("b", "a", 4), ("c", "a", 2)]
+
+
+def test_a_cohort_s_own_pool_is_a_lender_too() -> None:
+    things = (A100, cohort("c", quota=Quota(8)), cluster_queue("a", "c"), queue("a", "a"), running("w", "a/lq", 3, "a"))
+    assert pairs(things) == [("c", "a", 3)]
+    assert asked(*things).exposures == ()
+
+
+def test_two_that_borrow_share_what_each_lender_lends() -> None:
+    things = (
+        A100,
+        *(cluster_queue(name, "c", Quota(0 if name in "ab" else 4)) for name in "abxy"),
+        queue("a", "a"),
+        queue("b", "b"),
+        running("w", "a/lq", 4, "a"),
+        running("v", "b/lq", 4, "b"),
+    )
+    assert pairs(things) == [("x", "a", 2), ("x", "b", 2), ("y", "a", 2), ("y", "b", 2)]
+
+
+def lender(policy: PreemptionPolicy) -> tuple[Object, ...]:
+    """Queue b has 4 GPUs of its own that a uses, and a workload that waits for them."""
+    return (
+        A100,
+        cluster_queue("a", "c"),
+        cluster_queue("b", "c", Quota(4), preemption=Preemption(NEVER, policy)),
+        queue("a", "a"),
+        queue("b", "b"),
+        running("w", "a/lq", 4, "a"),
+        waiting("v", "b/lq", 3, uid="v"),
+    )
+
+
+def starves(text: str) -> tuple[Starving, ...]:
+    return (Starving(queue="b", workload="b/v", gpus=3, flavor="a100", unused=4, borrowers=(("a", 4),), text=text),)
+
+
+def test_one_that_waits_within_its_own_quota_is_told_why_it_does_not_take_it_back() -> None:
+    assert asked(*lender(NEVER)).starving == starves("its reclaimWithinCohort is Never")
+    assert asked(*lender(LOWER)).starving == starves(
+        "its reclaimWithinCohort takes lower priorities only, and nobody who borrows has one"
+    )
+    assert asked(*lender(ANY)).starving == starves("it can take them back: a/w would go")
+
+
+def test_a_lender_without_rights_gets_nothing_back() -> None:
+    (exposure,) = asked(*lender(NEVER)).exposures
+    assert exposure == Exposure(
+        lender="b", flavor="a100", gpus=4, possible=False, why_not="its reclaimWithinCohort is Never"
+    )
+
+
+def test_what_is_free_costs_nobody_anything() -> None:
+    things = (
+        A100,
+        cluster_queue("a", "c", Quota(8)),
+        cluster_queue("b", "c", Quota(8)),
+        cluster_queue("d", "c", Quota(8)),
+        queue("a", "a"),
+        running("w", "a/lq", 10, "a"),
+    )
+    assert [(one.lender, one.gpus, one.leaving) for one in asked(*things).exposures] == [("b", 8, ()), ("d", 8, ())]
+
+
+def test_asking_changes_nothing() -> None:
+    snapshot = world(ORG)
+    session = engine(snapshot)
+    assert ledger(snapshot, session, Prices()) == ledger(snapshot, session, Prices())

@@ -1,0 +1,28 @@
+"""Answers about the whole cluster as screens: they open by key, say of when they are, and are asked anew on request."""
+
+import pytest
+
+from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen
+from gpuconsole.ui.widgets.textpane import TextPane
+from tests.ui.stage import SIZES, staged
+from tests.ui.worlds import org_cohort, simulated
+
+KEYS = {"ledger": "b"}
+
+
+def test_every_answer_has_a_key() -> None:
+    assert KEYS.keys() == SCREENS.keys()
+
+
+@pytest.mark.parametrize("name", SCREENS)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_an_answer_opens_by_its_key_and_escape_leaves_it(name: str, size: tuple[int, int]) -> None:
+    async with staged(simulated(org_cohort()), size) as stage:
+        await stage.press("2", KEYS[name])
+        await stage.settle()
+        screen = stage.screen(AnswerScreen)
+        assert screen.crumb() == name
+        assert screen.query_one(TextPane).text
+        assert "as of " in stage.text
+        await stage.press("ctrl+r", "j", "escape")
+        assert not isinstance(stage.app.screen, AnswerScreen)
