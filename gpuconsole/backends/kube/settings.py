@@ -4,13 +4,20 @@ import logging
 from collections.abc import Sequence
 from urllib.parse import quote
 
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
 from gpuconsole.backends.kube.answers import Refused
 from gpuconsole.backends.kube.client import Connection
 from gpuconsole.backends.kube.discovery import Served
+from gpuconsole.backends.kube.manager import NOT_FOUND, Manager, Place, manager_of
 from gpuconsole.backends.kube.orders import CLUSTER_QUEUE
 from gpuconsole.errors import ClusterError
 from gpuconsole.insight.engines import NONE, Engine, Engines
 from gpuconsole.model.manifests.kinds import KUEUE
+from gpuconsole.model.text import clean
+from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.configuration.loading import load_text
 from gpuconsole.sim.policy import SimPolicy
@@ -21,8 +28,12 @@ _PLACING = (
     ("scheduling.run.ai", Engine("KAI", "KAI")),
 )
 """API group → the scheduler that brings it."""
-NOT_FOUND = 404
-NAMESPACE, NAME = "kueue-system", "kueue-manager-config"
+ENGINE = "0.19"
+"""The Kueue whose rules the engine follows."""
+
+
+class _ConfigMap(Struct, frozen=True):
+    data: dict[str, str] = {}
 
 
 def policy_of(
@@ -36,8 +47,8 @@ def policy_of(
         return SimPolicy(kueue=None), ()
     if given is not None:
         return SimPolicy(kueue=given), ()
-    config, trouble = _kueue(connection)
-    return (SimPolicy(), (trouble,)) if config is None else (SimPolicy(kueue=config), ())
+    config, troubles = _kueue(connection)
+    return (SimPolicy() if config is None else SimPolicy(kueue=config)), troubles
 
 
 def engines_of(served: Sequence[Served]) -> Engines:
@@ -51,21 +62,63 @@ def engines_of(served: Sequence[Served]) -> Engines:
     )
 
 
-def _kueue(connection: Connection) -> tuple[KueueConfig | None, str]:
-    """What the ConfigMap says that Kueue's manifests install; where it cannot be read or used, what is assumed."""
-    path = f"/api/v1/namespaces/{quote(NAMESPACE)}/configmaps/{quote(NAME)}"
+def _kueue(connection: Connection) -> tuple[KueueConfig | None, tuple[str, ...]]:
+    """As Kueue's manager was started; where that cannot be read or used, what is assumed instead."""
+    try:
+        manager, unknown = manager_of(connection)
+    except ClusterError as error:
+        LOG.info("Kueue's Deployment cannot be read: %s", error)
+        manager, unknown = None, "its Deployment could not be read"
+    if manager is None:
+        config, trouble = _configuration(connection, Place())
+        known = "its Configuration" if config is not None else "the defaults"
+        gates = f"Kueue's feature gates are assumed to be those of {known}: {unknown}"
+        return config, tuple(filter(None, (trouble, gates)))
+    config, trouble = (KueueConfig(), "") if manager.config is None else _configuration(connection, manager.config)
+    gated, problem = _gated(config, manager)
+    return gated, tuple(filter(None, (trouble, problem, _other_version(manager))))
+
+
+def _configuration(connection: Connection, place: Place) -> tuple[KueueConfig | None, str]:
+    """What a ConfigMap says, or why the defaults are assumed."""
+    where = clean(f"ConfigMap {place.namespace}/{place.name}", 200)
+    path = f"/api/v1/namespaces/{quote(place.namespace)}/configmaps/{quote(place.name)}"
     try:
         body = connection.get(path).body
+        text = msgspec.json.decode(body, type=_ConfigMap).data.get(place.key) if place.key else body.decode()
     except ClusterError as error:
         LOG.info("Kueue's Configuration cannot be read: %s", error)
         why = "is not there" if isinstance(error, Refused) and error.code == NOT_FOUND else "may not be read"
-        return None, _assumed(why if isinstance(error, Refused) else "could not be read")
-    loaded = load_text(body.decode(errors="replace"), NAME)
+        return None, _assumed(f"{where} {why if isinstance(error, Refused) else 'could not be read'}")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None, _assumed(f"{where} could not be understood")
+    if text is None:
+        return None, _assumed(f"{where} has no {clean(place.key, 100)}")
+    loaded = load_text(text, place.name)
     for finding in loaded.findings:
         LOG.info("Kueue's Configuration: %s: %s", finding.path, finding.problem)
-    return loaded.config, "" if loaded.config is not None else _assumed("has errors")
+    return loaded.config, "" if loaded.config is not None else _assumed(f"{where} has errors")
+
+
+def _gated(config: KueueConfig | None, manager: Manager) -> tuple[KueueConfig | None, str]:
+    """The Configuration with the gates of the manager's arguments; a gate that nobody knows is left out, and said."""
+    if not manager.gates:
+        return config, ""
+    known = config or KueueConfig()
+    try:
+        named = gates.parse(manager.gates)
+    except ValueError as error:
+        return config, f"Kueue's feature gates are assumed: --feature-gates of {manager.name}: {clean(str(error), 200)}"
+    refused = dict(gates.refusals(named))
+    chosen = {name: on for name, on in named.items() if name not in refused}
+    said = f"left out of the feature gates of {manager.name}: {', '.join(refused.values())}" if refused else ""
+    return replace(known, gates={**known.gates, **gates.resolve(chosen)}), clean(said, 400)
+
+
+def _other_version(manager: Manager) -> str:
+    other = manager.version not in ("", ENGINE)
+    return f"Kueue {manager.version} runs there ({manager.name}); the engine decides as {ENGINE} does" if other else ""
 
 
 def _assumed(why: str) -> str:
-    where = f"ConfigMap {NAMESPACE}/{NAME} {why}"
-    return f"Kueue's Configuration is assumed to be the default: {where}; --kueue-config FILE names it"
+    return f"Kueue's Configuration is assumed to be the default: {why}; --kueue-config FILE names it"

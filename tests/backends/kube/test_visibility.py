@@ -70,8 +70,8 @@ class Kueue:
         path = folder / "kubeconfig"
         path.write_text(json.dumps(config))
         self.now = 1000.0
-        connection = Connection(Target(kubeconfig=str(path)))
-        self.visibility = Visibility(connection, lambda: NOW, clock=lambda: self.now)
+        self.connection = Connection(Target(kubeconfig=str(path)))
+        self.visibility = Visibility(self.connection, lambda: NOW, clock=lambda: self.now)
 
     def ask(self, cluster_queue: str = "cq-a", local_queue: str = "team-a/lq-a") -> Standings:
         return self.visibility.standings(cluster_queue, local_queue)

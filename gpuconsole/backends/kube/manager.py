@@ -1,0 +1,155 @@
+"""How Kueue's own manager was started, as far as its Deployment lets itself be read: gates, Configuration, version."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.backends.kube.answers import Forbidden, Refused
+from gpuconsole.backends.kube.client import Connection
+from gpuconsole.model.text import clean
+
+NAMESPACE, NAME, CONFIG_MAP = "kueue-system", "kueue-controller-manager", "kueue-manager-config"
+LABELS = "app.kubernetes.io/name=kueue,control-plane=controller-manager"
+"""On the Deployment of Kueue's manifests, and on that of its chart."""
+NOT_FOUND = 404
+_VERSION = re.compile(r":v?(\d+\.\d+)(?:\.\d+)?(?:[-@+]|$)")
+
+
+class Place(Struct, frozen=True):
+    """A text in a ConfigMap; without a key it is all of it."""
+
+    namespace: str = NAMESPACE
+    name: str = CONFIG_MAP
+    key: str = ""
+
+
+class Manager(Struct, frozen=True, kw_only=True):
+    """What the arguments of Kueue's manager say."""
+
+    name: str
+    """`namespace/name` of its Deployment."""
+    gates: str = ""
+    """As --feature-gates has them."""
+    config: Place | None = None
+    """Where its Configuration is; None if it was told of none."""
+    version: str = ""
+    """`0.19`, by its image; empty where the image does not say it."""
+
+
+class _ConfigMapVolume(Struct, frozen=True):
+    name: str = ""
+
+
+class _Volume(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    config_map: _ConfigMapVolume | None = None
+
+
+class _Mount(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    mount_path: str = ""
+    sub_path: str = ""
+
+
+class _Container(Struct, frozen=True, rename="camel"):
+    image: str = ""
+    command: list[str] | None = None
+    args: list[str] | None = None
+    volume_mounts: list[_Mount] | None = None
+
+
+class _Pod(Struct, frozen=True):
+    containers: list[_Container] = []
+    volumes: list[_Volume] | None = None
+
+
+class _Template(Struct, frozen=True):
+    spec: _Pod = _Pod()
+
+
+class _Spec(Struct, frozen=True):
+    template: _Template = _Template()
+
+
+class _Meta(Struct, frozen=True):
+    namespace: str = ""
+    name: str = ""
+
+
+class _Deployment(Struct, frozen=True):
+    metadata: _Meta = _Meta()
+    spec: _Spec = _Spec()
+
+
+class _Deployments(Struct, frozen=True):
+    items: list[_Deployment] = []
+
+
+def manager_of(connection: Connection) -> tuple[Manager | None, str]:
+    """Kueue's manager, wherever it runs, or why it is not known. Raises ClusterError where nobody answers."""
+    try:
+        found = _managers(connection)
+    except Forbidden:
+        return None, f"Deployment {NAMESPACE}/{NAME} may not be read"
+    except (Refused, msgspec.DecodeError) as error:
+        return None, f"Deployment {NAMESPACE}/{NAME} could not be read: {clean(str(error), 200)}"
+    managers = [manager for manager in map(_manager, found) if manager is not None]
+    if not managers:
+        return None, "no Deployment of it was found"
+    return min(managers, key=lambda manager: (not manager.name.startswith(f"{NAMESPACE}/"), manager.name)), ""
+
+
+def _managers(connection: Connection) -> Sequence[_Deployment]:
+    """By their labels in all namespaces; who may not list them all may still read the one of the usual name."""
+    try:
+        body = connection.get("/apis/apps/v1/deployments", {"labelSelector": LABELS}).body
+        return msgspec.json.decode(body, type=_Deployments).items
+    except Forbidden:
+        path = f"/apis/apps/v1/namespaces/{quote(NAMESPACE)}/deployments/{quote(NAME)}"
+        try:
+            return [msgspec.json.decode(connection.get(path).body, type=_Deployment)]
+        except Refused as error:
+            if error.code == NOT_FOUND:
+                return ()
+            raise
+
+
+def _manager(deployment: _Deployment) -> Manager | None:
+    pod = deployment.spec.template.spec
+    for container in pod.containers:
+        options = dict(_options([*(container.command or ()), *(container.args or ())]))
+        version = _VERSION.search(container.image)
+        if version is None and not options.keys() & {"config", "feature-gates"}:
+            continue
+        return Manager(
+            name=clean(f"{deployment.metadata.namespace}/{deployment.metadata.name}", 200),
+            gates=options.get("feature-gates", ""),
+            config=_place(options.get("config", ""), container, pod, deployment.metadata.namespace),
+            version=version[1] if version is not None else "",
+        )
+    return None
+
+
+def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """`--name=value` and `--name value`; the last one of a name counts."""
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = argument.lstrip("-").partition("=")
+        if argument.startswith("-"):
+            yield name, value if equals else following
+
+
+def _place(file: str, container: _Container, pod: _Pod, namespace: str) -> Place | None:
+    """The ConfigMap that is mounted where the Configuration is read from."""
+    if not file:
+        return None
+    maps: dict[str, Any] = {one.name: one.config_map.name for one in pod.volumes or () if one.config_map is not None}
+    path = PurePosixPath(file)
+    for mount in container.volume_mounts or ():
+        if mount.name in maps and path.is_relative_to(mount.mount_path):
+            return Place(namespace, maps[mount.name], mount.sub_path or path.name)
+    return Place(namespace)
