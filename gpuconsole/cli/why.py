@@ -11,7 +11,7 @@ from gpuconsole.errors import UsageError
 from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.words import in_words
 from gpuconsole.insight.why import Why, rehearsal_of, rehearsal_on, unblocking, why
-from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines, suggestion_lines
+from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines, suggestion_texts
 from gpuconsole.model.clock import format_time
 from gpuconsole.model.snapshot import Snapshot
 
@@ -71,7 +71,8 @@ def _sections(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> Ite
     if not answer.considered:
         yield "DETAILS", list(answer.explanation.lines)
     if found is not None:
-        yield "WOULD UNBLOCK IT", list(suggestion_lines(found, answer, snapshot))
+        texts = suggestion_texts(found, snapshot)
+        yield "WOULD UNBLOCK IT", [f"{'✓ ' if works else ''}{text}" for works, text in texts]
     yield "EVIDENCE", list(evidence_lines(answer, snapshot.time))
 
 

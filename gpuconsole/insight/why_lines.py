@@ -58,16 +58,16 @@ def _level(level: Level, resource: str) -> str:
     )
 
 
-def suggestion_lines(found: Suggestions, answer: Why, snapshot: Snapshot) -> Iterator[str]:
-    """What would unblock it, each of which was tried."""
+def suggestion_texts(found: Suggestions, snapshot: Snapshot) -> Iterator[tuple[bool, str]]:
+    """What would unblock it, each of which was tried; False goes with what is only said."""
     if found.admitted_anyway:
-        yield "nothing is needed: it gets in as it is"
+        yield False, "nothing is needed: it gets in as it is"
     for suggestion in found.found:
-        yield f"✓ {in_words(suggestion.steps, snapshot)}"
+        yield True, in_words(suggestion.steps, snapshot)
     if not found.found and not found.admitted_anyway:
-        yield "no single change that was tried lets it in"
+        yield False, "no change that was tried lets it in"
     if not found.complete:
-        yield f"not everything was tried: the bound is reached after {found.tried} tries"
+        yield False, f"not everything was tried: {found.tried} tries are the bound"
 
 
 def evidence_lines(answer: Why, now: Time) -> Iterator[str]:

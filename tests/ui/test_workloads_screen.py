@@ -157,6 +157,18 @@ async def test_the_detail_explains_a_pending_workload_beside_kueues_words(size: 
         assert under_cursor(stage) == "rlhf-2"
 
 
+async def test_the_detail_shows_what_was_tried_level_by_level_and_what_would_let_it_in() -> None:
+    async with staged(recorded(org_cohort(), history())) as stage:
+        await stage.press("3", "x")
+        why = stage.screen(WorkloadDetailScreen).query_one("#why", TextPane).text
+        assert "a100  nobody to preempt" not in why
+        assert "Cohort org-cohort: quota 24, used 20, unused 4 → gives 4" in why
+        assert "✓ research/embed ends (2 GPUs)" in why
+        assert "changes were tried" in why
+        await stage.press("x")
+        assert "changes were tried" in stage.screen(WorkloadDetailScreen).query_one("#why", TextPane).text
+
+
 async def test_the_detail_names_the_pods_and_where_they_run() -> None:
     async with staged(recorded(org_cohort(), history())) as stage:
         await stage.press("3", "down", "enter")

@@ -14,10 +14,11 @@ from gpuconsole.insight.stand_ins import stand_ins
 from gpuconsole.insight.standings import told
 from gpuconsole.insight.telemetry import use
 from gpuconsole.insight.timeline import Moment, timeline
+from gpuconsole.insight.why import Tried
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import Happened
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Phase, Workload
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.describing import events
@@ -28,8 +29,10 @@ from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.text import scrolling
+from gpuconsole.ui.screens.trying import Trials
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.telemetry_text import use_text
+from gpuconsole.ui.why_text import tried_lines, unblocking_lines
 from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.painter import StatusLine
 from gpuconsole.ui.widgets.panes import Panes
@@ -37,6 +40,8 @@ from gpuconsole.ui.widgets.textpane import BLANK, TextPane, field, heading, line
 from gpuconsole.ui.widgets.timeline import timeline_lines
 from gpuconsole.ui.workload_columns import phase_cell
 from gpuconsole.ui.workload_rows import make_row
+
+_NOT_TRIED = (Code.NOT_WAITING, Code.CHECKS, Code.GANG, Code.NODES)
 
 
 class Facts(NamedTuple):
@@ -68,6 +73,8 @@ class WorkloadDetailScreen(WorkloadScreen):
         super().__init__()
         self._key = key
         self._background = Background(self, self._gather, self._tell, reads=True)
+        self._trials = Trials(self, key, self._draw)
+        self._facts: Facts | None = None
 
     def crumb(self) -> str:
         return called(self._key)
@@ -102,6 +109,14 @@ class WorkloadDetailScreen(WorkloadScreen):
             standing = told(standings, self._key, place, snapshot.time)
         return Facts(workload, found, pods, history, life, snapshot.time, words, groups, queued, foreseen, standing)
 
+    def _waits(self, facts: Facts) -> bool:
+        """True for what the engine can be asked about."""
+        return facts.queued and facts.explanation.code not in _NOT_TRIED and not facts.workload.reserved
+
+    def _try_again(self) -> None:
+        self._trials.ask(self.console, now=True)
+        self._draw()
+
     def _tell(self, facts: Facts | None) -> None:
         summary = self.query_one("#summary", StatusLine)
         if facts is None:
@@ -109,8 +124,21 @@ class WorkloadDetailScreen(WorkloadScreen):
             summary.right = ""
             return
         summary.left, summary.right = _title(facts), _state(facts)
-        self.query_one("#why", TextPane).show(why_lines(facts))
         self.query_one("#pods", TextPane).show(pod_lines(facts))
+        self._facts = facts
+        if self._waits(facts):
+            self._trials.ask(self.console)
+        self._draw()
+
+    def _draw(self) -> None:
+        facts = self._facts
+        if facts is None:
+            return
+        trials, waits = self._trials, self._waits(facts)
+        answer = trials.answer if waits else None
+        note = trials.problem or ("changes are tried in a fork …" if trials.busy and answer is None else "")
+        lines = why_lines(facts, answer, self.snapshot, note if waits else "")
+        self.query_one("#why", TextPane).show(lines)
 
     def subject(self) -> Subject | None:
         for table in ("workloads", "jobs", "pods"):
@@ -122,6 +150,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         panes = self.query_one(Panes)
         return {
             **super().handlers(),
+            "object.explain": self._try_again,
             "app.next-pane": lambda: panes.step(1),
             "app.previous-pane": lambda: panes.step(-1),
             **scrolling(panes.current),
@@ -148,14 +177,20 @@ def _state(facts: Facts) -> Painted:
     return (*painted(phase_cell(row.phase)), (f"{since}{words} ", ""))
 
 
-def why_lines(facts: Facts) -> list[Painted]:
-    """Why it waits or that it runs, in plain words beside the scheduler's own, then its life."""
+def why_lines(facts: Facts, tried: Tried | None = None, snapshot: Snapshot = EMPTY, note: str = "") -> list[Painted]:
+    """Why it waits or that it runs, in plain words beside the scheduler's own, then its life.
+
+    What was tried takes the place of what can be told at once; `note` says what comes of the trial.
+    """
     found = facts.explanation
-    lines = [heading("WHY"), line("  ", (found.headline, "strong"))]
+    lines = [
+        heading("WHY"),
+        line("  ", (tried.why.explanation.headline if tried is not None else found.headline, "strong")),
+    ]
     if found.text:
         age = f" {fmt.since(facts.now, found.since)} ago" if found.since else ""
         lines.append(line((f"  {found.source} wrote{age}: ", "dim"), found.text))
-    lines += [line(f"    {text}") for text in found.lines]
+    lines += tried_lines(tried) if tried is not None else [line(f"    {text}") for text in found.lines]
     if found.parked:
         lines.append(line(("    parked: it is tried again when something in its cohort changes", "dim")))
     if found.position is not None and found.position.gpus_ahead:
@@ -164,9 +199,13 @@ def why_lines(facts: Facts) -> list[Painted]:
         lines.append(line((f"    {facts.standing}", "dim")))
     lines += forecast_lines(facts.foreseen, facts.workload.key, facts.now)
     lines += _holders(found, facts.now)
-    if found.remedies:
+    if tried is not None:
+        lines += unblocking_lines(tried, snapshot, facts.now)
+    elif found.remedies:
         lines += [BLANK, heading("WOULD UNBLOCK IT")]
         lines += [line("  ", ("✓ ", "good") if r.works else ("✗ ", "fault"), r.text) for r in found.remedies]
+    if note:
+        lines.append(line((f"  {note}", "dim")))
     if facts.workload.admission is not None and found.code is Code.NOT_WAITING:
         lines += _admission(facts.workload)
     return [*lines, BLANK, heading("TIMELINE"), *timeline_lines(facts.life)]

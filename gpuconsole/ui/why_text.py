@@ -1,0 +1,37 @@
+"""What was tried for a waiting workload, as lines of its pane."""
+
+from collections.abc import Iterator
+
+from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.why import Tried
+from gpuconsole.insight.why_lines import flavor_lines, room_lines, suggestion_texts
+from gpuconsole.model.clock import Time
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.widgets.textpane import BLANK, heading, line
+
+
+def tried_lines(tried: Tried) -> Iterator[Painted]:
+    """The flavors with their modes, and the arithmetic level by level."""
+    for text in flavor_lines(tried.why):
+        yield line(f"    {text}")
+    for room in tried.why.rooms[:1]:
+        for number, text in enumerate(room_lines(room)):
+            yield line((f"    {text}", "" if not number else "dim"))
+    told = next((one for one in tried.why.evidence if one.source != "engine"), None)
+    if told is not None and told.code not in (tried.why.code, Code.OTHER):
+        yield line(
+            (f"    the cluster has moved on since that was written ({told.code}): {tried.why.code} now", "pending")
+        )
+
+
+def unblocking_lines(tried: Tried, snapshot: Snapshot, now: Time) -> Iterator[Painted]:
+    """What would let it in, each of which was tried in a fork."""
+    if tried.suggestions is None:
+        return
+    yield BLANK
+    yield heading("WOULD UNBLOCK IT")
+    for works, text in suggestion_texts(tried.suggestions, snapshot):
+        yield line("  ", ("✓ ", "good") if works else ("  ", ""), text)
+    yield line((f"  {tried.suggestions.tried} changes were tried, {fmt.since(now, tried.time)} ago", "dim"))
