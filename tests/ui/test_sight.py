@@ -3,6 +3,8 @@
 import pytest
 
 from gpuconsole.backends.base import Missing
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import LocalQueue
 from gpuconsole.services.console import Console
 from gpuconsole.ui.screens.lacking import RightsScreen
 from tests.backends.elsewhere import Elsewhere
@@ -13,9 +15,9 @@ NODES = Missing("list", "nodes")
 MANY = tuple(Missing("watch", f"kind{number}.example.org", "team") for number in range(9))
 
 
-def live(*, missing: tuple[Missing, ...] = (), loading: bool = False) -> Console:
-    """A live cluster with nothing in it, of which something cannot be seen."""
-    cluster = Elsewhere((), NOW)
+def live(*things: Object, missing: tuple[Missing, ...] = (), loading: bool = False) -> Console:
+    """A live cluster with little in it, of which something cannot be seen."""
+    cluster = Elsewhere(things, NOW)
     cluster.missing, cluster.loading = missing, loading
     console = Console(cluster)
     console.tick(0)
@@ -41,6 +43,27 @@ async def test_a_table_says_forbidden_with_a_glyph() -> None:
     async with staged(live(missing=(Missing("list", "workloads.kueue.x-k8s.io"),))) as stage:
         await stage.press("3")
         assert "⊘ Forbidden: may not list workloads.kueue.x-k8s.io" in stage.text
+
+
+DOOR = LocalQueue(name="lq", namespace="team", cluster_queue="cq")
+QUEUES = Missing("list", "clusterqueues.kueue.x-k8s.io")
+
+
+async def test_a_cluster_queue_that_may_not_be_read_is_not_called_missing() -> None:
+    async with staged(live(DOOR, missing=(QUEUES,))) as stage:
+        await stage.press("2")
+        assert "its ClusterQueue is unseen: may not list clusterqueues.kueue.x-k8s.io" in stage.text
+    async with staged(live(DOOR)) as stage:
+        await stage.press("2")
+        assert "ClusterQueue cq doesn't exist" in stage.text
+
+
+async def test_the_dashboard_of_somebody_who_sees_a_part_claims_nothing_about_the_rest() -> None:
+    async with staged(live(DOOR, missing=(QUEUES, NODES))) as stage:
+        assert stage.text.count("may not list nodes in the whole cluster") == 3, "as GPUs, as troubles, on the map"
+        assert not any(claim in stage.text for claim in ("doesn't exist", "no GPUs", "No nodes", "Nothing needs"))
+    async with staged(live(DOOR)) as stage:
+        assert all(claim in stage.text for claim in ("ClusterQueue cq doesn't exist", "no GPUs", "No nodes"))
 
 
 async def test_a_table_that_is_being_read_says_so() -> None:

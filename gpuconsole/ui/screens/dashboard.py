@@ -17,6 +17,7 @@ from gpuconsole.ui.paint import Cell, Painted, join, painted
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
 from gpuconsole.ui.screens.queue_rows import COLUMNS, FOLDED, GPUS, TreeRow, tree_rows
+from gpuconsole.ui.unseen import honest_queues, honest_troubles
 from gpuconsole.ui.widgets.bars import gauge, spark
 from gpuconsole.ui.widgets.gpumap import GpuMap
 from gpuconsole.ui.widgets.grid import Grid
@@ -79,16 +80,18 @@ class DashboardScreen(ConsoleScreen):
 
     def _show_answer(self, answer: tuple[Dashboard, Sequence[GpuRow]]) -> None:
         numbers, cells = answer
-        gpus = gpu_lines(numbers.gpus)
+        status = self.console.status
+        nodes = status.unseen({"nodes"})
+        gpus = gpu_lines(numbers.gpus, nodes)
         waiting = waiting_lines(numbers.waiting, numbers.time)
         lately = lately_lines(numbers.lately)
         self.query_one("#gpus", Lines).lines = gpus
         self.query_one("#waiting", Lines).lines = waiting
         self.query_one("#lately", Lines).lines = lately
         self.query_one("#brief", Lines).lines = brief_lines(gpus, waiting, lately)
-        self.query_one("#dash-queues", Grid).show(queue_rows(numbers.queues))
-        self.query_one("#attention", Grid).show(numbers.attention)
-        self.query_one(GpuMap).show(cells)
+        self.query_one("#dash-queues", Grid).show(queue_rows(honest_queues(numbers.queues, status)))
+        self.query_one("#attention", Grid).show(honest_troubles(numbers.attention, numbers.queues, status))
+        self.query_one(GpuMap).show(cells, empty=nodes or "No nodes.")
 
     def handlers(self) -> Handlers:
         return {**super().handlers(), "object.open": self._open, "object.explain": self._explain}
@@ -141,8 +144,10 @@ def queue_rows(roots: Sequence[QuotaNode]) -> list[TreeRow]:
     return tree_rows(roots, folded, GPUS)
 
 
-def gpu_lines(gpus: GpuTotals) -> tuple[Cell, ...]:
-    """What the GPUs do."""
+def gpu_lines(gpus: GpuTotals, unseen: str = "") -> tuple[Cell, ...]:
+    """What the GPUs do; `unseen` is why no node may be read."""
+    if not gpus.total and unseen:
+        return (((f"⊘ {unseen}", "held"),), "", "")
     if not gpus.total:
         return ((("○ no GPUs in this cluster", "dim"),), "", "")
     first = ((f"{gpus.in_use:,}", "strong"), (f" of {gpus.total:,} in use  ", ""))

@@ -28,6 +28,7 @@ from gpuconsole.ui.screens.queue_rows import (
     tree_rows,
 )
 from gpuconsole.ui.screens.whatif import try_out, try_quota
+from gpuconsole.ui.unseen import honest_queues
 from gpuconsole.ui.widgets.confirm import Option, Question
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines
@@ -71,7 +72,7 @@ class QueuesScreen(QuotaScreen):
         self._trees.ask(snapshot)
 
     def _show_tree(self, roots: Sequence[QuotaNode]) -> None:
-        self._roots = roots
+        self._roots = honest_queues(roots, self.console.status)
         self._show_rows()
 
     def handlers(self) -> Handlers:
