@@ -1,6 +1,7 @@
 """The ledger: who lends to whom, who goes if a lender returns, and who starves beside its own quota."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from gpuconsole.insight.ledger import Exposure, Leaving, Ledger, Loan, ledger, loans
 from gpuconsole.insight.starving import Starving
@@ -27,7 +28,7 @@ def asked(*things: Object) -> Ledger:
     return ledger(snapshot, engine(snapshot), Prices())
 
 
-def pairs(things: Iterable[Object]) -> list[tuple[str, str, int]]:
+def pairs(things: Iterable[Any]) -> list[tuple[str, str, int]]:
     return [(loan.lender, loan.borrower, loan.gpus) for loan in loans(world(things))]
 
 

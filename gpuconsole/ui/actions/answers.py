@@ -11,4 +11,12 @@ ANSWERS: tuple[Action, ...] = (
         scope=Scope.ANSWERS,
         aliases=("ledger",),
     ),
+    Action(
+        id="answer.slots",
+        keys=("F",),
+        label="slots",
+        help="Show how many gangs would start now, by quota, nodes and topology, and why these differ.",
+        scope=Scope.ANSWERS,
+        aliases=("slots",),
+    ),
 )

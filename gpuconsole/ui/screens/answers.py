@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
+from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.ledger import ledger
+from gpuconsole.insight.slots import starts
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.answers.ledger import ledger_lines
+from gpuconsole.ui.answers.slots import slots_lines
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
@@ -97,8 +100,14 @@ def _ledger(simulation: Simulation) -> Sequence[str]:
     return ledger_lines(ledger(snapshot, session, simulation.policy.prices), snapshot.time)
 
 
+def _slots(simulation: Simulation) -> Sequence[str]:
+    snapshot = simulation.snapshot()
+    return slots_lines(usefulness(snapshot), starts(snapshot))
+
+
 SCREENS: dict[str, tuple[str, Answer]] = {
     "ledger": ("Who lends GPUs to whom, and who would have to go if a lender returned", _ledger),
+    "slots": ("What would start now, and what idle GPUs are good for", _slots),
 }
 """Name of the action `answer.NAME` → the title of its screen, and what it shows."""
 

@@ -1,0 +1,151 @@
+"""How many gangs would start now: by a queue's quota, by a flavor's nodes and by its topology, and why these differ.
+
+A gang is counted as in `fragmentation`: one pod where a node can hold it, else equal pods on as many nodes. By topology
+it has to be in one domain of the lowest level above the hosts: of the flavor's own topology, or of one that all its
+nodes are in. Each number is as if nothing else was placed.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.engine_queues import queues as all_queues
+from gpuconsole.insight.fragmentation import SIZES, slots_of
+from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
+from gpuconsole.model.cluster import HOSTNAME, Node
+from gpuconsole.model.queues import ResourceFlavor, StopPolicy
+from gpuconsole.model.resources import is_gpu
+from gpuconsole.model.snapshot import Snapshot
+
+Counts = Mapping[int, int]
+"""Size of the gang in GPUs → how many of them."""
+
+
+class Starts(Struct, frozen=True, kw_only=True):
+    """What one ClusterQueue could start now in one flavor."""
+
+    queue: str
+    local_queues: tuple[str, ...]
+    """Its doors: each of them has all of it."""
+    flavor: str
+    available: int
+    """GPUs that its quota gives without evicting anybody."""
+    idle: int
+    """GPUs of the flavor's nodes that a new pod could get."""
+    by_quota: Counts
+    by_nodes: Counts
+    by_topology: Counts | None
+    """None where the nodes are in no topology."""
+    level: str
+    """The level whose domains are meant; empty without a topology."""
+    now: Counts
+    """The least of the three."""
+    text: str
+    """Why they differ."""
+
+
+def starts(snapshot: Snapshot) -> tuple[Starts, ...]:
+    """All ClusterQueues by name, flavors in the order of the manifest; GPUs only."""
+    rows = {row.node: row for row in gpu_rows(snapshot)}
+    nodes = {flavor.name: _Nodes(snapshot, flavor, rows) for flavor in snapshot.flavors.all()}
+    found = []
+    waiting = list(all_queues(snapshot))
+    while waiting:
+        node = waiting.pop()
+        if node.kind is NodeKind.CLUSTER_QUEUE:
+            uses = (use for use in node.flavors if is_gpu(use.resource) and use.potential > 0)
+            found += [_starts(node, use, nodes[use.flavor]) for use in uses if use.flavor in nodes]
+        else:
+            waiting += node.children
+    return tuple(sorted(found, key=lambda one: one.queue))
+
+
+class _Nodes:
+    """The nodes of one flavor, counted once for all queues."""
+
+    def __init__(self, snapshot: Snapshot, flavor: ResourceFlavor, rows: Mapping[str, GpuRow]) -> None:
+        nodes = [
+            node for node in snapshot.nodes.all() if node.gpus and flavor.node_labels.items() <= node.labels.items()
+        ]
+        self.whole = slots_of(flavor.name, [rows[node.name] for node in nodes])
+        self.spread = sum(rows[node.name].counts[GpuState.IDLE] > 0 for node in nodes)
+        levels = _levels(snapshot, flavor, nodes)
+        self.level = levels[-1] if levels else ""
+        groups: dict[tuple[str, ...], list[GpuRow]] = {}
+        for node in nodes:
+            if levels:
+                groups.setdefault(tuple(node.labels[level] for level in levels), []).append(rows[node.name])
+        self.domains = [slots_of("/".join(values), group, self.level) for values, group in groups.items()]
+
+    @property
+    def by_topology(self) -> dict[int, int] | None:
+        if not self.level:
+            return None
+        return {size: sum(domain.slots[size] for domain in self.domains) for size in SIZES}
+
+
+def _levels(snapshot: Snapshot, flavor: ResourceFlavor, nodes: Sequence[Node]) -> list[str]:
+    named = snapshot.topologies.get(flavor.topology) if flavor.topology else None
+    for topology in [named] if named is not None else snapshot.topologies.all():
+        levels = [level for level in topology.levels if level != HOSTNAME]
+        if nodes and all(level in node.labels for node in nodes for level in levels):
+            return levels
+    return []
+
+
+def _starts(queue: QuotaNode, use: QuotaUse, nodes: _Nodes) -> Starts:
+    closed = queue.problem or (f"it is stopped ({queue.stop})" if queue.stop is not StopPolicy.NONE else "")
+    available = 0 if closed else use.available
+    by_quota = {size: available // size for size in SIZES}
+    by_nodes, by_topology = nodes.whole.slots, nodes.by_topology
+    limits = [by_quota, by_nodes, *([by_topology] if by_topology is not None else [])]
+    return Starts(
+        queue=queue.name,
+        local_queues=tuple(door.name for door in queue.children),
+        flavor=use.flavor,
+        available=available,
+        idle=nodes.whole.idle,
+        by_quota=by_quota,
+        by_nodes=dict(by_nodes),
+        by_topology=by_topology,
+        level=nodes.level,
+        now={size: min(limit[size] for limit in limits) for size in SIZES},
+        text=f"by quota nothing: {closed}" if closed else "; ".join(_reasons(use, nodes, by_quota, by_topology)),
+    )
+
+
+def _reasons(use: QuotaUse, nodes: _Nodes, by_quota: Counts, by_topology: Counts | None) -> list[str]:
+    whole, found = nodes.whole, []
+    if use.available < whole.idle:
+        own = max(0, min(use.available, use.nominal - use.used))
+        found.append(f"quota gives {use.available} of {whole.idle} idle GPUs ({own} its own){_why_no_more(use)}")
+    elif use.available > whole.idle:
+        why = _why_not_idle(nodes)
+        found.append(f"quota gives {use.available} GPUs, but only {whole.idle} are idle on nodes: {why}")
+    apart = next((size for size in SIZES if whole.slots[size] < min(by_quota[size], whole.idle // size)), None)
+    if apart is not None:
+        most = whole.largest_pod
+        found.append(f"from {apart} on, idle GPUs lie apart: on {nodes.spread} nodes, at most {most} on one")
+    if by_topology is not None:
+        far = next((size for size in SIZES if by_topology[size] < min(by_quota[size], whole.slots[size])), None)
+        if far is not None:
+            most = max((domain.idle for domain in nodes.domains), default=0)
+            found.append(f"from {far} on, one {nodes.level} has no room for as many: at most {most} are idle in one")
+    return found or ["quota, nodes and topology give the same"]
+
+
+def _why_no_more(use: QuotaUse) -> str:
+    limit = use.borrowing_limit
+    if use.used >= use.potential:
+        return ", all that the queue may ever have is in use"
+    if limit is not None and use.used + use.available >= use.nominal + limit:
+        return f", its borrowing limit is {limit}"
+    return ", the rest is quota of others that is in use or not lent"
+
+
+def _why_not_idle(nodes: _Nodes) -> str:
+    whole = nodes.whole
+    if not whole.nodes:
+        return "no node has the labels of this flavor"
+    return f"{whole.gpus - whole.idle} of {whole.gpus} are held by pods, kept for them, or on nodes that take none"

@@ -1,0 +1,61 @@
+"""What idle GPUs are good for, in words."""
+
+from collections.abc import Iterable, Sequence
+
+from gpuconsole.insight.fragmentation import SIZES, Fragments, Slots, Usefulness
+from gpuconsole.insight.slots import Starts
+from gpuconsole.insight.tables import counted, table
+
+
+def slots_lines(answer: Usefulness, starts: Sequence[Starts]) -> list[str]:
+    """What fits on nodes, what would start for each queue, and what is a fragment."""
+    head = ("GPUS", "IDLE", "LARGEST POD", "LARGEST GANG", *map(str, SIZES))
+    lines = table(("FLAVOR", "NODES", *head), [_row(row) for row in (*answer.flavors, answer.cluster)])
+    if answer.domains:
+        domains = [(row.level, *_row(row)) for row in answer.domains]
+        lines += ["", *table(("LEVEL", "DOMAIN", "NODES", *head), domains)]
+    if starts:
+        near = {one.flavor: one for one in starts if one.by_topology is not None}
+        if near:
+            together = [(one.flavor, one.level, *(one.by_topology or {}).values()) for one in near.values()]
+            lines += ["", *table(("FLAVOR", "IN ONE", *map(str, SIZES)), together)]
+        head = ("QUEUE", "FLAVOR", "QUOTA", "IDLE", *map(str, SIZES))
+        lines += ["", *table(head, [_starts(one) for one in starts]), ""]
+        lines += [f"{one.queue}, {one.flavor}: {one.text}" for one in starts if one.available or one.idle]
+    return [*lines, "", *_fragments(answer.fragments)]
+
+
+def _row(row: Slots) -> tuple[object, ...]:
+    gang = f"{row.largest_gang.pods} × {row.largest_gang.gpus}" if row.largest_gang is not None else "–"
+    return (row.name, row.nodes, row.gpus, row.idle, row.largest_pod, gang, *row.slots.values())
+
+
+def _starts(one: Starts) -> tuple[object, ...]:
+    """How many would start, and of how many that the quota gives."""
+    cells = [_cell(now, one.by_quota[size]) for size, now in one.now.items()]
+    return one.queue, one.flavor, one.available, one.idle, *cells
+
+
+def _cell(now: int, quota: int) -> str:
+    return str(now) if now == quota else f"{now} of {quota}"
+
+
+def _fragments(fragments: Fragments) -> Iterable[str]:
+    if not fragments.typical:
+        yield "no pods, so nothing is typical: fragmentation is not known"
+        return
+    yield from table(
+        ("TYPICAL POD", "CPU", "MODEL", "PERCENT", "NODES THAT TAKE IT"),
+        [
+            (
+                counted(pod.gpus, "GPU") if pod.gpus else "no GPU",
+                pod.cpu / 1000,
+                pod.model or "any",
+                pod.percent,
+                pod.nodes,
+            )
+            for pod in fragments.typical
+        ],
+    )
+    yield ""
+    yield f"{fragments.fragment:.1f} of {fragments.idle} idle GPUs are fragments ({fragments.percent:.0f} %)"

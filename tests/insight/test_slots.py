@@ -1,0 +1,112 @@
+"""How many gangs would start now, by quota, nodes and topology, and why these three differ."""
+
+import pytest
+
+from gpuconsole.insight.slots import Starts, starts
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import LocalQueue, Quota, ResourceFlavor, StopPolicy, Topology
+from tests.insight.world import A100, cluster_queue, node, pod, running, world
+
+LABELS = {"accelerator": "nvidia-a100-80gb"}
+DOOR = LocalQueue(namespace="r", name="lq", cluster_queue="cq")
+
+
+def only(*things: Object) -> Starts:
+    (found,) = starts(world((A100, DOOR, *things)))
+    return found
+
+
+def test_quota_and_nodes_that_give_the_same() -> None:
+    sizes = {1: 16, 2: 8, 4: 4, 8: 2, 16: 1, 64: 0}
+    assert only(cluster_queue("cq", quota=Quota(16)), node("n1"), node("n2")) == Starts(
+        queue="cq",
+        local_queues=("r/lq",),
+        flavor="a100",
+        available=16,
+        idle=16,
+        by_quota=sizes,
+        by_nodes=sizes,
+        by_topology=None,
+        level="",
+        now=sizes,
+        text="quota, nodes and topology give the same",
+    )
+
+
+REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
+    "quota of its own that is nearly used up": (
+        (cluster_queue("cq", quota=Quota(8)), node("n1"), running("w", "r/lq", 6, "cq")),
+        {1: 2, 2: 1, 4: 0, 8: 0, 16: 0, 64: 0},
+        "quota gives 2 of 8 idle GPUs (2 its own), the rest is quota of others that is in use or not lent",
+    ),
+    "quota that is used up": (
+        (cluster_queue("cq", quota=Quota(8)), node("n1"), running("w", "r/lq", 8, "cq")),
+        {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
+        "quota gives 0 of 8 idle GPUs (0 its own), all that the queue may ever have is in use",
+    ),
+    "a borrowing limit": (
+        (
+            cluster_queue("cq", "c", Quota(2, borrowing_limit=2)),
+            cluster_queue("other", "c"),
+            cluster_queue("rich", "c", Quota(8)),
+            node("n1"),
+        ),
+        {1: 4, 2: 2, 4: 1, 8: 0, 16: 0, 64: 0},
+        "quota gives 4 of 8 idle GPUs (2 its own), its borrowing limit is 2",
+    ),
+    "pods on the nodes that no quota counts": (
+        (cluster_queue("cq", quota=Quota(8)), node("n1"), pod("p", "n1", (0, 1, 2))),
+        {1: 5, 2: 2, 4: 1, 8: 0, 16: 0, 64: 0},
+        "quota gives 8 GPUs, but only 5 are idle on nodes: 3 of 8 are held by pods, kept for them, or on nodes that"
+        " take none",
+    ),
+    "idle GPUs that lie apart": (
+        (
+            cluster_queue("cq", quota=Quota(8)),
+            *(node(name) for name in ("n1", "n2")),
+            pod("p", "n1", (0, 1, 2, 3)),
+            pod("q", "n2", (0, 1, 2, 3)),
+        ),
+        {1: 8, 2: 4, 4: 2, 8: 0, 16: 0, 64: 0},
+        "from 8 on, idle GPUs lie apart: on 2 nodes, at most 4 on one",
+    ),
+    "no node of the flavor": (
+        (cluster_queue("cq", quota=Quota(8)), node("n1", labels={})),
+        {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
+        "quota gives 8 GPUs, but only 0 are idle on nodes: no node has the labels of this flavor",
+    ),
+    "a queue that is stopped": (
+        (cluster_queue("cq", quota=Quota(8), stop_policy=StopPolicy.HOLD), node("n1")),
+        {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
+        "by quota nothing: it is stopped (Hold)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("things", "now", "text"), REASONS.values(), ids=REASONS)
+def test_why_they_differ(things: tuple[Object, ...], now: dict[int, int], text: str) -> None:
+    found = next(one for one in starts(world((A100, DOOR, *things))) if one.queue == "cq")
+    assert (found.now, found.text) == (now, text)
+
+
+RACKS = (
+    Topology(name="t", levels=("block", "rack", "kubernetes.io/hostname")),
+    cluster_queue("cq", quota=Quota(32)),
+    *(node(f"n{n}", labels={**LABELS, "block": "b", "rack": f"r{n % 2}"}) for n in range(4)),
+)
+
+
+def test_a_gang_of_one_rack_fits_more_seldom_than_one_of_all_nodes() -> None:
+    found = only(*RACKS, pod("p", "n0", tuple(range(8))), pod("q", "n1", tuple(range(8))))
+    assert (found.level, found.by_nodes[16], found.by_topology) == ("rack", 1, {1: 16, 2: 8, 4: 4, 8: 2, 16: 0, 64: 0})
+    assert found.text == (
+        "quota gives 32 GPUs, but only 16 are idle on nodes: 16 of 32 are held by pods, kept for them, or on nodes that"
+        " take none; from 16 on, one rack has no room for as many: at most 8 are idle in one"
+    )
+
+
+def test_a_flavor_s_own_topology_is_the_one_that_counts() -> None:
+    other = Topology(name="a", levels=("block",))
+    own = ResourceFlavor(name="a100", node_labels=LABELS, topology="t")
+    (found,) = starts(world((own, DOOR, other, *RACKS)))
+    assert (found.level, found.by_topology and found.by_topology[16]) == ("rack", 2)
