@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 from msgspec import Struct
 
 from gpuconsole.insight.engines import Engines
+from gpuconsole.insight.queue_metrics import QueueMetrics
 from gpuconsole.insight.standings import Standings
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
@@ -129,6 +130,9 @@ class Live(Protocol):
 
     def standings(self, cluster_queue: str, local_queue: str) -> Standings:
         """Who waits for a queue by the word of the cluster itself. Waits for its answer; call it in a thread."""
+
+    def queue_metrics(self, cluster_queue: str) -> QueueMetrics:
+        """What Kueue's own metrics say of a queue. Waits for the answer, as `standings`."""
 
     def snapshot(self) -> Snapshot:
         """The cluster as it is known now."""

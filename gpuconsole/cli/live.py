@@ -10,7 +10,7 @@ from msgspec import Struct
 from gpuconsole.backends.kube.backend import KubeBackend
 from gpuconsole.backends.kube.budget import Budget
 from gpuconsole.backends.kube.target import Target, find
-from gpuconsole.cli.measuring import telemetry
+from gpuconsole.cli.measuring import measure
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.config import Config
@@ -46,7 +46,7 @@ def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
     place = find(target)
     notices = (f"{place.server}: its certificate is not checked",) if target.insecure else ()
     backend = KubeBackend(target, budget=Budget(limits.requests, limits.burst), kueue=_kueue(request), place=place)
-    backend.telemetry = telemetry(backend, request, limits.telemetry)
+    measure(backend, request, limits.telemetry)
     return LiveCluster(
         backend=backend,
         about=Status(mode=Mode.LIVE, source=place.context),

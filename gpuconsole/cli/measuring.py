@@ -1,11 +1,12 @@
 """Where a live cluster's GPUs are measured, from options and settings."""
 
-from gpuconsole.backends.kube.backend import KubeBackend
+from gpuconsole.backends.kube.backend import KubeBackend, wall
 from gpuconsole.backends.kube.budget import Budget
 from gpuconsole.backends.kube.through import FIND, SCHEME, Service
 from gpuconsole.backends.telemetry.asking import Access, Ask, Http
 from gpuconsole.backends.telemetry.exporters import Exporters
 from gpuconsole.backends.telemetry.feed import Feed
+from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.backends.telemetry.prometheus import Prometheus
 from gpuconsole.backends.telemetry.source import Source
 from gpuconsole.cli.options import Request
@@ -13,23 +14,27 @@ from gpuconsole.config import Telemetry
 from gpuconsole.errors import UsageError
 
 
-def telemetry(backend: KubeBackend, request: Request, settings: Telemetry) -> Feed | None:
-    """A feed from what was asked for; None where nothing was. Nothing is sent yet. Raises UsageError."""
+def measure(backend: KubeBackend, request: Request, settings: Telemetry) -> None:
+    """Have a backend ask what was named for what GPUs measure, and a Prometheus for Kueue's metrics, too.
+
+    Nothing is sent yet. Raises UsageError.
+    """
     asked = bool(request.prometheus or request.dcgm)
     prometheus = (request.prometheus or "") if asked else settings.prometheus
     exporters = request.dcgm if asked else settings.dcgm
     if prometheus and exporters:
         raise UsageError("GPUs are measured once: name a Prometheus or the exporters, not both")
     if not prometheus and not exporters:
-        return None
+        return
     access = Access(token_file=settings.token_file, ca_file=settings.ca_file, headers=settings.headers)
     budget = Budget(settings.requests, max(1, int(settings.requests)))
     source: Source
     if prometheus:
         source = Prometheus(_ask(prometheus, backend, access), budget=budget.take)
+        backend.kueue_metrics = KueueMetrics(source, wall)
     else:
         source = Exporters(exporters, lambda: backend.gpu_nodes, access=access, budget=budget.take)
-    return Feed(source, interval=settings.interval, known=backend.has_node)
+    backend.telemetry = Feed(source, interval=settings.interval, known=backend.has_node)
 
 
 def _ask(address: str, backend: KubeBackend, access: Access) -> Ask:

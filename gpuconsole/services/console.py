@@ -17,6 +17,7 @@ from gpuconsole.insight.engines import Engines, sharing
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.losses import Losses, lost_by
+from gpuconsole.insight.queue_metrics import QueueMetrics
 from gpuconsole.insight.standings import Standings
 from gpuconsole.insight.whatif import WhatIf, what_if
 from gpuconsole.insight.why import Tried, rehearsal_of, rehearsal_on, tried
@@ -242,6 +243,12 @@ class Console:
         if self._live is None:
             return Standings(queue=cluster_queue)
         return self._live.standings(cluster_queue, local_queue)
+
+    def queue_metrics(self, cluster_queue: str) -> QueueMetrics:
+        """What Kueue's own metrics say of a queue, on a live cluster with a Prometheus. Waits for it, too."""
+        if self._live is None:
+            return QueueMetrics(queue=cluster_queue)
+        return self._live.queue_metrics(cluster_queue)
 
     def what_if(self, commands: Sequence[Command], horizon: Span) -> WhatIf:
         """Try commands in a fork and compare its future with what comes anyway.

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from gpuconsole.backends.base import Health, Missing
 from gpuconsole.insight.engines import Engines
+from gpuconsole.insight.queue_metrics import QueueMetrics
 from gpuconsole.insight.standings import Standings
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command
@@ -27,6 +30,7 @@ class Elsewhere:
         self.loading = False
         self.engines = Engines()
         self.told_standings = Standings(queue="")
+        self.told_metrics = QueueMetrics(queue="")
         self._told: list[Event] = []
         self._state = ClusterState(start)
         self.put(*objects)
@@ -55,6 +59,9 @@ class Elsewhere:
 
     def standings(self, cluster_queue: str, local_queue: str) -> Standings:
         return self.told_standings
+
+    def queue_metrics(self, cluster_queue: str) -> QueueMetrics:
+        return replace(self.told_metrics, queue=cluster_queue)
 
     def snapshot(self) -> Snapshot:
         self._state.time = self.now

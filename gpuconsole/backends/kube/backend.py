@@ -27,8 +27,10 @@ from gpuconsole.backends.kube.target import Place, Target, ask_nobody
 from gpuconsole.backends.kube.visibility import Visibility
 from gpuconsole.backends.kube.watch import Pace, Phase, Watch
 from gpuconsole.backends.telemetry.feed import Feed
+from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.errors import ClusterError
 from gpuconsole.insight.engines import Engines
+from gpuconsole.insight.queue_metrics import QueueMetrics
 from gpuconsole.insight.standings import Standings
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Node
@@ -98,6 +100,8 @@ class KubeBackend:
         self._applying = threading.Lock()
         self.telemetry: Feed | None = None
         """Asked for what GPUs measure as soon as their nodes are known; set it before `open`."""
+        self.kueue_metrics: KueueMetrics | None = None
+        """Asked for the metrics of the queue that somebody looks at; set it before `open`."""
         self._measuring = False
         self._visibility: Visibility | None = None
         self.policy = SimPolicy()
@@ -166,6 +170,11 @@ class KubeBackend:
         if self._visibility is None:
             return Standings(queue=cluster_queue, trouble="the cluster is not connected to yet")
         return self._visibility.standings(cluster_queue, local_queue)
+
+    def queue_metrics(self, cluster_queue: str) -> QueueMetrics:
+        if self.kueue_metrics is None:
+            return QueueMetrics(queue=cluster_queue)
+        return self.kueue_metrics.of(cluster_queue)
 
     def fork(self) -> Simulation:
         """The cluster as it is known now, as a simulation: what its own schedulers would do by our rules."""

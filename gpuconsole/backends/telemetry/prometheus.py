@@ -37,13 +37,22 @@ LOOK_BACK: Span = 30 * MINUTE
 _BUSY = "DCGM_FI_DEV_GPU_UTIL"
 
 
-class _Series(Struct):
+class Series(Struct):
+    """One series of an answer: its labels, and its newest value."""
+
     metric: dict[str, str]
     value: tuple[float, str]
 
+    @property
+    def number(self) -> float:
+        try:
+            return float(self.value[1])
+        except ValueError:
+            return float("nan")
+
 
 class _Vector(Struct):
-    result: list[_Series]
+    result: list[Series]
     resultType: str = "vector"
 
 
@@ -74,7 +83,7 @@ class Prometheus:
         gathering, troubles, first = Gathering(known), list[str](), ""
         for name, measure in METRICS.items():
             try:
-                found = list(self._query(_grouped(name, PLACES if first else EVERYTHING)))
+                found = list(self.query(_grouped(name, PLACES if first else EVERYTHING)))
             except TelemetryError as error:
                 if not first and not troubles and measure is Measure.MEMORY_USED:
                     raise
@@ -82,7 +91,7 @@ class Prometheus:
                 continue
             first = first or (name if found else "")
             for series in found:
-                gathering.add(Sample(measure, series.metric, _number(series)))
+                gathering.add(Sample(measure, series.metric, series.number))
         if not first:
             raise TelemetryError(
                 f"{self.address}: it has no metric of DCGM's exporter (DCGM_FI_…); is it the one that scrapes the GPUs?"
@@ -99,11 +108,11 @@ class Prometheus:
     def _times(self, metric: str, known: Callable[[str], bool]) -> dict[str, Time]:
         """When each node was scraped last."""
         try:
-            found = list(self._query(f"max by ({', '.join(NODES)}) (timestamp({metric}))"))
+            found = list(self.query(f"max by ({', '.join(NODES)}) (timestamp({metric}))"))
         except TelemetryError as error:
             LOG.info("No times: %s", error)
             return {}
-        return {node_of(one.metric, known): int(_number(one) * SECOND) for one in found}
+        return {node_of(one.metric, known): int(one.number * SECOND) for one in found}
 
     def _idle(self, known: Callable[[str], bool], now: Time) -> dict[tuple[str, int, int], Time]:
         """GPUs that did nothing as far back as is asked for."""
@@ -111,14 +120,15 @@ class Prometheus:
         query = f"max by ({', '.join(PLACES)}) (max_over_time({_BUSY}[{minutes}m])) == 0 and "
         query += f"max by ({', '.join(PLACES)}) ({_BUSY} offset {minutes}m) == 0"
         try:
-            found = list(self._query(query))
+            found = list(self.query(query))
         except TelemetryError as error:
             LOG.info("No look back: %s", error)
             return {}
         places = ((node_of(one.metric, known), place_of(one.metric)) for one in found)
         return {(node, *place): now - LOOK_BACK for node, place in places if place is not None}
 
-    def _query(self, query: str) -> Iterator[_Series]:
+    def query(self, query: str) -> Iterator[Series]:
+        """What an expression of PromQL gives now. Raises TelemetryError. Any thread may ask."""
         self._budget()
         body = self._ask.get(PATH, {"query": query})
         try:
@@ -133,10 +143,3 @@ class Prometheus:
 
 def _grouped(metric: str, labels: tuple[str, ...]) -> str:
     return f"max by ({', '.join(labels)}) ({metric})"
-
-
-def _number(series: _Series) -> float:
-    try:
-        return float(series.value[1])
-    except ValueError:
-        return float("nan")

@@ -15,6 +15,7 @@ from gpuconsole.ui.screens.describe import describe_screen, events_screen, find,
 from gpuconsole.ui.screens.editing import edit
 from gpuconsole.ui.screens.errands import errand
 from gpuconsole.ui.screens.pod_actions import PODDED, ask_port, open_shell, pods_of, show_logs
+from gpuconsole.ui.screens.queue_description import QueueDescription
 from gpuconsole.ui.screens.rights import SIMULATED, asked_by
 from gpuconsole.ui.widgets.confirm import Question
 
@@ -96,7 +97,8 @@ class ObjectScreen(ConsoleScreen):
 
     def describe(self, subject: Subject) -> None:
         """Describe an object in plain lines, on a screen of its own."""
-        self.app.push_screen(describe_screen(*subject))
+        queue = subject.table == "cluster_queues"
+        self.app.push_screen(QueueDescription(subject.key) if queue else describe_screen(*subject))
 
     def _describe(self) -> None:
         if (subject := self.subject()) is not None:

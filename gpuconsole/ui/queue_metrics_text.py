@@ -1,0 +1,39 @@
+"""Kueue's own metrics of a ClusterQueue as lines, each beside what we count."""
+
+from collections.abc import Sequence
+
+from gpuconsole.insight.queue_metrics import Counted, QueueMetrics
+from gpuconsole.model.clock import SECOND, Time, format_span
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
+
+WIDTH = 24
+
+
+def metrics_lines(metrics: QueueMetrics, both: Sequence[Counted], now: Time) -> list[Painted]:
+    """Nothing where nobody is asked."""
+    if metrics.trouble:
+        return [BLANK, heading("Kueue's metrics"), line((f"  {metrics.trouble}", "fault"))]
+    if not metrics.source:
+        return []
+    age = f"{metrics.source}, {format_span(max(0, now - metrics.time))} ago"
+    lines = [BLANK, heading("Kueue's metrics"), line((f"  {age}", "dim"))]
+    lines += [_counted(one) for one in both]
+    if metrics.inadmissible is not None:
+        lines.append(field("Of those, parked", f"{metrics.inadmissible:,.0f}", width=WIDTH))
+    if metrics.wait_median is not None and metrics.wait_p95 is not None:
+        waits = f"half within {_span(metrics.wait_median)}, 95 % within {_span(metrics.wait_p95)}, in the last hour"
+        lines.append(field("Waited for admission", waits, width=WIDTH))
+    if metrics.evicted:
+        said = ", ".join(f"{reason} {count:,.0f}" for reason, count in sorted(metrics.evicted.items()))
+        lines.append(field("Evicted", f"{said}, in the last hour", width=WIDTH))
+    return lines
+
+
+def _counted(one: Counted) -> Painted:
+    text = f"{one.theirs:,.0f}" if one.same else f"{one.theirs:,.0f} · we count {one.ours:,.0f}"
+    return field(one.name, text, "" if one.same else "held", width=WIDTH)
+
+
+def _span(seconds: float) -> str:
+    return format_span(int(seconds * SECOND))

@@ -1,0 +1,38 @@
+"""A ClusterQueue in words, and on a live cluster with a Prometheus Kueue's own metrics of it beside our counts."""
+
+from gpuconsole.insight.queue_metrics import QueueMetrics, counted
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui.describing import describe
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.queue_metrics_text import metrics_lines
+from gpuconsole.ui.screens.background import Background
+from gpuconsole.ui.screens.text import TextScreen
+
+
+class QueueDescription(TextScreen):
+    """Describes a ClusterQueue; what Kueue measures comes a moment later, and is asked for while somebody looks."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"describe {queue}", self._described, copied=queue)
+        self._queue = queue
+        self._metrics = QueueMetrics(queue=queue)
+        self._asking: Background[QueueMetrics] = Background(self, self._ask, self._told, reads=True)
+
+    def show(self, snapshot: Snapshot) -> None:
+        super().show(snapshot)
+        if self.console.foresees:
+            self._asking.ask(snapshot)
+
+    def _ask(self, _: Snapshot) -> QueueMetrics:
+        return self.console.queue_metrics(self._queue)
+
+    def _told(self, metrics: QueueMetrics) -> None:
+        if metrics is not self._metrics:
+            self._metrics = metrics
+            super().show(self.console.snapshot)
+
+    def _described(self, snapshot: Snapshot) -> list[Painted] | None:
+        lines = describe(snapshot, "cluster_queues", self._queue)
+        if lines is None:
+            return None
+        return [*lines, *metrics_lines(self._metrics, list(counted(self._metrics, snapshot)), snapshot.time)]

@@ -1,0 +1,65 @@
+"""A ClusterQueue's description tells Kueue's own metrics beside our counts, with source and age."""
+
+from msgspec.structs import replace
+
+from gpuconsole.insight.queue_metrics import QueueMetrics
+from gpuconsole.model.clock import SECOND
+from gpuconsole.model.quantity import GPU
+from gpuconsole.services.console import Console
+from tests.backends.elsewhere import Elsewhere
+from tests.insight.world import ORG, START
+from tests.ui.stage import Stage, staged
+
+SIZE = (120, 50)
+TOLD = QueueMetrics(
+    queue="",
+    source="http://prometheus:9090",
+    time=START - 12 * SECOND,
+    pending=5,
+    inadmissible=2,
+    reserving=3,
+    admitted=3,
+    wait_median=12.5,
+    wait_p95=180,
+    evicted={"Preempted": 3},
+    usage={("a100", GPU): 12.0},
+)
+
+
+def live(told: QueueMetrics) -> Console:
+    cluster = Elsewhere(ORG, START)
+    cluster.told_metrics = told
+    console = Console(cluster)
+    console.tick(0)
+    return console
+
+
+async def describe(stage: Stage) -> None:
+    await stage.press("2", "slash")
+    await stage.write("cq-research")
+    await stage.press("enter", "d")
+    await stage.settle()
+
+
+async def test_they_stand_beside_our_counts_with_source_and_age() -> None:
+    async with staged(live(TOLD), SIZE) as stage:
+        await describe(stage)
+        assert stage.line("http://prometheus:9090, 12s ago")
+        assert stage.line("5 · we count 0").split()[0] == "Pending"
+        assert "we count" not in stage.line("Admitted  ")
+        assert stage.line("half within 12s, 95 % within 3m, in the last hour")
+        assert stage.line("Preempted 3, in the last hour")
+        assert stage.line(f"a100 {GPU}").split()[-1] == "12"
+
+
+async def test_why_there_are_none_is_said() -> None:
+    async with staged(live(replace(TOLD, trouble="http://prometheus:9090: HTTP 503")), SIZE) as stage:
+        await describe(stage)
+        assert stage.line("http://prometheus:9090: HTTP 503")
+
+
+async def test_where_nobody_is_asked_nothing_is_said_of_it() -> None:
+    async with staged(live(QueueMetrics(queue="")), SIZE) as stage:
+        await describe(stage)
+        assert "ClusterQueue cq-research" in stage.text
+        assert "Kueue's metrics" not in stage.text
