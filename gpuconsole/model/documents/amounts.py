@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 
 from gpuconsole.model.cluster import NO_LABELS
 from gpuconsole.model.documents.reader import Reader, shown
@@ -32,6 +33,8 @@ def quantity(reader: Reader, key: str, resource: str) -> int | None:
     value = reader.raw(key)
     if value is None:
         return None
+    if isinstance(value, str) and (plain := _plain(value, resource)) is not None:
+        return plain
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         reader.wrong_type(key, value, "a quantity")
         return None
@@ -52,6 +55,18 @@ def quantity(reader: Reader, key: str, resource: str) -> int | None:
         return MAX if exact is None or exact > 0 else -MAX
     if exact.denominator != 1 and resource not in _DIVISIBLE:
         _fractional(reader, key, resource, value)
+    return to_int(resource, exact)
+
+
+@lru_cache(4096)
+def _plain(text: str, resource: str) -> int | None:
+    """The amount that a text names, if there is nothing to report about it: a cluster has few different ones."""
+    try:
+        exact = parse_quantity(text)
+    except (ValueError, OverflowError):
+        return None
+    if abs(exact) > MAX or (exact.denominator != 1 and resource not in _DIVISIBLE):
+        return None
     return to_int(resource, exact)
 
 

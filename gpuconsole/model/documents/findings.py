@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from enum import StrEnum
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -70,6 +71,9 @@ def first_line(path: Path) -> int:
 class Report:
     """The findings of one document. Mutates by `add`; in strict mode what the API server refuses is an error."""
 
+    heard: ClassVar[bool] = True
+    """False where nobody will read them: a check that only finds something need not be made."""
+
     def __init__(
         self, file: str = "", document: int = 1, *, strict: bool = False, line_of: Callable[[Path], int] = first_line
     ) -> None:
@@ -129,6 +133,8 @@ class Report:
 
 class Silence(Report):
     """A report that keeps nothing: for objects that an API server has already accepted."""
+
+    heard = False
 
     def add(self, severity: Severity, path: Path, problem: str, remedy: str, code: str, *, deeper: Path = ()) -> None:
         """Drop it."""

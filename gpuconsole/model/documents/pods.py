@@ -1,6 +1,11 @@
 """Pod templates: what a pod asks for, where it may run, and the rules for device requests."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import (
@@ -13,6 +18,7 @@ from gpuconsole.model.cluster import (
     SpreadConstraint,
 )
 from gpuconsole.model.documents.amounts import fractions, is_extended, resources
+from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.names import annotations, labels, unique
 from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.documents.selectors import node_affinity, pod_affinity, selector, tolerations
@@ -20,6 +26,9 @@ from gpuconsole.model.quantity import format_quantity
 
 GRACE = 30
 MOST_CONTAINERS = 1_000
+ENCODER = msgspec.json.Encoder()
+_OWN = ("nodeName", "hostname")
+"""What differs between pods that are alike otherwise; a template does not say where a pod runs."""
 
 
 def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
@@ -28,11 +37,29 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
     `checked` adds the API server's rules for pods; the copies inside Workloads are not checked by them.
     """
     meta, spec = reader.mapping("metadata"), reader.mapping("spec")
+    own = {"labels": labels(meta), "annotations": annotations(meta), "hostname": spec.text("hostname")}
+    alike = None if spec.report.heard else _alike(spec.value, checked)
+    return replace(alike or _template(spec, checked), **own)
+
+
+def _alike(spec: Mapping[str, Any], checked: bool) -> PodTemplate | None:
+    """What was read of a spec that says the same, its own name and place aside: the pods of a gang, and of many."""
+    try:
+        return _read(ENCODER.encode({key: value for key, value in spec.items() if key not in _OWN}), checked)
+    except (TypeError, ValueError, OverflowError):
+        # It did not come as JSON.
+        return None
+
+
+@lru_cache(4096)
+def _read(spec: bytes, checked: bool) -> PodTemplate:
+    return _template(Reader(msgspec.json.decode(spec), Silence()), checked)
+
+
+def _template(spec: Reader, checked: bool) -> PodTemplate:
+    """All that a spec says but for what is each pod's own."""
     required, preferred = node_affinity(spec)
-    priority_class = spec.text("priorityClassName")
     return PodTemplate(
-        labels=labels(meta),
-        annotations=annotations(meta),
         containers=_containers(spec, "containers", checked),
         init_containers=_containers(spec, "initContainers", checked),
         resources=_pod_resources(spec),
@@ -41,7 +68,7 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
         affinity=required,
         preferred=preferred,
         tolerations=tolerations(spec, "tolerations", checked=checked),
-        priority_class=priority_class,
+        priority_class=spec.text("priorityClassName"),
         priority=spec.optional("priority"),
         preemption_policy=spec.one_of("preemptionPolicy", "", ("Never", "PreemptLowerPriority")),
         restart_policy=spec.one_of("restartPolicy", "", ("Always", "OnFailure", "Never")),
@@ -49,7 +76,6 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
         scheduler_name=spec.text("schedulerName") or "default-scheduler",
         scheduling_gates=tuple(gate.text("name") for gate in spec.items("schedulingGates")),
         runtime_class=spec.text("runtimeClassName"),
-        hostname=spec.text("hostname"),
         subdomain=spec.text("subdomain"),
         resource_claims=tuple(_claim(place) for place in spec.items("resourceClaims")),
         volumes=tuple(_volumes(spec)),

@@ -271,7 +271,7 @@ class Reader:
 
     def only(self, *known: str) -> None:
         """Report the fields that nothing reads, with the nearest known name (kubectl's strict field validation)."""
-        if not isinstance(self.value, dict):
+        if not isinstance(self.value, dict) or not self.report.heard:
             return
         for name in self.value:
             if name not in known:

@@ -115,7 +115,7 @@ def pod(reader: Reader, now: Time) -> Pod:
     spec, status = reader.mapping("spec"), reader.mapping("status")
     template = resized(pod_template(reader), status)
     check_spans(reader)
-    if fits(reader.value, POD):
+    if reader.report.heard and fits(reader.value, POD):
         report(reader.report, reader.path, check_pod(reader.value))
         report(reader.report, reader.path, check_gpu_request(reader.value))
     workload = meta.annotations.get(WORKLOAD)

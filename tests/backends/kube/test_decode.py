@@ -9,6 +9,9 @@ from gpuconsole.backends.kube.decode import Decoder, Line, Told
 from gpuconsole.backends.kube.discovery import Served
 from gpuconsole.model.clock import parse_time
 from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.documents.findings import Report, Silence
+from gpuconsole.model.documents.pods import pod_template
+from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.queues import ClusterQueue, Quota
 from gpuconsole.model.workloads import Admission, Condition, Job, PodSetAssignment, RequeueState, Workload
 from tests.backends.kube import documents
@@ -196,3 +199,35 @@ def test_pages_and_lines() -> None:
     assert decoder.line(error, NOW) == Line("ERROR", code=410, reason="Expired", message="too old")
     with pytest.raises(msgspec.DecodeError):
         decoder.line(b'{"type":"ADDED","obj', NOW)
+
+
+def test_pods_that_say_the_same_share_what_was_read_and_keep_what_is_their_own() -> None:
+    first, second, other = (documents.pod(name, node=f"n-{name}") for name in ("p-0", "p-1", "p-2"))
+    first["spec"]["hostname"], second["spec"]["hostname"] = "p-0", "p-1"
+    other["spec"]["containers"][0]["resources"]["limits"][GPU] = "4"
+    found = [read(PODS, document) for document in (first, second, other)]
+    pods = [pod for pod in found if isinstance(pod, Pod)]
+    assert [(pod.node, pod.template.hostname, pod.template.containers[0].limits) for pod in pods] == [
+        ("n-p-0", "p-0", {GPU: 2}),
+        ("n-p-1", "p-1", {GPU: 2}),
+        ("n-p-2", "", {GPU: 4}),
+    ]
+    assert pods[0].template.containers is pods[1].template.containers
+
+
+ODD = {
+    "a quantity that is none": {"requests": {GPU: "many", "cpu": "1"}},
+    "half a GPU": {"requests": {GPU: "500m"}},
+    "a negative amount": {"requests": {GPU: "-1"}},
+    "more than can be held": {"requests": {GPU: "1e30"}},
+    "a number": {"requests": {GPU: 2, "cpu": 0.5}},
+    "a list": {"requests": ["2"]},
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_what_nobody_hears_of_is_read_as_what_is_reported(case: str) -> None:
+    document = documents.pod("p")
+    document["spec"]["containers"][0]["resources"] = ODD[case]
+    told, silent = (pod_template(Reader(document, report)) for report in (Report(), Silence()))
+    assert silent == told
