@@ -149,7 +149,7 @@ def _show(console: Console, settings: Config, namespaces: Iterable[str], context
     from gpuconsole.ui.theme import ThemeError
 
     try:
-        app = ConsoleApp(console, contexts=contexts)
+        app = ConsoleApp(console, contexts=contexts, warm=True)
     except ThemeError as error:
         raise ConfigError("themes", str(error)) from error
     if settings.theme:

@@ -32,6 +32,7 @@ from gpuconsole.ui.screens.submitting import ask_file, submit_file
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.theme import load_themes
 from gpuconsole.ui.travel import Travel
+from gpuconsole.ui.warming import Warming
 from gpuconsole.ui.widgets.command_line import CommandLineRead, namespaces
 from gpuconsole.ui.widgets.confirm import Confirm, Field, Prompt, Question
 from gpuconsole.ui.widgets.painter import RoleStyles
@@ -71,8 +72,12 @@ class ConsoleApp(App[None]):
         themes: Path | None = None,
         repaint: float = REPAINT,
         contexts: Contexts | None = None,
+        warm: bool = False,
     ) -> None:
-        """`repaint` = 0 draws every Snapshot, for tests that tick by hand; `contexts` are where `:ctx` leads."""
+        """`repaint` = 0 draws every Snapshot, for tests that tick by hand; `contexts` are where `:ctx` leads.
+
+        `warm` makes all screens while nothing else happens, so that the first opening is as fast as any.
+        """
         self.themes: Sequence[Theme] = load_themes(themes or assets.folder("themes"))
         super().__init__()
         self.cluster = cluster
@@ -82,6 +87,7 @@ class ConsoleApp(App[None]):
         self._painted = self._pressed = 0.0
         self._waiting: Timer | None = None
         self._travel = Travel(self.DEFAULT_MODE)
+        self._warm = warm
         self._last_key = ""
         self._seen: Happened | None = None
         self._interrupted = -TWICE
@@ -97,6 +103,10 @@ class ConsoleApp(App[None]):
 
     def on_mount(self) -> None:
         self._unsubscribe = self.cluster.subscribe(self._published)
+        self.set_interval(1.0, self._show_age)
+        if self._warm:
+            self._warming = Warming(self, VIEWS, ready=self._has_data, pressed=lambda: self._pressed)
+            self._warming.start()
         for notice in self.cluster.notices:
             self.flash(notice)
 
@@ -130,6 +140,13 @@ class ConsoleApp(App[None]):
             screen.snapshot = snapshot
         # After the drawing: a slow screen is drawn less often, and keys come in between.
         self._painted = time.monotonic()
+
+    def _show_age(self) -> None:
+        if self.front is not None:
+            self.front.show_header()
+
+    def _has_data(self) -> bool:
+        return self._painted > 0 and not self.cluster.status.loading
 
     def _tell_refusals(self, lines: Sequence[Happened]) -> None:
         """Say what the cluster refused since the last time."""
@@ -242,6 +259,15 @@ class ConsoleApp(App[None]):
         if (filtered or at) and (front := self.front) is not None:
             front.arrive(filtered=filtered, at=at)
 
+    def hold_painting(self) -> None:
+        """Paint nothing until what was told to widgets by now is done."""
+        self._begin_batch()
+        self.call_later(self._paint_on)
+
+    def _paint_on(self) -> None:
+        self._end_batch()
+        self.screen.refresh()
+
     def delay_update(self, delay: float = FRAME) -> None:
         """Textual draws nothing for 50 ms after a change of mode, lest a new screen flicker; ours hardly wait."""
         super().delay_update(min(delay, FRAME))
@@ -310,6 +336,8 @@ class ConsoleApp(App[None]):
         self.switch_mode(next(name for name in VIEWS if name != here))
         self._make_anew(here)
         self.switch_mode(here)
+        if self._warm:
+            self._warming.start()
 
     def _make_anew(self, view: str) -> None:
         self.remove_mode(view)

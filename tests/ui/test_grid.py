@@ -9,6 +9,7 @@ from textual.pilot import Pilot
 from gpuconsole.ui.columns import Column, fit
 from gpuconsole.ui.filters import parse_filter
 from gpuconsole.ui.paint import ROLE_CLASSES
+from gpuconsole.ui.widgets import grid as grids
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.notice import State
 
@@ -343,3 +344,19 @@ def test_columns_that_fit(case: str) -> None:
         Column("c", name_of, width=5, rank=2),
     ]
     assert [(column.title, size) for column, size in fit(columns, width, wide)] == want
+
+
+async def test_a_filter_waits_until_all_rows_are_read_and_keys_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grids, "READ", 2)
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await shown(pilot, *rows("a", "b", "c", "d", "e"))
+        DRAWN.clear()
+        app.grid.expect_filter()
+        assert DRAWN == ["a", "b"], "a few at a time"
+        app.grid.set_filter(parse_filter("[ace]"))
+        assert names(app) == ["a", "b", "c", "d", "e"]
+        app.grid.move(1)
+        assert here(app) == "b"
+        await pilot.pause(0.1)
+        assert names(app) == ["a", "c", "e"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import events, on
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.reactive import reactive
@@ -138,7 +138,7 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
 
     def redraw(self) -> None:
         """Draw the Snapshot and the frame anew."""
-        if not self.is_mounted:
+        if not (self.is_mounted and self.is_attached):
             return
         if self.snapshot is not EMPTY:
             self._show_safely(self.snapshot)
@@ -190,19 +190,35 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
         yield CommandLine()
         yield Footer()
 
+    def _post_register(self, app: App[object]) -> None:
+        super()._post_register(app)
+        # Its widgets are styled by the stylesheet as it is now. Textual counts a new screen as one that saw none, and
+        # would parse all styles anew, twice, which took longer than making and drawing the screen.
+        self._css_update_count = app._css_update_count
+
     def on_mount(self) -> None:
-        self.set_interval(1.0, self._show_header)
+        """For screens that have something to set up."""
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         # Nothing that our styles depend on changes while a screen is away, except the theme, which Textual sees to
         # itself; to style all widgets again takes as long as to draw them.
         event.refresh_styles = False
         self.set_reactive(ConsoleScreen.snapshot, self.console.snapshot)
-        if self.size:
-            # Known already: the newest data are in the first painting, not in a second one after it.
-            self.redraw()
-        else:
+        if not self.is_current:
+            # It is made before anybody asks for it.
             self.call_after_refresh(self.redraw)
+            return
+        if not self._size:
+            # Laid out first, then filled, then painted: not bare at first, and then again piece by piece.
+            self.console_app.hold_painting()
+            event.prevent_default()
+            self._on_screen_resume(event)
+        self.redraw()
+
+    def _compositor_refresh(self) -> None:
+        # Textual would draw everything, and throw it away.
+        if not self.app._batch_count:
+            super()._compositor_refresh()
 
     def watch_snapshot(self) -> None:
         self.redraw()
@@ -212,7 +228,7 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
 
     def refresh_frame(self) -> None:
         """Bring header, crumbs and footer up to date."""
-        self._show_header()
+        self.show_header()
         names = [screen.crumb() for screen in self.app.screen_stack if isinstance(screen, ConsoleScreen)]
         self.query_one(Crumbs).show(self.console_app.view, names)
         self._show_place()
@@ -224,7 +240,8 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
         grid = self.grid
         self.query_one(Crumbs).right = place(grid) if grid is not None else ""
 
-    def _show_header(self) -> None:
+    def show_header(self) -> None:
+        """Bring the header up to date: what is shown grows older."""
         self.query_one(Header).show(self.console.status, self.namespaces)
 
     # From keys to actions

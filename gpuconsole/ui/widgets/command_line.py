@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from textual import on
-from textual.app import ComposeResult
-from textual.containers import Horizontal
 from textual.suggester import SuggestFromList
 from textual.widgets import Input, Static
 
 from gpuconsole.ui.actions import ALIASES, Action, Scope
 from gpuconsole.ui.messages import CommandEntered
+from gpuconsole.ui.widgets.prompt_line import PromptLine
 
 
 class CommandError(ValueError):
@@ -66,20 +65,17 @@ def _unknown(alias: str) -> str:
     return f"There is no command :{alias}{hint}"
 
 
-class CommandLine(Horizontal):
+class CommandLine(PromptLine):
     """The line itself; hidden until it is asked for."""
 
-    def compose(self) -> ComposeResult:
-        yield Static(":", classes="prompt", markup=False)
-        yield Input(compact=True, suggester=SuggestFromList(sorted(ALIASES), case_sensitive=False))
+    def fields(self) -> tuple[Static | Input, ...]:
+        suggester = SuggestFromList(sorted(ALIASES), case_sensitive=False)
+        return Static(":", classes="prompt", markup=False), Input(compact=True, suggester=suggester)
 
     def open(self) -> None:
         """Show the line, empty, and take the keyboard."""
-        self.display = True
-        field = self.query_one(Input)
-        field.value = ""
-        # At once, not with the next idle moment: fast fingers have typed the first letter by then.
-        self.screen.set_focus(field)
+        self.field.value = ""
+        self.take_keyboard()
 
     def close(self) -> None:
         self.display = False

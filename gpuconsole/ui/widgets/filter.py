@@ -1,45 +1,42 @@
 """The line in which a filter is typed."""
 
 from textual import on
-from textual.app import ComposeResult
-from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
 from gpuconsole.ui.messages import FilterChanged, FilterClosed
+from gpuconsole.ui.widgets.prompt_line import PromptLine
 
 
-class FilterLine(Horizontal):
+class FilterLine(PromptLine):
     """The line at the foot of a screen in which a filter is typed; it stays while a filter is set."""
 
-    def compose(self) -> ComposeResult:
-        yield Static("/", classes="prompt", markup=False)
-        yield Input(compact=True, placeholder="regex · !not · -l key=value · -f fuzzy")
-        yield Static("", classes="complaint", markup=False)
-
-    @property
-    def text(self) -> str:
-        return self.query_one(Input).value
+    def fields(self) -> tuple[Static | Input, ...]:
+        return (
+            Static("/", classes="prompt", markup=False),
+            Input(compact=True, placeholder="regex · !not · -l key=value · -f fuzzy"),
+            Static("", classes="complaint", markup=False),
+        )
 
     def open(self) -> None:
         """Show the line and take the keyboard."""
-        self.display = True
-        # At once, not with the next idle moment: fast fingers have typed the first letter by then.
-        self.screen.set_focus(self.query_one(Input))
+        self.take_keyboard()
 
     def put(self, text: str) -> None:
         """Show a filter that came from elsewhere; the keyboard stays where it is."""
         self.display = True
-        self.query_one(Input).value = text
+        self.field.value = text
 
     def close(self) -> None:
         """Forget the text and go out of sight."""
-        self.query_one(Input).value = ""
-        self.complain("")
+        if self.opened:
+            self.field.value = ""
+            self.complain("")
         self.display = False
 
     def complain(self, text: str) -> None:
         """Say beside the text what is wrong with it."""
-        self.query_one(".complaint", Static).update(text)
+        if self.opened:
+            self.query_one(".complaint", Static).update(text)
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:

@@ -314,17 +314,17 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
         if not self._rows:
-            return line(self._said if y == 1 else "", "", width, self.rich_style, self.style_of)
+            return line(self._said if y == 1 else "", "", width, self.base, self.style_of)
         number = y + self.scroll_offset.y
         strip = self._strips.get(number)
         if strip is None:
-            strip = self._strips[number] = self._line(number).extend_cell_length(width, self.rich_style)
+            strip = self._strips[number] = self._line(number).extend_cell_length(width, self.base)
         return strip.crop(0, width)
 
     def _line(self, number: int) -> Strip:
         first = number * self._columns
         segments: list[Segment] = []
-        base = self.rich_style
+        base = self.base
         for position in range(first, min(first + self._columns, len(self._rows))):
             row = self._rows[position]
             at_cursor = position == self._cursor and self.has_focus

@@ -81,6 +81,9 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
         self._layout: Layout[T] = ()
         self._fitted = -1
         """The width that the layout was made for."""
+        self._reading = False
+        self._wanted: Filter | None = None
+        """The filter that was asked for last."""
         self._strips: LRUCache[Any, Strip] = LRUCache(1024)
         self._drawn: dict[int, Strip] = {}
         """What stands on each line of the screen, so that new data repaint only what they change."""
@@ -202,22 +205,30 @@ class Grid(ScrollView, RoleStyles, Generic[T], can_focus=True, inherit_bindings=
 
     def expect_filter(self) -> None:
         """Read all rows, a few at a time, so that the first letter of a filter need not wait for it."""
+        self._reading = True
         self._read_some(iter(self._rows.all))
 
     def _read_some(self, rows: Iterator[T]) -> None:
         some = list(islice(rows, READ))
         for _ in self._rows.texts(some):
             pass
-        if some:
+        if len(some) == READ:
             self.set_timer(PAUSE, lambda: self._read_some(rows))
+        else:
+            self._reading = False
+            if self._wanted is not self._rows.filter:
+                self.set_filter(self._wanted)
 
     def set_filter(self, wanted: Filter | None) -> None:
-        self._rows.filter = wanted
-        self._arrange()
+        """Show what passes; as soon as all rows are read, while they are being read."""
+        self._wanted = wanted
+        if wanted is None or not self._reading:
+            self._rows.filter = wanted
+            self._arrange()
 
     @property
     def filter(self) -> Filter | None:
-        return self._rows.filter
+        return self._wanted
 
     def toggle_faults(self) -> None:
         self._rows.faults_only = not self._rows.faults_only

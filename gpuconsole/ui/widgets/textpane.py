@@ -96,7 +96,7 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
     def render_line(self, y: int) -> Strip:
         x, top = self.scroll_offset
         width = self.scrollable_content_region.width
-        base = self.rich_style
+        base = self.base
         if top + y >= len(self._lines):
             return Strip.blank(width, base)
         strip = Strip(segments(self._lines[top + y], base, self.style_of))
