@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,8 +39,18 @@ POLITE = 10
 """How much the build yields to what else runs."""
 
 
+NOT_HERE = 75
+"""The exit status where it is for the machine, not for what is built, that nothing was built (EX_TEMPFAIL)."""
+WANTING = ("signal: killed", "no space left", "cannot allocate memory", "requires go >=", "toolchain not available")
+"""What Go says of a machine that is too small, or whose Go is too old and cannot fetch a newer one."""
+
+
 class BuildError(Exception):
     """The programs cannot be built; the message says why, and what can be done."""
+
+
+class MachineError(BuildError):
+    """They cannot be built on this machine as it is; on another, or later, they may be."""
 
 
 def folder() -> Path:
@@ -60,7 +70,7 @@ def build(limit: float) -> Path:
         return target
     go = shutil.which("go")
     if go is None:
-        raise BuildError("There is no Go here: install Go 1.26 or newer (https://go.dev/dl)")
+        raise MachineError("There is no Go here: install Go 1.26 or newer (https://go.dev/dl)")
     BUILDS.mkdir(parents=True, exist_ok=True)
     with _alone():
         if is_built():
@@ -80,20 +90,34 @@ def _compile(go: str, into: Path, limit: float) -> None:
     """Go keeps what it compiled: a build that was cut off goes on from there the next time."""
     command = [go, "build", "-trimpath", "-ldflags", LDFLAGS, "-o", f"{into}/", "tool"]
     environment = {**os.environ, "CGO_ENABLED": "0"}
-    process = subprocess.Popen(
-        command, cwd=MODULE, env=environment, start_new_session=True, preexec_fn=lambda: os.nice(POLITE) and None
-    )
-    try:
-        code = process.wait(limit)
-    except BaseException as error:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
-        if isinstance(error, subprocess.TimeoutExpired):
-            text = f"The build did not end within {limit / 60:.0f} minutes; it goes on from there the next time"
-            raise BuildError(text) from error
-        raise
-    if code:
-        raise BuildError(f"`go build` ended with {code}: see above")
+    with subprocess.Popen(
+        command,
+        cwd=MODULE,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: os.nice(POLITE) and None,
+    ) as process:
+        try:
+            _, said = process.communicate(timeout=limit)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGTERM)
+            if isinstance(error, subprocess.TimeoutExpired):
+                text = f"The build did not end within {limit / 60:.0f} minutes; it goes on from there the next time"
+                raise MachineError(text) from error
+            raise
+    if process.returncode:
+        print(said, file=sys.stderr)
+        raise _blamed(go, said)(f"`go build` ended with {process.returncode}: see above")
+
+
+def _blamed(go: str, said: str) -> type[BuildError]:
+    """Whose fault it is that the build failed: that of a machine without room, or that cannot fetch what it needs."""
+    if any(word in said for word in WANTING):
+        return MachineError
+    fetched = subprocess.run([go, "mod", "download"], cwd=MODULE, stderr=subprocess.DEVNULL, check=False)
+    return MachineError if fetched.returncode else BuildError
 
 
 def _keep_stages(go: str, into: Path) -> None:
@@ -115,10 +139,10 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.controlplane.build", description=__doc__)
     parser.add_argument("--limit", type=float, default=60, metavar="MINUTES", help="give up after this (default: 60)")
-    minutes = parser.parse_args().limit
+    minutes = parser.parse_args(arguments).limit
     if is_built():
         print(f"The control plane is built: {folder()}")
         return 0
@@ -126,6 +150,9 @@ def main() -> int:
     began = time.monotonic()
     try:
         where = build(minutes * 60)
+    except MachineError as error:
+        print(f"The control plane cannot be built on this machine. {error}", file=sys.stderr)
+        return NOT_HERE
     except BuildError as error:
         print(f"The control plane cannot be built. {error}", file=sys.stderr)
         return 1

@@ -14,7 +14,7 @@ from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, Happened
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from tests.live.api import until
+from tests.live.api import PATIENCE, until
 
 BEAT = 0.04
 """Seconds between polls, about as the loop has it."""
@@ -67,17 +67,17 @@ class Seeing:
         with self._lock:
             return self._state.freeze()
 
-    def until(self, what: Callable[[Snapshot], object], limit: float = 20) -> Snapshot:
+    def until(self, what: Callable[[Snapshot], object], limit: float = PATIENCE) -> Snapshot:
         """Wait until what is shown is so; gives back the Snapshot."""
         found: Snapshot = until(lambda: (snapshot := self.snapshot()) and what(snapshot) and snapshot, limit)
         return found
 
-    def complete(self, limit: float = 30) -> Snapshot:
+    def complete(self, limit: float = PATIENCE) -> Snapshot:
         """Wait until everything was read once."""
         until(lambda: not self.health.loading, limit)
         return self.snapshot()
 
-    def healthy(self, limit: float = 30) -> None:
+    def healthy(self, limit: float = PATIENCE) -> None:
         """Wait until nothing that is shown is out of date."""
         until(lambda: not self.health.lost and not self.health.loading, limit)
 

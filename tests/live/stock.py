@@ -39,7 +39,7 @@ def namespace(api: Api, name: str) -> None:
     """A namespace in which pods can be made: its default service account exists."""
     if not api.exists(f"/api/v1/namespaces/{name}"):
         api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    until(lambda: api.exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"), 30)
+    until(lambda: api.exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
 
 
 def node(name: str, *, model: str = "h100", gpus: int = 8, zone: str = "zone-a", kubelet: int = 0) -> Manifest:
@@ -374,4 +374,4 @@ def sweep(api: Api, namespace: str) -> None:
     }
     for path in kinds.values():
         api.call("DELETE", f"{path}?propagationPolicy=Background")
-    until(lambda: not any(api.items(path) for path in kinds.values()), 30)
+    until(lambda: not any(api.items(path) for path in kinds.values()))

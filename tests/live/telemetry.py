@@ -16,7 +16,8 @@ from tests.live.processes import Program, free_ports
 
 FETCHED = BUILDS.parent / "prometheus" / "usr" / "bin" / "prometheus"
 """Where `.ci/run` unpacks Debian's package."""
-INTERVAL = "1s"
+INTERVAL = "3s"
+"""How often is scraped, and how long a scrape may take: one that took longer would end all series of its target."""
 DRIVER = "570.86.15"
 
 

@@ -1,6 +1,6 @@
 """Every action on a real API server: what was asked is done there, and what is refused is said and changes nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -22,36 +22,11 @@ from gpuconsole.model.events import What
 from gpuconsole.model.queues import StopPolicy
 from tests.live import stock
 from tests.live.api import Api, Manifest, until
-from tests.live.controlplane import ControlPlane
-from tests.live.identities import KUEUE, OPERATOR, READER
-from tests.live.kueue.controllers import KueueStandIn
+from tests.live.paths import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, PODS, WORKLOADS
 from tests.live.seeing import Seeing
 
 pytestmark = pytest.mark.live
-BATCH = "/apis/batch/v1/namespaces/team-a/jobs"
-QUEUES = "/apis/kueue.x-k8s.io/v1beta2"
-WORKLOADS = f"{QUEUES}/namespaces/team-a/workloads"
 NODE = "/api/v1/nodes/h100-0004"
-
-
-@pytest.fixture(scope="module")
-def cluster(plane: ControlPlane) -> Iterator[Api]:
-    with stock.queues(plane.api()) as api, KueueStandIn(plane.api(KUEUE)):
-        yield api
-
-
-@pytest.fixture(scope="module")
-def operator(plane: ControlPlane, cluster: Api) -> Iterator[Seeing]:
-    with Seeing(plane.kubeconfig(OPERATOR)) as seeing:
-        seeing.complete()
-        yield seeing
-
-
-@pytest.fixture(scope="module")
-def reader(plane: ControlPlane, cluster: Api) -> Iterator[Seeing]:
-    with Seeing(plane.kubeconfig(READER)) as seeing:
-        seeing.complete()
-        yield seeing
 
 
 def workload_of(cluster: Api, seeing: Seeing, job: str, ready: Callable[[Manifest], Any] = bool) -> str:
@@ -93,8 +68,8 @@ class TestDone:
         document = msgspec.json.encode(stock.job("submitted", "lq-a", gpus=1)).decode()
         self.do(operator, Submit((), (document,)))
         workload_of(cluster, operator, "submitted", admitted)
-        until(lambda: cluster.get(f"{BATCH}/submitted")["status"].get("ready") == 1)
-        managers = [one["manager"] for one in cluster.get(f"{BATCH}/submitted")["metadata"]["managedFields"]]
+        until(lambda: cluster.get(f"{JOBS}/submitted")["status"].get("ready") == 1)
+        managers = [one["manager"] for one in cluster.get(f"{JOBS}/submitted")["metadata"]["managedFields"]]
         assert "gpuconsole" in managers
 
     def test_a_workload_is_stopped_and_resumed(self, operator: Seeing, cluster: Api) -> None:
@@ -102,7 +77,7 @@ class TestDone:
         name = workload_of(cluster, operator, "paused", admitted)
         self.do(operator, SetActive(f"team-a/{name}", False))
         workload_of(cluster, operator, "paused", pending)
-        until(lambda: cluster.get(f"{BATCH}/paused")["spec"]["suspend"])
+        until(lambda: cluster.get(f"{JOBS}/paused")["spec"]["suspend"])
         self.do(operator, SetActive(f"team-a/{name}", True))
         workload_of(cluster, operator, "paused", admitted)
 
@@ -126,8 +101,8 @@ class TestDone:
     def test_queues_are_held_drained_and_resumed(self, operator: Seeing, cluster: Api, policy: StopPolicy) -> None:
         self.do(operator, SetStopPolicy("cq-b", policy))
         self.do(operator, SetStopPolicy("team-a/lq-b", policy))
-        assert cluster.get(f"{QUEUES}/clusterqueues/cq-b")["spec"]["stopPolicy"] == policy.value
-        assert cluster.get(f"{QUEUES}/namespaces/team-a/localqueues/lq-b")["spec"]["stopPolicy"] == policy.value
+        assert cluster.get(f"{CLUSTER_QUEUES}/cq-b")["spec"]["stopPolicy"] == policy.value
+        assert cluster.get(f"{LOCAL_QUEUES}/lq-b")["spec"]["stopPolicy"] == policy.value
         operator.until(lambda s: s.cluster_queues["cq-b"].stop_policy is policy)
 
     def test_a_node_is_cordoned_drained_and_uncordoned(self, operator: Seeing, cluster: Api) -> None:
@@ -138,9 +113,9 @@ class TestDone:
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stays", "namespace": "team-a"}}
         spec = {**stock.pod_template(0)["spec"], "nodeName": "h100-0004"}
         cluster.create({**pod, "spec": spec})
-        until(lambda: cluster.get("/api/v1/namespaces/team-a/pods/stays")["status"].get("phase") == "Running")
+        until(lambda: cluster.get(f"{PODS}/stays")["status"].get("phase") == "Running")
         self.do(operator, Drain("h100-0004"))
-        until(lambda: not cluster.exists("/api/v1/namespaces/team-a/pods/stays"))
+        until(lambda: not cluster.exists(f"{PODS}/stays"))
         assert cluster.get(NODE)["spec"]["unschedulable"] is True
         self.do(operator, Cordon("h100-0004", False))
 
@@ -148,7 +123,7 @@ class TestDone:
         cluster.create(stock.job("deleted", "lq-a", gpus=1))
         name = workload_of(cluster, operator, "deleted", admitted)
         self.do(operator, Delete("workloads", f"team-a/{name}"))
-        until(lambda: not cluster.exists(f"{BATCH}/deleted"))
+        until(lambda: not cluster.exists(f"{JOBS}/deleted"))
         operator.until(lambda s: f"team-a/{name}" not in s.workloads)
 
 
@@ -160,8 +135,8 @@ class TestRefused:
         [
             (Cordon("h100-0004", True), NODE),
             (Drain("h100-0004"), NODE),
-            (SetStopPolicy("cq-b", StopPolicy.HOLD), f"{QUEUES}/clusterqueues/cq-b"),
-            (Delete("local_queues", "team-a/lq-b"), f"{QUEUES}/namespaces/team-a/localqueues/lq-b"),
+            (SetStopPolicy("cq-b", StopPolicy.HOLD), f"{CLUSTER_QUEUES}/cq-b"),
+            (Delete("local_queues", "team-a/lq-b"), f"{LOCAL_QUEUES}/lq-b"),
         ],
         ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
     )

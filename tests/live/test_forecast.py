@@ -22,15 +22,16 @@ from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import open_for_reading
 from gpuconsole.store.sessions import Opening
 from tests.live import stock
-from tests.live.api import Api, Manifest, until
+from tests.live.api import PATIENCE, Api, Manifest, until
 from tests.live.controlplane import ControlPlane
 from tests.live.identities import KUEUE, NODELESS, READER, Identity
 from tests.live.kueue.controllers import KueueStandIn
+from tests.live.paths import CLUSTER_QUEUES, WORKLOADS
 from tests.live.seeing import BRISK
-from tests.live.test_kueue import WORKLOADS, wait_for
+from tests.live.test_kueue import wait_for
 
 pytestmark = pytest.mark.live
-QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/cq-b"
+QUEUE = f"{CLUSTER_QUEUES}/cq-b"
 
 
 class Watching:
@@ -50,7 +51,7 @@ class Watching:
 
     def until(self, what: str) -> None:
         """Look ahead until Kueue has done this to some workload."""
-        patience = time.monotonic() + 20
+        patience = time.monotonic() + PATIENCE
         while not any(what in workload.name or workload.is_true(what) for workload in self.tick().workloads.all()):
             assert time.monotonic() < patience, f"nothing is {what}"
             self.console.look_ahead()
@@ -66,7 +67,7 @@ class Watching:
 def watching(plane: ControlPlane, history: Path, who: Identity = READER) -> Iterator[Watching]:
     made = Watching(plane, who, history)
     try:
-        until(lambda: not (made.tick() is None or made.console.status.loading), 30)
+        until(lambda: not (made.tick() is None or made.console.status.loading))
         made.console.look_ahead()
         yield made
     finally:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from string import ascii_letters, digits
@@ -10,16 +9,13 @@ from string import ascii_letters, digits
 import pytest
 
 from gpuconsole.ui.actions import ACTIONS
-from tests.live import stock
-from tests.live.api import Api, until
+from tests.live.api import Api
 from tests.live.controlplane import ControlPlane
-from tests.live.identities import ADMIN, KUEUE
-from tests.live.kueue.controllers import KueueStandIn
+from tests.live.identities import ADMIN
 from tests.tools.pty_console import PtyConsole
 
 pytestmark = pytest.mark.live
 COMMAND = Path(sys.executable).with_name("gpuconsole")
-JOBS = "/apis/batch/v1/namespaces/team-a/jobs"
 KEYS = int(os.environ.get("GPUCONSOLE_LIVE_KEYS", "10000"))
 """How many keys are pressed: about a minute and a half for the usual number."""
 AT_ONCE = 25
@@ -62,16 +58,6 @@ def alphabet() -> list[str]:
     return [*filter(None, keys), *NAMED.values(), *ascii_letters, *digits, *":/?-_."]
 
 
-@pytest.fixture
-def cluster(plane: ControlPlane) -> Iterator[Api]:
-    """Queues with Kueue at work, a job that runs, and one that waits: things that keys could harm."""
-    with stock.queues(plane.api()) as api, KueueStandIn(plane.api(KUEUE)):
-        api.create(stock.job("runs", "lq-a", gpus=8, pods=2))
-        until(lambda: api.get(f"{JOBS}/runs")["status"].get("ready") == 2)
-        api.create(stock.job("waits", "lq-b", gpus=8, pods=3))
-        yield api
-
-
 class Typist:
     """Presses keys at random in a console that may end at any of them. Mutates."""
 
@@ -103,7 +89,7 @@ class Typist:
                     continue
 
 
-def test_random_keys_of_an_admin_change_nothing(plane: ControlPlane, cluster: Api, tmp_path: Path) -> None:
+def test_random_keys_of_an_admin_change_nothing(plane: ControlPlane, busy: Api, tmp_path: Path) -> None:
     log = plane.audit.skip()
     arguments = ["run", "--live", "--read-only", "--kubeconfig", str(plane.kubeconfig(ADMIN)), "--context", "admin"]
     typist = Typist([str(COMMAND), *arguments], tmp_path)

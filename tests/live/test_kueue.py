@@ -9,10 +9,9 @@ from tests.live.api import Api, Manifest, until
 from tests.live.controlplane import ControlPlane
 from tests.live.identities import KUEUE
 from tests.live.kueue.controllers import KueueStandIn
+from tests.live.paths import CLUSTER_QUEUES, JOBS, WORKLOADS
 
 pytestmark = pytest.mark.live
-WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team-a/workloads"
-JOBS = "/apis/batch/v1/namespaces/team-a/jobs"
 
 
 @pytest.fixture
@@ -75,9 +74,9 @@ def test_a_job_that_never_fits_is_told_why(api: Api) -> None:
 def test_what_was_lent_is_taken_back(api: Api) -> None:
     api.create(stock.job("borrows", "lq-b", gpus=8, pods=3))
     wait_for(api, "borrows", "PodsReady")
-    queue = api.get("/apis/kueue.x-k8s.io/v1beta2/clusterqueues/cq-b")
-    until(lambda: api.get("/apis/kueue.x-k8s.io/v1beta2/clusterqueues/cq-b")["status"]["admittedWorkloads"] == 1)
-    queue = api.get("/apis/kueue.x-k8s.io/v1beta2/clusterqueues/cq-b")["status"]
+    queue = api.get(f"{CLUSTER_QUEUES}/cq-b")
+    until(lambda: api.get(f"{CLUSTER_QUEUES}/cq-b")["status"]["admittedWorkloads"] == 1)
+    queue = api.get(f"{CLUSTER_QUEUES}/cq-b")["status"]
     gpus = [line for line in queue["flavorsUsage"][0]["resources"] if line["name"] == stock.GPU]
     assert gpus == [{"name": stock.GPU, "total": "24", "borrowed": "16"}]
     api.create(stock.job("owner", "lq-a", gpus=8))
@@ -109,7 +108,7 @@ def test_a_deactivated_workload_gives_its_quota_back_and_runs_again(api: Api) ->
 def test_a_drained_queue_evicts_and_takes_back(api: Api) -> None:
     api.create(stock.job("drained", "lq-a", gpus=8))
     wait_for(api, "drained", "PodsReady")
-    queue = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/cq-a"
+    queue = f"{CLUSTER_QUEUES}/cq-a"
     api.patch(queue, {"spec": {"stopPolicy": "HoldAndDrain"}})
     assert wait_for(api, "drained", "Evicted") == ("ClusterQueueStopped", "The ClusterQueue is stopped")
     wait_for(api, "drained", "QuotaReserved", "False")

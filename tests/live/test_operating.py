@@ -36,15 +36,13 @@ from tests.live import stock
 from tests.live.api import Api, Manifest, until
 from tests.live.controlplane import ControlPlane
 from tests.live.definitions import definitions
-from tests.live.identities import KUEUE, OPERATOR, READER
-from tests.live.kueue.controllers import KueueStandIn
+from tests.live.identities import OPERATOR
+from tests.live.paths import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, PODS
 from tests.live.seeing import Seeing
 
 pytestmark = pytest.mark.live
-BATCH = "/apis/batch/v1/namespaces/team-a/jobs"
-QUEUES = "/apis/kueue.x-k8s.io/v1beta2"
 KINDS = {
-    "training": BATCH,
+    "training": JOBS,
     "jobset": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team-a/jobsets",
     "rayjob": "/apis/ray.io/v1/namespaces/team-a/rayjobs",
     "pytorch": "/apis/kubeflow.org/v1/namespaces/team-a/pytorchjobs",
@@ -57,38 +55,26 @@ SELDOM = ("rayjobs.ray.io", "pytorchjobs.kubeflow.org")
 
 
 @pytest.fixture(scope="module")
-def cluster(plane: ControlPlane) -> Iterator[Api]:
-    with stock.queues(plane.api()) as api, KueueStandIn(plane.api(KUEUE)):
-        more = {name: text for name, text in definitions(("ray", "kubeflow")) if name in SELDOM}
-        for text in more.values():
-            api.call("POST", DEFINITIONS, yaml.safe_load(text))
-        for name in more:
-            until(lambda name=name: established(api.get(f"{DEFINITIONS}/{name}")), 30)  # type: ignore[misc]
-        for path in KINDS.values():
-            # A fresh kind has no storage for a moment.
-            until(lambda path=path: api.http.get(path).status_code == 200, 30)  # type: ignore[misc]
-        yield api
-        for name in more:
-            api.delete(f"{DEFINITIONS}/{name}")
+def cluster(queued: Api) -> Iterator[Api]:
+    """All kinds that there are templates of, and a queue that lets nobody in: it leads nowhere."""
+    more = {name: text for name, text in definitions(("ray", "kubeflow")) if name in SELDOM}
+    for text in more.values():
+        queued.call("POST", DEFINITIONS, yaml.safe_load(text))
+    for name in more:
+        until(lambda name=name: established(queued.get(f"{DEFINITIONS}/{name}")))  # type: ignore[misc]
+    for path in KINDS.values():
+        # A fresh kind has no storage for a moment.
+        until(lambda path=path: queued.http.get(path).status_code == 200)  # type: ignore[misc]
+    queued.apply(stock.local_queue("lq-nowhere", "cq-nowhere"))
+    yield queued
+    queued.delete(f"{LOCAL_QUEUES}/lq-nowhere")
+    for name in more:
+        queued.delete(f"{DEFINITIONS}/{name}")
 
 
 def established(definition: Manifest) -> bool:
     conditions = definition.get("status", {}).get("conditions", ())
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
-
-
-@pytest.fixture(scope="module")
-def operator(plane: ControlPlane, cluster: Api) -> Iterator[Seeing]:
-    with Seeing(plane.kubeconfig(OPERATOR)) as seeing:
-        seeing.complete()
-        yield seeing
-
-
-@pytest.fixture(scope="module")
-def reader(plane: ControlPlane, cluster: Api) -> Iterator[Seeing]:
-    with Seeing(plane.kubeconfig(READER)) as seeing:
-        seeing.complete()
-        yield seeing
 
 
 def ask(seeing: Seeing, command: Command) -> Happened:
@@ -115,7 +101,7 @@ def running(cluster: Api, operator: Seeing, name: str, pods: int = 1) -> list[st
         keys = [pod.key for pod in seen if pod.phase == "Running"]
         return keys if len(keys) == pods else []
 
-    keys: list[str] = until(found, 30)
+    keys: list[str] = until(found)
     return keys
 
 
@@ -125,7 +111,7 @@ def test_jobs_of_all_kinds_are_tried_and_then_submitted_from_templates(
 ) -> None:
     wanted = BY_ID[template]
     name = f"from-{template}"
-    request = Request(namespace="team-a", name=name, queue="lq-b", gpus=wanted.gpus, pods=wanted.pods)
+    request = Request(namespace="team-a", name=name, queue="lq-nowhere", gpus=wanted.gpus, pods=wanted.pods)
     documents = as_documents(wanted.text(request))
     (answer,) = operator.backend.desk().rehearse(documents)
     assert answer.endswith(f"team-a/{name} would be created")
@@ -146,24 +132,24 @@ def test_a_manifest_with_a_mistake_is_refused_before_anything_is_created(operato
         operator.backend.desk().rehearse((good, wrong))
     told = ask(operator, Submit((), (good, wrong)))
     assert told.what is What.COMMAND_REFUSED
-    assert not cluster.exists(f"{BATCH}/whole")
+    assert not cluster.exists(f"{JOBS}/whole")
 
 
 def test_a_job_is_scaled(operator: Seeing, cluster: Api) -> None:
     running(cluster, operator, "scaled")
     do(operator, Scale("Job/team-a/scaled", 2))
-    assert cluster.get(f"{BATCH}/scaled")["spec"]["parallelism"] == 2
+    assert cluster.get(f"{JOBS}/scaled")["spec"]["parallelism"] == 2
 
 
 def test_a_quota_is_changed_and_nothing_beside_it(operator: Seeing, cluster: Api) -> None:
-    before = cluster.get(f"{QUEUES}/clusterqueues/cq-b")["spec"]
+    before = cluster.get(f"{CLUSTER_QUEUES}/cq-b")["spec"]
     do(operator, SetQuota("cq-b", "h100", "nvidia.com/gpu", 12, borrowing_limit=4))
-    after = cluster.get(f"{QUEUES}/clusterqueues/cq-b")["spec"]
+    after = cluster.get(f"{CLUSTER_QUEUES}/cq-b")["spec"]
     quota = after["resourceGroups"][0]["flavors"][0]["resources"]
     (gpu,) = (one for one in quota if one["name"] == "nvidia.com/gpu")
     assert (gpu["nominalQuota"], gpu["borrowingLimit"]) == ("12", "4")
     do(operator, SetQuota("cq-b", "h100", "nvidia.com/gpu", 8))
-    assert cluster.get(f"{QUEUES}/clusterqueues/cq-b")["spec"] == before
+    assert cluster.get(f"{CLUSTER_QUEUES}/cq-b")["spec"] == before
 
 
 def test_a_priority_class_is_the_label_of_the_job(operator: Seeing, cluster: Api) -> None:
@@ -171,7 +157,7 @@ def test_a_priority_class_is_the_label_of_the_job(operator: Seeing, cluster: Api
     found = operator.until(lambda s: any(w.owner == "Job/team-a/ranked" for w in s.workloads.all()))
     (key,) = (w.key for w in found.workloads.all() if w.owner == "Job/team-a/ranked")
     do(operator, SetPriority(key, 1000, "high"))
-    assert cluster.get(f"{BATCH}/ranked")["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "high"
+    assert cluster.get(f"{JOBS}/ranked")["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "high"
 
 
 def edited(operator: Seeing, change: Any) -> Edit:
@@ -188,13 +174,13 @@ def test_an_edit_changes_what_was_edited(operator: Seeing, cluster: Api) -> None
         document["metadata"].setdefault("labels", {})["edited"] = "yes"
 
     do(operator, edited(operator, label))
-    assert cluster.get(f"{QUEUES}/clusterqueues/cq-b")["metadata"]["labels"]["edited"] == "yes"
+    assert cluster.get(f"{CLUSTER_QUEUES}/cq-b")["metadata"]["labels"]["edited"] == "yes"
 
     def unlabel(document: dict[str, Any]) -> None:
         del document["metadata"]["labels"]["edited"]
 
     do(operator, edited(operator, unlabel))
-    assert "edited" not in cluster.get(f"{QUEUES}/clusterqueues/cq-b")["metadata"].get("labels", {})
+    assert "edited" not in cluster.get(f"{CLUSTER_QUEUES}/cq-b")["metadata"].get("labels", {})
 
 
 def test_an_edit_of_what_somebody_else_changed_meanwhile_is_refused(operator: Seeing, cluster: Api) -> None:
@@ -202,15 +188,15 @@ def test_an_edit_of_what_somebody_else_changed_meanwhile_is_refused(operator: Se
         document["spec"]["stopPolicy"] = "Hold"
 
     edit = edited(operator, hold)
-    cluster.patch(f"{QUEUES}/clusterqueues/cq-b", {"metadata": {"annotations": {"by": "somebody-else"}}})
+    cluster.patch(f"{CLUSTER_QUEUES}/cq-b", {"metadata": {"annotations": {"by": "somebody-else"}}})
     told = ask(operator, edit)
     assert told.what is What.COMMAND_REFUSED
     assert "somebody else changed it" in told.message
-    assert cluster.get(f"{QUEUES}/clusterqueues/cq-b")["spec"].get("stopPolicy", "None") == "None"
+    assert cluster.get(f"{CLUSTER_QUEUES}/cq-b")["spec"].get("stopPolicy", "None") == "None"
 
 
 def test_a_field_of_another_manager_is_a_conflict_and_is_not_taken(operator: Seeing, cluster: Api) -> None:
-    path = f"{QUEUES}/namespaces/team-a/localqueues/owned"
+    path = f"{LOCAL_QUEUES}/owned"
     theirs = stock.local_queue("owned", "cq-a", namespace="team-a")
     body = {**theirs, "spec": {**theirs["spec"], "stopPolicy": "Hold"}}
     cluster.call("PATCH", f"{path}?fieldManager=somebody-else", body, "application/apply-patch+yaml")
@@ -273,12 +259,12 @@ def test_a_protected_context_refuses_everything_and_sends_nothing(plane: Control
 def test_pods_that_nobody_would_make_again_are_spared_by_a_drain(operator: Seeing, cluster: Api) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare", "namespace": "team-a"}}
     cluster.create({**pod, "spec": {**stock.pod_template(0)["spec"], "nodeName": "h100-0005"}})
-    until(lambda: cluster.get("/api/v1/namespaces/team-a/pods/bare")["status"].get("phase") == "Running")
+    until(lambda: cluster.get(f"{PODS}/bare")["status"].get("phase") == "Running")
     told = ask(operator, Drain("h100-0005", sparing=True))
     assert "1 stay that nobody would make again" in told.message
-    assert cluster.exists("/api/v1/namespaces/team-a/pods/bare")
+    assert cluster.exists(f"{PODS}/bare")
     do(operator, Drain("h100-0005", forced=True, grace=0))
-    until(lambda: not cluster.exists("/api/v1/namespaces/team-a/pods/bare"))
+    until(lambda: not cluster.exists(f"{PODS}/bare"))
     do(operator, Cordon("h100-0005", False))
 
 

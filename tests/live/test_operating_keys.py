@@ -1,7 +1,6 @@
 """An operator at the keyboard, on a real cluster: logs, a shell, an editor, another context, by their keys."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,22 +8,20 @@ import pytest
 from tests.live import stock
 from tests.live.api import Api, until
 from tests.live.controlplane import ControlPlane
-from tests.live.identities import KUEUE, OPERATOR
-from tests.live.kueue.controllers import KueueStandIn
+from tests.live.identities import OPERATOR
+from tests.live.paths import CLUSTER_QUEUES, JOBS
 from tests.tools.pty_console import PtyConsole
 
 pytestmark = pytest.mark.live
 COMMAND = Path(sys.executable).with_name("gpuconsole")
-JOBS = "/apis/batch/v1/namespaces/team-a/jobs"
-QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/cq-a"
+QUEUE = f"{CLUSTER_QUEUES}/cq-a"
 
 
-@pytest.fixture
-def cluster(plane: ControlPlane) -> Iterator[Api]:
-    with stock.queues(plane.api()) as api, KueueStandIn(plane.api(KUEUE)):
-        api.create(stock.job("talks", "lq-a", gpus=1, pods=2))
-        until(lambda: api.get(f"{JOBS}/talks")["status"].get("ready") == 2)
-        yield api
+@pytest.fixture(scope="module")
+def cluster(queued: Api) -> Api:
+    queued.create(stock.job("talks", "lq-a", gpus=1, pods=2))
+    until(lambda: queued.get(f"{JOBS}/talks")["status"].get("ready") == 2)
+    return queued
 
 
 def test_an_operator_reads_logs_edits_and_goes_elsewhere(plane: ControlPlane, cluster: Api, tmp_path: Path) -> None:
@@ -42,39 +39,24 @@ def test_an_operator_reads_logs_edits_and_goes_elsewhere(plane: ControlPlane, cl
     arguments = ["run", "--live", "--kubeconfig", str(plane.kubeconfig(OPERATOR)), "--context", "operator"]
     with PtyConsole([str(COMMAND), *arguments], 140, 40, environment) as console:
         console.wait("QUEUE|GPU")
-        console.write("3")
-        console.wait("talks")
-        console.settle(0.5)
-        console.write("l")
-        console.wait("step 19")
-        console.write("\x1b")
-        console.settle(0.5)
-        console.write("ms")
-        console.wait("Shell in")
-        console.write("\r")
-        console.wait("ended with 7")
+        console.insist("3", "WORKLOAD")
+        console.insist("l", "step 19")
+        console.insist("\x1b", "talks")
+        console.insist("ms", "Shell in")
+        console.insist("\r", "ended with 7")
         assert "exec -it -n team-a talks-" in (tmp_path / "kubectl.called").read_text()
-        console.write("2")
-        console.wait("cq-a")
-        console.write("/")
-        console.write("cq-a\r")
-        console.settle(0.8)
-        console.write("me")
-        console.wait("stopPolicy: Hold")
-        console.write("\x13")
-        console.wait("Apply this to")
+        console.insist("2", "COHORT")
+        for typed in ("/", "cq-a", "\r"):
+            console.write(typed)
+            console.settle(1.0)
+        console.insist("me", "stopPolicy: Hold")
+        console.insist("\x13", "Apply this to")
         console.write("\t\r")
         until(lambda: cluster.get(QUEUE)["spec"].get("stopPolicy") == "Hold")
-        console.wait("Done")
-        console.settle(0.5)
-        console.write(":ctx reader\r")
-        console.wait("Connected to reader")
-        console.wait("cq-a")
-        console.settle(2.0)
-        console.write("js")
-        console.settle(1.0)
-        console.write("s")
-        console.wait("you may not patch")
+        console.insist("", "Done")
+        console.insist(":ctx reader\r", "Connected to reader")
+        console.insist("2", "cq-a")
+        console.insist("js", "you may not patch")
     log = (tmp_path / "gpuconsole.log").read_text()
     assert "Traceback" not in log
     assert "done  edits" in log or "edits ClusterQueue" in log, "what became of it is in the audit"

@@ -3,33 +3,30 @@
 import itertools
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gpuconsole.backends.kube.watch import Pace
 from tests.live import stock
 from tests.live.api import Api, until
 from tests.live.controlplane import ControlPlane
-from tests.live.identities import ADMIN, KUEUE, NOBODY, NODELESS, OPERATOR, READER, VIEWER, Identity
-from tests.live.kueue.controllers import KueueStandIn
+from tests.live.identities import ADMIN, NOBODY, NODELESS, OPERATOR, READER, VIEWER, Identity
+from tests.live.paths import JOBS
 from tests.live.proxy import Fault, Proxy
 from tests.live.seeing import BRISK, Seeing
 
 pytestmark = pytest.mark.live
-JOBS = "/apis/batch/v1/namespaces/team-a/jobs"
-LONG = 20.0
-"""Seconds of a long pause; the patience of the tests is scaled down as well."""
+MINUTE = 60.0
+PAGE = 3
+"""Objects a page, where pages are counted."""
 
 
 @pytest.fixture(scope="module")
-def cluster(plane: ControlPlane) -> Iterator[Api]:
-    """Queues with Kueue at work, a job that runs, and one that waits."""
-    with stock.queues(plane.api()) as api, KueueStandIn(plane.api(KUEUE)):
-        api.create(stock.job("runs", "lq-a", gpus=8, pods=2))
-        until(lambda: api.get(f"{JOBS}/runs")["status"].get("ready") == 2)
-        api.create(stock.job("waits", "lq-b", gpus=8, pods=3))
-        yield api
+def cluster(busy: Api) -> Api:
+    return busy
 
 
 def workload_states(seeing: Seeing) -> dict[str, bool]:
@@ -59,11 +56,11 @@ class TestWhole:
         assert (health.missing, health.unread, health.lost) == ((), (), "")
         assert health.readable == health.kinds
 
-    def test_a_change_is_seen_within_half_a_second(self, seeing: Seeing, cluster: Api) -> None:
+    def test_a_change_is_seen_as_it_comes(self, seeing: Seeing, cluster: Api) -> None:
         cluster.patch("/api/v1/nodes/h100-0007", {"spec": {"unschedulable": True}})
-        seeing.until(lambda s: s.nodes["h100-0007"].unschedulable, 0.5)
+        seeing.until(lambda s: s.nodes["h100-0007"].unschedulable)
         cluster.patch("/api/v1/nodes/h100-0007", {"spec": {"unschedulable": None}})
-        seeing.until(lambda s: not s.nodes["h100-0007"].unschedulable, 0.5)
+        seeing.until(lambda s: not s.nodes["h100-0007"].unschedulable)
 
     def test_jobs_come_run_and_go(self, seeing: Seeing, cluster: Api) -> None:
         cluster.create(stock.job("comes", "lq-a", gpus=1))
@@ -117,6 +114,25 @@ class TestGentle:
             assert [request.request_uri for request in log.requests("reader")] == []
         assert log.writes("reader") == []
 
+    def test_at_rest_hardly_anything_is_asked_and_nothing_is_listed(self, plane: ControlPlane, cluster: Api) -> None:
+        with Seeing(plane.kubeconfig(READER)) as seeing:
+            seeing.complete()
+            log = plane.audit.skip()
+            time.sleep(MINUTE)
+            assert log.lists("reader") == []
+            assert len(list(log.requests("reader"))) < 10
+            assert not seeing.health.lost
+
+    def test_where_lists_do_not_stream_they_are_as_many_as_the_pages_needed(
+        self, plane: ControlPlane, proxy: Proxy, cluster: Api
+    ) -> None:
+        proxy.do(Fault(match="sendInitialEvents", status=400))
+        log = plane.audit.skip()
+        with Seeing(plane.kubeconfig(READER, proxy.server), pace=Pace(page=PAGE)) as seeing:
+            assert len(seeing.complete().nodes) == 8
+            pages = Counter(request.resource for request in log.lists("reader"))
+            assert (pages["nodes"], pages["clusterqueues"], pages["cohorts"]) == (3, 1, 1)
+
 
 class TestTrouble:
     """Servers die, hang and answer nonsense; the console is right again without a key press."""
@@ -130,9 +146,9 @@ class TestTrouble:
     def touch(self, cluster: Api, value: str) -> None:
         cluster.patch("/api/v1/nodes/h100-0005", {"metadata": {"annotations": {"trouble": value}}})
 
-    def right_again(self, seeing: Seeing, value: str, limit: float = 10) -> None:
-        seeing.until(lambda s: s.nodes["h100-0005"].annotations.get("trouble") == value, limit)
-        seeing.healthy(limit)
+    def right_again(self, seeing: Seeing, value: str) -> None:
+        seeing.until(lambda s: s.nodes["h100-0005"].annotations.get("trouble") == value)
+        seeing.healthy()
         assert len(seeing.snapshot().nodes) == 8
 
     def test_watches_that_are_cut_in_the_middle_of_a_line_go_on(
@@ -162,23 +178,38 @@ class TestTrouble:
         proxy.do(Fault(match=r"GET /api/v1/nodes\?", status=status, retry_after=1, times=3))
         proxy.cut_watches(r"/nodes\?")
         self.touch(cluster, f"busy-{status}")
-        self.right_again(seeing, f"busy-{status}", 20)
+        self.right_again(seeing, f"busy-{status}")
         refused = [seen.at for seen in proxy.seen if seen.status == status]
         assert len(refused) == 3
         if status == 429:
             assert all(later - earlier >= 1.0 for earlier, later in itertools.pairwise(refused))
 
+    @pytest.mark.parametrize("status", [429, 500])
+    def test_a_server_that_refuses_everything_for_a_while_is_not_stormed(
+        self, seeing: Seeing, proxy: Proxy, cluster: Api, status: int
+    ) -> None:
+        asked = len(proxy.seen)
+        proxy.do(Fault(match="", status=status, retry_after=1))
+        cut = proxy.cut_watches()
+        until(lambda: seeing.health.lost)
+        time.sleep(5)
+        assert len(seeing.snapshot().nodes) == 8, "what was known is shown still"
+        assert len(proxy.seen) - asked < 12 * cut
+        proxy.heal()
+        self.touch(cluster, f"healed-{status}")
+        self.right_again(seeing, f"healed-{status}")
+
     def test_a_network_that_hangs_is_noticed_and_waited_for(self, seeing: Seeing, proxy: Proxy, cluster: Api) -> None:
         proxy.hang()
         self.touch(cluster, "hung")
-        until(lambda: seeing.health.lost, 15)
+        until(lambda: seeing.health.lost)
         assert len(seeing.snapshot().nodes) == 8, "what was known is shown still"
         proxy.heal()
         self.right_again(seeing, "hung")
 
     def test_the_api_server_is_killed_and_comes_back(self, plane: ControlPlane, seeing: Seeing, cluster: Api) -> None:
         plane.apiserver.kill()
-        until(lambda: seeing.health.lost, 10)
+        until(lambda: seeing.health.lost)
         plane.start_apiserver()
         self.touch(cluster, "killed")
         self.right_again(seeing, "killed")
@@ -186,29 +217,26 @@ class TestTrouble:
     def test_the_api_server_hangs_for_a_while(self, plane: ControlPlane, seeing: Seeing, cluster: Api) -> None:
         plane.apiserver.pause()
         try:
-            until(lambda: seeing.health.lost, 15)
+            until(lambda: seeing.health.lost)
         finally:
             plane.apiserver.resume()
         self.touch(cluster, "resumed")
         self.right_again(seeing, "resumed")
 
-    def test_the_api_server_hangs_for_long(self, plane: ControlPlane, seeing: Seeing, cluster: Api) -> None:
-        """Ten times as long as a watch may be silent here."""
-        before = seeing.health.requests
+    def test_the_api_server_hangs_for_a_minute(self, plane: ControlPlane, seeing: Seeing, cluster: Api) -> None:
         plane.apiserver.pause()
         try:
-            until(lambda: seeing.health.lost, 15)
+            until(lambda: seeing.health.lost)
             seen = len(seeing.snapshot().nodes)
-            time.sleep(LONG)
+            time.sleep(MINUTE)
             assert seeing.health.lost
-            assert seeing.health.age > LONG
+            assert seeing.health.age > MINUTE
             assert (len(seeing.snapshot().nodes), seen) == (8, 8), "what was known is shown still"
-            asked = seeing.health.requests
+            assert seeing.health.requests < 30, "a server that hangs is not stormed"
         finally:
             plane.apiserver.resume()
-        assert asked - before < 30, "a server that hangs is not stormed"
         self.touch(cluster, "resumed late")
-        self.right_again(seeing, "resumed late", 20)
+        self.right_again(seeing, "resumed late")
 
     def test_a_token_that_expires_is_replaced(
         self, plane: ControlPlane, proxy: Proxy, cluster: Api, tmp_path: Path
@@ -234,5 +262,5 @@ class TestTrouble:
         proxy.do(Fault(match=r"GET /api/v1/nodes\?.*watch", status=410, times=1))
         proxy.cut_watches(r"/nodes\?")
         cluster.delete("/api/v1/nodes/passing")
-        seeing.until(lambda s: "passing" not in s.nodes, 10)
+        seeing.until(lambda s: "passing" not in s.nodes)
         assert re.fullmatch(r"(h100-\d{4},?)+", ",".join(seeing.snapshot().nodes))

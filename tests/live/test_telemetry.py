@@ -10,7 +10,7 @@ from gpuconsole.backends.telemetry.asking import Http
 from gpuconsole.backends.telemetry.exporters import Exporters
 from gpuconsole.backends.telemetry.prometheus import Prometheus as PrometheusSource
 from gpuconsole.backends.telemetry.source import Source
-from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.telemetry import Measure, NodeTelemetry
 from tests.live.api import until
 from tests.live.telemetry import Exporter, Gpu, Prometheus, prometheus_binary
@@ -80,13 +80,17 @@ def test_the_console_reads_it_as_it_is(exporter: Exporter, tmp_path: Path, as_po
         assert divided.value(0, Measure.ACTIVE) == 0.2
 
 
-def test_what_is_no_longer_scraped_keeps_the_time_of_its_last_scrape(exporter: Exporter, tmp_path: Path) -> None:
+def test_the_time_of_a_value_is_that_of_its_scrape_and_goes_on_with_it(exporter: Exporter, tmp_path: Path) -> None:
     assert BINARY is not None
     with Prometheus(BINARY, tmp_path, exporter) as prometheus:
-        until(lambda: prometheus.query("DCGM_FI_DEV_FB_USED"))
+        asked = 'timestamp(DCGM_FI_DEV_FB_USED{Hostname="h100-0000",gpu="0"})'
+        until(lambda: len(prometheus.query("DCGM_FI_DEV_FB_USED")) == len(GPUS))
         source = PrometheusSource(Http(prometheus.url))
-        first = read(source)["h100-0000"].time
-        until(lambda: read(source)["h100-0000"].time > first)
+        ((_, before),) = prometheus.query(asked)
+        told = read(source)["h100-0000"].time
+        ((_, after),) = prometheus.query(asked)
+        assert before <= told / SECOND <= after
+        until(lambda: read(source)["h100-0000"].time > told)
 
 
 def test_the_exporters_themselves_say_the_same(exporter: Exporter) -> None:

@@ -10,6 +10,7 @@ import struct
 import termios
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -51,6 +52,18 @@ class PtyConsole:
             if wanted.search(seen):
                 return time.perf_counter() - started
         raise TimeoutError(f"{pattern!r} was not painted within {seconds} s")
+
+    def insist(self, keys: str, pattern: str, *, every: float = 10, times: int = 6) -> None:
+        """Press keys until something that matches is painted: a screen that is not drawn yet takes none.
+
+        Only for keys that may be pressed twice. Raises TimeoutError.
+        """
+        for _ in range(times):
+            self.write(keys)
+            with suppress(TimeoutError):
+                self.wait(pattern, every)
+                return
+        raise TimeoutError(f"{pattern!r} was not painted, {times} times {keys!r} were pressed")
 
     def latency(self, keys: str, pattern: str) -> float:
         """Seconds from pressing keys until something that matches, and was not painted before, is painted."""
