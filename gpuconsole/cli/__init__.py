@@ -21,6 +21,8 @@ COMMANDS = {
     "whatif": "Try changes in a fork, and compare the futures.",
     "why": "Say why a workload waits, and what would let it in.",
     "ledger": "Show who lends GPUs to whom.",
+    "eta": "Say where a workload stands, and when it should start.",
+    "shares": "Show fair shares, and whose turn is next.",
     "slots": "Show what the idle GPUs are good for.",
     "mig": "Show who has to leave when GPUs are divided anew.",
     "snapshot": "Save a cluster as a file.",

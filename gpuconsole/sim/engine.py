@@ -5,7 +5,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
 from gpuconsole.model.objects import Object
@@ -14,7 +14,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.scheduling.placement import PlacementEngine
-from gpuconsole.sim import adoption, arriving, saving, scheduling
+from gpuconsole.sim import adoption, arriving, estimating, saving, scheduling
 from gpuconsole.sim.autoscaling import loop as providing
 from gpuconsole.sim.controllers import (
     checks,
@@ -61,6 +61,7 @@ from gpuconsole.sim.kernel import (
 )
 from gpuconsole.sim.members import Cluster, Member
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import RunTimes
 from gpuconsole.sim.world import World
 
 NO_CLUSTERS: Mapping[str, Iterable[Object]] = {}
@@ -209,6 +210,14 @@ class Simulation:
     def fork(self) -> "Simulation":
         """An independent twin, which has the same events to drain."""
         return Simulation(self._world.fork())
+
+    def progress(self) -> Mapping[str, Span]:
+        """Work under way → how long it has been going on."""
+        return estimating.progress(self._world)
+
+    def estimating(self, run_times: RunTimes, seed: int) -> "Simulation":
+        """A twin that knows of the future only what an observer can: run times of the past, nothing planned."""
+        return Simulation(estimating.estimating(self._world, run_times, seed))
 
     def save(self) -> bytes:
         """The whole simulation; `load` goes on exactly where this one stands."""

@@ -14,6 +14,7 @@ from gpuconsole.sim.arrivals import Stream
 from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, SpotPolicy
 from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.equipping import BARE, Equipment
+from gpuconsole.sim.run_times import RunTimes
 
 
 class Checks(StrEnum):
@@ -43,6 +44,8 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     prices: Prices = field(default_factory=Prices)
     durations: Spread = Spread()
     """How long work takes that does not say so itself."""
+    run_times: RunTimes | None = None
+    """Run times of the past from which all work's is drawn, whatever it says itself; None believes what it says."""
     checks: Checks = Checks.PASS
     autoscaler: Autoscaler = Autoscaler()
     capacity: Capacity = FIXED

@@ -14,12 +14,14 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, ON_NOTICE
 from gpuconsole.model.prices import gpu_hourly
+from gpuconsole.model.resources import gpus
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.controllers.pods import pods_of
 from gpuconsole.sim.controllers.solo.progress import pod_duration
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import WorkEnds
+from gpuconsole.sim.run_times import Kind
 from gpuconsole.sim.world import World
 
 
@@ -57,12 +59,33 @@ def pod_task(world: World, crew: Crew, pod: Pod) -> Task:
     said = job.duration if job.rules.pod_duration is None else job.rules.pod_duration
     todo = _task(world, crew, said, job.checkpoint_interval, done, job.annotations)
     whole = todo.duration or 0
+    if world.policy.run_times is not None:
+        whole = world.policy.run_times.draw(world.seed, pod.key, _kind(world, job))
     return replace(todo, duration=pod_duration(job.rules, whole, job.pod_sets[0].count))
 
 
 def task(world: World, crew: Crew) -> Task:
-    """Read a crew's task; how long it takes is drawn if nothing says so."""
-    match owner(world, crew):
+    """Read a crew's task; how long it takes is drawn if nothing says so, or if the policy goes by the past."""
+    doer = owner(world, crew)
+    todo = _stated(world, crew, doer)
+    if world.policy.run_times is None or todo.duration is None or doer is None:
+        return todo
+    return replace(todo, duration=world.policy.run_times.draw(world.seed, crew.key, _kind(world, doer)), drawn=True)
+
+
+def _kind(world: World, doer: Job | Workload | Pod) -> Kind:
+    """What work this is, for those who look for work like it."""
+    match doer:
+        case Pod():
+            return Kind(doer.namespace, "", gpus(doer.template.requests))
+        case _:
+            door = world.local_queue(f"{doer.namespace}/{doer.queue}")
+            asked = sum(gpus(pod_set.requests) for pod_set in doer.pod_sets)
+            return Kind(doer.namespace, door.cluster_queue if door is not None else "", asked)
+
+
+def _stated(world: World, crew: Crew, doer: Job | Workload | Pod | None) -> Task:
+    match doer:
         case Job() as job:
             if job.endless:
                 return Task()

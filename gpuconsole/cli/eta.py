@@ -1,0 +1,124 @@
+"""`gpuconsole eta`: where a workload stands, and when it should start."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
+from gpuconsole.cli.simulate import Duration
+from gpuconsole.errors import UsageError
+from gpuconsole.insight.eta import RUNS
+from gpuconsole.insight.expected_start import Eta, expected_start
+from gpuconsole.insight.tables import counted
+from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
+from gpuconsole.model.snapshot import Snapshot
+
+
+@click.command()
+@click.argument("workload")
+@click.option("--runs", type=click.IntRange(1, 1000), default=RUNS, show_default=True, help="Run it so many times.")
+@click.option("--horizon", type=Duration(), default="3d", show_default=True, help="Look so far ahead.")
+@click.option("--chance", type=int, default=0, show_default=True, help="The seed of the runs.")
+@answering
+def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) -> Answer:
+    """Say where a workload stands in its queues, and when it should start: a range with its probability.
+
+    WORKLOAD is namespace/name; the name alone will do where only one has it. FILES are manifests, folders, a scenario,
+    or the name of a bundled fixture; - is stdin. The cluster is run forward many times from what an observer knows of
+    it; with --until, a simulated one has a past to go by.
+    """
+    key = _key(asked.found or asked.simulation.snapshot(), workload)
+    answer = expected_start(asked.simulation, key, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
+    return Answer(kind="Eta", body=_body(answer), lines=list(as_text(answer)))
+
+
+def _key(snapshot: Snapshot, name: str) -> str:
+    """The full name of the workload, or of that of the job. Raises UsageError."""
+    if name in snapshot.workloads:
+        return name
+    names = [one.key for one in snapshot.workloads.all() if name in (one.name, one.owner, one.owner.rpartition("/")[2])]
+    if len(names) == 1:
+        return names[0]
+    if names:
+        raise UsageError(f"{name} is not one workload: {', '.join(sorted(names)[:8])}")
+    raise UsageError(f"there is no workload {name}")
+
+
+def as_text(answer: Eta) -> Iterator[str]:
+    """The answer for people."""
+    yield f"{answer.workload}  {counted(answer.gpus, 'GPU')}  {answer.phase}" + (
+        f"  in {answer.queue}" if answer.queue else ""
+    )
+    place = answer.position
+    if place is not None:
+        yield f"  number {place.in_local_queue} of {place.of_local_queue} in its LocalQueue"
+        ahead = f", {counted(place.gpus_ahead, 'GPU')} asked for before it" if place.gpus_ahead else ""
+        rank = f"number {place.in_cluster_queue} of {place.of_cluster_queue}"
+        yield f"  {rank} in ClusterQueue {place.cluster_queue}{ahead}"
+    if answer.cohort is not None:
+        rank = f"number {answer.cohort.place} of {answer.cohort.of}"
+        yield f"  {rank} in cohort {answer.cohort.cohort}, by priority and age alone"
+    if not answer.estimated:
+        yield "  it does not wait: there is nothing to foretell"
+        return
+    yield ""
+    yield f"  {headline(answer)}"
+    if answer.median is not None:
+        yield f"  as likely before as after {_moment(answer, answer.median)}"
+    yield from (f"  within {format_span(one.span)}: {one.probability:.0%}" for one in answer.within)
+    if answer.never:
+        yield f"  not before {format_time(answer.horizon)} in {answer.never} of {counted(answer.runs, 'run')}"
+    yield ""
+    yield "GOES BY"
+    yield f"  {counted(answer.runs, 'run')} of the cluster from {format_time(answer.time)} on"
+    yield f"  run times of {answer.goes_by}: {counted(answer.samples, 'end')} of work"
+    yield "ASSUMES"
+    yield from (f"  {text}" for text in answer.assumptions)
+
+
+def headline(answer: Eta) -> str:
+    """The range, in a line."""
+    first = _moment(answer, answer.early) if answer.early is not None else "later than the horizon"
+    last = _moment(answer, answer.late) if answer.late is not None else "later than the horizon"
+    return f"starts {first} – {last} (80 %)" if answer.early is not None else f"starts {first} (90 %)"
+
+
+def _moment(answer: Eta, time: Time) -> str:
+    return f"{format_time(time - time % SECOND)} (in {format_span((time - answer.time) // SECOND * SECOND)})"
+
+
+def _body(answer: Eta) -> dict[str, Any]:
+    place, cohort = answer.position, answer.cohort
+    return {
+        "workload": answer.workload,
+        "queue": answer.queue,
+        "gpus": answer.gpus,
+        "phase": answer.phase,
+        "position": place,
+        "cohort": cohort,
+        "estimate": {
+            "early": _text(answer.early),
+            "median": _text(answer.median),
+            "late": _text(answer.late),
+            "covers": 0.8,
+            "horizon": format_time(answer.horizon),
+            "runs": answer.runs,
+            "runs_beyond_horizon": answer.never,
+            "within": [{"span_seconds": one.span / SECOND, "probability": one.probability} for one in answer.within],
+        }
+        if answer.estimated
+        else None,
+        "goes_by": {
+            "group": answer.goes_by,
+            "ends": answer.samples,
+            "ends_in_cluster": answer.past_runs,
+            "arrivals": answer.arrivals,
+            "arrivals_seconds": answer.arrivals_span / SECOND,
+        },
+        "assumptions": answer.assumptions,
+    }
+
+
+def _text(time: Time | None) -> str | None:
+    return format_time(time) if time is not None else None

@@ -1,0 +1,127 @@
+"""When waiting work will start: the same cluster run forward many times, each time with another chance.
+
+In each run, work under way and work that comes takes as long as work like it took (see `run_times`), and what was
+submitted in the last days is submitted again, a day drawn at random for each day to come. Nothing is planned: a
+simulation's own future arrivals and a scenario's steps are unknown, as they are on a live cluster.
+"""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.past import Arrival, Past
+from gpuconsole.model.clock import DAY, MINUTE, Span, Time
+from gpuconsole.model.commands import Submit
+from gpuconsole.model.events import Happened, What
+from gpuconsole.sim.chance import draw
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.run_times import learn
+
+RUNS = 20
+HORIZON: Span = 3 * DAY
+_AHEAD: Span = 15 * MINUTE
+"""A run goes on so far before it is looked at."""
+
+
+class Starts(Struct, frozen=True, kw_only=True):
+    """When a workload started in each run, ascending; what had not started by the horizon comes last, as None."""
+
+    workload: str
+    asked: Time
+    horizon: Time
+    times: tuple[Time | None, ...]
+
+    def at(self, part: float) -> Time | None:
+        """The moment by which this part (0 to 1) of the runs had started it; None if that is beyond the horizon.
+
+        Between two runs it lies in between; with n runs, the first stands for 1/(n+1).
+        """
+        place = min(max(part * (len(self.times) + 1) - 1, 0.0), len(self.times) - 1.0)
+        low = self.times[int(place)]
+        high = self.times[min(int(place) + 1, len(self.times) - 1)]
+        if low is None or (high is None and place > int(place)):
+            return None
+        return low if high is None else low + round((high - low) * (place - int(place)))
+
+    def by(self, time: Time) -> float:
+        """The part of the runs that had started it by then."""
+        return sum(start is not None and start <= time for start in self.times) / len(self.times)
+
+
+def starts(
+    simulation: Simulation, workloads: Collection[str], known: Past, *, runs: int, seed: int, horizon: Span
+) -> dict[str, Starts]:
+    """Run the cluster forward `runs` times until these workloads have started, or the horizon is reached.
+
+    The simulation is not touched. The same seed gives the same runs.
+    """
+    run_times = learn(known.runs, simulation.progress())
+    end = simulation.now + horizon
+    found: dict[str, list[Time]] = {key: [] for key in workloads}
+    for number in range(runs):
+        for key, time in _run(simulation.estimating(run_times, seed + number), found.keys(), known, end).items():
+            found[key].append(time)
+    return {
+        key: Starts(
+            workload=key,
+            asked=simulation.now,
+            horizon=end,
+            times=(*sorted(times), *(None for _ in range(runs - len(times)))),
+        )
+        for key, times in found.items()
+    }
+
+
+def _run(twin: Simulation, workloads: Collection[str], known: Past, end: Time) -> dict[str, Time]:
+    """The first starts of these workloads in one run."""
+    found: dict[str, Time] = {}
+    coming = again(known, end, twin.seed)
+    due = next(coming, None)
+    while len(found) < len(workloads) and twin.now < end:
+        ahead = min(end, twin.now + _AHEAD)
+        while due is not None and due.time <= ahead:
+            twin.schedule(due.time, Submit((due.workload,)))
+            due = next(coming, None)
+        twin.advance(ahead)
+        for event in twin.drain():
+            if isinstance(event, Happened) and event.what is What.STARTED and event.workload in workloads:
+                found.setdefault(event.workload, event.time)
+    return found
+
+
+def again(known: Past, end: Time, seed: int) -> Iterator[Arrival]:
+    """What may come from now until `end`: for each day to come, what came on a day of the past drawn at random.
+
+    A day keeps its hours. Where less than two days are known, what is known follows upon itself, from a random moment.
+    """
+    days = known.span // DAY
+    block = DAY if days > 1 else known.span
+    if not known.arrivals or block < _AHEAD:
+        return
+    begin, number = known.time, 0
+    while begin < end:
+        chance = draw(seed, "arrivals", number)
+        if days > 1:
+            first = known.time - DAY * (1 + chance.randrange(days))
+            parts = [(first, first + block, begin)]
+        else:
+            middle = known.since + chance.randrange(block)
+            parts = [(middle, known.time, begin), (known.since, middle, begin + known.time - middle)]
+        for first, last, then in parts:
+            for one in _between(known.arrivals, first, last):
+                time = one.time - first + then
+                if time <= end:
+                    name = f"{one.workload.name}-again-{number}"
+                    yield Arrival(time, replace(one.workload, name=name, created=time))
+        begin, number = begin + block, number + 1
+
+
+def _between(arrivals: Sequence[Arrival], first: Time, last: Time) -> Sequence[Arrival]:
+    """Those from `first` up to, and without, `last`."""
+    return arrivals[bisect_left(arrivals, first, key=_time) : bisect_left(arrivals, last, key=_time)]
+
+
+def _time(arrival: Arrival) -> Time:
+    return arrival.time

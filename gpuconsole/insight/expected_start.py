@@ -1,0 +1,165 @@
+"""One workload's position and expected start, with what the estimate goes by and how much of it is assumed."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.insight.eta import HORIZON, RUNS, starts
+from gpuconsole.insight.past import Past, past
+from gpuconsole.insight.positions import Position, pending, position
+from gpuconsole.model.clock import HOUR, Span, Time, format_span
+from gpuconsole.model.events import Happened
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Phase, Workload, phase
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.run_times import Kind, learn
+
+SPANS: tuple[Span, ...] = (HOUR, 6 * HOUR, 24 * HOUR)
+"""How probable a start within these is."""
+
+
+class CohortPlace(Struct, frozen=True):
+    """A place among all that wait in the queues which share quota, by priority and age alone; from 1."""
+
+    cohort: str
+    place: int
+    of: int
+
+
+class Within(Struct, frozen=True):
+    """How probable a start within a span from now is, 0 to 1."""
+
+    span: Span
+    probability: float
+
+
+class Eta(Struct, frozen=True, kw_only=True):
+    """Position and expected start of a workload; without an estimate if it does not wait."""
+
+    workload: str
+    queue: str
+    gpus: int
+    phase: Phase
+    time: Time
+    position: Position | None
+    cohort: CohortPlace | None
+    runs: int
+    horizon: Time
+    never: int = 0
+    """In so many runs it had not started by the horizon."""
+    early: Time | None = None
+    """It starts before this in one case of ten."""
+    median: Time | None = None
+    late: Time | None = None
+    """It starts after this in one case of ten. None, as above, if that is beyond the horizon."""
+    within: tuple[Within, ...] = ()
+    goes_by: str = ""
+    """The group of past work whose run times its own kind of work goes by."""
+    samples: int = 0
+    """Ends of work that were seen in that group."""
+    past_runs: int = 0
+    """Ends of work that were seen in the whole cluster."""
+    arrivals: int = 0
+    """Submissions of the past that are drawn again."""
+    arrivals_span: Span = 0
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def estimated(self) -> bool:
+        return bool(self.runs)
+
+
+def expected_start(
+    simulation: Simulation,
+    workload: str,
+    lines: Iterable[Happened] = (),
+    *,
+    runs: int = RUNS,
+    seed: int = 0,
+    horizon: Span = HORIZON,
+) -> Eta:
+    """Position and start of a workload that is there, by `runs` runs of the cluster to the horizon.
+
+    `lines` of history add run times of what is gone. The simulation is not touched; the same seed, the same answer.
+    Raises KeyError for a workload that is not there.
+    """
+    snapshot = simulation.snapshot()
+    subject = snapshot.workloads[workload]
+    door = snapshot.local_queues.get(subject.local_queue)
+    queue = door.cluster_queue if door is not None else ""
+    answer = Eta(
+        workload=workload,
+        queue=queue,
+        gpus=wanted_gpus(subject),
+        phase=phase(subject),
+        time=snapshot.time,
+        position=position(snapshot, workload),
+        cohort=_in_cohort(snapshot, subject, queue),
+        runs=0,
+        horizon=snapshot.time + horizon,
+    )
+    if answer.phase not in (Phase.PENDING, Phase.RESERVED):
+        return answer
+    known = past(snapshot, lines)
+    found = starts(simulation, (workload,), known, runs=runs, seed=seed, horizon=horizon)[workload]
+    group, curve = learn(known.runs, {}).curve(Kind(subject.namespace, queue, answer.gpus))
+    return replace(
+        answer,
+        runs=runs,
+        never=found.times.count(None),
+        early=found.at(0.1),
+        median=found.at(0.5),
+        late=found.at(0.9),
+        within=tuple(Within(span, found.by(snapshot.time + span)) for span in SPANS if span <= horizon),
+        goes_by=group,
+        samples=curve.ends if curve is not None else 0,
+        past_runs=sum(run.ended for run in known.runs),
+        arrivals=len(known.arrivals),
+        arrivals_span=known.span,
+        assumptions=_assumptions(known),
+    )
+
+
+def _assumptions(known: Past) -> tuple[str, ...]:
+    ended = sum(run.ended for run in known.runs)
+    return (
+        (
+            f"work takes as long as past work of its owner, queue and size did ({ended} ends known); "
+            "what runs already takes longer than it has so far"
+        )
+        if ended
+        else "nothing has ended yet: work lasts about an hour, or as long again as it has lasted",
+        f"as much is submitted as in the last {format_span(known.span)} ({len(known.arrivals)} workloads)"
+        if known.arrivals
+        else "nothing else is submitted",
+        "quotas, nodes and priorities stay as they are",
+        "the estimate is not corrected by earlier ones",
+    )
+
+
+def _in_cohort(snapshot: Snapshot, subject: Workload, queue: str) -> CohortPlace | None:
+    """Its place among all that wait in the tree of cohorts; None outside of one, or if it does not wait."""
+    own = snapshot.cluster_queues.get(queue)
+    if own is None or not own.cohort:
+        return None
+    root = _root(snapshot, own.cohort)
+    waiting = [
+        entry.workload
+        for other in snapshot.cluster_queues.all()
+        if other.cohort and _root(snapshot, other.cohort) == root
+        for entry in pending(snapshot, other.name)
+    ]
+    waiting.sort(key=lambda one: (-one.priority, one.created, one.key))
+    place = next((place for place, one in enumerate(waiting, start=1) if one.key == subject.key), None)
+    return CohortPlace(root, place, len(waiting)) if place is not None else None
+
+
+def _root(snapshot: Snapshot, cohort: str) -> str:
+    """The topmost cohort above one; a ring ends where it closes."""
+    seen = {cohort}
+    while (above := snapshot.cohorts.get(cohort)) is not None and above.parent and above.parent not in seen:
+        cohort = above.parent
+        seen.add(cohort)
+    return cohort

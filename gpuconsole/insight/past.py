@@ -1,0 +1,137 @@
+"""The past that estimates go by: how long work took, and what was submitted in the last days.
+
+Both come from a Snapshot (what has finished and is still there, and what runs), and from lines of history, which
+remember what is there no more.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.model.clock import DAY, Span, Time
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Job, RequeueState, SchedulingStats, Workload
+from gpuconsole.sim.run_times import Kind, Run
+
+LOOK_BACK: Span = 7 * DAY
+"""Arrivals of so long are drawn again."""
+_ENDS = (What.FINISHED, What.FAILED)
+
+
+class Arrival(Struct, frozen=True):
+    """Something that was submitted once, as new."""
+
+    time: Time
+    workload: Workload
+
+
+class Past(Struct, frozen=True, kw_only=True):
+    """What is known of a cluster's past at a moment."""
+
+    time: Time
+    runs: tuple[Run, ...] = ()
+    """In order of their ends, what runs last."""
+    arrivals: tuple[Arrival, ...] = ()
+    """In order."""
+    since: Time = 0
+    """From when on arrivals are known, and not before."""
+
+    @property
+    def span(self) -> Span:
+        return max(0, self.time - self.since)
+
+
+def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = LOOK_BACK) -> Past:
+    """The past as a Snapshot and history know it; history adds the run times of what is gone."""
+    ended: list[tuple[Time, Run]] = []
+    going: list[Run] = []
+    arrivals: list[Arrival] = []
+    for workload in snapshot.workloads.all():
+        if workload.parent:
+            continue
+        kind = _kind(snapshot, workload)
+        job = snapshot.jobs.get(workload.owner)
+        start, end = _ran(workload, job)
+        done = 0 if job is None else job.done
+        if start is not None and end is not None:
+            ended.append((end, Run(kind, end - start + done)))
+        elif start is not None:
+            going.append(Run(kind, snapshot.time - start + done, ended=False))
+        if snapshot.time - look_back <= workload.created <= snapshot.time:
+            arrivals.append(Arrival(workload.created, _anew(workload)))
+    ended += _gone(snapshot, lines)
+    ended.sort(key=lambda one: one[0])
+    arrivals.sort(key=lambda one: (one.time, one.workload.key))
+    # Where nothing older is there, the first arrival is the beginning of what is known.
+    first = min((workload.created for workload in snapshot.workloads.all()), default=snapshot.time)
+    return Past(
+        time=snapshot.time,
+        runs=(*(run for _, run in ended), *going),
+        arrivals=tuple(arrivals),
+        since=max(first, snapshot.time - look_back),
+    )
+
+
+def _kind(snapshot: Snapshot, workload: Workload) -> Kind:
+    door = snapshot.local_queues.get(workload.local_queue)
+    return Kind(workload.namespace, door.cluster_queue if door is not None else "", wanted_gpus(workload))
+
+
+def _ran(workload: Workload, job: Job | None) -> tuple[Time | None, Time | None]:
+    """When its last run began and ended, as far as its conditions say."""
+    admitted, finished = workload.condition("Admitted"), workload.condition("Finished")
+    ready = workload.condition("PodsReady")
+    if admitted is None or not admitted.status:
+        return None, None
+    start = admitted.since
+    if ready is not None and ready.status:
+        start = max(start, ready.since)
+    elif job is not None and job.started:
+        start = max(start, job.started)
+    end = finished.since if finished is not None and finished.status else None
+    return (start, end) if end is None or end >= start else (None, None)
+
+
+def _gone(snapshot: Snapshot, lines: Iterable[Happened]) -> list[tuple[Time, Run]]:
+    """Run times of workloads that are there no more, from when their pods ran to when they finished."""
+    started: dict[str, Happened] = {}
+    found = []
+    for line in lines:
+        if line.workload in snapshot.workloads:
+            continue
+        if line.what is What.STARTED:
+            started[line.workload] = line
+        elif line.what is What.EVICTED:
+            started.pop(line.workload, None)
+        elif line.what in _ENDS and (start := started.pop(line.workload, None)) is not None:
+            kind = Kind(line.workload.partition("/")[0], line.queue or start.queue, line.gpus or start.gpus)
+            found.append((line.time, Run(kind, line.time - start.time)))
+    return found
+
+
+def _anew(workload: Workload) -> Workload:
+    """A bare Workload that asks for the same, as if it had just been made."""
+    return replace(
+        workload,
+        uid="",
+        owner="",
+        job_uid="",
+        active=True,
+        conditions=(),
+        admission=None,
+        requeue=RequeueState(),
+        resource_requests=(),
+        reclaimable={},
+        checks=(),
+        past_execution=0,
+        unhealthy_nodes=(),
+        scheduling_stats=SchedulingStats(),
+        preemption_gates=(),
+        done=0,
+        cluster="",
+        nominated_clusters=(),
+        parked=False,
+    )

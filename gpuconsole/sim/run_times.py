@@ -1,0 +1,134 @@
+"""How long work takes, by what is known of work like it: survival curves of a queue's and an owner's own past.
+
+Work that is still under way counts as well (Kaplan and Meier's estimate): a queue whose long jobs have not ended yet is
+not taken for one of short jobs. Beyond the longest that was seen, what has lasted so long lasts about as long again.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import SECOND, Span
+from gpuconsole.sim.chance import draw
+
+ENOUGH = 20
+"""Ends of work that a group has to have seen before it speaks for itself."""
+NEWEST = 500
+"""The past of a group is its newest work."""
+STRETCH = 20
+"""Nothing is drawn that lasts so many times as long as the longest that was seen."""
+
+
+class Kind(Struct, frozen=True):
+    """Whose work it is, in which ClusterQueue, and how many GPUs it takes."""
+
+    owner: str
+    queue: str
+    gpus: int
+
+
+class Run(Struct, frozen=True):
+    """One piece of work: how long it took, or has been going on."""
+
+    kind: Kind
+    length: Span
+    ended: bool = True
+
+
+class Curve(Struct, frozen=True):
+    """The part of all work that lasts longer than each of these spans, in ascending order."""
+
+    lengths: tuple[Span, ...]
+    lasting: tuple[float, ...]
+    ends: int
+    """How many ends of work it goes by."""
+
+    def lasts(self, length: Span) -> float:
+        """The part of all work that lasts longer than this."""
+        place = bisect_right(self.lengths, length)
+        part = self.lasting[place - 1] if place else 1.0
+        if place < len(self.lengths) or part == 0.0 or not place:
+            return part
+        return part * self.lengths[-1] / max(length, self.lengths[-1])
+
+    def length(self, chance: float, known: Span = 0) -> Span:
+        """The length that `chance` (0 to 1) of what lasts longer than `known` exceeds."""
+        part = chance * self.lasts(known)
+        longest = self.lengths[-1]
+        if part > 0.0 and part >= self.lasting[-1]:
+            found = self.lengths[bisect_left(self.lasting, -part, key=lambda lasting: -lasting)]
+            if found > known:
+                return found
+        # Nobody has seen the end of such work.
+        base = max(longest, known)
+        return round(base * min(STRETCH, 1.0 / max(chance, 1.0 / STRETCH)))
+
+
+class RunTimes(Struct, frozen=True, kw_only=True):
+    """Run times to draw from, and how long work under way has been going on already."""
+
+    curves: Mapping[str, Curve] = {}
+    known: Mapping[str, Span] = {}
+    """Crew → work done so far: what is drawn for it lasts longer."""
+    usual: Span = 3600 * SECOND
+    """Where nothing ever ended."""
+
+    def curve(self, kind: Kind) -> tuple[str, Curve | None]:
+        """The narrowest group that has seen enough, by name, and its curve; None where nothing has ended yet."""
+        for name in groups(kind):
+            curve = self.curves.get(name)
+            if curve is not None and (curve.ends >= ENOUGH or name == CLUSTER):
+                return name, curve
+        return CLUSTER, None
+
+    def draw(self, seed: int, crew: str, kind: Kind) -> Span:
+        """How long a crew's whole work takes; the same for the same seed."""
+        chance, known = draw(seed, "run time", crew).random(), self.known.get(crew, 0)
+        _, curve = self.curve(kind)
+        if curve is None:
+            return max(1, round((known + self.usual) * (0.5 + chance)), known + 1)
+        return max(1, curve.length(chance, known))
+
+
+CLUSTER = "cluster"
+
+
+def groups(kind: Kind) -> Iterator[str]:
+    """The groups that a piece of work belongs to, narrowest first: owner, queue and size; queue and size; queue."""
+    size = kind.gpus.bit_length()
+    yield f"owner {kind.owner}, queue {kind.queue}, size {size}"
+    yield f"queue {kind.queue}, size {size}"
+    yield f"queue {kind.queue}"
+    yield f"size {size}"
+    yield CLUSTER
+
+
+def learn(past: Iterable[Run], known: Mapping[str, Span]) -> RunTimes:
+    """Curves of all groups from the past, oldest first."""
+    grouped: dict[str, list[Run]] = {}
+    for run in past:
+        for name in groups(run.kind):
+            grouped.setdefault(name, []).append(run)
+    curves = {name: curve for name, runs in grouped.items() if (curve := _curve(runs)) is not None}
+    return RunTimes(curves=curves, known=known)
+
+
+def _curve(runs: list[Run]) -> Curve | None:
+    """Kaplan and Meier: at each end, the part of those still there that goes on."""
+    left, part = 0, 1.0
+    lengths: list[Span] = []
+    lasting: list[float] = []
+    ended = [run for run in runs if run.ended][-NEWEST:]
+    counted = sorted([*ended, *(run for run in runs if not run.ended)], key=lambda run: (run.length, not run.ended))
+    left = len(counted)
+    for run in counted:
+        if run.ended:
+            part *= 1 - 1 / left
+            if lengths and lengths[-1] == run.length:
+                lasting[-1] = part
+            else:
+                lengths.append(run.length)
+                lasting.append(part)
+        left -= 1
+    return Curve(tuple(lengths), tuple(lasting), len(ended)) if ended else None

@@ -1,0 +1,109 @@
+"""`gpuconsole eta`: position and expected start, for people and for programs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.line import Line
+
+CLUSTER = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: a100}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+    - coveredResources: [nvidia.com/gpu]
+      flavors: [{name: a100, resources: [{name: nvidia.com/gpu, nominalQuota: 4}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: team}
+spec: {clusterQueue: cq}
+"""
+WORKLOAD = """
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {name: NAME, namespace: team, creationTimestamp: "2026-01-05T07:00:0Nz"}
+spec:
+  queueName: lq
+  podSets:
+    - name: main
+      count: 1
+      template:
+        spec: {restartPolicy: Never, containers: [{name: c, image: i, resources: {requests: {nvidia.com/gpu: 4}}}]}
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    jobs = (WORKLOAD.replace("NAME", name).replace("0Nz", f"0{n}Z") for n, name in enumerate(("first", "second")))
+    path.write_text(CLUSTER + "".join(jobs))
+    return path
+
+
+def test_eta_for_people(gpuconsole: Line, cluster: Path) -> None:
+    told = gpuconsole("eta", "second", cluster, "--runs", "3")
+    assert told.lines[:3] == [
+        "team/second  4 GPUs  pending  in cq",
+        "  number 1 of 1 in its LocalQueue",
+        "  number 1 of 1 in ClusterQueue cq",
+    ]
+    assert told.lines[4].startswith("  starts 2026-01-05T08:")
+    assert told.lines[-6:] == [
+        "  run times of cluster: 0 ends of work",
+        "ASSUMES",
+        "  nothing has ended yet: work lasts about an hour, or as long again as it has lasted",
+        "  as much is submitted as in the last 1h (2 workloads)",
+        "  quotas, nodes and priorities stay as they are",
+        "  the estimate is not corrected by earlier ones",
+    ]
+
+
+def test_eta_for_programs(gpuconsole: Line, cluster: Path) -> None:
+    document = json.loads(gpuconsole("eta", "team/second", cluster, "--runs", "3", "-o", "json").out)
+    answer = document["answer"]
+    assert (document["kind"], document["version"], answer["workload"], answer["phase"]) == (
+        "Eta",
+        1,
+        "team/second",
+        "pending",
+    )
+    assert answer["position"] == {
+        "workload": "team/second",
+        "cluster_queue": "cq",
+        "in_cluster_queue": 1,
+        "of_cluster_queue": 1,
+        "in_local_queue": 1,
+        "of_local_queue": 1,
+        "gpus_ahead": 0,
+    }
+    estimate = answer["estimate"]
+    assert estimate["early"] <= estimate["median"] <= estimate["late"]
+    assert (estimate["runs"], estimate["runs_beyond_horizon"], answer["cohort"]) == (3, 0, None)
+
+
+def test_the_same_chance_gives_the_same_answer(gpuconsole: Line, cluster: Path) -> None:
+    one, same, other = (
+        gpuconsole("eta", "second", cluster, "--runs", "2", "--chance", chance).out for chance in ("1", "1", "2")
+    )
+    assert one == same != other
+
+
+def test_what_runs_is_not_foretold(gpuconsole: Line, cluster: Path) -> None:
+    assert gpuconsole("eta", "first", cluster).lines == [
+        "team/first  4 GPUs  running  in cq",
+        "  it does not wait: there is nothing to foretell",
+    ]
+
+
+def test_a_workload_that_is_not_there(gpuconsole: Line, cluster: Path) -> None:
+    told = gpuconsole("eta", "nobody", cluster)
+    assert (told.status, told.err) == (2, "gpuconsole: there is no workload nobody\n")

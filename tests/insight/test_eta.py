@@ -1,0 +1,161 @@
+"""Expected starts: one GPU-wide queue, where each wait can be worked out by hand."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.insight.eta import Starts, again, starts
+from gpuconsole.insight.expected_start import CohortPlace, Within, expected_start
+from gpuconsole.insight.past import Arrival, Past, past
+from gpuconsole.insight.positions import Position
+from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
+from gpuconsole.model.commands import Submit
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import LocalQueue, Quota
+from gpuconsole.model.workloads import Phase, Workload
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import Kind, Run
+from tests.insight.world import A100, START, cluster_queue, node, waiting
+
+LAG = 31 * SECOND
+"""Thirty-one jobs went before, each a second after there was room."""
+
+
+def cluster(*workloads: Workload) -> Simulation:
+    """Eight GPUs in one queue of cohort org; what is given comes first."""
+    objects = [
+        A100,
+        cluster_queue("a", "org", Quota(8)),
+        LocalQueue(namespace="a", name="lq", cluster_queue="a"),
+        node("n1"),
+    ]
+    simulation = Simulation.from_objects(objects, policy=SimPolicy(), seed=1, start=START)
+    for workload in workloads:
+        simulation.submit(Submit((replace(workload, uid="", created=simulation.now),)))
+    return simulation
+
+
+def lasting(name: str, span: str, gpus: int = 8, **fields: object) -> Workload:
+    return replace(waiting(name, "a/lq", gpus, annotations={"gpuconsole.io/duration": span}), **fields)
+
+
+def after(jobs: int, length: str) -> Simulation:
+    """So many equal jobs one after another, then the next runs for half an hour, and one waits behind it."""
+    simulation = cluster(*(lasting(f"past-{n}", length) for n in range(jobs)))
+    simulation.advance(START + jobs * HOUR)
+    simulation.submit(Submit((lasting("now", "100h", created=simulation.now),)))
+    simulation.submit(Submit((lasting("next", "1h", created=simulation.now + 1),)))
+    simulation.advance(simulation.now + 30 * MINUTE)
+    return simulation
+
+
+def only(known: Past) -> Past:
+    """The same run times, and nothing submitted anew."""
+    return replace(known, arrivals=())
+
+
+def test_who_waits_starts_when_work_like_what_runs_has_ended() -> None:
+    # Its word of 100 hours is not believed: thirty jobs of this queue took an hour each.
+    simulation = after(30, "1h")
+    known = only(past(simulation.snapshot()))
+    found = starts(simulation, ("a/next",), known, runs=5, seed=1, horizon=DAY)["a/next"]
+    assert found.times == (simulation.now + 30 * MINUTE + LAG,) * 5
+
+
+def test_an_estimate_leaves_the_cluster_alone_and_repeats_itself() -> None:
+    simulation = after(30, "1h")
+    before = simulation.save()
+    known = past(simulation.snapshot())
+    first, second = (starts(simulation, ("a/next",), known, runs=3, seed=4, horizon=DAY) for _ in range(2))
+    assert first == second
+    assert simulation.save() == before
+
+
+def test_what_is_planned_is_not_foreseen() -> None:
+    simulation = after(30, "1h")
+    simulation.schedule(simulation.now, Submit((lasting("urgent", "1h", priority=100, created=simulation.now),)))
+    known = only(past(simulation.snapshot()))
+    found = starts(simulation, ("a/next",), known, runs=1, seed=1, horizon=DAY)["a/next"]
+    assert found.at(0.5) == simulation.now + 30 * MINUTE + LAG
+
+
+def test_what_was_submitted_before_comes_again_and_pushes_in_by_priority() -> None:
+    simulation = after(30, "1h")
+    urgent = lasting("urgent", "1h", priority=100)
+    known = past(simulation.snapshot())
+    day = tuple(Arrival(simulation.now - DAY * n + 10 * MINUTE, urgent) for n in (3, 2, 1))
+    crowded = replace(known, arrivals=day, since=simulation.now - 3 * DAY)
+    alone, beside = (
+        starts(simulation, ("a/next",), one, runs=2, seed=1, horizon=DAY)["a/next"].at(0.5)
+        for one in (only(known), crowded)
+    )
+    assert alone is not None
+    assert beside is not None
+    # The eight GPUs are the victim's at once, for the one that pushes in may preempt in its queue.
+    assert beside - alone >= 30 * MINUTE
+
+
+def test_days_come_again_with_their_hours() -> None:
+    now = START + 3 * DAY
+    job = lasting("j", "1h")
+    mornings = tuple(Arrival(START + DAY * n + 9 * HOUR, job) for n in range(3))
+    known = Past(time=now, arrivals=mornings, since=START)
+    coming = [(one.time - now, one.workload.name) for one in again(known, now + 2 * DAY, 1)]
+    assert coming == [(9 * HOUR, "j-again-0"), (DAY + 9 * HOUR, "j-again-1")]
+
+
+def test_where_little_is_known_it_follows_upon_itself() -> None:
+    now = START + 2 * HOUR
+    known = Past(time=now, arrivals=(Arrival(START + HOUR, lasting("j", "1h")),), since=START)
+    coming = [one.time - now for one in again(known, now + 6 * HOUR, 1)]
+    assert len(coming) == 3
+    assert all(2 * n * HOUR <= time < 2 * (n + 1) * HOUR for n, time in enumerate(coming))
+
+
+def test_quantiles_lie_between_runs_and_end_at_the_horizon() -> None:
+    found = Starts(workload="a/w", asked=0, horizon=100, times=(10, 20, 30, None))
+    assert [found.at(part) for part in (0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.9)] == [10, 10, 15, 25, 30, None, None]
+    assert [found.by(time) for time in (9, 10, 35)] == [0.0, 0.25, 0.75]
+
+
+def test_the_past_is_what_ended_what_runs_and_what_history_tells_of_what_is_gone() -> None:
+    simulation = after(2, "1h")
+    gone = (
+        Happened(time=START, what=What.STARTED, workload="b/old", queue="b", gpus=2),
+        Happened(time=START + HOUR, what=What.EVICTED, workload="b/old", queue="b", gpus=2),
+        Happened(time=START + 2 * HOUR, what=What.STARTED, workload="b/old", queue="b", gpus=2),
+        Happened(time=START + 5 * HOUR, what=What.FINISHED, workload="b/old", queue="b", gpus=2),
+    )
+    known = past(simulation.snapshot(), gone)
+    here = Kind("a", "a", 8)
+    assert known.runs == (
+        Run(here, HOUR),
+        Run(here, HOUR),
+        Run(Kind("b", "b", 2), 3 * HOUR),
+        Run(here, 30 * MINUTE - 2 * SECOND, ended=False),
+    )
+    names = ["past-0", "past-1", "now", "next"]
+    assert [one.workload.name for one in known.arrivals] == names
+    assert all(not one.workload.conditions and one.workload.admission is None for one in known.arrivals)
+    assert known.span == simulation.now - START
+
+
+def test_position_and_start_of_a_waiting_workload() -> None:
+    answer = expected_start(after(30, "1h"), "a/next", runs=4, seed=1, horizon=DAY)
+    assert (answer.phase, answer.queue, answer.gpus, answer.runs, answer.never) == (Phase.PENDING, "a", 8, 4, 0)
+    assert answer.position == Position("a/next", "a", 1, 1, 1, 1, 0)
+    assert answer.cohort == CohortPlace("org", 1, 1)
+    assert answer.early == answer.late == answer.time + 30 * MINUTE + LAG
+    assert answer.within == (Within(HOUR, 1.0), Within(6 * HOUR, 1.0), Within(24 * HOUR, 1.0))
+    assert (answer.goes_by, answer.samples, answer.past_runs) == ("owner a, queue a, size 4", 30, 30)
+
+
+def test_nothing_is_foretold_of_what_runs() -> None:
+    answer = expected_start(after(1, "1h"), "a/now")
+    assert (answer.phase, answer.estimated, answer.position, answer.cohort) == (Phase.RUNNING, False, None, None)
+
+
+def test_a_workload_that_is_not_there() -> None:
+    with pytest.raises(KeyError):
+        expected_start(after(1, "1h"), "a/nobody")

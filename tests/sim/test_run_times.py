@@ -1,0 +1,55 @@
+"""Run times by survival curves: who has not ended yet counts, and what has lasted long lasts on."""
+
+from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.sim.run_times import CLUSTER, Kind, Run, RunTimes, learn
+
+A = Kind("team", "a", 8)
+
+
+def ended(*hours: int, kind: Kind = A) -> list[Run]:
+    return [Run(kind, length * HOUR) for length in hours]
+
+
+def test_each_end_takes_its_part_of_those_still_there() -> None:
+    curve = learn(ended(1, 2, 3, 4), {}).curves[CLUSTER]
+    assert curve.lengths == (HOUR, 2 * HOUR, 3 * HOUR, 4 * HOUR)
+    assert curve.lasting == (0.75, 0.5, 0.25, 0.0)
+
+
+def test_work_that_goes_on_makes_what_is_longer_more_probable() -> None:
+    going = [Run(A, 2 * HOUR, ended=False), Run(A, 2 * HOUR, ended=False)]
+    curve = learn([*ended(1, 3), *going], {}).curves[CLUSTER]
+    # Of four one ends after an hour; the last one alone is left when the next does.
+    assert (curve.lengths, curve.lasting, curve.ends) == ((HOUR, 3 * HOUR), (0.75, 0.0), 2)
+
+
+def test_what_has_lasted_for_a_while_lasts_longer_than_that() -> None:
+    curve = learn(ended(1, 2, 3, 4), {}).curves[CLUSTER]
+    assert [curve.length(chance) // HOUR for chance in (0.9, 0.6, 0.3, 0.1)] == [1, 2, 3, 4]
+    assert [curve.length(chance, 2 * HOUR + MINUTE) // HOUR for chance in (0.9, 0.6, 0.4, 0.1)] == [3, 3, 4, 4]
+
+
+def test_what_is_overdue_lasts_about_as_long_again() -> None:
+    curve = learn(ended(1, 2, 3, 4), {}).curves[CLUSTER]
+    assert curve.length(0.5, 10 * HOUR) == 20 * HOUR
+    assert curve.length(0.9, 10 * HOUR) < 12 * HOUR
+    assert curve.length(0.001, 10 * HOUR) == 200 * HOUR
+
+
+def test_the_narrowest_group_that_has_seen_enough_speaks() -> None:
+    mine = Kind("team", "a", 8)
+    sibling, stranger = Kind("other", "a", 8), Kind("other", "b", 1)
+    table = learn([*ended(*[1] * 5, kind=mine), *ended(*[2] * 15, kind=sibling), *ended(*[9] * 30, kind=stranger)], {})
+    assert table.curve(mine)[0] == "queue a, size 4"
+    assert table.curve(Kind("team", "a", 1))[0] == "queue a"
+    assert table.curve(Kind("new", "c", 8))[0] == "size 4"
+    assert table.curve(Kind("new", "c", 64))[0] == CLUSTER
+    assert table.curve(stranger)[0] == "owner other, queue b, size 1"
+
+
+def test_the_same_seed_draws_the_same_and_nothing_known_is_about_an_hour() -> None:
+    table = learn(ended(*range(1, 40)), {"crew": 30 * HOUR})
+    assert table.draw(1, "crew", A) == table.draw(1, "crew", A) > 30 * HOUR
+    assert len({table.draw(seed, "other", A) for seed in range(20)}) > 5
+    lengths = [RunTimes().draw(seed, "crew", A) for seed in range(20)]
+    assert all(HOUR // 2 <= length <= 3 * HOUR // 2 for length in lengths)
