@@ -89,7 +89,7 @@ def test_why_they_differ(things: tuple[Object, ...], now: dict[int, int], text: 
     assert (found.now, found.text) == (now, text)
 
 
-RACKS = (
+RACKS: tuple[Object, ...] = (
     Topology(name="t", levels=("block", "rack", "kubernetes.io/hostname")),
     cluster_queue("cq", quota=Quota(32)),
     *(node(f"n{n}", labels={**LABELS, "block": "b", "rack": f"r{n % 2}"}) for n in range(4)),

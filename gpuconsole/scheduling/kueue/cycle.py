@@ -42,6 +42,19 @@ def examine(state: State, first: str = "") -> list[Entry]:
     return entries
 
 
+def turns(state: State) -> list[Entry]:
+    """The first of every open queue, parked or not, in the order in which one cycle would process them all."""
+    context, entries = state.context(), []
+    for name in sorted(state.setup.queues):
+        rules, queue = state.setup.queues[name], state.roster.look_at(name)
+        first = next(iter(queue.listing(usage_in(state, rules))), None) if queue is not None else None
+        if rules.active and first is not None:
+            entry = Entry(first[0], rules)
+            if nominate(context, entry, resume(state, entry.request)):
+                entries.append(entry)
+    return list(process(context, entries))
+
+
 def _decide(state: State, heads: list[Entry], *, choices: bool = False) -> list[AdmissionDecision]:
     state.cycles += 1
     context = state.context()

@@ -72,6 +72,13 @@ class Session:
         """
         return cycle.examine(self.fork()._at(now), first)
 
+    def turns(self, now: Time) -> list[Entry]:
+        """Who would be tried first in each open queue if everything was woken now, in the order of their turns.
+
+        Nothing changes: it happens in a fork.
+        """
+        return cycle.turns(self.fork()._at(now))
+
     def turned_away(self) -> list[Refuse]:
         """Workloads that cannot be queued for what their claims ask for; each refusal is given once."""
         state = self._settled

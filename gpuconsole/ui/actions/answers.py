@@ -19,4 +19,12 @@ ANSWERS: tuple[Action, ...] = (
         scope=Scope.ANSWERS,
         aliases=("slots",),
     ),
+    Action(
+        id="answer.shares",
+        keys=("f",),
+        label="shares",
+        help="Show fair shares with their arithmetic, and whose turn is next.",
+        scope=Scope.ANSWERS,
+        aliases=("shares", "fair"),
+    ),
 )

@@ -10,13 +10,16 @@ from collections.abc import Callable, Sequence
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
+from gpuconsole.insight.engine_shares import engine_shares
 from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.ledger import ledger
+from gpuconsole.insight.shares import shares
 from gpuconsole.insight.slots import starts
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.answers.ledger import ledger_lines
+from gpuconsole.ui.answers.shares import shares_lines
 from gpuconsole.ui.answers.slots import slots_lines
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.background import Background
@@ -105,9 +108,15 @@ def _slots(simulation: Simulation) -> Sequence[str]:
     return slots_lines(usefulness(snapshot), starts(snapshot))
 
 
+def _shares(simulation: Simulation) -> Sequence[str]:
+    found = shares(simulation.session, simulation.now) if simulation.session is not None else None
+    return shares_lines(found, engine_shares(simulation.snapshot()), simulation.now)
+
+
 SCREENS: dict[str, tuple[str, Answer]] = {
     "ledger": ("Who lends GPUs to whom, and who would have to go if a lender returned", _ledger),
     "slots": ("What would start now, and what idle GPUs are good for", _slots),
+    "shares": ("Fair shares with their arithmetic, and whose turn is next", _shares),
 }
 """Name of the action `answer.NAME` → the title of its screen, and what it shows."""
 

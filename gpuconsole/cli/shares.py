@@ -1,0 +1,27 @@
+"""`gpuconsole shares`: fair shares with their arithmetic, and whose turn is next."""
+
+import click
+import msgspec
+
+from gpuconsole.cli.answering import Answer, Asked, answering
+from gpuconsole.insight.engine_shares import engine_shares
+from gpuconsole.insight.shares import shares
+from gpuconsole.model.clock import format_time
+from gpuconsole.ui.answers.shares import shares_lines
+
+
+@click.command()
+@answering
+def command(asked: Asked) -> Answer:
+    """Show the share of each queue and cohort with its arithmetic, and whose turn is next.
+
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture. Kueue's shares are shown with fair
+    sharing off, too; the queues of Volcano and KAI come with what they deserve.
+    """
+    simulation = asked.simulation
+    found = shares(simulation.session, simulation.now) if simulation.session is not None else None
+    queues = engine_shares(simulation.snapshot())
+    body = {"kueue": msgspec.to_builtins(found), "queues": queues}
+    for turn in body["kueue"]["turns"] if found is not None else ():
+        turn["queued"] = format_time(turn["queued"])
+    return Answer(kind="Shares", body=body, lines=shares_lines(found, queues, simulation.now))

@@ -1,0 +1,74 @@
+"""The shares of Volcano's and KAI's queues: what each has of what it deserves, and which is served next. GPUs only."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from gpuconsole.insight.engine_queues import queues
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.model.snapshot import Snapshot
+
+ENGINES = {NodeKind.VOLCANO_QUEUE: "Volcano", NodeKind.KAI_QUEUE: "KAI"}
+RULES = {
+    "Volcano": "the queue that has the smaller part of what it deserves; one that has all of it is served no more",
+    "KAI": "the queue that has the smaller part of its quota; beyond it, by over-quota weight",
+}
+
+
+class QueueShare(Struct, frozen=True, kw_only=True):
+    """One queue, with all below it."""
+
+    engine: str
+    name: str
+    depth: int
+    deserved: int
+    """GPUs: by its manifest, or by its weight."""
+    used: int
+    waiting: int
+    """GPUs that pods without a node ask for."""
+    share: float | None
+    """used / deserved; None for a queue that deserves nothing."""
+    words: str
+    """Weight and other rules."""
+    turn: int | None
+    """Among the queues of its engine that wait, without queues below them: 1 is served next. None = nothing waits."""
+
+
+def engine_shares(snapshot: Snapshot) -> tuple[QueueShare, ...]:
+    """The queues of these engines, from each root down; nothing where there are none."""
+    nodes = [pair for root in queues(snapshot) if root.kind in ENGINES for pair in _below(root, 0)]
+    turns: dict[tuple[NodeKind, str], int] = {}
+    for kind in ENGINES:
+        waiting = [node for node, _ in nodes if node.kind is kind and not node.children and node.pending_gpus]
+        for place, node in enumerate(sorted(waiting, key=lambda node: (*_rank(node), node.name)), start=1):
+            turns[kind, node.name] = place
+    return tuple(_queue(node, depth, turns.get((node.kind, node.name))) for node, depth in nodes)
+
+
+def _below(node: QuotaNode, depth: int) -> Iterator[tuple[QuotaNode, int]]:
+    yield node, depth
+    for child in node.children:
+        yield from _below(child, depth + 1)
+
+
+def _rank(node: QuotaNode) -> tuple[bool, float]:
+    part = _part(node)
+    return part is None, part or 0.0
+
+
+def _part(node: QuotaNode) -> float | None:
+    return node.gpus.used / node.gpus.nominal if node.gpus.nominal else None
+
+
+def _queue(node: QuotaNode, depth: int, turn: int | None) -> QueueShare:
+    return QueueShare(
+        engine=ENGINES[node.kind],
+        name=node.name,
+        depth=depth,
+        deserved=node.gpus.nominal,
+        used=node.gpus.used,
+        waiting=node.pending_gpus,
+        share=_part(node),
+        words=node.policy,
+        turn=turn,
+    )

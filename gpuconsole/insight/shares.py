@@ -1,0 +1,167 @@
+"""Fair shares with their arithmetic: what each node borrows of what others could lend it, its weight, and who is next.
+
+The shares are Kueue's (dominant resource shares, in thousandths); they are computed whether fair sharing is on or not,
+and decide something only where it is on.
+"""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.entry import Entry, Status
+from gpuconsole.scheduling.kueue.fairness import share
+from gpuconsole.scheduling.kueue.preemption.weighing import written
+from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.usage import UsageTree
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """One resource of a share, over all flavors, in base units."""
+
+    resource: str
+    borrowed: int
+    """Used beyond the quota of the node and all below it."""
+    lendable: int
+    """What its parent has in all."""
+    ratio: float
+    """borrowed x 1000 / lendable."""
+
+
+class NodeShare(Struct, frozen=True, kw_only=True):
+    """One node of the quota tree."""
+
+    kind: str
+    """`cohort` or `queue`."""
+    name: str
+    depth: int
+    """0 for a root."""
+    weight: float
+    dominant: str
+    """The resource that counts; empty for a node that borrows nothing, or has nobody to borrow from."""
+    parts: tuple[Part, ...]
+    """By resource, the dominant one first."""
+    share: str
+    """The dominant ratio divided by the weight; `+Inf` for one that borrows with weight 0."""
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """The first workload of a queue, at its turn in one cycle."""
+
+    place: int
+    """From 1."""
+    workload: str
+    queue: str
+    priority: int
+    queued: Time
+    """What its age counts from."""
+    borrows: int
+    """How many levels up it would have to borrow; 0 within its own quota."""
+    share_with_it: str
+    """Of its queue, the workload included, before anybody else of this cycle."""
+    outcome: str
+    """`admitted`, `preempts` or `waits`, if everybody's turn came in one cycle."""
+    message: str
+
+
+class Shares(Struct, frozen=True, kw_only=True):
+    """The answer for Kueue."""
+
+    fair_sharing: bool
+    order: str
+    """By what the turns of a cycle are ordered."""
+    within: str
+    """By what a queue is ordered."""
+    tree: tuple[NodeShare, ...]
+    """From each root down, the highest share first among those of one parent."""
+    turns: tuple[Turn, ...]
+
+
+def shares(session: Session, now: Time) -> Shares:
+    """The shares of a cluster and the turns of the next cycle; the session is asked in a fork."""
+    usage, config = session.tree.copy(), session.config
+    roots = sorted(node for node in range(len(usage.tree.names)) if usage.tree.parent[node] < 0)
+    return Shares(
+        fair_sharing=config.fair_sharing,
+        order=order_of(config),
+        within=_within(config),
+        tree=tuple(found for root in roots for found in _below(usage, root, 0)),
+        turns=tuple(_turn(usage, place, entry) for place, entry in enumerate(session.turns(now), start=1)),
+    )
+
+
+def order_of(config: KueueConfig) -> str:
+    """What decides whose turn comes first in a cycle."""
+    priority = "the higher priority, then " if config.enabled("PrioritySortingWithinCohort") else ""
+    if not config.fair_sharing:
+        return f"who borrows from fewer levels, then {priority}who waits longer"
+    borrowing = "who need not borrow, then " if config.enabled("FairSharingPrioritizeNonBorrowing") else ""
+    return (
+        f"{borrowing}the smaller share with the workload included, at every cohort from the root down; then"
+        f" {priority}who waits longer"
+    )
+
+
+def _within(config: KueueConfig) -> str:
+    if config.admission_fair_sharing is not None:
+        return "the LocalQueue that used less lately, then priority, then age"
+    return "priority, then age"
+
+
+def _below(usage: UsageTree, node: int, depth: int) -> Iterator[NodeShare]:
+    yield _share(usage, node, depth)
+    tree = usage.tree
+    if node < len(tree.cohorts):
+        members = tree.children[node] + tree.queue_children[node]
+        for member in sorted(members, key=lambda member: (*_descending(usage, member), tree.names[member])):
+            yield from _below(usage, member, depth + 1)
+
+
+def _descending(usage: UsageTree, node: int) -> tuple[bool, float]:
+    infinite, value = share(usage, node).key
+    return not infinite, -value
+
+
+def _share(usage: UsageTree, node: int, depth: int) -> NodeShare:
+    tree, found = usage.tree, share(usage, node)
+    borrowed: dict[str, int] = {}
+    for column in found.borrowed:
+        at = node * tree.width + column
+        resource = tree.columns[column][1]
+        borrowed[resource] = borrowed.get(resource, 0) + usage.usage[at] - tree.subtree[at]
+    lendable = tree.lendable[tree.parent[node]] if borrowed else {}
+    parts = [_part(resource, amount, lendable[resource]) for resource, amount in borrowed.items()]
+    return NodeShare(
+        kind="cohort" if node < len(tree.cohorts) else "queue",
+        name=tree.names[node],
+        depth=depth,
+        weight=found.weight,
+        dominant=found.dominant,
+        parts=tuple(sorted(parts, key=lambda part: (part.resource != found.dominant, part.resource))),
+        share=written(found),
+    )
+
+
+def _part(resource: str, borrowed: int, lendable: int) -> Part:
+    ratio = borrowed * 1000.0 / lendable if lendable > 0 else 0.0
+    return Part(resource=resource, borrowed=borrowed, lendable=lendable, ratio=ratio)
+
+
+def _turn(usage: UsageTree, place: int, entry: Entry) -> Turn:
+    workload, node, uses = entry.request.workload, entry.rules.node, entry.assignment.uses
+    usage.add(node, uses)
+    with_it = written(share(usage, node))
+    usage.remove(node, uses)
+    outcome = "admitted" if entry.status is Status.ASSUMED else "preempts" if entry.targets else "waits"
+    return Turn(
+        place=place,
+        workload=workload.key,
+        queue=entry.rules.name,
+        priority=entry.request.priority,
+        queued=entry.request.timestamp,
+        borrows=entry.assignment.borrows,
+        share_with_it=with_it,
+        outcome=outcome,
+        message="" if entry.status is Status.ASSUMED else entry.message,
+    )

@@ -1,0 +1,60 @@
+"""Fair shares and turns in words, with the arithmetic."""
+
+from collections.abc import Sequence
+
+from gpuconsole.insight.engine_shares import RULES, QueueShare
+from gpuconsole.insight.shares import NodeShare, Part, Shares, Turn
+from gpuconsole.insight.tables import table
+from gpuconsole.model.clock import SECOND, Time, format_span
+from gpuconsole.model.quantity import format_quantity
+from gpuconsole.ui.names import called
+
+TREE = ("NODE", "WEIGHT", "SHARE", "ARITHMETIC")
+TURNS = ("TURN", "WORKLOAD", "QUEUE", "PRIORITY", "WAITS", "BORROWS", "SHARE WITH IT", "OUTCOME")
+QUEUES = ("QUEUE", "GPUS", "DESERVED", "SHARE", "WAITING", "TURN", "RULES")
+
+
+def shares_lines(found: Shares | None, queues: Sequence[QueueShare], now: Time) -> list[str]:
+    """The answer for people, engine by engine."""
+    parts = [_kueue(found, now)] if found is not None and found.tree else []
+    for name, rule in RULES.items():
+        own = [_queue(queue) for queue in queues if queue.engine == name]
+        if own:
+            parts.append([f"{name}: next is {rule}", "", *table(QUEUES, own)])
+    if not parts:
+        return ["there are no queues that share anything"]
+    return [line for number, part in enumerate(parts) for line in ([""] if number else []) + part]
+
+
+def _kueue(found: Shares, now: Time) -> list[str]:
+    said = "on" if found.fair_sharing else "off: shares are shown, and decide nothing"
+    lines = [f"Kueue, fair sharing {said}", "", *table(TREE, [_node(node) for node in found.tree])]
+    lines += ["", f"a cycle takes the first of each queue ({found.within}), in this order: {found.order}"]
+    if not found.turns:
+        return [*lines, "nobody waits"]
+    return [*lines, "", *table(TURNS, [_turn(turn, now) for turn in found.turns])]
+
+
+def _node(node: NodeShare) -> tuple[object, ...]:
+    arithmetic = "; ".join(map(_part, node.parts))
+    if node.parts and node.weight != 1:
+        arithmetic += f"; divided by weight {node.weight:g}"
+    return "  " * node.depth + node.name, f"{node.weight:g}", f"{node.share} ‰", arithmetic or "borrows nothing"
+
+
+def _part(part: Part) -> str:
+    borrowed, lendable = (format_quantity(part.resource, amount) for amount in (part.borrowed, part.lendable))
+    return f"{borrowed} {part.resource} borrowed of {lendable} lendable = {part.ratio:.0f} ‰"
+
+
+def _turn(turn: Turn, now: Time) -> tuple[object, ...]:
+    borrows = f"{turn.borrows} up" if turn.borrows else "no"
+    waits = format_span(max(0, now - turn.queued) // SECOND * SECOND)
+    outcome = turn.outcome if not turn.message or turn.outcome == "preempts" else f"{turn.outcome}: {turn.message}"
+    return turn.place, called(turn.workload), turn.queue, turn.priority, waits, borrows, turn.share_with_it, outcome
+
+
+def _queue(queue: QueueShare) -> tuple[object, ...]:
+    share = "–" if queue.share is None else f"{100 * queue.share:.0f} %"
+    turn = "–" if queue.turn is None else str(queue.turn)
+    return "  " * queue.depth + queue.name, queue.used, queue.deserved, share, queue.waiting, turn, queue.words
