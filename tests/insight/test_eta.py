@@ -24,7 +24,7 @@ LAG = 31 * SECOND
 
 def cluster(*workloads: Workload) -> Simulation:
     """Eight GPUs in one queue of cohort org; what is given comes first."""
-    objects = [
+    objects: list[Object] = [
         A100,
         cluster_queue("a", "org", Quota(8)),
         LocalQueue(namespace="a", name="lq", cluster_queue="a"),
