@@ -26,7 +26,7 @@ from gpuconsole.model.events import What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
 
-__all__ = ["FEASIBLE", "Look", "Outcome", "QueueChange", "Shift", "Victim", "WhatIf", "looks", "what_if"]
+__all__ = ["FEASIBLE", "Look", "Outcome", "QueueChange", "Shift", "Victim", "WhatIf", "looks", "prepare", "what_if"]
 
 _LOOKS: tuple[Span, ...] = (SECOND, 5 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR)
 """After these spans the fork is looked at: the futures are compared as soon as everything asked for runs."""
@@ -41,6 +41,7 @@ class Look(Struct, frozen=True, kw_only=True):
     """From the fork's start."""
     answer: WhatIf | None = None
     """The first look has what the next cycle brings, the last one everything; those between have none."""
+    last: bool = False
 
 
 def what_if(base: Simulation, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = ()) -> WhatIf:
@@ -60,12 +61,19 @@ def looks(
 ) -> Iterator[Look]:
     """The same step by step: who stops asking gives up."""
     trial = _Trial(base, commands, horizon, against)
-    yield Look(reached=0, answer=trial.compare())
+    yield Look(reached=0, answer=trial.compare(), last=horizon == 0)
     if horizon:
         for moment in trial.moments():
             trial.advance(moment)
             yield Look(reached=moment - trial.start)
-        yield Look(reached=horizon, answer=trial.compare())
+        yield Look(reached=horizon, answer=trial.compare(), last=True)
+
+
+def prepare(simulation: Simulation) -> None:
+    """Add up what a first look needs, so that it only has to look at what changed since."""
+    snapshot = simulation.snapshot()
+    quota_tree(snapshot)
+    gpu_totals(snapshot)
 
 
 class _Trial:

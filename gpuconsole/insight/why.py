@@ -15,6 +15,7 @@ from gpuconsole.insight.pending import Verdict, explain, resource_groups, worklo
 from gpuconsole.insight.reasons import Code, dominant, read_kueue
 from gpuconsole.insight.room import Room, room
 from gpuconsole.insight.unblock.search import Suggestions, suggest
+from gpuconsole.insight.unblock.trial import examined
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -136,12 +137,6 @@ def unblocking(snapshot: Snapshot, rehearsal: Rehearsal | None, answer: Why) -> 
     if rehearsal is None or answer.code in _HELPLESS or answer.subject not in rehearsal.workloads:
         return None
     return suggest(rehearsal, answer.subject, snapshot.workload_priority_classes.all())
-
-
-def examined(rehearsal: Rehearsal, key: str) -> Entry | None:
-    """What the next cycle would make of the workload as its queue's head; None if it is in no queue that is open."""
-    entries = rehearsal.session.examine(rehearsal.now, key)
-    return next((entry for entry in entries if entry.request.workload.key == key), None)
 
 
 def _verdict(entry: Entry, head: str) -> Verdict:

@@ -5,6 +5,7 @@ from random import Random
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Container, LabelSelector, Namespace, Node, PodTemplate, Taint
+from gpuconsole.model.decisions import Admit, Preempt
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import (
     ClusterQueue,
@@ -35,7 +36,7 @@ def random_rehearsal(seed: int) -> Rehearsal:
     """A cluster some way into its life; mostly it has come to rest, so that what waits is kept out."""
     random = Random(seed)
     rehearsal = Rehearsal(Session(KueueConfig(fair_sharing=random.random() < 0.25)), 1000 * SECOND)
-    placed = random.random() < 0.25
+    placed = random.random() < 0.35
     queues = list(_queues(random, placed))
     for thing in (*_capacity(random, placed), *queues):
         rehearsal.apply(thing)
@@ -55,14 +56,21 @@ def random_rehearsal(seed: int) -> Rehearsal:
     return rehearsal
 
 
-def rest(rehearsal: Rehearsal, most: int = 400) -> None:
-    """Run cycles as the bare mode does, until one decides nothing and changes nobody's place."""
+def rest(rehearsal: Rehearsal) -> None:
+    """Run cycles until the bare mode would stop."""
+    for _ in resting(rehearsal):
+        pass
+
+
+def resting(rehearsal: Rehearsal, most: int = 400) -> Iterator[None]:
+    """One cycle after another as the bare mode runs them: until one decides nothing and changes nobody's place."""
     rehearsal.wake()
     for _ in range(most):
         before = _active(rehearsal)
         if not rehearsal.session.has_active:
             return
-        moved = any(type(decision).__name__ in ("Admit", "Preempt") for decision in rehearsal.cycle())
+        moved = any(isinstance(decision, Admit | Preempt) for decision in rehearsal.cycle())
+        yield
         if not moved and before == _active(rehearsal):
             return
 
@@ -105,7 +113,7 @@ def _queues(random: Random, placed: bool) -> Iterator[Object]:
             cohort=random.choice(("left", "right")) if depth else random.choice(("", "pool")),
             namespace_selector=random.choice((LabelSelector(), LabelSelector(), LabelSelector({"kind": "lab"}))),
             queueing_strategy=random.choice(list(QueueingStrategy)),
-            resource_groups=(_group(random, 0, 8, two=not placed),),
+            resource_groups=(_group(random, 4, 14, two=False) if placed else _group(random, 0, 8),),
             preemption=Preemption(random.choice(WITHIN), random.choice(RECLAIM)),
         )
         stopped = StopPolicy.HOLD if random.random() < 0.05 else StopPolicy.NONE

@@ -7,7 +7,7 @@ from msgspec import Struct
 from gpuconsole.insight.unblock import kinds
 from gpuconsole.insight.unblock.needs import Gap, gaps
 from gpuconsole.insight.unblock.steps import Step
-from gpuconsole.insight.unblock.trial import Trial, TriedEnough
+from gpuconsole.insight.unblock.trial import Trial, TriedEnough, examined
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.sim.rehearsal import Rehearsal
@@ -40,7 +40,7 @@ def suggest(
     trial = Trial(rehearsal, key, classes)
     found: list[Suggestion] = []
     try:
-        if trial.works(()):
+        if not trial.fails(()):
             return Suggestions(admitted_anyway=True, tried=trial.tries)
         for steps in _all(trial):
             found.append(Suggestion(steps))
@@ -50,14 +50,9 @@ def suggest(
     return Suggestions(found=tuple(found), tried=trial.tries)
 
 
-def _entry(rehearsal: Rehearsal, key: str) -> Entry | None:
-    entries = rehearsal.session.examine(rehearsal.now, key)
-    return next((entry for entry in entries if entry.request.workload.key == key), None)
-
-
 def _all(trial: Trial) -> Iterator[tuple[Step, ...]]:
     """Kind by kind; where no single kind is enough, several together."""
-    entry = _entry(trial.rehearsal, trial.key)
+    entry = examined(trial.rehearsal, trial.key)
     found = gaps(trial.rehearsal.session, entry) if entry is not None else []
     nothing = True
     for steps in _each(trial, entry, found):

@@ -6,14 +6,18 @@ clock, so that the same question has the same answer on every machine.
 
 from collections.abc import Iterable, Sequence
 
+from gpuconsole.insight.blockers import blocker
+from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.unblock.steps import Step, size, sized, take
 from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.queues import WorkloadPriorityClass
+from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.sim.rehearsal import Rehearsal
 
 MOST_CYCLES = 200
 """A workload that so many cycles did not let in counts as kept out."""
-MOST_CYCLES_IN_ALL = 4000
+MOST_CYCLES_IN_ALL = 2000
+_PROMISING = (Code.NOT_WAITING, Code.WAITING_FOR_VICTIMS, Code.CONTENTION, Code.PODS_READY)
 
 
 class TriedEnough(Exception):
@@ -39,13 +43,24 @@ class Trial:
         self._most_cycles = most_cycles
 
     def works(self, steps: Sequence[Step]) -> bool:
-        """True if the workload gets quota once all these changes are made. Raises TriedEnough."""
+        """True if the workload gets quota once all these changes are made. Raises TriedEnough.
+
+        Most changes are refused at a glance: one whose next cycle would refuse the workload even as its queue's head is
+        not played to the end. So a change that works may be missed; one that does not is never taken for one that does.
+        """
+        fork = self._changed(steps)
+        return _promises(fork, self.key) and self._gets_in(fork)
+
+    def fails(self, steps: Sequence[Step]) -> bool:
+        """True if the workload does not get quota with these changes; this is always played to the end."""
+        return not self._gets_in(self._changed(steps))
+
+    def _changed(self, steps: Sequence[Step]) -> Rehearsal:
         self.tries += 1
         fork = self.rehearsal.fork()
         for step in steps:
             take(fork, self.key, step)
-        fork.wake()
-        return self._gets_in(fork)
+        return fork
 
     def least(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """The changes, each made as small as is still enough; nothing where they do not work, or nothing is needed.
@@ -58,7 +73,7 @@ class Trial:
         for place, step in enumerate(steps):
             kept += self._smallest(step, (*kept, *steps[place + 1 :]))
         # A smaller change may be enough where a greater one is not, so the sizes are not taken on trust.
-        return kept if kept and not any(self.works(reduced) for reduced in reductions(kept)) else ()
+        return kept if kept and all(self.fails(reduced) for reduced in reductions(kept)) else ()
 
     def _smallest(self, step: Step, rest: Sequence[Step]) -> tuple[Step, ...]:
         """The smallest size that is enough beside the rest, whose next smaller one is not."""
@@ -72,6 +87,7 @@ class Trial:
         return sized(step, high)
 
     def _gets_in(self, fork: Rehearsal) -> bool:
+        fork.wake()
         for _ in range(MOST_CYCLES):
             if not fork.session.has_active:
                 return False
@@ -87,6 +103,18 @@ class Trial:
             if not fork.session.progressed and all(isinstance(decision, Refuse) for decision in decided):
                 return False
         return False
+
+
+def _promises(rehearsal: Rehearsal, key: str) -> bool:
+    """True if the next cycle would do something for the workload while others sleep, or leaves it to another cycle."""
+    entry = examined(rehearsal, key)
+    return entry is not None and blocker(entry) in _PROMISING
+
+
+def examined(rehearsal: Rehearsal, key: str) -> Entry | None:
+    """What the next cycle would make of the workload as its queue's head; None if it is in no queue that is open."""
+    entries = rehearsal.session.examine(rehearsal.now, key)
+    return next((entry for entry in entries if entry.request.workload.key == key), None)
 
 
 def reductions(steps: Sequence[Step]) -> list[tuple[Step, ...]]:

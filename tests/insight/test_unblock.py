@@ -1,0 +1,221 @@
+"""What would let a workload in: the smallest change of each kind, and nothing that was not tried."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gpuconsole.insight.unblock import trial
+from gpuconsole.insight.unblock.search import Suggestions, suggest
+from gpuconsole.insight.unblock.steps import (
+    AddNodes,
+    AdmitNamespace,
+    AskLess,
+    DropSelector,
+    End,
+    FewerPods,
+    MoveTo,
+    RaiseLimit,
+    Resume,
+    Step,
+    Tolerate,
+    UsePriority,
+    UseTopology,
+)
+from gpuconsole.insight.unblock.words import in_words
+from gpuconsole.model.cluster import LabelSelector, Node, PodTemplate, Taint
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import LocalQueue, ResourceFlavor, StopPolicy, Topology, WorkloadPriorityClass
+from gpuconsole.model.snapshot import EMPTY
+from gpuconsole.model.workloads import TopologyRequest, Workload
+from gpuconsole.sim.rehearsal import Rehearsal
+from tests.insight.random_admission import rest
+from tests.scheduling.kueue.cluster import GPU, LOWER, STRICT, World, cohort, pods, queue, quota, workload
+from tests.tools.check_why import States
+
+HOST, RACK = "kubernetes.io/hostname", "rack"
+LABELS = {"model": "f", RACK: "r0"}
+
+
+def after(*things: Object, **options: object) -> Rehearsal:
+    """A cluster to which these things came one after the other, at rest."""
+    workloads = [thing for thing in things if isinstance(thing, Workload)]
+    world = World(*(thing for thing in things if not isinstance(thing, Workload)), **options)  # type: ignore[arg-type]
+    rehearsal = Rehearsal(world.session, world.now)
+    for arrival in workloads:
+        rehearsal.apply(arrival)
+        rest(rehearsal)
+    return rehearsal
+
+
+def steps(found: Suggestions) -> list[tuple[Step, ...]]:
+    return [suggestion.steps for suggestion in found.found]
+
+
+def answers(rehearsal: Rehearsal, name: str, kind: type[Step]) -> list[tuple[Step, ...]]:
+    """The suggestions of one kind."""
+    return [one for one in steps(suggest(rehearsal, f"team/{name}")) if any(isinstance(step, kind) for step in one)]
+
+
+def test_all_kinds_that_help_are_found_and_the_least_of_each() -> None:
+    rehearsal = after(
+        cohort("c"),
+        queue("q", quota(8, 2), cohort="c", within=LOWER),
+        queue("p", 8, cohort="c"),
+        workload("big", "q", 6, created=1),
+        workload("small", "q", 2, created=2),
+        workload("new", "q", 5, created=3, pod_sets=(pods(5, 1),)),
+    )
+    assert steps(suggest(rehearsal, "team/new")) == [
+        (End("team/big"),),
+        (FewerPods(pod_set="main", count=2, was=5),),
+        (RaiseLimit(kind="ClusterQueue", name="q", limit="borrowingLimit", flavor="f", resource=GPU, by=3),),
+        (RaiseLimit(kind="ClusterQueue", name="q", limit="nominalQuota", flavor="f", resource=GPU, by=3),),
+        (UsePriority(priority=1, was=0),),
+        (MoveTo("p"),),
+    ]
+
+
+def test_where_no_end_is_enough_alone_a_few_are_named_and_no_more_than_needed() -> None:
+    rehearsal = after(queue("q", 6), *(workload(f"w{n}", "q", 2, created=n) for n in range(3)), workload("new", "q", 4))
+    assert answers(rehearsal, "new", End) == [(End("team/w0"), End("team/w1"))]
+
+
+def test_who_is_before_it_in_a_strict_queue_can_be_withdrawn_or_passed() -> None:
+    rehearsal = after(
+        queue("q", 4, strategy=STRICT), workload("head", "q", 8, created=1), workload("new", "q", 1, created=2)
+    )
+    assert steps(suggest(rehearsal, "team/new")) == [(End("team/head"),), (UsePriority(priority=1, was=0),)]
+
+
+def test_the_lowest_class_that_is_enough_is_named_beside_the_priority() -> None:
+    rehearsal = after(
+        queue("q", 4, within=LOWER), workload("old", "q", 4, priority=7, created=1), workload("new", "q", 4)
+    )
+    classes = [WorkloadPriorityClass(name=name, value=value) for name, value in (("low", 5), ("top", 99), ("high", 50))]
+    found = suggest(rehearsal, "team/new", classes)
+    step = UsePriority(priority=8, was=0, priority_class="high", class_priority=50)
+    assert (step,) in steps(found)
+    assert in_words((step,), EMPTY) == "priority 8 instead of 0 (class high: 50)"
+
+
+def test_quota_may_lie_with_a_cohort_or_be_held_back_by_a_lender() -> None:
+    rehearsal = after(
+        cohort("c"),
+        queue("q", quota(2), cohort="c"),
+        queue("lender", quota(6, None, 1), cohort="c"),
+        workload("new", "q", 6),
+    )
+    found = answers(rehearsal, "new", RaiseLimit)
+    assert [step for (step,) in found] == [
+        RaiseLimit(kind="ClusterQueue", name="q", limit="nominalQuota", flavor="f", resource=GPU, by=3),
+        RaiseLimit(kind="Cohort", name="c", limit="nominalQuota", flavor="f", resource=GPU, by=3),
+        RaiseLimit(kind="ClusterQueue", name="lender", limit="lendingLimit", flavor="f", resource=GPU, by=3),
+    ]
+
+
+def racks(hosts: int) -> list[Object]:
+    """Hosts of four GPUs in one rack."""
+    room = {GPU: 4, "pods": 10}
+    names = [f"n{number}" for number in range(hosts)]
+    return [
+        Topology(name="t", levels=(RACK, HOST)),
+        ResourceFlavor(name="f", node_labels={"model": "f"}, topology="t"),
+        *(Node(name=n, labels={**LABELS, HOST: n}, capacity=room, allocatable=room) for n in names),
+    ]
+
+
+def test_pods_that_find_no_place_together_get_more_nodes_or_a_wider_level() -> None:
+    near = pods(2, 4, topology=TopologyRequest(required=HOST))
+    rehearsal = after(*racks(2), queue("q", 20), workload("new", "q", pod_sets=(near,)))
+    assert answers(rehearsal, "new", UseTopology) == [(UseTopology(pod_set="main", required=RACK),)]
+    wide = pods(3, 4, topology=TopologyRequest(required=RACK))
+    rehearsal = after(*racks(2), queue("q", 20), workload("new", "q", pod_sets=(wide,)))
+    assert answers(rehearsal, "new", AddNodes) == [(AddNodes(flavor="f", like="n0", count=1),)]
+
+
+SHY = ResourceFlavor(name="f", node_labels={"model": "f"}, node_taints=(Taint("gpu", "yes"),))
+PICKY = PodTemplate(node_selector={"model": "z"})
+CLOSED = queue("q", 4, selector=LabelSelector({"kind": "lab"}))
+HELD = LocalQueue(namespace="team", name="door", cluster_queue="q", stop_policy=StopPolicy.HOLD)
+RED_TAPE: dict[str, tuple[list[Object], Workload, tuple[Step, ...], str]] = {
+    "a taint and a label": (
+        [SHY, queue("q", 4)],
+        workload("new", "q", pod_sets=(pods(1, 1, template=PICKY),)),
+        (
+            Tolerate(pod_set="main", key="gpu", value="yes", effect="NoSchedule"),
+            DropSelector(pod_set="main", label="model"),
+        ),
+        "tolerate gpu=yes:NoSchedule (main), and do not select nodes by model (main)",
+    ),
+    "a namespace that is not let in": (
+        [CLOSED],
+        workload("new", "q", 1),
+        (AdmitNamespace(cluster_queue="q", namespace="team"),),
+        "let namespace team into ClusterQueue q",
+    ),
+    "it and its queue were stopped": (
+        [queue("q", 4), HELD],
+        replace(workload("new", "door", 1), active=False),
+        (Resume(kind="Workload", name="team/new"), Resume(kind="LocalQueue", name="team/door")),
+        "resume Workload team/new, and resume LocalQueue team/door",
+    ),
+    "a resource that the queue does not give": (
+        [queue("q", 4)],
+        workload("new", "q", pod_sets=(pods(1, 1, cpu=500),)),
+        (AskLess(pod_set="main", resource="cpu", amount=0, was=500),),
+        "ask for 0 cpu a pod instead of 500m cpu",
+    ),
+    "another door leads to a queue with room": (
+        [queue("q", 0), queue("p", 4)],
+        workload("new", "q", 1),
+        (MoveTo("p"),),
+        "submit it to LocalQueue p",
+    ),
+    "more than one thing keeps it out": (
+        [queue("q", 4, strategy=STRICT)],
+        workload("new", "q", 5, created=9),
+        (
+            UsePriority(priority=1, was=0),
+            RaiseLimit(kind="ClusterQueue", name="q", limit="nominalQuota", flavor="f", resource=GPU, by=1),
+        ),
+        "priority 1 instead of 0, and raise the nominalQuota of ClusterQueue q by 1 GPU of f",
+    ),
+}
+
+
+@pytest.mark.parametrize(("things", "new", "want", "words"), RED_TAPE.values(), ids=RED_TAPE)
+def test_what_is_not_a_matter_of_quota(things: list[Object], new: Workload, want: tuple[Step, ...], words: str) -> None:
+    before: Iterable[Workload] = [workload("head", "q", 9)] if new.created else []
+    rehearsal = after(*things, *before, new)
+    assert want in steps(suggest(rehearsal, new.key))
+    assert in_words(want, EMPTY) == words
+
+
+def test_who_gets_in_anyway_needs_nothing_and_an_end_of_trying_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    rehearsal = after(queue("q", 4))
+    rehearsal.apply(workload("new", "q", 4))
+    assert suggest(rehearsal, "team/new") == Suggestions(admitted_anyway=True, tried=1)
+    full = after(queue("q", 4), workload("old", "q", 4), workload("new", "q", 4, created=5))
+    whole = suggest(full, "team/new")
+    monkeypatch.setattr(trial.Trial.__init__, "__defaults__", ((), 2))
+    cut = suggest(full, "team/new")
+    assert (whole.complete, cut.complete) == (True, False)
+    assert set(cut.found) < set(whole.found)
+
+
+def test_nothing_that_is_tried_touches_the_cluster() -> None:
+    rehearsal = after(queue("q", 4), workload("old", "q", 4), workload("new", "q", 4, created=5))
+    before = (dict(rehearsal.workloads), rehearsal.now, rehearsal.session.memory())
+    suggest(rehearsal, "team/new")
+    assert (rehearsal.workloads, rehearsal.now, rehearsal.session.memory()) == before
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 10_000_000))
+def test_every_suggestion_lets_it_in_and_nothing_of_it_can_be_left_out(seed: int) -> None:
+    states = States()
+    states.judge(seed)
+    assert states.misses == []

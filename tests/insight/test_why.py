@@ -1,0 +1,233 @@
+"""Why it waits, as the engine finds it on the cluster as it is; and what Kueue wrote, with its age."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.insight.blockers import blocker
+from gpuconsole.insight.explanation import KUEUE
+from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.room import Level, Room, User
+from gpuconsole.insight.unblock.trial import examined
+from gpuconsole.insight.why import ENGINE, OBJECTS, Considered, Evidence, rehearsal_on, tried, unblocking, why
+from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.cluster import LabelSelector, Namespace, Taint
+from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.queues import LocalQueue, Preemption, QueueingStrategy, Quota, ResourceFlavor
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import CheckState, TopologyRequest, Workload
+from gpuconsole.scheduling.kueue.config import DEFAULT
+from tests.insight.test_unblock import after, racks
+from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, running, waiting, world
+from tests.scheduling.kueue.cluster import LOWER, cohort, pods, queue, workload
+
+TEXT = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100, "
+RLHF = waiting("rlhf-2", "research/lq", 6, TEXT + "4 more needed", minutes_ago=12, priority=500)
+
+
+def asked(snapshot: Snapshot, key: str) -> object:
+    return why(snapshot, rehearsal_on(snapshot, DEFAULT), key)
+
+
+def test_the_drawn_example_whole() -> None:
+    snapshot = world([*ORG, RLHF])
+    answer = why(snapshot, rehearsal_on(snapshot, DEFAULT), "research/rlhf-2")
+
+    assert (answer.subject, answer.code) == ("research/rlhf-2", Code.QUOTA)
+    assert answer.explanation.headline == "The cohort org-cohort has 4 GPUs free, and rlhf-2 needs 6 GPUs."
+    assert answer.considered == (
+        Considered(
+            pod_set="main",
+            flavor="a100",
+            mode="nobody to preempt",
+            borrows=1,
+            code=Code.QUOTA,
+            reasons=("insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed",),
+        ),
+    )
+    assert answer.rooms == (
+        Room(
+            flavor="a100",
+            resource=GPU,
+            needed=6,
+            available=4,
+            levels=(
+                Level(
+                    kind="ClusterQueue",
+                    name="cq-research",
+                    nominal=8,
+                    quota=8,
+                    used=12,
+                    unused=0,
+                    withheld=0,
+                    borrowing_limit=8,
+                    available=4,
+                ),
+                Level(
+                    kind="Cohort",
+                    name="org-cohort",
+                    nominal=0,
+                    quota=24,
+                    used=20,
+                    unused=4,
+                    withheld=0,
+                    borrowing_limit=None,
+                    available=4,
+                ),
+            ),
+            blocked_at="Cohort org-cohort",
+            users=(
+                User("prod/serve", "cq-prod", 8),
+                User("research/rlhf", "cq-research", 6),
+                User("research/llm-ft", "cq-research", 4),
+                User("research/embed", "cq-research", 2),
+            ),
+        ),
+    )
+    assert answer.evidence == (
+        Evidence(source=ENGINE, code=Code.QUOTA, text=TEXT + "2 more needed", since=START),
+        Evidence(source=KUEUE, code=Code.QUOTA, text=TEXT + "4 more needed", since=START - 12 * MINUTE),
+    )
+    assert list(flavor_lines(answer)) == [
+        "a100  nobody to preempt, borrowing at height 1: "
+        "insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed"
+    ]
+    assert list(room_lines(answer.rooms[0])) == [
+        "a100 nvidia.com/gpu: needs 6, gets 4 · 2 short at Cohort org-cohort",
+        "  ClusterQueue cq-research: quota 8, used 12, unused 0, borrowing limit 8 → gives 4",
+        "  Cohort org-cohort: quota 24, used 20, unused 4 → gives 4",
+        "  used by prod/serve 8, research/rlhf 6, research/llm-ft 4, research/embed 2",
+    ]
+
+
+def test_a_text_that_the_cluster_has_overtaken_stands_beside_what_is_true_now() -> None:
+    snapshot = world([*ORG_QUEUES, RLHF])
+    answer = why(snapshot, rehearsal_on(snapshot, DEFAULT), "research/rlhf-2")
+    assert (answer.code, answer.explanation.headline) == (
+        Code.QUEUED,
+        "It fits, and is admitted when cq-research is looked at next.",
+    )
+    assert list(evidence_lines(answer, START)) == [
+        "engine, 0s old: not-waiting: it fits",
+        f"Kueue, 12m old: quota: {TEXT}4 more needed",
+    ]
+
+
+def test_a_borrowing_limit_is_where_it_ends_if_the_cohort_has_more() -> None:
+    objects: list[Object] = [
+        Namespace(name="ns"),
+        A100,
+        cluster_queue("q", "c", Quota(4, borrowing_limit=2), preemption=Preemption()),
+        cluster_queue("other", "c", Quota(20, lending_limit=9)),
+        LocalQueue(namespace="ns", name="lq", cluster_queue="q"),
+        running("w", "ns/lq", 5, "q"),
+        waiting("new", "ns/lq", 4),
+    ]
+    snapshot = world(objects)
+    room = why(snapshot, rehearsal_on(snapshot, DEFAULT), "ns/new").rooms[0]
+    assert (room.short, room.blocked_at) == (3, "borrowingLimit of ClusterQueue q")
+    wide = world([*objects[:-1], waiting("new", "ns/lq", 40)])
+    room = why(wide, rehearsal_on(wide, DEFAULT), "ns/new").rooms[0]
+    assert (room.short, room.blocked_at) == (39, "Cohort c")
+
+
+def test_who_is_not_the_head_of_a_strict_queue_waits_for_its_turn_behind_it() -> None:
+    objects: list[Object] = [
+        Namespace(name="ns"),
+        A100,
+        cluster_queue("q", "", Quota(4), queueing_strategy=QueueingStrategy.STRICT_FIFO),
+        LocalQueue(namespace="ns", name="lq", cluster_queue="q"),
+        waiting("head", "ns/lq", 8, minutes_ago=9),
+        waiting("new", "ns/lq", 1, minutes_ago=3),
+    ]
+    snapshot = world(objects)
+    rehearsal = rehearsal_on(snapshot, DEFAULT)
+    answer = why(snapshot, rehearsal, "ns/new")
+    assert (answer.code, answer.head) == (Code.QUEUED, "ns/head")
+    assert answer.explanation.headline == (
+        "It would get in, and waits for its turn: number 2 of 2 in q, after ns/head."
+    )
+    assert why(snapshot, rehearsal, "ns/head").code is Code.EXCEEDS_MAX
+
+
+def test_what_objects_show_needs_no_trial() -> None:
+    snapshot = world([*ORG])
+    answer = why(snapshot, rehearsal_on(snapshot, DEFAULT), "prod/serve")
+    assert answer.code is Code.NOT_WAITING
+    assert answer.evidence == (
+        Evidence(source=OBJECTS, code=Code.NOT_WAITING, text=answer.explanation.headline, since=START),
+    )
+    assert unblocking(snapshot, rehearsal_on(snapshot, DEFAULT), answer) is None
+    assert why(snapshot, None, "prod/serve") == answer
+    assert tried(world([*ORG, RLHF]), None, "research/rlhf-2").suggestions is None
+
+
+FULL = workload("full", "q", 4, created=1)
+LATE = workload("new", "q", 3, created=2)
+SPLIT = pods(2, 2, topology=TopologyRequest(required="kubernetes.io/hostname"))
+
+
+def shy(name: str) -> ResourceFlavor:
+    return ResourceFlavor(name=name, node_taints=(Taint("gpu"),))
+
+
+BLOCKERS: dict[str, tuple[list[Object], str, Code]] = {
+    "it fits": ([queue("q", 4), LATE], "new", Code.NOT_WAITING),
+    "no quota left": ([queue("q", 4), FULL, LATE], "new", Code.QUOTA),
+    "more than there could ever be": ([queue("q", 2), LATE], "new", Code.EXCEEDS_MAX),
+    "a taint": ([shy("f"), queue("q", 4), LATE], "new", Code.FLAVOR_MISMATCH),
+    "a taint on one flavor, no quota in the other": (
+        [shy("f"), ResourceFlavor(name="g"), queue("q", {"f": 4, "g": 1}), LATE],
+        "new",
+        Code.EXCEEDS_MAX,
+    ),
+    "a resource that nobody gives": (
+        [queue("q", 4), workload("new", "q", pod_sets=(pods(1, 1, cpu=1),))],
+        "new",
+        Code.FLAVOR_MISMATCH,
+    ),
+    "no place near enough": (
+        [
+            *racks(1),
+            queue("q", 9),
+            workload("new", "q", pod_sets=(pods(3, 2, topology=TopologyRequest(required="rack")),)),
+        ],
+        "new",
+        Code.TOPOLOGY,
+    ),
+    "victims have to go first": (
+        [queue("q", 4, within=LOWER), FULL, replace(LATE, priority=9)],
+        "new",
+        Code.WAITING_FOR_VICTIMS,
+    ),
+    "somebody else takes it in the same cycle": (
+        [
+            cohort("c"),
+            queue("p", 0, cohort="c"),
+            queue("q", 0, cohort="c"),
+            queue("r", 4, cohort="c"),
+            workload("first", "p", 3, created=1),
+            LATE,
+        ],
+        "new",
+        Code.CONTENTION,
+    ),
+    "its namespace is not let in": ([queue("q", 4, selector=LabelSelector({"a": "b"})), LATE], "new", Code.NAMESPACE),
+    "its checks were rejected": (
+        [queue("q", 4), replace(LATE, checks=(CheckState(name="c", state="Retry"),))],
+        "new",
+        Code.CHECKS,
+    ),
+}
+
+
+@pytest.mark.parametrize(("things", "name", "want"), BLOCKERS.values(), ids=BLOCKERS)
+def test_the_engine_names_the_blocker_by_its_rules(things: list[Object], name: str, want: Code) -> None:
+    fresh = [thing for thing in things if isinstance(thing, Workload) and thing.name not in ("full",)]
+    rehearsal = after(*(thing for thing in things if thing not in fresh))
+    for thing in fresh:
+        rehearsal.apply(thing)
+    entry = examined(rehearsal, f"team/{name}")
+    assert entry is not None
+    assert blocker(entry) is want
