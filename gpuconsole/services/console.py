@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.losses import Losses, lost_by
 from gpuconsole.insight.queue_metrics import QueueMetrics
 from gpuconsole.insight.standings import Standings
-from gpuconsole.insight.whatif import WhatIf, what_if
+from gpuconsole.insight.whatif import Look, looks
 from gpuconsole.insight.why import Tried, rehearsal_of, rehearsal_on, tried
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
@@ -250,20 +250,30 @@ class Console:
             return QueueMetrics(queue=cluster_queue)
         return self._live.queue_metrics(cluster_queue)
 
-    def what_if(self, commands: Sequence[Command], horizon: Span) -> WhatIf:
-        """Try commands in a fork and compare its future with what comes anyway.
+    def looks(self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = ()) -> Iterator[Look]:
+        """Try commands in a fork and compare its future with what comes anyway (or of other commands), look by look.
 
-        Blocks while it computes, in the worker process where there is one: call it in a thread. Raises
-        NotSupportedError where no future can be computed, WorkerError if the console is stopped meanwhile.
+        Each look blocks while it is computed, in the worker process where there is one: ask in a thread. Who stops
+        asking gives up. Raises NotSupportedError where no future can be computed, WorkerError if the console is
+        stopped meanwhile.
         """
         backend = self._forkable()
-        answer = self._from_worker(lambda worker, seen: worker.what_if(commands, horizon, seen))
-        return what_if(backend.fork(), commands, horizon) if answer is None else answer
+
+        def begin(worker: Worker, seen: Seen | None) -> tuple[Look, Iterator[Look]]:
+            trial = worker.looks(commands, horizon, against, seen)
+            return next(trial), trial
+
+        begun = self._from_worker(begin)
+        if begun is None:
+            yield from looks(backend.fork(), commands, horizon, against)
+        else:
+            yield begun[0]
+            yield from begun[1]
 
     def scores(self, pod: Pod) -> ScoreTable | None:
         """What every filter and score says of every node if this pod came now; None where the engine has no such table.
 
-        Blocks while it computes, and raises, as `what_if` does.
+        Blocks while it computes, and raises, as `looks` does.
         """
         backend = self._forkable()
         answer = self._from_worker(lambda worker, seen: (worker.scores(pod, seen),))

@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.model.clock import Span, format_span
 from gpuconsole.model.commands import (
     Command,
     Cordon,
     Drain,
     FailNode,
+    Later,
     Requeue,
     SetActive,
     SetPriority,
@@ -21,6 +24,7 @@ from gpuconsole.model.commands import (
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, Quota, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Job, JobPhase, RequeueState, Workload
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
@@ -33,9 +37,28 @@ class Change(Struct, frozen=True):
     commands: tuple[Command, ...]
 
 
-def submit(objects: Sequence[Object], what: str) -> Change:
-    """Submit these objects into the fork."""
-    return Change(f"submit {what}", (Submit(tuple(objects)),))
+def submit(objects: Sequence[Object], what: str, documents: Sequence[str] = ()) -> Change:
+    """Submit these objects into the fork; `documents` are their manifests, where there are some."""
+    return Change(f"submit {what}", (Submit(tuple(objects), tuple(documents)),))
+
+
+def later(change: Change, after: Span) -> Change:
+    """The same, but not at once."""
+    if not after:
+        return change
+    return Change(f"after {format_span(after)}: {change.words}", tuple(Later(after, c) for c in change.commands))
+
+
+def asked(command: Command) -> Change:
+    """Any command, in the words in which a step of a scenario has it."""
+    moment = f"after {format_span(command.after)}: " if isinstance(command, Later) else ""
+    order = command.command if isinstance(command, Later) else command
+    if isinstance(order, Submit):
+        names = ", ".join(called(thing.key) for thing in order.objects[:3])
+        return Change(f"{moment}submit {names}{' …' if len(order.objects) > 3 else ''}", (command,))
+    fields = msgspec.to_builtins(order)
+    words = " ".join(clean(str(value), 60) for name, value in fields.items() if name != "type" and value is not None)
+    return Change(f"{moment}{fields['type']} {words}", (command,))
 
 
 def copy(snapshot: Snapshot, workload: Workload) -> Change:

@@ -14,11 +14,13 @@ MOST = 12
 """So many victims and shifted workloads are listed."""
 
 
-def result_lines(result: WhatIf) -> list[Painted]:
-    """The whole answer, the most important first."""
+def result_lines(result: WhatIf, names: tuple[str, str] = ("without", "with")) -> list[Painted]:
+    """The whole answer, the most important first; `names` are those of the two futures."""
     lines = [line((f"{GLYPHS['fault']} refused: {text}", "fault")) for text in result.refused]
     for outcome in result.outcomes:
         lines += _outcome(outcome, result.time)
+    for outcome in result.against:
+        lines += [line((f"{names[0]}:", "dim")), *_outcome(outcome, result.time)]
     if result.empty:
         lines.append(line("These changes make no difference before the horizon."))
     if result.victims:
@@ -29,7 +31,7 @@ def result_lines(result: WhatIf) -> list[Painted]:
         lines += [BLANK, heading(f"Spared: evicted only without it: {len(result.spared)}")]
         lines += [_victim(victim, result.time, "good") for victim in result.spared[:MOST]]
         lines += _more(len(result.spared))
-    lines += [BLANK, *_table(result)]
+    lines += [BLANK, *_table(result, names)]
     if result.shifts:
         lines += [BLANK, heading(f"Others whose admission moves: {len(result.shifts)}")]
         lines += [_shift(shift, result.time) for shift in result.shifts[:MOST]]
@@ -72,10 +74,10 @@ def _at(moment: Time, start: Time) -> str:
     return f"+{format_span(moment - start)}"
 
 
-def _table(result: WhatIf) -> list[Painted]:
+def _table(result: WhatIf, names: tuple[str, str]) -> list[Painted]:
     at = _at(result.compared, result.time)
     rows = [
-        _row("", "now", f"without, {at}", f"with, {at}", "difference", role="dim"),
+        _row("", "now", f"{names[0]}, {at}", f"{names[1]}, {at}", "difference", role="dim"),
         _row(
             "GPUs in use",
             f"{result.gpus_now}/{result.gpus_total}",
@@ -88,8 +90,31 @@ def _table(result: WhatIf) -> list[Painted]:
     end = _at(result.horizon, result.time)
     rows += [
         BLANK,
-        _row("", "", f"without, {end}", f"with, {end}", "difference", role="dim"),
+        _row("", "", f"{names[0]}, {end}", f"{names[1]}, {end}", "difference", role="dim"),
         _row("median wait", "", _span(result.median_wait_without), _span(result.median_wait), _longer(result)),
+        _row("wait of 95 %", "", _span(result.p95_wait_without), _span(result.p95_wait), ""),
+        _row(
+            "wait still",
+            "",
+            str(result.waiting_without),
+            str(result.waiting),
+            _signed(result.waiting - result.waiting_without),
+        ),
+        _row(
+            "GPU-hours held",
+            "",
+            f"{result.gpu_hours_without:.1f}",
+            f"{result.gpu_hours:.1f}",
+            f"{result.gpu_hours - result.gpu_hours_without:+.1f}",
+        ),
+        _row("fairness", "", _index(result.fairness_without), _index(result.fairness), ""),
+        _row(
+            "nodes, an hour",
+            "",
+            fmt.money(result.hourly_without),
+            fmt.money(result.hourly),
+            ("+" if result.hourly >= result.hourly_without else "") + fmt.money(result.hourly - result.hourly_without),
+        ),
         _row(
             "work lost",
             "",
@@ -143,6 +168,10 @@ def _signed(amount: int) -> str:
 
 def _span(span: Span | None) -> str:
     return f"~{fmt.age(span)}" if span is not None else fmt.NOTHING
+
+
+def _index(fairness: float | None) -> str:
+    return fmt.NOTHING if fairness is None else f"{fairness:.2f}"
 
 
 def _longer(result: WhatIf) -> str:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
-from gpuconsole.insight.whatif import WhatIf
+from gpuconsole.insight.whatif import Look
 from gpuconsole.insight.why import Tried
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
@@ -48,13 +48,22 @@ class Follow(Struct, frozen=True, tag=True):
 
 
 class Ask(Struct, frozen=True, tag=True):
-    """Follow (if there is news), and then say what would happen."""
+    """Follow (if there is news), and then take the first look at what would happen."""
 
     follow: Follow | None
+    number: int
+    """Of the what-if: a new one takes the place of the last."""
     commands: tuple[Command, ...]
     horizon: Span
+    against: tuple[Command, ...] = ()
     seen: bool = False
     """In the cluster that was seen last, not in the simulation that is followed."""
+
+
+class GoOn(Struct, frozen=True, tag=True):
+    """Take the next look of a what-if. Who does not ask has given it up."""
+
+    number: int
 
 
 class AskScores(Struct, frozen=True, tag=True):
@@ -86,8 +95,8 @@ class Done(Struct, frozen=True, tag=True):
     same: bool = True
 
 
-class Answer(Struct, frozen=True, tag=True):
-    what_if: WhatIf
+class Looked(Struct, frozen=True, tag=True):
+    look: Look
 
 
 class Scored(Struct, frozen=True, tag=True):
@@ -108,8 +117,8 @@ class Failed(Struct, frozen=True, tag=True):
 
 
 Question = Union[Ask, AskScores, AskWhy]
-Request = Union[Begin, Follow, See, Ask, AskScores, AskWhy, Foresee]
-Reply = Union[Done, Answer, Scored, Reasoned, Foreseen, Failed]
+Request = Union[Begin, Follow, See, Ask, AskScores, AskWhy, GoOn, Foresee]
+Reply = Union[Done, Looked, Scored, Reasoned, Foreseen, Failed]
 
 ENCODER = msgspec.msgpack.Encoder()
 REQUESTS = msgspec.msgpack.Decoder(Request)

@@ -3,12 +3,13 @@
 import logging
 import os
 import signal
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import assert_never
 
 from gpuconsole.backends.simulated import digest
-from gpuconsole.insight.whatif import what_if
+from gpuconsole.insight.whatif import Look, looks, prepare
 from gpuconsole.insight.why import rehearsal_of, tried
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
@@ -16,7 +17,6 @@ from gpuconsole.workers.mirror import Mirror
 from gpuconsole.workers.protocol import (
     ENCODER,
     REQUESTS,
-    Answer,
     Ask,
     AskScores,
     AskWhy,
@@ -26,6 +26,8 @@ from gpuconsole.workers.protocol import (
     Follow,
     Foresee,
     Foreseen,
+    GoOn,
+    Looked,
     Question,
     Reasoned,
     Reply,
@@ -44,6 +46,7 @@ class Replica:
         self._simulation = Simulation.load(begin.state)
         self._simulation.drain()
         self._digest = begin.digest
+        prepare(self._simulation)
 
     def follow(self, follow: Follow) -> bool:
         """Do what the simulation did; True if the same came of it."""
@@ -54,17 +57,16 @@ class Replica:
         self._digest = digest(self._simulation.drain(), self._digest)
         return self._digest == follow.digest
 
-    def answer(self, question: Question) -> Reply:
+    def followed(self, question: Question) -> Simulation | None:
+        """The simulation as it is by now; None if it is not what it should be."""
         if question.follow is not None and not self.follow(question.follow):
-            return Done(same=False)
-        return answered(self._simulation, question)
+            return None
+        return self._simulation
 
 
-def answered(simulation: Simulation, question: Question) -> Reply:
+def answered(simulation: Simulation, question: AskScores | AskWhy) -> Reply:
     """What a simulation says to a question."""
     match question:
-        case Ask():
-            return Answer(what_if(simulation, question.commands, question.horizon))
         case AskScores():
             return Scored(simulation.placement.scores(question.pod))
         case AskWhy():
@@ -80,6 +82,8 @@ class Desk:
     def __init__(self) -> None:
         self._replica: Replica | None = None
         self._mirror = Mirror()
+        self._trial: tuple[int, Iterator[Look]] = (0, iter(()))
+        """The what-if that was asked for last: it goes on in forks of its own, whatever else is asked meanwhile."""
 
     def reply(self, request: Request) -> Reply:
         """Carry a request out; what goes wrong is a reply too."""
@@ -102,16 +106,31 @@ class Desk:
                 return Foreseen(*self._mirror.look(request.assumed, request.unseen))
             case AskWhy(seen=True):
                 return Reasoned(self._mirror.why(request.workload))
+            case GoOn():
+                return self._look(request.number)
             case Ask(seen=True) | AskScores(seen=True):
-                return answered(self._mirror.simulation, request)
+                return self._answer(self._mirror.simulation, request)
             case Follow() | Ask() | AskScores() | AskWhy() if self._replica is None:
                 return Done(same=False)
             case Follow():
                 return Done(same=self._replica.follow(request))
             case Ask() | AskScores() | AskWhy():
-                return self._replica.answer(request)
+                simulation = self._replica.followed(request)
+                return Done(same=False) if simulation is None else self._answer(simulation, request)
             case _:
                 assert_never(request)
+
+    def _answer(self, simulation: Simulation, question: Question) -> Reply:
+        if not isinstance(question, Ask):
+            return answered(simulation, question)
+        trial = looks(simulation, question.commands, question.horizon, question.against)
+        self._trial = question.number, trial
+        return self._look(question.number)
+
+    def _look(self, number: int) -> Reply:
+        known, trial = self._trial
+        look = next(trial, None) if known == number else None
+        return Failed("another what-if took the place of this one") if look is None else Looked(look)
 
 
 def serve(pipe: Connection, log_file: Path | None) -> None:

@@ -6,7 +6,8 @@ Start it before the app runs: Textual replaces stderr, and a process cannot be s
 import logging
 import multiprocessing
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple, assert_never
 
@@ -16,7 +17,7 @@ from gpuconsole.errors import WorkerError
 from gpuconsole.insight import scan
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
-from gpuconsole.insight.whatif import WhatIf
+from gpuconsole.insight.whatif import Look
 from gpuconsole.insight.why import Tried
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
@@ -27,7 +28,6 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.protocol import (
     ENCODER,
     REPLIES,
-    Answer,
     Ask,
     AskScores,
     AskWhy,
@@ -38,6 +38,8 @@ from gpuconsole.workers.protocol import (
     Follow,
     Foresee,
     Foreseen,
+    GoOn,
+    Looked,
     Question,
     Reasoned,
     Reply,
@@ -52,6 +54,7 @@ AT_ONCE = 500
 """So many events are encoded between two turns of other threads: some milliseconds."""
 UNDECIDED = "telemetry"
 """A table that no decision depends on, and that changes all the time."""
+_NUMBERS = count(1)
 PATIENCE = 120.0
 """Seconds after which a worker that does not answer is given up."""
 SECOND_CHANCES = 3
@@ -70,7 +73,7 @@ class Seen(NamedTuple):
 class Worker:
     """The parent's side: a process, the pipe to it, and what it has not been told yet.
 
-    A `Follower` of the simulation. Mutates. `what_if`, `scores` and `why` may be called from any thread, the rest from
+    A `Follower` of the simulation. Mutates. `looks`, `scores` and `why` may be called from any thread, the rest from
     the polling one.
     """
 
@@ -127,20 +130,31 @@ class Worker:
         with self._telling:
             self._anew, self._steps, self._stands, self._differs = Begin(state, digest), [], None, False
 
-    def what_if(self, commands: Sequence[Command], horizon: Span, seen: Seen | None = None) -> WhatIf:
-        """Have the worker compute it, from where the simulation stands, or from a cluster. Raises WorkerError."""
-        reply = self._answer(lambda follow: Ask(follow, tuple(commands), horizon, seen is not None), seen)
-        assert isinstance(reply, Answer)
-        return reply.what_if
+    def looks(
+        self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), seen: Seen | None = None
+    ) -> Iterator[Look]:
+        """Have the worker compute a what-if look by look, from where the simulation stands, or from a cluster.
+
+        Between two looks others may ask; who stops asking gives it up. Raises WorkerError.
+        """
+        number = next(_NUMBERS)
+        asked = (number, tuple(commands), horizon, tuple(against), seen is not None)
+        reply = self._answer(lambda follow: Ask(follow, *asked), seen)
+        while True:
+            assert isinstance(reply, Looked)
+            yield reply.look
+            if reply.look.last:
+                return
+            reply = self._answer(lambda _: GoOn(number), None, follows=False)
 
     def scores(self, pod: Pod, seen: Seen | None = None) -> ScoreTable | None:
-        """Have the worker judge all nodes for a pod, as `what_if` does. Raises WorkerError."""
+        """Have the worker judge all nodes for a pod, as `looks` does. Raises WorkerError."""
         reply = self._answer(lambda follow: AskScores(follow, pod, seen is not None), seen)
         assert isinstance(reply, Scored)
         return reply.table
 
     def why(self, workload: str, seen: Seen | None = None) -> Tried:
-        """Have the worker say why a workload waits, as `what_if` does. Raises WorkerError."""
+        """Have the worker say why a workload waits, as `looks` does. Raises WorkerError."""
         reply = self._answer(lambda follow: AskWhy(follow, workload, seen is not None), seen)
         assert isinstance(reply, Reasoned)
         return reply.tried
@@ -152,20 +166,24 @@ class Worker:
         return reply.forecast, reply.said
 
     def _answer(
-        self, question: Callable[[Follow | None], Question | Foresee], seen: Seen | None
-    ) -> Answer | Scored | Reasoned | Foreseen:
+        self,
+        question: Callable[[Follow | None], Question | GoOn | Foresee],
+        seen: Seen | None,
+        *,
+        follows: bool = True,
+    ) -> Looked | Scored | Reasoned | Foreseen:
         with self._talking:
             if self.lost:
                 raise WorkerError(self.lost)
             try:
                 reply = self._show(seen) if seen is not None else Done()
                 if isinstance(reply, Done):
-                    reply = self._ask(question, follows=seen is None)
+                    reply = self._ask(question, follows=follows and seen is None)
             except (EOFError, OSError) as error:
                 self._give_up("the worker process died")
                 raise WorkerError(self.lost) from error
         match reply:
-            case Answer() | Scored() | Reasoned() | Foreseen():
+            case Looked() | Scored() | Reasoned() | Foreseen():
                 return reply
             case Failed(problem):
                 raise WorkerError(problem)
@@ -214,7 +232,7 @@ class Worker:
         if news is not None:
             self._send(news)
 
-    def _ask(self, question: Callable[[Follow | None], Question | Foresee], follows: bool) -> Reply:
+    def _ask(self, question: Callable[[Follow | None], Question | GoOn | Foresee], follows: bool) -> Reply:
         self._settle()
         news = self._news() if follows else None
         if isinstance(news, Begin):

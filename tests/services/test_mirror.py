@@ -18,6 +18,7 @@ from gpuconsole.workers.worker import Seen, Worker
 from tests.backends.elsewhere import Elsewhere
 from tests.insight.test_forecast_check import WAITS, admitted
 from tests.insight.world import ORG, ORG_QUEUES, START, node
+from tests.services.looking import whole
 
 NOTHING = ()
 
@@ -70,7 +71,7 @@ def test_a_what_if_and_a_look_know_the_same_cluster(worker: Shown) -> None:
     cluster = Elsewhere((*ORG, node("n1"), WAITS), START)
     worker.foresee(seen(cluster), NOTHING, NOTHING)
     question = (SetPriority("prod/waits", 100),)
-    assert worker.what_if(question, HOUR, seen(cluster)) == what_if(cluster.fork(), question, HOUR)
+    assert whole(worker.looks(question, HOUR, (), seen(cluster))) == what_if(cluster.fork(), question, HOUR)
     assert worker.told == [len(ORG) + 2, 0]
 
 
@@ -103,4 +104,4 @@ def test_the_simulation_is_kept_while_nothing_changes_for_a_minute() -> None:
 def test_what_cannot_be_understood_is_a_reply() -> None:
     desk = Desk()
     assert isinstance(desk.reply(See(True, START, (b"?",), b"{}")), Failed)
-    assert desk.reply(Ask(None, (Cordon("n1", True),), HOUR)) == Done(same=False)
+    assert desk.reply(Ask(None, 1, (Cordon("n1", True),), HOUR)) == Done(same=False)

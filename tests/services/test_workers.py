@@ -8,18 +8,19 @@ import pytest
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.errors import WorkerError
 from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.whatif import what_if
+from gpuconsole.insight.whatif import looks, what_if
 from gpuconsole.insight.why import rehearsal_of, tried
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.commands import Cordon, Submit
 from gpuconsole.model.events import Event
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.workers.protocol import Answer, Ask, Begin, Carried, Done, Follow
-from gpuconsole.workers.replica import Replica
+from gpuconsole.workers.protocol import Ask, Begin, Carried, Done, Failed, Follow, GoOn, Looked
+from gpuconsole.workers.replica import Desk, Replica
 from gpuconsole.workers.worker import Worker
 from tests.backends.cluster import job, simulation
 from tests.backends.events import START
+from tests.services.looking import whole
 
 QUESTION = (Submit((job("asked", 8, 30),)),)
 
@@ -54,7 +55,7 @@ def test_it_answers_as_the_simulation_itself_would_after_commands_at_odd_times(b
         beside.console.submit(Submit((job(f"late-{number}", 1 + number, 7),)))
         beside.console.tick(0.137 * number)
         expected = what_if(beside.backend.fork(), QUESTION, HOUR)
-        assert beside.console.what_if(QUESTION, HOUR) == expected
+        assert whole(beside.console.looks(QUESTION, HOUR)) == expected
         assert expected.time == beside.console.snapshot.time
     assert beside.console.status.worker == "on"
 
@@ -77,15 +78,25 @@ def test_a_killed_worker_is_said_and_the_answers_come_from_here(beside: Beside) 
     beside.worker.process.kill()
     beside.tick_until_the_worker(ends=True)
     assert beside.console.status.worker == "the worker process died"
-    assert beside.console.what_if(QUESTION, HOUR) == what_if(beside.backend.fork(), QUESTION, HOUR)
+    assert whole(beside.console.looks(QUESTION, HOUR)) == what_if(beside.backend.fork(), QUESTION, HOUR)
 
 
 def test_a_worker_that_dies_over_a_question_is_no_loss(beside: Beside) -> None:
     beside.console.tick(1)
     beside.worker.process.kill()
-    assert beside.console.what_if(QUESTION, HOUR) == what_if(beside.backend.fork(), QUESTION, HOUR)
+    assert whole(beside.console.looks(QUESTION, HOUR)) == what_if(beside.backend.fork(), QUESTION, HOUR)
     with pytest.raises(WorkerError, match="the worker process died"):
-        beside.worker.what_if(QUESTION, HOUR)
+        next(beside.worker.looks(QUESTION, HOUR))
+
+
+def test_others_may_ask_between_two_looks_and_the_simulation_may_go_on(beside: Beside) -> None:
+    expected = what_if(beside.backend.fork(), QUESTION, HOUR)
+    trial = beside.console.looks(QUESTION, HOUR)
+    next(trial)
+    beside.console.tick(1)
+    assert whole(beside.console.looks(QUESTION, HOUR)).time > expected.time
+    with pytest.raises(WorkerError, match="another what-if"):
+        next(trial)
 
 
 def test_a_replica_that_went_its_own_way_starts_anew(beside: Beside) -> None:
@@ -93,7 +104,7 @@ def test_a_replica_that_went_its_own_way_starts_anew(beside: Beside) -> None:
     beside.worker.carried(beside.backend.now, Cordon("node-0", True))
     beside.console.tick(1)
     beside.tick_until_the_worker(ends=False)
-    assert beside.console.what_if(QUESTION, HOUR) == what_if(beside.backend.fork(), QUESTION, HOUR)
+    assert whole(beside.console.looks(QUESTION, HOUR)) == what_if(beside.backend.fork(), QUESTION, HOUR)
     assert beside.console.status.worker == "on"
 
 
@@ -132,10 +143,25 @@ class TestReplica:
         self.poll(backend, 0.5)
         assert not replica.follow(Follow((Carried(backend.now, command),), backend.now, backend.digest))
 
-    def test_it_does_not_answer_from_a_replica_that_differs(self) -> None:
-        _, replica, _ = self.followed()
-        assert replica.answer(Ask(Follow((), START, 1), QUESTION, HOUR)) == Done(same=False)
+    def desk(self) -> tuple[Simulation, Desk]:
+        original = simulation()
+        desk = Desk()
+        assert desk.reply(Begin(original.save(), 0)) == Done()
+        return original, desk
 
-    def test_it_answers_from_where_it_stands_if_there_is_no_news(self) -> None:
-        original, replica, _ = self.followed()
-        assert replica.answer(Ask(None, QUESTION, HOUR)) == Answer(what_if(original.fork(), QUESTION, HOUR))
+    def test_it_does_not_answer_from_a_replica_that_differs(self) -> None:
+        _, desk = self.desk()
+        assert desk.reply(Ask(Follow((), START, 1), 1, QUESTION, HOUR)) == Done(same=False)
+
+    def test_it_answers_look_by_look_from_where_it_stands_if_there_is_no_news(self) -> None:
+        original, desk = self.desk()
+        found = list(looks(original.fork(), QUESTION, HOUR))
+        said = [desk.reply(Ask(None, 1, QUESTION, HOUR)), *(desk.reply(GoOn(1)) for _ in found[1:])]
+        assert said == [Looked(look) for look in found]
+
+    def test_a_new_what_if_takes_the_place_of_the_last(self) -> None:
+        _, desk = self.desk()
+        desk.reply(Ask(None, 1, QUESTION, HOUR))
+        desk.reply(Ask(None, 2, QUESTION, HOUR))
+        assert desk.reply(GoOn(1)) == Failed("another what-if took the place of this one")
+        assert isinstance(desk.reply(GoOn(2)), Looked)

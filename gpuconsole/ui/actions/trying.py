@@ -30,6 +30,28 @@ WHAT_IF: tuple[Action, ...] = (
         scope=Scope.WHAT_IF,
         footer=True,
     ),
+    Action(
+        id="whatif.later",
+        keys=("t",),
+        label="time",
+        help="Let time pass in the fork before the changes that follow.",
+        scope=Scope.WHAT_IF,
+    ),
+    Action(
+        id="whatif.compare",
+        keys=("b",),
+        label="A/B",
+        help="Put these changes aside as A, and compare others with them instead of with none.",
+        scope=Scope.WHAT_IF,
+    ),
+    Action(
+        id="whatif.write",
+        keys=("W",),
+        label="write",
+        help="Write the changes as YAML, as gpuconsole whatif -f reads them.",
+        scope=Scope.WHAT_IF,
+        footer=True,
+    ),
 )
 
 SUBMIT: tuple[Action, ...] = (

@@ -1,20 +1,26 @@
 """The what-if: a list of changes, tried in a fork of this cluster, and what would come of them."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
 from textual import work
 from textual.app import ComposeResult
 from textual.timer import Timer
 from textual.worker import Worker, get_current_worker
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.whatif import WhatIf
+from gpuconsole.insight.whatif import Look, WhatIf
 from gpuconsole.model.clock import HOUR, Span, format_span, parse_span
+from gpuconsole.model.commands import Command
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.sim.changes import as_changes
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
+from gpuconsole.ui.as_yaml import as_manifest
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.plan import Change
 from gpuconsole.ui.screens.base import Handlers
@@ -23,7 +29,7 @@ from gpuconsole.ui.screens.whatif_changes import ChangeScreen
 from gpuconsole.ui.whatif_text import result_lines
 from gpuconsole.ui.widgets.confirm import Field
 from gpuconsole.ui.widgets.painter import Lines
-from gpuconsole.ui.widgets.textpane import BLANK, TextPane, line
+from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line
 
 if TYPE_CHECKING:
     from gpuconsole.ui.app import ConsoleApp
@@ -49,9 +55,14 @@ class WhatIfScreen(ChangeScreen):
         super().__init__()
         self.changes: list[Change] = []
         self.horizon: Span = HOUR
+        self.against: list[Change] | None = None
+        """Changes that were put aside, to be compared with; None compares with no changes."""
+        self.after: Span = 0
+        """When, from the fork's start, what is added now takes place."""
         self.result: WhatIf | None = None
         self._thread: Worker[None] | None = None
         self._began = 0.0
+        self._reached: Span = 0
         self._clock: Timer | None = None
 
     def body(self) -> ComposeResult:
@@ -70,11 +81,16 @@ class WhatIfScreen(ChangeScreen):
             "whatif.undo": self.undo,
             "whatif.run": self.start,
             "whatif.horizon": self._ask_horizon,
+            "whatif.later": self._ask_later,
+            "whatif.compare": self.put_aside,
+            "whatif.write": self._ask_file,
             **scrolling(self.query_one("#result", TextPane)),
         }
 
     def refusal(self, action: Action) -> str:
-        if action.id in ("whatif.run", "whatif.undo") and not self.changes:
+        if action.id in ("whatif.run", "whatif.undo", "whatif.write") and not self.changes:
+            return "there is no change yet; a adds one"
+        if action.id == "whatif.compare" and not self.changes and self.against is None:
             return "there is no change yet; a adds one"
         return super().refusal(action)
 
@@ -82,9 +98,16 @@ class WhatIfScreen(ChangeScreen):
 
     def add(self, change: Change) -> None:
         """Try this too. The result is that of an earlier plan from now on, so it goes."""
+        change = plan.later(change, self.after)
         self.changes.append(change)
         self._renew_plan()
         self.flash(f"Added: {change.words}")
+
+    def put_aside(self) -> None:
+        """Begin another list of changes, which is compared with this one; without changes, compare with none again."""
+        self.against, self.changes, self.after = (self.changes or None), [], 0
+        self._renew_plan()
+        self.flash("These are A; add the changes of B" if self.against else "A is gone: compared with no changes")
 
     def undo(self) -> None:
         """Take the last change back."""
@@ -100,7 +123,8 @@ class WhatIfScreen(ChangeScreen):
             self.refresh_frame()
 
     def _show_plan(self) -> None:
-        lines = [line((f" {number} ", "key"), change.words) for number, change in enumerate(self.changes, start=1)]
+        lines = [line((" A ", "dim"), change.words) for change in self.against or ()]
+        lines += [line((f" {number} ", "key"), change.words) for number, change in enumerate(self.changes, start=1)]
         taken = self.result.time if self.result is not None else self.snapshot.time
         head = line((" FORK ", "chip"), f" of {fmt.clock(taken)}, ", (f"to +{format_span(self.horizon)}", "strong"))
         self.query_one("#plan", Lines).lines = (head, *lines)
@@ -111,6 +135,7 @@ class WhatIfScreen(ChangeScreen):
         """Run it in a thread; the screen shows how long it takes, Esc gives it up."""
         self.cancel()
         self.result = None
+        self._reached = 0
         self._began = time.monotonic()
         self._clock = self.set_interval(0.2, self._show_progress)
         self._thread = self._run()
@@ -132,23 +157,39 @@ class WhatIfScreen(ChangeScreen):
     @work(thread=True, exclusive=True, group="whatif")
     def _run(self) -> None:
         worker = get_current_worker()
+        commands, against = _commands(self.changes), _commands(self.against or ())
         try:
-            answer: WhatIf | ConsoleError = self.console.what_if(
-                [command for change in self.changes for command in change.commands], self.horizon
-            )
+            for look in self.console.looks(commands, self.horizon, against):
+                # Who does not ask for the next look has given up.
+                if worker.is_cancelled:
+                    return
+                self.app.call_from_thread(self._came, look)
         except ConsoleError as error:
-            answer = error
-        if not worker.is_cancelled:
-            self.app.call_from_thread(self._came, answer)
+            if not worker.is_cancelled:
+                self.app.call_from_thread(self._failed, error)
 
-    def _came(self, answer: WhatIf | ConsoleError) -> None:
-        self._ended()
-        if isinstance(answer, ConsoleError):
-            self._say((BLANK, line(("  ✖ Failed: ", "fault"), str(answer))))
+    def _came(self, look: Look) -> None:
+        if self._thread is None:
             return
-        self.result = answer
+        self._reached = look.reached
+        if look.answer is None:
+            return
+        self.result = look.answer
         self._show_plan()
-        self._say((BLANK, *result_lines(answer)))
+        if look.last:
+            self._ended()
+            self._say((BLANK, *result_lines(look.answer, self._names)))
+        else:
+            self._show_progress()
+
+    def _failed(self, error: ConsoleError) -> None:
+        self._ended()
+        self._say((BLANK, line(("  ✖ Failed: ", "fault"), str(error))))
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        """What the two futures are called."""
+        return ("without", "with") if self.against is None else ("A", "B")
 
     def _ended(self) -> None:
         self._thread = None
@@ -159,8 +200,12 @@ class WhatIfScreen(ChangeScreen):
     def _show_progress(self) -> None:
         took = time.monotonic() - self._began
         dots = "▁▂▃▄▅▆▇█"[int(took * 5) % 8]
-        words = f"  {dots} running two forks to +{format_span(self.horizon)}, {took:.1f} s   "
-        self._say((BLANK, line((words, "pending"), ("Esc", "key"), " gives it up")))
+        words = f"  {dots} running two forks to +{format_span(self.horizon)}, at +{format_span(self._reached)}"
+        head = (BLANK, line((f"{words}, {took:.1f} s   ", "pending"), ("Esc", "key"), " gives it up"))
+        if self.result is None:
+            self._say(head)
+        else:
+            self._say((*head, BLANK, heading("What the next cycle brings"), *result_lines(self.result, self._names)))
 
     def _say(self, lines: tuple[Painted, ...]) -> None:
         self.query_one("#result", TextPane).show(lines)
@@ -170,6 +215,28 @@ class WhatIfScreen(ChangeScreen):
     def _ask_horizon(self) -> None:
         wanted = Field("How far to look ahead", format_span(self.horizon), ("As 30m, 2h or 1d.",), wrong_span)
         self.prompt(wanted, self._set_horizon)
+
+    def _ask_later(self) -> None:
+        lines = ("From the fork's start, as 10m; 0s is at once. It holds for what is added from now on.",)
+        self.prompt(Field("When what follows takes place", format_span(self.after), lines, _no_span), self._set_after)
+
+    def _set_after(self, text: str) -> None:
+        self.after = parse_span(text)
+        self.flash(f"What is added now takes place after {text}" if self.after else "What is added takes place at once")
+
+    def _ask_file(self) -> None:
+        self.prompt(Field("File to write the changes to", "change.yaml"), self._write)
+
+    def _write(self, path: str) -> None:
+        """Write the changes as a list that a command and another what-if can read."""
+        document = as_changes(_commands(self.changes), self.horizon, as_manifest)
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
+        try:
+            Path(path).expanduser().write_text(text, encoding="utf-8")
+        except OSError as error:
+            self.flash(f"{path}: {error.strerror}", "error")
+        else:
+            self.flash(f"Written: gpuconsole whatif -f {path}")
 
     def _set_horizon(self, text: str) -> None:
         self.horizon = parse_span(text)
@@ -183,6 +250,14 @@ def wrong_span(text: str) -> str:
     except ValueError as error:
         return str(error)
     return "" if span > 0 else "more than nothing"
+
+
+def _commands(changes: Iterable[Change]) -> list[Command]:
+    return [command for change in changes for command in change.commands]
+
+
+def _no_span(text: str) -> str:
+    return "" if text.strip() in ("0", "0s") else wrong_span(text)
 
 
 def try_out(app: "ConsoleApp", change: Change) -> None:

@@ -3,18 +3,36 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import yaml
 from textual import work
 
 from gpuconsole.model.manifests import Severity
+from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
+from gpuconsole.sim.changes import Changes, read_changes
+from gpuconsole.sim.scenario import ScenarioError
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
+from gpuconsole.ui.as_yaml import as_documents
 from gpuconsole.ui.plan import Change
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.confirm import Field, Option, whole_number
 
 LARGEST = 1_000_000
 """Bytes of a manifest that can be added."""
+OTHERS = {
+    "set-weight": "queue: {queue}, weight: 2",
+    "set-cohort": "queue: {queue}, cohort: shared",
+    "set-preemption": "clusterQueue: {queue}, reclaimWithinCohort: Any",
+    "set-taint": "node: {node}, key: spare, effect: NoSchedule",
+    "add-nodes": "like: {node}, count: 1",
+    "divide": "node: {node}, config: all-balanced",
+    "interrupt-spot": "node: {node}",
+    "restore-node": "node: {node}",
+    "cordon": "node: {node}, cordoned: true",
+    "reconfigure": "fairSharing: true",
+}
+"""Commands that are asked for as text → what they begin with."""
 
 
 class ChangeScreen(ConsoleScreen):
@@ -27,7 +45,7 @@ class ChangeScreen(ConsoleScreen):
     def ask_change(self) -> None:
         options = (
             Option("form", "job from the form", "f", (("opens the submit form", "dim"),)),
-            Option("file", "manifest file", "y", (("submits its objects", "dim"),)),
+            Option("file", "file", "y", (("its objects, or a list of changes", "dim"),)),
             Option("copy", "workload again", "c", (("submits a copy of it", "dim"),)),
             Option("stop", "stop workload", "s"),
             Option("priority", "priority", "p"),
@@ -35,6 +53,7 @@ class ChangeScreen(ConsoleScreen):
             Option("hold", "hold queue", "h", refused="" if self.snapshot.cluster_queues else "no queues"),
             Option("lose", "lose node", "k", refused="" if self.snapshot.nodes else "no nodes"),
             Option("drain", "drain node", "d", refused="" if self.snapshot.nodes else "no nodes"),
+            Option("other", "any other", "o", (("weight, cohort, taint, machines, gate …", "dim"),)),
         )
         self.choose("What to try", options, self._ask_more)
 
@@ -44,7 +63,7 @@ class ChangeScreen(ConsoleScreen):
                 self.console_app.go("submit")
             case "file":
                 self.prompt(
-                    Field("YAML file to submit", lines=("Its objects are submitted into the fork.",)), self._read
+                    Field("YAML file", lines=("Manifests to submit, or a list of changes (steps).",)), self._read
                 )
             case "copy":
                 self._ask_workload("Submit once more", lambda found: self.add(plan.copy(self.snapshot, found)))
@@ -58,8 +77,33 @@ class ChangeScreen(ConsoleScreen):
                 self._ask_name("Hold", list(self.snapshot.cluster_queues), lambda name: self.add(plan.hold(name)))
             case "lose":
                 self._ask_name("Lose", list(self.snapshot.nodes), lambda name: self.add(plan.lose(name)))
+            case "other":
+                self.choose("What to try", [Option(name, name) for name in OTHERS], self._ask_command)
             case "drain":
                 self._ask_name("Drain", list(self.snapshot.nodes), lambda name: self.add(plan.drain(name)))
+
+    def _ask_command(self, kind: str) -> None:
+        """Ask for a command as a step of a scenario has it."""
+        things = {"queue": next(iter(self.snapshot.cluster_queues), ""), "node": next(iter(self.snapshot.nodes), "")}
+        text = f"{{type: {kind}, {OTHERS[kind].format(**things)}}}"
+        lines = ("As in a step of a scenario.",)
+        self.prompt(
+            Field("Change", text, lines, self._wrong_command), lambda text: self._add_all(self._read_steps(text))
+        )
+
+    def _wrong_command(self, text: str) -> str:
+        try:
+            self._read_steps(text)
+        except (ScenarioError, yaml.YAMLError) as error:
+            return clean(str(error).removeprefix("change: steps[0].commands[0]").lstrip(".: "), 200)
+        return ""
+
+    def _read_steps(self, text: str) -> Changes:
+        return read_changes([{"steps": [{"commands": [yaml.safe_load(text)]}]}], "change", self.snapshot.time)
+
+    def _add_all(self, changes: Changes) -> None:
+        for command in changes.commands:
+            self.add(plan.asked(command))
 
     def _ask_name(self, title: str, names: list[str], then: Callable[[str], object]) -> None:
         self.choose(title, [Option(name, name) for name in names], then)
@@ -114,18 +158,25 @@ class ChangeScreen(ConsoleScreen):
     def _read(self, path: str) -> None:
         try:
             with Path(path).expanduser().open(encoding="utf-8") as file:
-                loaded = self.console.check(file.read(LARGEST))
+                text = file.read(LARGEST)
+            loaded = self.console.check(text)
         except (OSError, UnicodeDecodeError) as error:
             self.app.call_from_thread(self.flash, f"{path}: {error}", "error")
             return
         errors = [finding for finding in loaded.findings if finding.severity is Severity.ERROR]
-        if errors or not loaded.objects:
+        if errors or not (loaded.objects or loaded.scenario):
             problem = f"line {errors[0].line}: {errors[0].problem}" if errors else "no objects in it"
             self.app.call_from_thread(self.flash, f"{path}: {problem}", "error")
+        elif loaded.scenario:
+            try:
+                changes = read_changes(loaded.scenario, Path(path).name, self.snapshot.time, objects=loaded.objects)
+            except ScenarioError as error:
+                self.app.call_from_thread(self.flash, str(error).splitlines()[0], "error")
+            else:
+                self.app.call_from_thread(self._add_all, changes)
         else:
-            self.app.call_from_thread(
-                self.add, plan.submit(loaded.objects, f"{Path(path).name}, {_count(len(loaded.objects))}")
-            )
+            what = f"{Path(path).name}, {_count(len(loaded.objects))}"
+            self.app.call_from_thread(self.add, plan.submit(loaded.objects, what, as_documents(text)))
 
 
 def _count(objects: int) -> str:
