@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+JOBS ?= 4
 
 .PHONY: help run test lint unit smoke bench mutants conformance fgd check-why controlplane test-live bench-live screenshots clean
 .DEFAULT_GOAL := help
@@ -26,8 +27,9 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The console's tests mostly wait, so that several processes help also where there is one core.
 unit: $(STAMP)
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(JOBS) --dist loadfile
 
 smoke: $(STAMP) ## drive the console in a real terminal (needs tmux) and press every key
 	$(BIN)/python -m tests.tools.smoke
@@ -51,7 +53,7 @@ controlplane: $(STAMP) ## build a control plane for the live tests (needs Go; 7 
 	@$(BIN)/python -m tests.controlplane.build $(BUILD)
 
 test-live: controlplane ## test on a real API server, which is started on 127.0.0.1 and stopped again
-	$(BIN)/pytest tests/live -m live --durations=10
+	$(BIN)/pytest tests/live -m live --durations=10 $(LIVE)
 
 bench-live: controlplane ## measure the console on a real API server with 5,000 nodes, 10,000 Workloads, 10,000 pods
 	$(BIN)/python -m tests.live.bench

@@ -5,6 +5,7 @@ And a word about the tests that need a real API server, where they are left out.
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -22,6 +23,20 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     if live and live[0].config.option.markexpr == "not live":
         stash = live[0].config.stash
         stash[LEFT_OUT] = stash.get(LEFT_OUT, 0) + len(live)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where several processes test, each tells how many it left out."""
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["left out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """All of them leave out the same."""
+    told = getattr(node, "workeroutput", {}).get("left out", 0)
+    node.config.stash[LEFT_OUT] = max(node.config.stash.get(LEFT_OUT, 0), told)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
