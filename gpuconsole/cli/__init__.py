@@ -23,6 +23,8 @@ COMMANDS = {
     "ledger": "Show who lends GPUs to whom.",
     "eta": "Say where a workload stands, and when it should start.",
     "shares": "Show fair shares, and whose turn is next.",
+    "antipatterns": "Find what wastes GPUs or patience.",
+    "risk": "Show what may evict running work, and how probable that is.",
     "slots": "Show what the idle GPUs are good for.",
     "mig": "Show who has to leave when GPUs are divided anew.",
     "snapshot": "Save a cluster as a file.",

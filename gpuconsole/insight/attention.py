@@ -5,6 +5,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from gpuconsole.insight.antipatterns.crowd import monopoly
+from gpuconsole.insight.antipatterns.usage import oversized
 from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.checking import checking
@@ -18,10 +20,12 @@ from gpuconsole.insight.telemetry import Alarm, alarms
 from gpuconsole.insight.who import counts
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.events import Happened
+from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import PreemptionPolicy, StopPolicy
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 
+UNPRICED = Prices()
 LONG_WAIT: Span = 30 * MINUTE
 GANG_WAIT: Span = MINUTE
 IDLE_NODES_LISTED = 5
@@ -43,6 +47,8 @@ class Trouble(StrEnum):
     GPU_HOT = "gpu-hot"
     GPU_UNUSED = "gpu-unused"
     GPU_WASTED = "gpu-wasted"
+    OVERSIZED = "oversized"
+    MONOPOLY = "monopoly"
     IDLE_GPUS = "idle-gpus"
     RECLAIMABLE = "reclaimable"
     IDLE_NODE = "idle-node"
@@ -71,6 +77,7 @@ def attention(snapshot: Snapshot, history: Sequence[Happened] = ()) -> tuple[Att
         *_checks(snapshot),
         *_borrowers(snapshot),
         *_measured(snapshot),
+        *_patterns(snapshot),
         *_thrash(history),
     ]
     return tuple(sorted(found, key=lambda one: (_RANK[one.trouble], -one.gpus, one.key)))
@@ -266,6 +273,7 @@ _ALARMS = {
 def _measured(snapshot: Snapshot) -> Iterator[Attention]:
     """What GPUs measure of themselves: one by one while they are few, the others of a kind in one line."""
     by_rule: dict[Rule, list[Alarm]] = {}
+    borrowed = borrowed_gpus(snapshot)
     for alarm in alarms(snapshot):
         by_rule.setdefault(alarm.rule, []).append(alarm)
     for rule, found in by_rule.items():
@@ -273,11 +281,27 @@ def _measured(snapshot: Snapshot) -> Iterator[Attention]:
         for alarm in found[:ALARMS_LISTED]:
             known = alarm.workload in snapshot.workloads and trouble in (Trouble.GPU_UNUSED, Trouble.GPU_WASTED)
             table, key = ("workloads", alarm.workload) if known else ("nodes", alarm.node)
-            yield Attention(trouble=trouble, text=alarm.text, table=table, key=key, since=alarm.since, gpus=alarm.gpus)
+            text = alarm.text + _borrowed(borrowed.get(alarm.workload, 0) if rule is Rule.IDLE else 0)
+            yield Attention(trouble=trouble, text=text, table=table, key=key, since=alarm.since, gpus=alarm.gpus)
         rest = sum(alarm.gpus for alarm in found[ALARMS_LISTED:])
         if rest:
             text = f"{_count(rest, 'more GPU')} {words}"
             yield Attention(trouble=trouble, text=text, table="nodes", key=found[ALARMS_LISTED].node)
+
+
+def _borrowed(gpus: int) -> str:
+    return f"; it borrows {_count(gpus, 'GPU')}" if gpus else ""
+
+
+def _patterns(snapshot: Snapshot) -> Iterator[Attention]:
+    """Anti-patterns that can be seen at a glance; `gpuconsole.insight.antipatterns` has all, with what they cost."""
+    idle = {alarm.workload for alarm in alarms(snapshot) if alarm.rule is Rule.IDLE}
+    found = sorted(oversized(snapshot, UNPRICED, idle), key=lambda one: -one.gpus)[:ALARMS_LISTED]
+    for trouble, patterns in ((Trouble.OVERSIZED, found), (Trouble.MONOPOLY, monopoly(snapshot, UNPRICED))):
+        for one in patterns:
+            yield Attention(
+                trouble=trouble, text=one.text, table=one.table, key=one.subject, since=one.since, gpus=round(one.gpus)
+            )
 
 
 def _thrash(history: Sequence[Happened]) -> Iterator[Attention]:

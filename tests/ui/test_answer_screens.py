@@ -7,7 +7,7 @@ from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, staged
 from tests.ui.worlds import org_cohort, simulated
 
-KEYS = {"ledger": "b", "slots": "F", "shares": "f"}
+KEYS = {"ledger": "b", "slots": "F", "shares": "f", "antipatterns": "L"}
 
 
 def test_every_answer_has_a_key() -> None:

@@ -27,4 +27,12 @@ ANSWERS: tuple[Action, ...] = (
         scope=Scope.ANSWERS,
         aliases=("shares", "fair"),
     ),
+    Action(
+        id="answer.antipatterns",
+        keys=("L",),
+        label="anti-patterns",
+        help="Show what wastes GPUs or patience, what it costs a day, and what would mend it.",
+        scope=Scope.ANSWERS,
+        aliases=("antipatterns", "waste"),
+    ),
 )

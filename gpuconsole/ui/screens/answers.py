@@ -6,18 +6,23 @@ once. What takes long is asked more seldom, so that it never takes more than a t
 
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
+from gpuconsole.insight.antipatterns import antipatterns, engines_of
 from gpuconsole.insight.engine_shares import engine_shares
 from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.ledger import ledger
 from gpuconsole.insight.shares import shares
 from gpuconsole.insight.slots import starts
+from gpuconsole.model.events import Happened
+from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 from gpuconsole.ui.answers.ledger import ledger_lines
 from gpuconsole.ui.answers.shares import shares_lines
 from gpuconsole.ui.answers.slots import slots_lines
@@ -31,8 +36,20 @@ from gpuconsole.ui.widgets.textpane import TextPane, line
 
 EVERY = 5.0
 SHARE = 20
-Answer = Callable[[Simulation], Sequence[str]]
-"""A simulation of the cluster as it is → lines of text; it may be asked and run at will."""
+
+
+class Asked(NamedTuple):
+    """What an answer may look at."""
+
+    snapshot: Snapshot
+    simulation: Simulation
+    """Of the cluster as it is; it may be asked and run at will."""
+    prices: Prices
+    history: Sequence[Happened]
+    """Of preemptions, oldest line first."""
+
+
+Answer = Callable[[Asked], Sequence[str]]
 
 
 class AnswerScreen(ConsoleScreen):
@@ -75,7 +92,8 @@ class AnswerScreen(ConsoleScreen):
         began = time.monotonic()
         try:
             simulation = self.console.fork()
-            lines = self._answer(simulation)
+            history = self.console.preemptions()
+            lines = self._answer(Asked(snapshot, simulation, self.console.prices, history))
         except ConsoleError as error:
             return error
         self._due = max(self._due, time.monotonic() + SHARE * (time.monotonic() - began))
@@ -95,7 +113,8 @@ def _painted(text: str) -> Painted:
     return line((text, "title" if text.isupper() else ""))
 
 
-def _ledger(simulation: Simulation) -> Sequence[str]:
+def _ledger(asked: Asked) -> Sequence[str]:
+    simulation = asked.simulation
     session = simulation.session
     if session is None:
         return ["nothing is admitted by quota in this cluster: there is no Kueue, so nobody lends"]
@@ -103,20 +122,27 @@ def _ledger(simulation: Simulation) -> Sequence[str]:
     return ledger_lines(ledger(snapshot, session, simulation.policy.prices), snapshot.time)
 
 
-def _slots(simulation: Simulation) -> Sequence[str]:
-    snapshot = simulation.snapshot()
-    return slots_lines(usefulness(snapshot), starts(snapshot))
+def _slots(asked: Asked) -> Sequence[str]:
+    return slots_lines(usefulness(asked.snapshot), starts(asked.snapshot))
 
 
-def _shares(simulation: Simulation) -> Sequence[str]:
+def _shares(asked: Asked) -> Sequence[str]:
+    simulation = asked.simulation
     found = shares(simulation.session, simulation.now) if simulation.session is not None else None
-    return shares_lines(found, engine_shares(simulation.snapshot()), simulation.now)
+    return shares_lines(found, engine_shares(asked.snapshot), simulation.now)
+
+
+def _antipatterns(asked: Asked) -> Sequence[str]:
+    engines = engines_of(asked.simulation.policy)
+    found = antipatterns(asked.snapshot, asked.prices, asked.history, engines)
+    return antipatterns_lines(found, measured=len(asked.snapshot.telemetry) > 0)
 
 
 SCREENS: dict[str, tuple[str, Answer]] = {
     "ledger": ("Who lends GPUs to whom, and who would have to go if a lender returned", _ledger),
     "slots": ("What would start now, and what idle GPUs are good for", _slots),
     "shares": ("Fair shares with their arithmetic, and whose turn is next", _shares),
+    "antipatterns": ("What wastes GPUs or patience, what it costs, and what would mend it", _antipatterns),
 }
 """Name of the action `answer.NAME` → the title of its screen, and what it shows."""
 

@@ -1,0 +1,44 @@
+"""`gpuconsole antipatterns`: what wastes GPUs or patience in a cluster, with evidence, price and remedy."""
+
+import click
+import msgspec
+
+from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
+from gpuconsole.insight.antipatterns import antipatterns, engines_of
+from gpuconsole.model.clock import format_time
+from gpuconsole.model.events import Applied
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.state import ClusterState
+from gpuconsole.sim.telemetry import measure
+from gpuconsole.ui.answers.antipatterns import antipatterns_lines
+
+
+@click.command()
+@answering
+def command(asked: Asked) -> Answer:
+    """Find what wastes GPUs or patience, with its evidence, what it costs a day, and what would mend it.
+
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture; --until runs it first. Where GPUs are
+    measured (--live with --prometheus or --dcgm, and in the simulator), idle and oversized requests are found, too.
+    `gpuconsole lint` finds those that manifests alone show.
+    """
+    policy, lines = asked.simulation.policy, lines_of(asked)
+    snapshot = _measured(asked)
+    found = antipatterns(snapshot, policy.prices, lines, engines_of(policy))
+    body = {"patterns": msgspec.to_builtins(found), "measured": len(snapshot.telemetry) > 0}
+    for one in body["patterns"]:
+        one["since"] = format_time(one["since"]) if one["since"] is not None else None
+    return Answer(kind="Antipatterns", body=body, lines=antipatterns_lines(found, measured=len(snapshot.telemetry) > 0))
+
+
+def _measured(asked: Asked) -> Snapshot:
+    """The cluster with what its GPUs would measure, where it is a simulated one that does not say."""
+    snapshot = asked.simulation.snapshot()
+    if asked.mode == "live" or len(snapshot.telemetry):
+        return snapshot
+    state = ClusterState(snapshot.time)
+    for thing in snapshot.objects():
+        state.apply(Applied(snapshot.time, thing))
+    for telemetry in measure(snapshot, asked.simulation.seed):
+        state.apply(Applied(snapshot.time, telemetry))
+    return state.freeze()

@@ -1,0 +1,158 @@
+"""What workloads do to each other: half gangs that wait for each other, a monopoly, fragments, circles of evictions."""
+
+from collections.abc import Iterator, Sequence
+
+from gpuconsole.insight.antipatterns.pattern import DAY_HOURS, Code, Pattern
+from gpuconsole.insight.capacity import capacity
+from gpuconsole.insight.cost import node_hourly
+from gpuconsole.insight.fragmentation import usefulness
+from gpuconsole.insight.gangs import deadlock
+from gpuconsole.insight.gpumap import GpuState, gpu_rows
+from gpuconsole.insight.preemptions import PreemptionRow, rows
+from gpuconsole.insight.quota import quota_tree
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.who import Circle, who
+from gpuconsole.model.clock import DAY, HOUR
+from gpuconsole.model.events import Happened
+from gpuconsole.model.prices import Prices
+from gpuconsole.model.snapshot import Snapshot
+
+MONOPOLY = 0.8
+"""Part of a tree's GPUs that one queue holds beyond what it owns, so that others wait."""
+FRAGMENTED = 50.0
+"""Percent of the idle GPUs that the typical pods cannot use."""
+FEW = 8
+"""Fewer idle GPUs are no waste worth a word."""
+OFTEN = 4
+"""Evictions inside a circle of queues from which on it is one."""
+
+
+def find(snapshot: Snapshot, prices: Prices, history: Sequence[Happened]) -> Iterator[Pattern]:
+    """Everything of this kind; `history` (oldest line first) tells of evictions."""
+    yield from _deadlock(snapshot, prices)
+    yield from monopoly(snapshot, prices)
+    yield from _fragments(snapshot, prices)
+    yield from _thrash(snapshot, rows(history))
+
+
+def gpu_price(snapshot: Snapshot, prices: Prices) -> float:
+    """USD an hour of a GPU of this cluster, as a mean."""
+    nodes = [node for node in snapshot.nodes.all() if node.gpus]
+    total = sum(node.gpus for node in nodes)
+    return sum(node_hourly(node, prices) for node in nodes) / total if total else 0.0
+
+
+def _deadlock(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
+    free = {row.node: row.counts[GpuState.IDLE] for row in gpu_rows(snapshot)}
+    locked = deadlock(snapshot, free)
+    if locked is None:
+        return
+    first = locked.gangs[0]
+    yield Pattern(
+        code=Code.DEADLOCK,
+        subject=first.name,
+        table="workloads" if first.name in snapshot.workloads else "jobs",
+        text=f"{len(locked.gangs)} half-placed jobs hold {locked.held_gpus} GPUs and wait for each other",
+        evidence={gang.name: f"holds {gang.held_gpus}, needs {gang.missing_gpus} more" for gang in locked.gangs},
+        gpus=locked.held_gpus,
+        cost_per_day=locked.held_gpus * gpu_price(snapshot, prices) * DAY_HOURS,
+        fix="evict one of them; place gangs as a whole (Kueue's waitForPodsReady, a PodGroup, or a gang scheduler)",
+        since=first.since,
+    )
+
+
+def monopoly(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
+    """A queue that holds most of a tree, more than it owns, while another one waits within its own quota."""
+    for root in quota_tree(snapshot):
+        queues = list(_queues(root))
+        for node in queues:
+            part = node.gpus.used / root.gpus.potential if root.gpus.potential else 0.0
+            starved = [one for one in queues if one is not node and one.pending and one.gpus.used < one.gpus.nominal]
+            if len(queues) < 2 or part < MONOPOLY or not node.gpus.borrowed or not starved:
+                continue
+            names = ", ".join(one.name for one in starved)
+            yield Pattern(
+                code=Code.MONOPOLY,
+                subject=node.name,
+                table="cluster_queues",
+                text=f"{node.name} holds {100 * part:.0f} % of the GPUs of {root.name}; {names} wait below their quota",
+                evidence={
+                    "holds": node.gpus.used,
+                    "owns": node.gpus.nominal,
+                    "of": root.gpus.potential,
+                    "others wait for": sum(one.pending_gpus for one in starved),
+                },
+                gpus=node.gpus.borrowed,
+                cost_per_day=node.gpus.borrowed * gpu_price(snapshot, prices) * DAY_HOURS,
+                fix="set a borrowingLimit there or lendingLimits at the others, or let those reclaim",
+            )
+
+
+def _queues(root: QuotaNode) -> Iterator[QuotaNode]:
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node.kind is NodeKind.CLUSTER_QUEUE:
+            yield node
+        elif node.kind is NodeKind.COHORT:
+            waiting += node.children
+
+
+def _fragments(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
+    answer = usefulness(snapshot)
+    measure = answer.fragments
+    if measure.idle < FEW or measure.percent < FRAGMENTED:
+        return
+    yield Pattern(
+        code=Code.FRAGMENTATION,
+        subject="",
+        text=f"{measure.fragment:.0f} of {measure.idle} idle GPUs are fragments that the usual pods cannot use",
+        evidence={
+            "idle": measure.idle,
+            "percent": round(measure.percent),
+            "most on one node": answer.cluster.largest_pod,
+        },
+        gpus=measure.fragment,
+        cost_per_day=measure.fragment * gpu_price(snapshot, prices) * DAY_HOURS,
+        fix="pack small pods together (binpack, MostAllocated), consolidate, or divide GPUs by MIG for small work",
+    )
+
+
+def _thrash(snapshot: Snapshot, found: Sequence[PreemptionRow]) -> Iterator[Pattern]:
+    """Victims that are evicted again and again, and queues that evict each other."""
+    if not found:
+        return
+    told = who(found)
+    days = max(HOUR, snapshot.time - found[-1].time) / DAY
+    for victim in told.victims:
+        if victim.thrash:
+            yield Pattern(
+                code=Code.THRASH,
+                subject=victim.name,
+                table="workloads" if victim.name in snapshot.workloads else "",
+                text=f"{victim.name} goes in circles: preempted {victim.times} times, at least three within an hour",
+                evidence={"preemptions": victim.times, "GPU-hours lost": round(victim.lost_gpu_hours, 1)},
+                cost_per_day=victim.cost / days,
+                fix="give it quota of its own, a higher priority or checkpoints; or hold it until there is room",
+            )
+    for circle in told.queue_circles:
+        if circle.times >= OFTEN:
+            yield _circle(snapshot, circle, days)
+
+
+def _circle(snapshot: Snapshot, circle: Circle, days: float) -> Pattern:
+    tree = capacity(snapshot).tree
+    parents = {tree.names[tree.parent[tree.queues[name]]] for name in circle.names if name in tree.queues}
+    return Pattern(
+        code=Code.THRASH,
+        subject=circle.names[0],
+        table="cluster_queues",
+        text=f"the queues {', '.join(circle.names)} evict each other: {circle.times} times",
+        evidence={
+            "evictions": circle.times,
+            "GPU-hours lost": round(circle.lost_gpu_hours, 1),
+            "below": ", ".join(sorted(parents)),
+        },
+        cost_per_day=circle.cost / days,
+        fix="lower borrowing limits, reclaim LowerPriority only, or turn fair sharing on",
+    )

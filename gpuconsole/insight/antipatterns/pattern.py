@@ -1,0 +1,44 @@
+"""An anti-pattern: something that works, and wastes GPUs or patience, with its evidence, its price and the way out."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+
+DAY_HOURS = 24
+
+
+class Code(StrEnum):
+    """What kind of waste, the most pressing first."""
+
+    DEADLOCK = "gang-deadlock"
+    COHORT_CYCLE = "cohort-cycle"
+    THRASH = "thrash"
+    IDLE = "idle-allocated"
+    BORROWED_IDLE = "borrowed-idle"
+    OVERSIZED = "oversized-request"
+    MONOPOLY = "monopoly"
+    FRAGMENTATION = "fragmentation"
+    NEVER_FITS = "never-fits"
+    UNREACHABLE_QUOTA = "unreachable-quota"
+    MISSING_PRIORITY_CLASS = "missing-priority-class"
+
+
+class Pattern(Struct, frozen=True, kw_only=True):
+    """One anti-pattern; `table` and `subject` name the object that it is about, if there is one."""
+
+    code: Code
+    subject: str
+    table: str = ""
+    text: str
+    """One sentence."""
+    evidence: Mapping[str, str | int | float] = {}
+    """The numbers that show it."""
+    gpus: float = 0.0
+    """That are of no use, or of less than they could be."""
+    cost_per_day: float = 0.0
+    """USD of these GPUs for a day, as long as it stays so; 0 where nothing is paid for it."""
+    fix: str
+    since: Time | None = None

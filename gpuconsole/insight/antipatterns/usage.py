@@ -1,0 +1,77 @@
+"""GPUs that somebody has and does not use, by telemetry: idle, idle and borrowed, or far too many for the work."""
+
+from collections.abc import Container, Iterator
+
+from gpuconsole.insight.antipatterns.pattern import DAY_HOURS, Code, Pattern
+from gpuconsole.insight.borrowing import borrowed_gpus
+from gpuconsole.insight.cost import hourly, node_hourly
+from gpuconsole.insight.measured import Rule
+from gpuconsole.insight.telemetry import Alarm, alarms, sm_by_workload
+from gpuconsole.model.clock import MINUTE, Span, format_span
+from gpuconsole.model.prices import Prices
+from gpuconsole.model.snapshot import Snapshot
+
+LOW_SM = 10.0
+"""Percent of the multiprocessors at work under which a request is oversized."""
+SETTLED: Span = 30 * MINUTE
+"""A workload is judged when it has run so long: it may load its data first."""
+
+
+def find(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
+    """What measurements tell; nothing where nobody measures, and nothing that is stale."""
+    idle = [alarm for alarm in alarms(snapshot) if alarm.rule is Rule.IDLE]
+    yield from _idle(snapshot, prices, idle)
+    yield from oversized(snapshot, prices, {alarm.workload for alarm in idle})
+
+
+def _idle(snapshot: Snapshot, prices: Prices, idle: list[Alarm]) -> Iterator[Pattern]:
+    borrowed = borrowed_gpus(snapshot)
+    for alarm in idle:
+        lent = min(alarm.gpus, borrowed.get(alarm.workload, 0))
+        yield Pattern(
+            code=Code.BORROWED_IDLE if lent else Code.IDLE,
+            subject=alarm.workload or alarm.node,
+            table="workloads" if alarm.workload in snapshot.workloads else "nodes",
+            text=alarm.text + (f"; {lent} of them borrowed" if lent else ""),
+            evidence={
+                "GPUs": alarm.gpus,
+                "borrowed": lent,
+                "idle for": format_span(snapshot.time - alarm.since) if alarm.since is not None else "",
+            },
+            gpus=alarm.gpus,
+            cost_per_day=alarm.gpus * _gpu_hourly(snapshot, prices, alarm) * DAY_HOURS,
+            fix="stop it, or let it give its GPUs back when it is idle"
+            + ("; a borrowingLimit keeps others' quota for those who use it" if lent else ""),
+            since=alarm.since,
+        )
+
+
+def _gpu_hourly(snapshot: Snapshot, prices: Prices, alarm: Alarm) -> float:
+    workload = snapshot.workloads.get(alarm.workload)
+    if workload is not None and workload.gpus and workload.admission is not None:
+        return hourly(snapshot, workload, prices) / workload.gpus
+    node = snapshot.nodes.get(alarm.node)
+    return node_hourly(node, prices) / node.gpus if node is not None and node.gpus else 0.0
+
+
+def oversized(snapshot: Snapshot, prices: Prices, idle: Container[str] = ()) -> Iterator[Pattern]:
+    """Those that keep few of their GPUs' multiprocessors at work, but for those that are known to be idle."""
+    for key, sm in sm_by_workload(snapshot).items():
+        workload = snapshot.workloads.get(key)
+        admitted = workload.condition("Admitted") if workload is not None else None
+        if workload is None or admitted is None or not admitted.status or key in idle or not workload.gpus:
+            continue
+        if sm >= LOW_SM or snapshot.time - admitted.since < SETTLED:
+            continue
+        unused = workload.gpus * (1 - sm / 100)
+        yield Pattern(
+            code=Code.OVERSIZED,
+            subject=key,
+            table="workloads",
+            text=f"{key} has {workload.gpus} GPUs and keeps {sm:.0f} % of their multiprocessors at work",
+            evidence={"GPUs": workload.gpus, "SM percent": round(sm, 1), "threshold": LOW_SM},
+            gpus=unused,
+            cost_per_day=hourly(snapshot, workload, prices) * DAY_HOURS * (1 - sm / 100),
+            fix="ask for fewer GPUs, a MIG instance or a shared GPU; or feed them better",
+            since=admitted.since,
+        )

@@ -1,0 +1,28 @@
+"""Anti-patterns in words."""
+
+from collections.abc import Sequence
+
+from gpuconsole.insight.antipatterns import Pattern
+from gpuconsole.insight.tables import counted
+from gpuconsole.ui.names import called
+
+
+def antipatterns_lines(found: Sequence[Pattern], *, measured: bool = True) -> list[str]:
+    """Each with its evidence, what it costs a day, and what would mend it."""
+    lines = [] if measured else ["no GPU is measured here, so nobody can say who has GPUs and does not use them", ""]
+    if not found:
+        return [*lines, "nothing was found"]
+    total = sum(one.cost_per_day for one in found)
+    lines.append(f"{counted(len(found), 'anti-pattern')}, about {total:,.2f} $ a day")
+    for one in found:
+        cost = f"{one.cost_per_day:,.2f} $ a day" if one.cost_per_day else "no price"
+        shown = ", ".join(f"{name}: {value}" for name, value in one.evidence.items() if value != "")
+        text = one.text.replace(one.subject, called(one.subject)) if one.subject else one.text
+        lines += ["", f"{one.code}: {text}", f"  cost      {cost}{_gpus(one)}"]
+        lines += [f"  evidence  {shown}"] if shown else []
+        lines.append(f"  fix       {one.fix}")
+    return lines
+
+
+def _gpus(one: Pattern) -> str:
+    return f" ({one.gpus:.1f} GPUs)" if one.gpus else ""
