@@ -77,18 +77,26 @@ def starts(
 def _run(twin: Simulation, workloads: Collection[str], known: Past, end: Time) -> dict[str, Time]:
     """The first starts of these workloads in one run."""
     found: dict[str, Time] = {}
+    for lines in life(twin, known, end):
+        for line in lines:
+            if line.what is What.STARTED and line.workload in workloads:
+                found.setdefault(line.workload, line.time)
+        if len(found) == len(workloads):
+            break
+    return found
+
+
+def life(twin: Simulation, known: Past, end: Time) -> Iterator[list[Happened]]:
+    """What happens to a twin until `end`, piece by piece, while what came in the past comes again. Runs the twin."""
     coming = again(known, end, twin.seed)
     due = next(coming, None)
-    while len(found) < len(workloads) and twin.now < end:
+    while twin.now < end:
         ahead = min(end, twin.now + _AHEAD)
         while due is not None and due.time <= ahead:
             twin.schedule(due.time, Submit((due.workload,)))
             due = next(coming, None)
         twin.advance(ahead)
-        for event in twin.drain():
-            if isinstance(event, Happened) and event.what is What.STARTED and event.workload in workloads:
-                found.setdefault(event.workload, event.time)
-    return found
+        yield [event for event in twin.drain() if isinstance(event, Happened)]
 
 
 def again(known: Past, end: Time, seed: int) -> Iterator[Arrival]:

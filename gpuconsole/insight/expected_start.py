@@ -19,6 +19,8 @@ from gpuconsole.sim.run_times import Kind, learn
 SPANS: tuple[Span, ...] = (HOUR, 6 * HOUR, 24 * HOUR)
 """How probable a start within these is."""
 
+UNCORRECTED = "the estimate is not corrected by what became of earlier ones"
+
 
 class CohortPlace(Struct, frozen=True):
     """A place among all that wait in the queues which share quota, by priority and age alone; from 1."""
@@ -118,11 +120,12 @@ def expected_start(
         past_runs=sum(run.ended for run in known.runs),
         arrivals=len(known.arrivals),
         arrivals_span=known.span,
-        assumptions=_assumptions(known),
+        assumptions=(*assumptions(known), UNCORRECTED),
     )
 
 
-def _assumptions(known: Past) -> tuple[str, ...]:
+def assumptions(known: Past) -> tuple[str, ...]:
+    """What runs forward take for granted, in words."""
     ended = sum(run.ended for run in known.runs)
     return (
         (
@@ -135,7 +138,6 @@ def _assumptions(known: Past) -> tuple[str, ...]:
         if known.arrivals
         else "nothing else is submitted",
         "quotas, nodes and priorities stay as they are",
-        "the estimate is not corrected by earlier ones",
     )
 
 

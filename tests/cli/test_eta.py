@@ -63,7 +63,7 @@ def test_eta_for_people(gpuconsole: Line, cluster: Path) -> None:
         "  nothing has ended yet: work lasts about an hour, or as long again as it has lasted",
         "  as much is submitted as in the last 1h (2 workloads)",
         "  quotas, nodes and priorities stay as they are",
-        "  the estimate is not corrected by earlier ones",
+        "  the estimate is not corrected by what became of earlier ones",
     ]
 
 

@@ -1,0 +1,170 @@
+"""What may evict running work, and how probable that is: the cluster run forward many times, as for `eta`.
+
+Beside it, who goes first when a lender wants its quota back, by the engine's own search (see `ledger`).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.borrowing import borrowed_gpus
+from gpuconsole.insight.cost import loss_if_evicted
+from gpuconsole.insight.eta import life
+from gpuconsole.insight.expected_start import assumptions
+from gpuconsole.insight.ledger import ledger
+from gpuconsole.insight.past import past
+from gpuconsole.insight.preemptions import rule_in_words
+from gpuconsole.model.clock import HOUR, Span, Time
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Phase, phase
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.run_times import learn
+
+RUNS = 20
+HORIZON: Span = 6 * HOUR
+
+
+class Cause(Struct, frozen=True):
+    """Why a workload was evicted first, and in how many runs."""
+
+    reason: str
+    """The rule of a preemption in words, else the eviction's own reason."""
+    by_queue: str
+    """ClusterQueue of the preemptor, if there was one."""
+    runs: int
+
+
+class Turn(Struct, frozen=True):
+    """A place in the line of those who go when a lender takes back all that it owns of a flavor; from 1."""
+
+    lender: str
+    flavor: str
+    place: int
+
+
+class Danger(Struct, frozen=True, kw_only=True):
+    """One running workload."""
+
+    workload: str
+    queue: str
+    gpus: int
+    borrowed: int
+    priority: int
+    probability: float
+    """0 to 1: the part of the runs in which it was evicted before the horizon."""
+    median: Span | None
+    """Until the eviction, in the runs that had one."""
+    causes: tuple[Cause, ...]
+    """The most frequent first."""
+    turns: tuple[Turn, ...]
+    lost_gpu_hours: float
+    """What an eviction now would lose."""
+    cost: float
+    """The same in USD."""
+
+
+class Risk(Struct, frozen=True, kw_only=True):
+    """All running workloads, the most endangered first."""
+
+    time: Time
+    horizon: Time
+    runs: int
+    dangers: tuple[Danger, ...]
+    assumptions: tuple[str, ...]
+
+
+class _Fall(Struct, frozen=True):
+    """An eviction in one run."""
+
+    after: Span
+    reason: str
+    by_queue: str
+
+
+def risk(
+    simulation: Simulation,
+    lines: Iterable[Happened] = (),
+    *,
+    runs: int = RUNS,
+    seed: int = 0,
+    horizon: Span = HORIZON,
+) -> Risk:
+    """How probable it is for each running workload to be evicted before the horizon, by what, and who goes first.
+
+    The simulation is not touched; the same seed gives the same answer.
+    """
+    snapshot = simulation.snapshot()
+    known = past(snapshot, lines)
+    run_times = learn(known.runs, simulation.progress())
+    running = {workload.key for workload in snapshot.workloads.all() if phase(workload) is Phase.RUNNING}
+    falls: dict[str, list[_Fall]] = {}
+    for number in range(runs):
+        twin = simulation.estimating(run_times, seed + number)
+        told = [line for piece in life(twin, known, snapshot.time + horizon) for line in piece]
+        for key, fall in _falls(told, running, snapshot.time).items():
+            falls.setdefault(key, []).append(fall)
+    turns = _turns(simulation, snapshot)
+    dangers = [_danger(simulation, snapshot, key, falls.get(key, ()), runs, turns.get(key, ())) for key in running]
+    dangers.sort(
+        key=lambda one: (-one.probability, min((t.place for t in one.turns), default=len(running)), one.workload)
+    )
+    return Risk(
+        time=snapshot.time,
+        horizon=snapshot.time + horizon,
+        runs=runs,
+        dangers=tuple(dangers),
+        assumptions=assumptions(known),
+    )
+
+
+def _falls(lines: Sequence[Happened], running: set[str], start: Time) -> dict[str, _Fall]:
+    """The first eviction of each workload, with the preemption that it goes back to."""
+    chosen: dict[str, Happened] = {}
+    found: dict[str, _Fall] = {}
+    for line in lines:
+        if line.workload not in running or line.workload in found:
+            continue
+        if line.what is What.PREEMPTED:
+            chosen[line.workload] = line
+        elif line.what is What.EVICTED:
+            why = chosen.get(line.workload, line)
+            found[line.workload] = _Fall(line.time - start, rule_in_words(why.reason), why.by_queue)
+    return found
+
+
+def _turns(simulation: Simulation, snapshot: Snapshot) -> Mapping[str, Sequence[Turn]]:
+    """Workload → its places in the lines of the lenders."""
+    found: dict[str, list[Turn]] = {}
+    if simulation.session is None:
+        return found
+    for exposure in ledger(snapshot, simulation.session, simulation.policy.prices).exposures:
+        for place, leaving in enumerate(exposure.leaving, start=1):
+            found.setdefault(leaving.workload, []).append(Turn(exposure.lender, exposure.flavor, place))
+    return found
+
+
+def _danger(
+    simulation: Simulation, snapshot: Snapshot, key: str, falls: Sequence[_Fall], runs: int, turns: Sequence[Turn]
+) -> Danger:
+    workload = snapshot.workloads[key]
+    loss = loss_if_evicted(snapshot, workload, simulation.policy.prices)
+    counts = Counter((fall.reason, fall.by_queue) for fall in falls)
+    spans = sorted(fall.after for fall in falls)
+    return Danger(
+        workload=key,
+        queue=workload.cluster_queue,
+        gpus=workload.gpus,
+        borrowed=borrowed_gpus(snapshot).get(key, 0),
+        priority=workload.priority,
+        probability=len(falls) / runs,
+        median=spans[len(spans) // 2] if spans else None,
+        causes=tuple(
+            Cause(reason, by_queue, number)
+            for (reason, by_queue), number in sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+        ),
+        turns=tuple(turns),
+        lost_gpu_hours=loss.gpu_hours,
+        cost=loss.cost,
+    )

@@ -1,0 +1,32 @@
+"""`gpuconsole risk`: what may evict running work, for people and for programs."""
+
+import json
+
+from tests.cli.line import Line
+
+
+def test_risk_for_people(gpuconsole: Line) -> None:
+    told = gpuconsole("risk", "--until", "1h", "--runs", "1", "--horizon", "10m").lines
+    assert told[0].endswith("running workloads may be evicted within 10m")
+    assert told[2].split()[:6] == ["WORKLOAD", "QUEUE", "GPUS", "BORROWED", "PRIORITY", "RISK"]
+    assert told[-4].startswith("1 run of the cluster from 2026-01-05T09:00:00Z on; assumed:")
+
+
+def test_risk_for_programs(gpuconsole: Line) -> None:
+    document = json.loads(gpuconsole("risk", "--until", "1h", "--runs", "1", "--horizon", "10m", "-o", "json").out)
+    answer = document["answer"]
+    assert (document["kind"], document["version"], document["time"]) == ("Risk", 1, answer["time"])
+    assert (answer["horizon"], answer["runs"]) == ("2026-01-05T09:10:00Z", 1)
+    assert set(answer["dangers"][0]) == {
+        "workload",
+        "queue",
+        "gpus",
+        "borrowed",
+        "priority",
+        "probability",
+        "median_seconds",
+        "causes",
+        "turns",
+        "lost_gpu_hours",
+        "cost",
+    }

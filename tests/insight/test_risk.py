@@ -1,0 +1,95 @@
+"""What may evict running work: a lender, a borrower, and who comes back."""
+
+from msgspec.structs import replace
+
+from gpuconsole.insight.past import past
+from gpuconsole.insight.risk import Cause, Danger, Turn, risk
+from gpuconsole.model.clock import DAY, HOUR, MINUTE
+from gpuconsole.model.commands import Submit
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import LocalQueue, Quota
+from gpuconsole.model.workloads import Workload
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
+from tests.insight.world import A100, START, cluster_queue, node, waiting
+
+
+def shared() -> Simulation:
+    """Queues lender (8 GPUs) and borrower (0) in one cohort, on eight GPUs; nothing was submitted yet."""
+    objects: list[Object] = [A100, node("n1")]
+    for name, gpus in (("borrower", 0), ("lender", 8)):
+        objects.append(cluster_queue(name, "org", Quota(gpus)))
+        objects.append(LocalQueue(namespace=name, name="lq", cluster_queue=name))
+    return Simulation.from_objects(objects, policy=SimPolicy(), seed=1, start=START)
+
+
+def submit(simulation: Simulation, workload: Workload) -> None:
+    simulation.submit(Submit((replace(workload, uid="", created=simulation.now),)))
+
+
+def job(name: str, queue: str, gpus: int, span: str, **fields: int) -> Workload:
+    return replace(waiting(name, f"{queue}/lq", gpus, annotations={"gpuconsole.io/duration": span}), **fields)
+
+
+def returning() -> Simulation:
+    """Every day at noon the lender runs something for ten hours; on the fourth morning two borrowers run."""
+    simulation = shared()
+    for day in range(3):
+        simulation.advance(START + day * DAY + 4 * HOUR)
+        submit(simulation, job(f"noon-{day}", "lender", 8, "10h"))
+    simulation.advance(START + 3 * DAY + 2 * HOUR)
+    submit(simulation, job("small", "borrower", 2, "100h", priority=5))
+    submit(simulation, job("large", "borrower", 4, "100h"))
+    simulation.advance(simulation.now + 30 * MINUTE)
+    return simulation
+
+
+def test_who_borrows_goes_when_the_lender_comes_at_its_usual_hour() -> None:
+    simulation = returning()
+    answer = risk(simulation, runs=4, seed=3, horizon=3 * HOUR)
+    told = {one.workload: one for one in answer.dangers}
+    assert set(told) == {"borrower/small", "borrower/large"}
+    large = told["borrower/large"]
+    assert large.causes == (Cause("reclaim in cohort", "lender", round(large.probability * 4)),)
+    assert large.probability == 1.0
+    assert large.median is not None
+    assert HOUR < large.median < 2 * HOUR
+    assert (large.borrowed, large.lost_gpu_hours > 1.9) == (4, True)
+
+
+def test_nobody_is_in_danger_where_nobody_comes() -> None:
+    simulation = returning()
+    answer = risk(simulation, runs=2, seed=3, horizon=HOUR)
+    assert [(one.probability, one.median, one.causes) for one in answer.dangers] == [(0.0, None, ())] * 2
+
+
+def test_the_line_in_front_of_a_lender_is_that_of_the_engines_search() -> None:
+    answer = risk(returning(), runs=1, horizon=MINUTE)
+    turns = {one.workload: one.turns for one in answer.dangers}
+    assert turns == {
+        "borrower/large": (Turn("lender", "a100", 1),),
+        "borrower/small": (Turn("lender", "a100", 2),),
+    }
+
+
+def test_the_first_in_line_comes_first_and_the_cluster_is_left_alone() -> None:
+    simulation = returning()
+    before = simulation.save()
+    first, second = (risk(simulation, runs=2, seed=1, horizon=2 * HOUR) for _ in range(2))
+    assert first == second
+    assert simulation.save() == before
+
+
+def test_nothing_runs() -> None:
+    simulation = shared()
+    answer = risk(simulation, runs=1)
+    assert answer.dangers == ()
+    assert answer.assumptions[1] == "nothing else is submitted"
+    assert past(simulation.snapshot()).arrivals == ()
+
+
+def test_a_danger_says_what_an_eviction_now_would_lose() -> None:
+    simulation = returning()
+    (danger,) = (one for one in risk(simulation, runs=1, horizon=MINUTE).dangers if one.workload == "borrower/small")
+    assert isinstance(danger, Danger)
+    assert round(danger.lost_gpu_hours, 1) == 1.0
