@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.sources import open_simulation
@@ -20,7 +21,7 @@ def command() -> None:
 @command.command()
 @click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, writable=True, path_type=Path))
 @clustered
-@click.option("--redact", is_flag=True, help="Replace names, labels and annotations; keep sizes, times and reasons.")
+@click.option("--redact", is_flag=True, help="Replace all names and free texts; keep sizes, times and reasons.")
 def save(target: Path, request: Request, redact: bool, **options: Any) -> None:
     """Save a live cluster (--live), or what the other sources hold at their beginning, as FILE."""
     request, settings = configured(request, **options)
@@ -29,8 +30,8 @@ def save(target: Path, request: Request, redact: bool, **options: Any) -> None:
 
         with connected(request, settings) as opened:
             snapshot = look(opened.backend)
-            missing = opened.backend.health.missing
-        content = encode(snapshot)
+            missing, policy = opened.backend.health.missing, opened.backend.policy
+        content = encode(snapshot, msgspec.Raw(msgspec.json.encode(policy)), seed=0)
         for right in missing:
             click.echo(f"left out: {right}", err=True)
     else:

@@ -1,156 +1,238 @@
 """A Snapshot file without what it says about its owners: names become pseudonyms, the same everywhere in the file.
 
-What stays is what decides: sizes, times, priorities, reasons, and labels and annotations of Kubernetes' own vocabulary.
-A text is looked through word by word, so that messages still name the same things.
+Every text in an object is a name unless it is known to be something else: a word of the API, a measure, a text of a
+scheduler. What stays is what decides: sizes, times, priorities, reasons, and labels and annotations of Kubernetes' own
+vocabulary. Texts of schedulers are looked through word by word, so that they still name the same things.
 """
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-_WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-_KINDS = {
-    "Namespace": "namespace",
-    "Node": "node",
-    "ResourceFlavor": "flavor",
-    "Topology": "topology",
-    "Cohort": "cohort",
-    "ClusterQueue": "queue",
-    "LocalQueue": "door",
-    "VolcanoQueue": "queue",
-    "KaiQueue": "queue",
-    "Workload": "workload",
-    "Job": "job",
-    "Pod": "pod",
-    "PodGroup": "group",
-}
-"""Type of an object → the word for its pseudonym; others are called `name`."""
-_VOCABULARY = re.compile(
-    r"(^|\.)(kubernetes\.io|k8s\.io|x-k8s\.io|nvidia\.com|amd\.com|volcano\.sh|gpuconsole\.io|karpenter\.sh|ray\.io"
-    r"|kubeflow\.org|kai\.scheduler|run\.ai)/"
+from gpuconsole.model.redaction_words import (
+    CHOSEN,
+    COMMON,
+    KEPT,
+    KINDS,
+    MEASURE,
+    NAMING,
+    NUMBERS,
+    OPEN,
+    PLAIN,
+    PREFIXES,
+    RESOURCE,
+    ROLE,
+    SILENT,
+    TEXTS,
+    TOLD_BY_ANYBODY,
+    UNKNOWN,
+    VOCABULARY,
+    WORD,
+    WORDS,
 )
-"""Keys of labels and annotations whose meaning is everybody's."""
-_NAMING = re.compile(r"(name|instance|part-of|queue|nodepool|user|project|team|class|uid|group)$")
-"""Keys of that vocabulary whose values are names all the same."""
-_REFERENCES = {
-    **dict.fromkeys(("queue", "by_queue", "cluster_queue", "parent", "cohort"), "queue"),
-    **dict.fromkeys(("owner", "job"), "job"),
-    **dict.fromkeys(("workload", "by"), "workload"),
-    **dict.fromkeys(("node", "unhealthy_nodes", "nominated_node", "selected_node", "exact"), "node"),
-    **dict.fromkeys(("pod", "pod_names"), "pod"),
-    **dict.fromkeys(("cluster", "clusters", "nominated_clusters", "location"), "cluster"),
-    **dict.fromkeys(("namespaces",), "namespace"),
-    **dict.fromkeys(("key", "topology_key", "levels", "required", "preferred", "slice_required"), "key"),
-    **dict.fromkeys(("value", "values"), "value"),
-    **dict.fromkeys(("flavor", "topology", "group", "gang", "uid", "job_uid", "uuid", "display_name"), "name"),
-    **dict.fromkeys(("volume", "handle", "parameters", "workload_priority_class"), "name"),
-    **dict.fromkeys(("priority_class", "runtime_class", "storage_class", "claim", "template", "local_volumes"), "name"),
-}
-"""Fields with names, also of what is not there any more → the word for a pseudonym."""
-_OPEN = ("labels", "annotations", "node_labels", "node_selector", "match_labels", "env")
-"""Mappings whose keys are chosen by people."""
-_CLOSED = ("type", "what", "kind", "effect", "operator", "phase", "status", "format")
-"""Fields with words of ours, which nobody chose."""
-_SILENT = ("description", "image", "command", "images", "hostname", "subdomain", "source", "container")
-_PLAIN = re.compile(r"true|false|[0-9.]*|.{1,2}", re.IGNORECASE)
-"""Values that say nothing of anybody, and would be found everywhere."""
+from gpuconsole.model.snapshot import NO_POLICY, SnapshotFile, decode
 
 
 def redact(data: bytes) -> bytes:
-    """Give a Snapshot file back with pseudonyms. Raises msgspec.DecodeError for what is no JSON."""
-    tree = msgspec.json.decode(data)
+    """Give a Snapshot file back with pseudonyms. Raises msgspec.DecodeError for what is none."""
+    file = decode(data)
+    policy = _kueue_of(file.policy)
     pseudonyms = _Pseudonyms()
-    for thing in tree.get("objects", ()):
-        word = _KINDS.get(thing.get("type", ""), "name")
-        pseudonyms.call(thing.get("namespace", ""), "namespace")
-        pseudonyms.call(thing.get("name", ""), word)
-    for field, name in _references(tree):
-        pseudonyms.refer(name, _REFERENCES[field])
-    for mapping in _mappings(tree):
-        for key, value in mapping.items():
-            known = _VOCABULARY.search(key)
-            if not known:
-                pseudonyms.call(key, "key")
-            if not known or _NAMING.search(key):
-                pseudonyms.call(value, "value")
-    # How a simulation goes on names its queues and streams; the cluster itself is told without it.
-    return msgspec.json.encode(_replaced({**tree, "policy": None}, pseudonyms, ""))
+    # What the objects are called comes first, so that they are called by what they are.
+    for thing in file.objects:
+        pseudonyms.call(getattr(thing, "namespace", ""), "namespace")
+        pseudonyms.call(getattr(thing, "name", ""), KINDS.get(type(thing).__name__, "name"))
+    _collect(file.objects, pseudonyms)
+    _collect(file.recent, pseudonyms)
+    _collect_policy(policy, pseudonyms)
+    made = SnapshotFile(
+        format=file.format,
+        time=file.time,
+        objects=tuple(_replaced(thing, "", pseudonyms) for thing in file.objects),
+        recent=tuple(_replaced(line, "", pseudonyms) for line in file.recent),
+        policy=msgspec.Raw(msgspec.json.encode(_policy(policy, pseudonyms))) if policy is not None else NO_POLICY,
+        seed=file.seed,
+    )
+    return msgspec.json.encode(made)
 
 
 class _Pseudonyms:
-    """Word → pseudonym. Mutates by `call`."""
+    """Name → pseudonym. Mutates by `call`."""
 
     def __init__(self) -> None:
         self._of: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
+        """Texts that were looked through already; read only after the last `call`."""
+        self._plain: set[str] = set()
+        self._referred: set[str] = set()
         self._counts: dict[str, int] = {}
 
-    def call(self, name: object, word: str) -> None:
-        """Find a pseudonym for a name, unless it has one, or is none."""
-        if not isinstance(name, str) or name in self._of or _PLAIN.fullmatch(name):
+    def call(self, name: str, word: str) -> None:
+        """Find a pseudonym for a name, unless it has one, or names nothing of anybody's."""
+        if name in self._of or name in self._plain:
             return
-        self._counts[word] = self._counts.get(word, 0) + 1
-        self._of[name] = f"{word}-{self._counts[word]}"
+        if name in COMMON or PLAIN.fullmatch(name) or VOCABULARY.search(name):
+            self._plain.add(name)
+            return
+        count = self._counts[word] = self._counts.get(word, 0) + 1
+        # Resources can be named by how they begin, so none may begin as another one.
+        self._of[name] = f"{word}-{count:03}" if word == RESOURCE else f"{word}-{count}"
 
     def refer(self, key: str, word: str) -> None:
         """Find pseudonyms for a name, or for namespace and name in a key such as `Job/team/train`."""
-        if not _VOCABULARY.search(key):
+        if key in self._referred:
+            return
+        self._referred.add(key)
+        if not VOCABULARY.search(key):
             namespace, _, name = key.rpartition("/")
             self.call(namespace.rpartition("/")[2], "namespace")
             self.call(name, word)
 
     def text(self, text: str) -> str:
-        """A text with pseudonyms for the names in it."""
-        whole = self._of.get(text)
-        return _WORD.sub(lambda found: self._of.get(found[0], found[0]), text) if whole is None else whole
+        """A name by its pseudonym, or a text with pseudonyms for the names in it."""
+        whole = self._of.get(text) or self._texts.get(text)
+        if whole is None:
+            whole = self._texts[text] = WORD.sub(lambda found: self._of.get(found[0], found[0]), text)
+        return whole
+
+    def beginning(self, prefix: str) -> list[str]:
+        """The pseudonyms of what begins so."""
+        return [pseudonym for name, pseudonym in self._of.items() if name.startswith(prefix)]
+
+    def said(self, text: str) -> str:
+        """What somebody said, also without addresses."""
+        return self.text(UNKNOWN.sub("…", text))
 
 
-def _mappings(tree: Any) -> Iterator[Mapping[str, Any]]:
-    """Labels and annotations, wherever they are."""
+def _collect(value: Any, pseudonyms: _Pseudonyms, field: str = "") -> None:
+    """Find pseudonyms for all names in a value of this field."""
+    if isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            inner = getattr(value, name)
+            if not inner or type(inner) in NUMBERS:
+                continue
+            if name not in SILENT and name not in TEXTS and not _closed(name, inner):
+                _collect(inner, pseudonyms, name)
+    elif isinstance(value, Mapping):
+        _collect_mapping(value, pseudonyms, field)
+    elif isinstance(value, tuple | list):
+        for one in value:
+            _collect(one, pseudonyms, field)
+    elif type(value) is str:
+        pseudonyms.refer(value, WORDS.get(field, "name"))
+
+
+def _closed(field: str, value: Any) -> bool:
+    """True for words that nobody chose; conditions of some things are words, those of others tell more."""
+    return field in KEPT and not (isinstance(value, tuple) and value and isinstance(value[0], Struct))
+
+
+def _collect_mapping(mapping: Mapping[Any, Any], pseudonyms: _Pseudonyms, field: str) -> None:
+    for key, value in mapping.items():
+        if type(key) is not str:
+            continue
+        if key.startswith(ROLE):
+            pseudonyms.call(key.removeprefix(ROLE), "value")
+        pseudonyms.call(key, "key" if field in OPEN else RESOURCE)
+        if field not in OPEN:
+            _collect(value, pseudonyms, field)
+        elif isinstance(value, str) and (field != "annotations" or VOCABULARY.search(key)):
+            _collect_value(key, value, pseudonyms, field)
+
+
+def _collect_value(key: str, value: str, pseudonyms: _Pseudonyms, field: str) -> None:
+    """What a label says is a name, unless its key is of the vocabulary; annotations may hold anything."""
+    known = VOCABULARY.search(key) and not NAMING.search(key)
+    if not known or (field == "annotations" and not MEASURE.fullmatch(value)):
+        pseudonyms.call(value, "value")
+
+
+def _replaced(value: Any, field: str, pseudonyms: _Pseudonyms) -> Any:
+    """A value of this field with pseudonyms."""
+    if isinstance(value, Struct):
+        return _struct(value, pseudonyms)
+    if isinstance(value, Mapping):
+        kept = value.items() if field != "annotations" else [one for one in value.items() if VOCABULARY.search(one[0])]
+        return {_key(key, pseudonyms): _replaced(inner, field, pseudonyms) for key, inner in kept}
+    if isinstance(value, tuple | list):
+        return tuple(_replaced(one, field, pseudonyms) for one in value)
+    if type(value) is not str:
+        return value
+    return pseudonyms.said(value) if field in TEXTS else pseudonyms.text(value)
+
+
+def _struct(thing: Struct, pseudonyms: _Pseudonyms) -> Any:
+    changed = {}
+    for field in thing.__struct_fields__:
+        old = getattr(thing, field)
+        if not old or type(old) in NUMBERS or _closed(field, old):
+            continue
+        if field in SILENT or (field == "message" and type(thing).__name__ in TOLD_BY_ANYBODY):
+            new = type(old)() if isinstance(old, str | tuple | dict) else old
+        else:
+            new = _replaced(old, field, pseudonyms)
+        if new is not old:
+            changed[field] = new
+    return replace(thing, **changed) if changed else thing
+
+
+def _key(key: Any, pseudonyms: _Pseudonyms) -> Any:
+    if type(key) is not str:
+        return key
+    if key.startswith(ROLE):
+        return ROLE + pseudonyms.text(key.removeprefix(ROLE))
+    return key if VOCABULARY.search(key) else pseudonyms.text(key)
+
+
+# How it goes on
+
+
+def _kueue_of(policy: msgspec.Raw) -> Any:
+    """Of a policy what admission goes by; the rest names streams, prices and teams."""
+    document = msgspec.json.decode(policy)
+    return {"kueue": document["kueue"]} if isinstance(document, dict) and "kueue" in document else None
+
+
+def _collect_policy(tree: Any, pseudonyms: _Pseudonyms) -> None:
+    for text in _texts(tree):
+        # Words of the Configuration itself are CamelCase or have underscores.
+        if CHOSEN.search(text):
+            pseudonyms.call(text, RESOURCE)
+
+
+def _texts(tree: Any) -> Iterable[str]:
     if isinstance(tree, dict):
         for key, value in tree.items():
-            if key in _OPEN and isinstance(value, dict):
-                yield value
-            else:
-                yield from _mappings(value)
+            yield key
+            yield from _texts(value)
     elif isinstance(tree, list):
         for value in tree:
-            yield from _mappings(value)
+            yield from _texts(value)
+    elif isinstance(tree, str):
+        yield tree
 
 
-def _references(tree: Any) -> Iterator[tuple[str, str]]:
-    """(field, name) wherever one thing names another; values of keys of the vocabulary are left out."""
-    if isinstance(tree, list):
-        for value in tree:
-            yield from _references(value)
-    elif isinstance(tree, dict):
-        known = _VOCABULARY.search(str(tree.get("key", "")))
-        for field, value in tree.items():
-            names = value if isinstance(value, list) else [value]
-            if field in _REFERENCES and not known:
-                yield from ((field, name) for name in names if isinstance(name, str))
-            if field not in _OPEN:
-                yield from _references(value)
-
-
-def _replaced(tree: Any, pseudonyms: _Pseudonyms, field: str) -> Any:
+def _policy(tree: Any, pseudonyms: _Pseudonyms) -> Any:
     if isinstance(tree, dict):
-        if field in _OPEN:
-            kept = tree.items() if field != "annotations" else [i for i in tree.items() if _VOCABULARY.search(i[0])]
-            return {_key(key, pseudonyms): _replaced(value, pseudonyms, "") for key, value in kept}
-        free = field == "reclaimable"
-        return {
-            pseudonyms.text(key) if free else key: value
-            if key in _CLOSED and isinstance(value, str)
-            else _replaced(value, pseudonyms, key)
-            for key, value in tree.items()
-            if key not in _SILENT
-        }
+        return {_chosen(key, pseudonyms): _policy(value, pseudonyms) for key, value in _spelled_out(tree, pseudonyms)}
     if isinstance(tree, list):
-        return [_replaced(value, pseudonyms, field) for value in tree]
-    return pseudonyms.text(tree) if isinstance(tree, str) else tree
+        return [_policy(one, pseudonyms) for one in tree]
+    return _chosen(tree, pseudonyms) if isinstance(tree, str) else tree
 
 
-def _key(key: str, pseudonyms: _Pseudonyms) -> str:
-    return key if _VOCABULARY.search(key) else pseudonyms.text(key)
+def _spelled_out(settings: dict[str, Any], pseudonyms: _Pseudonyms) -> Iterable[tuple[str, Any]]:
+    """Settings, in which prefixes of resources have become the resources that begin so."""
+    for key, value in settings.items():
+        if key == PREFIXES:
+            known = [prefix for prefix in value if VOCABULARY.search(prefix) or not CHOSEN.search(prefix)]
+            others = [name for prefix in value if prefix not in known for name in pseudonyms.beginning(prefix)]
+            yield key, [*known, *dict.fromkeys(others)]
+        else:
+            yield key, value
+
+
+def _chosen(text: str, pseudonyms: _Pseudonyms) -> str:
+    return pseudonyms.text(text) if CHOSEN.search(text) and not VOCABULARY.search(text) else text

@@ -163,7 +163,7 @@ class SnapshotFile(Struct, frozen=True, kw_only=True):
     objects: tuple[Object, ...] = ()
     recent: tuple[Happened, ...] = ()
     policy: msgspec.Raw = NO_POLICY
-    """How the simulation runs that it was taken from (`sim.files` reads it); null for a live cluster."""
+    """How the simulation runs that it was taken from (`sim.files` reads it), or would."""
     seed: int | None = None
     """What chance in that simulation depends on."""
 

@@ -6,6 +6,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import decode
 from gpuconsole.model.workloads import Job
+from gpuconsole.sim.files import picture_in
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
 from tests.cli.line import Line
@@ -51,9 +52,21 @@ def test_a_live_cluster_is_saved_with_what_was_left_out(gpuconsole: Line, tmp_pa
         0,
         "left out: may not list clusterqueues.kueue.x-k8s.io in the whole cluster\n",
     )
-    assert [
-        thing.name for thing in decode((tmp_path / "live.json").read_bytes()).objects if isinstance(thing, Node)
-    ] == ["acme-1"]
+    saved = decode((tmp_path / "live.json").read_bytes())
+    assert [thing.name for thing in saved.objects if isinstance(thing, Node)] == ["acme-1"]
+
+
+def test_a_live_cluster_goes_on_by_its_own_configuration(gpuconsole: Line, tmp_path: Path) -> None:
+    api, file = ApiServer(tmp_path), tmp_path / "live.json"
+    try:
+        api.put("clusterqueues", documents.cluster_queue("cq"))
+        options = ("--live", "--kubeconfig", api.kubeconfig, "--feature-gates", "PartialAdmission=false", "--redact")
+        assert gpuconsole("snapshot", "save", file, *options).status == 0
+    finally:
+        api.close()
+    kueue = picture_in(file.read_bytes())[1].kueue
+    assert kueue is not None
+    assert not kueue.enabled("PartialAdmission")
 
 
 def test_a_file_that_cannot_be_written_is_a_line(gpuconsole: Line, tmp_path: Path) -> None:

@@ -1,5 +1,10 @@
 """Snapshot files without names: what people chose is replaced everywhere, what decides is left."""
 
+from collections.abc import Mapping
+from enum import Enum
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
+
 import msgspec
 import pytest
 
@@ -8,11 +13,13 @@ from gpuconsole.model.events import Happened, What
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.queues import Cohort, LocalQueue
+from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from gpuconsole.model.redaction import redact
+from gpuconsole.model.redaction_words import KEPT, TEXTS
 from gpuconsole.model.snapshot import SnapshotFile, decode
+from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim
 from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
-from gpuconsole.model.workloads import Condition, PodSet, Workload
+from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSet, PodSetAssignment, Workload
 
 PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 
@@ -152,3 +159,100 @@ def test_measurements_name_neither_their_source_nor_a_container() -> None:
     assert telemetry.key == node.key
     assert telemetry.columns == told.columns
     assert telemetry.devices[0].model == "NVIDIA H100"
+
+
+NAME, TEXT = "acme-thing", "acme-thing waits, says ann@acme.example (https://acme.example/1) at 10.11.12.13"
+
+
+def filled(type: Any, field: str = "", depth: int = 0) -> Any:
+    """A value of this type in which every text is a name of acme's, but for the words of an API."""
+    if isinstance(type, TypeVar) or type is Any:
+        return NAME
+    origin, args = get_origin(type), get_args(type)
+    if origin in (Union, UnionType):
+        return filled(next(one for one in args if one is not NoneType), field, depth)
+    if origin is tuple:
+        return tuple(filled(one, field, depth + 1) for one in args if one is not ...) if depth < 7 else ()
+    if origin is not None and issubclass(origin, Mapping):
+        return {filled(args[0], field, depth + 1): filled(args[1], field, depth + 1)} if depth < 7 else {}
+    if isinstance(type, type_of_types) and issubclass(type, msgspec.Struct):
+        return type(**{one.name: filled(one.type, one.name, depth + 1) for one in msgspec.structs.fields(type)})
+    if isinstance(type, type_of_types) and issubclass(type, Enum):
+        return next(iter(type))
+    if type is str:
+        return TEXT if field in TEXTS else "Word" if field in KEPT else NAME
+    return type(1)
+
+
+type_of_types = type
+NoneType = type(None)
+
+
+@pytest.mark.parametrize("kind", get_args(Object), ids=lambda kind: kind.__name__)
+def test_no_text_of_any_object_is_left_whatever_field_it_is_in(kind: type) -> None:
+    text, again = redacted(file(filled(kind)))
+    for trace in ("acme", "ann", "10.11"):
+        assert trace not in text
+    assert [type(thing) for thing in again.objects] == [kind]
+
+
+def test_names_still_join() -> None:
+    check = CheckState(name="acme-budget", message="Ann of acme said yes")
+    assignment = PodSetAssignment(name="acme-part", flavors={GPU: "acme-fast"}, usage={GPU: 8})
+    container = Container(name="acme-cont", requests={GPU: 8, "acme.example/nic": 2})
+    workload = waiting(
+        pod_sets=(PodSet(name="acme-part", template=PodTemplate(containers=(container,))),),
+        admission=Admission(cluster_queue="acme-cq", pod_sets=(assignment,)),
+        checks=(check,),
+        conditions=(Condition("QuotaReserved", False, "Pending", "couldn't assign flavors to pod set acme-part"),),
+    )
+    node = Node(name="acme-1", capacity={GPU: 8, "acme.example/nic": 8}, labels={"node-role.kubernetes.io/acme": ""})
+    text, again = redacted(
+        file(
+            node,
+            AdmissionCheck(name="acme-budget", controller="acme.example/budget"),
+            ResourceFlavor(name="acme-fast"),
+            ClusterQueue(name="acme-cq", checks=(CheckRule("acme-budget", on_flavors=("acme-fast",)),)),
+            PersistentVolume(name="acme-disk", claim="acme-team/acme-data"),
+            PersistentVolumeClaim(name="acme-data", namespace="acme-team", volume="acme-disk"),
+            workload,
+        )
+    )
+    assert "acme" not in text
+    a_node, a_check, flavor, queue, volume, claim, told = again.objects
+    assert isinstance(told, Workload)
+    assert isinstance(queue, ClusterQueue)
+    assert isinstance(volume, PersistentVolume)
+    assert isinstance(claim, PersistentVolumeClaim)
+    assert isinstance(a_node, Node)
+    assert told.admission is not None
+    [part] = told.admission.pod_sets
+    assert (told.admission.cluster_queue, part.flavors, part.name) == (
+        queue.name,
+        {GPU: flavor.key},
+        told.pod_sets[0].name,
+    )
+    assert (told.checks[0].name, told.checks[0].message) == (a_check.key, "")
+    assert (queue.checks[0].name, queue.checks[0].on_flavors) == (a_check.key, (flavor.key,))
+    assert (volume.claim, claim.volume) == (claim.key, volume.name)
+    asked = told.pod_sets[0].template.containers[0].requests
+    assert list(asked) == list(a_node.capacity)
+    assert told.conditions[0].message == f"couldn't assign flavors to pod set {part.name}"
+
+
+def test_of_the_policy_admission_stays_and_names_nobody() -> None:
+    kueue = '{"fair_sharing":true,"gates":{"PartialAdmission":false},"exclude_resource_prefixes":["acme.example/"]}'
+    node = Node(name="n1", capacity={"acme.example/nic": 1, "other.example/nic": 1})
+    policy = msgspec.Raw(f'{{"kueue":{kueue},"arrivals":[{{"name":"acme"}}]}}'.encode())
+    text, again = redacted(SnapshotFile(time=1, objects=(node,), policy=policy))
+    assert "acme" not in text
+    (other,) = again.objects
+    assert isinstance(other, Node)
+    assert list(other.capacity) == ["resource-001", "resource-002"]
+    assert msgspec.json.decode(again.policy) == {
+        "kueue": {
+            "fair_sharing": True,
+            "gates": {"PartialAdmission": False},
+            "exclude_resource_prefixes": ["resource-001", "resource-003"],
+        }
+    }

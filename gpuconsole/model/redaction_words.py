@@ -1,0 +1,81 @@
+"""What a redacted Snapshot file keeps: words that an API chose, and not people; and which fields hold names of what."""
+
+import re
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+VOCABULARY = re.compile(
+    r"(^|[./])(kubernetes\.io|k8s\.io|x-k8s\.io|nvidia\.com|amd\.com|volcano\.sh|gpuconsole\.io|karpenter\.sh|ray\.io"
+    r"|kubeflow\.org|kai\.scheduler|run\.ai)(/|$)"
+)
+"""Names whose meaning is everybody's: of labels, annotations, resources, controllers, drivers."""
+NAMING = re.compile(
+    r"(name|instance|part-of|component|managed-by|created-by|queue|nodepool|user|project|team|owner|class|uid|group)$"
+)
+"""Keys of that vocabulary whose values are names all the same."""
+ROLE = "node-role.kubernetes.io/"
+"""What comes after it is a name in a key."""
+COMMON = _words(
+    """
+    main worker workers master launcher leader head chief ps evaluator trainer driver executor server client default
+    train training inference gpu gpus cpu memory pods storage pod node nodes queue quota flavor flavors workload job
+    control-plane ephemeral-storage default-scheduler volcano kai-scheduler kube-system kueue-system
+    """
+)
+"""What people call things everywhere: it tells nothing, and would be found in every text."""
+PLAIN = re.compile(
+    r"true|false|[0-9.]*|.{1,2}|hugepages-\d+[KMG]i|(requests|limits)\.(cpu|memory|storage|ephemeral-storage)",
+    re.IGNORECASE,
+)
+MEASURE = re.compile(
+    r"[+-]?[0-9.]+[A-Za-z%]{0,3}|([0-9]+(ms|[dhms]))+|true|false|[A-Z][A-Za-z]+|\d{4}-\d\d-\d\dT[0-9:.]+Z"
+)
+"""Values of annotations that name nobody."""
+UNKNOWN = re.compile(r"[A-Za-z0-9_.+-]+@[A-Za-z0-9_.-]+|https?://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
+"""Addresses in a text, which are nobody's name in the file."""
+WORDS = {
+    **dict.fromkeys(("cluster_queue", "by_queue", "cohort", "parent"), "queue"),
+    **dict.fromkeys(("owner", "job"), "job"),
+    **dict.fromkeys(("workload", "by"), "workload"),
+    **dict.fromkeys(("node", "unhealthy_nodes", "nominated_node", "selected_node", "exact"), "node"),
+    **dict.fromkeys(("pod", "pod_names"), "pod"),
+    **dict.fromkeys(("cluster", "clusters", "nominated_clusters", "location"), "cluster"),
+    **dict.fromkeys(("namespace", "namespaces"), "namespace"),
+    **dict.fromkeys(("key", "topology_key", "levels", "required", "preferred", "slice_required"), "key"),
+    **dict.fromkeys(("value", "values"), "value"),
+    **dict.fromkeys(("queue",), "queue"),
+}
+"""Field → the word for a pseudonym; others are called `name`."""
+KINDS = {
+    **{kind: kind.lower() for kind in ("Namespace", "Node", "Topology", "Workload", "Job", "Pod", "Container")},
+    "ResourceFlavor": "flavor",
+    "LocalQueue": "door",
+    "PodGroup": "group",
+    "KaiPodGroup": "group",
+    **dict.fromkeys(("Cohort", "ClusterQueue", "VolcanoQueue", "KaiQueue"), "queue"),
+}
+"""Type of an object → the word for the pseudonym of its name."""
+OPEN = ("labels", "annotations", "node_labels", "node_selector", "match_labels", "env", "parameters", "details")
+"""Mappings whose keys and values are chosen by people."""
+TEXTS = ("message", "selectors")
+KEPT = _words(
+    """
+    access_modes action admission_mode autoscaler capacity_type completed conditions consolidate_after
+    consolidation_policy cpu_policy dequeue_strategy effect failed fractions highest_tier_name indexes kind
+    max_ratio max_unavailable merge_policy min_available mode model operator phase plugins preemptibility
+    preemption_policy priority_kind profile protocol reason reasons restart_policy schedule share by_share state
+    time_zone topology_policy type underlying_cause version when_unsatisfiable
+    """
+)
+"""Fields with words of an API, or with measures, which nobody chose."""
+SILENT = ("description", "image", "command", "images", "hostname", "subdomain", "source", "container", "ip")
+NUMBERS = frozenset({int, float, bool})
+RESOURCE = "resource"
+CHOSEN = re.compile(r"[-./]")
+PREFIXES = "exclude_resource_prefixes"
+TOLD_BY_ANYBODY = ("CheckState",)
+"""Whose messages are those of controllers that nobody knows."""
