@@ -1,0 +1,35 @@
+"""`gpuconsole antipatterns`: what wastes GPUs or patience, for people and for programs."""
+
+import json
+
+from tests.cli.line import Line
+
+
+def test_antipatterns_for_people(gpuconsole: Line) -> None:
+    assert gpuconsole("antipatterns", "two-jobs-without", "--until", "1h").lines == [
+        "1 anti-pattern, about 720.00 $ a day",
+        "",
+        "gang-deadlock: 2 half-placed jobs hold 8 GPUs and wait for each other",
+        "  cost      720.00 $ a day (8.0 GPUs)",
+        "  evidence  PyTorchJob/default/blue: holds 4, needs 2 more, PyTorchJob/default/green: holds 4, needs 2 more",
+        "  fix       evict one of them; place gangs as a whole (Kueue's waitForPodsReady, a PodGroup, or a gang"
+        " scheduler)",
+    ]
+
+
+def test_antipatterns_for_programs(gpuconsole: Line) -> None:
+    document = json.loads(gpuconsole("antipatterns", "two-jobs-without", "--until", "1h", "-o", "json").out)
+    (one,) = document["answer"]["patterns"]
+    assert (document["kind"], document["version"], document["answer"]["measured"]) == ("Antipatterns", 1, True)
+    assert {name: one[name] for name in ("code", "subject", "table", "gpus", "cost_per_day")} == {
+        "code": "gang-deadlock",
+        "subject": "PyTorchJob/default/blue",
+        "table": "jobs",
+        "gpus": 8,
+        "cost_per_day": 720.0,
+    }
+    assert one["since"].startswith("2026-01-05T08:")
+
+
+def test_nothing_is_found(gpuconsole: Line) -> None:
+    assert gpuconsole("antipatterns", "org-cohort").lines == ["nothing was found"]

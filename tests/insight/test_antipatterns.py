@@ -1,0 +1,213 @@
+"""Anti-patterns: what is found, what shows it, what it costs a day, and that what is in order is left alone."""
+
+from typing import Any
+
+import pytest
+
+from gpuconsole.insight.antipatterns import Code, Pattern, antipatterns
+from gpuconsole.insight.attention import Trouble, attention
+from gpuconsole.insight.linting import Engines
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.objects import Object
+from gpuconsole.model.prices import Prices
+from gpuconsole.model.queues import Cohort, LocalQueue, Quota
+from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.workloads import Condition
+from tests.insight.world import A100, START, cluster_queue, node, pod, running, waiting, world
+
+TWO_DOLLARS = Prices(gpu_hour={}, other=2.0)
+DOOR = LocalQueue(namespace="team", name="lq", cluster_queue="cq")
+UNQUEUED = Engines(unqueued=True)
+
+
+def found(*things: Object, history: tuple[Happened, ...] = (), engines: Engines = UNQUEUED) -> list[Pattern]:
+    """Without quota, unless a test wants that looked at."""
+    return list(antipatterns(world(things), TWO_DOLLARS, history, engines))
+
+
+def codes(*things: Object, **how: Any) -> list[str]:
+    return [one.code.value for one in found(*things, **how)]
+
+
+def measured(sm: float, idle_minutes: int | None = None) -> NodeTelemetry:
+    idle = START - idle_minutes * MINUTE if idle_minutes is not None else None
+    return NodeTelemetry(
+        name="n1",
+        time=START,
+        source="http://p",
+        lasts=90_000_000,
+        devices=tuple(Device(gpu=number) for number in range(4)),
+        columns={Measure.SM: (sm / 100,) * 4, Measure.UTILISATION: (sm,) * 4},
+        idle=(idle,) * 4,
+    )
+
+
+def team(minutes: int = 120, nominal: int = 8) -> tuple[Object, ...]:
+    """A workload that has had four GPUs of a node for some minutes."""
+    began = START - minutes * MINUTE
+    return (
+        A100,
+        cluster_queue("cq", "c", Quota(nominal)),
+        cluster_queue("other", "c", Quota(8)),
+        DOOR,
+        node("n1", 4),
+        running("w", "team/lq", 4, "cq", minutes_ago=minutes),
+        pod("w-0", "n1", (0, 1, 2, 3), workload="team/w", bound=began, started=began),
+    )
+
+
+def test_few_multiprocessors_at_work_are_a_request_too_large_and_what_lies_idle_is_its_price() -> None:
+    assert found(*team(), measured(5)) == [
+        Pattern(
+            code=Code.OVERSIZED,
+            subject="team/w",
+            table="workloads",
+            text="team/w has 4 GPUs and keeps 5 % of their multiprocessors at work",
+            evidence={"GPUs": 4, "SM percent": 5.0, "threshold": 10.0},
+            gpus=4 * 0.95,
+            cost_per_day=pytest.approx(4 * 2.0 * 24 * 0.95),  # type: ignore[arg-type]
+            fix="ask for fewer GPUs, a MIG instance or a shared GPU; or feed them better",
+            since=START - 120 * MINUTE,
+        )
+    ]
+
+
+def test_who_has_just_begun_or_uses_ten_percent_is_left_alone() -> None:
+    assert codes(*team(minutes=29), measured(5)) == []
+    assert codes(*team(), measured(10)) == []
+    assert codes(*team()) == []
+
+
+def test_gpus_that_nobody_uses_are_idle_and_not_oversized_as_well() -> None:
+    (one,) = found(*team(), measured(0, idle_minutes=45))
+    assert (one.code, one.gpus, one.cost_per_day, one.evidence) == (
+        Code.IDLE,
+        4,
+        4 * 2.0 * 24,
+        {"GPUs": 4, "borrowed": 0, "idle for": "45m"},
+    )
+
+
+def test_idle_and_borrowed_is_worse() -> None:
+    (one,) = found(*team(nominal=1), measured(0, idle_minutes=45))
+    assert (one.code, one.text) == (
+        Code.BORROWED_IDLE,
+        "team/w has 4 GPUs and has not used them for 45m; 3 of them borrowed",
+    )
+
+
+def test_half_gangs_that_wait_for_each_other() -> None:
+    def gang(name: str, first: int) -> tuple[Object, ...]:
+        member: dict[str, Any] = {"job": f"Job/team/{name}", "gang": name, "gang_size": 2}
+        return pod(f"{name}-0", "n1", (first, first + 1), **member), pod(f"{name}-1", wants=2, **member)
+
+    (one,) = found(node("n1", 4), *gang("a", 0), *gang("b", 2))
+    assert (one.code, one.gpus, one.cost_per_day) == (Code.DEADLOCK, 4, 4 * 2.0 * 24)
+    assert one.evidence == {"Job/team/a": "holds 2, needs 2 more", "Job/team/b": "holds 2, needs 2 more"}
+
+
+def monopoly(quota: Quota) -> tuple[Object, ...]:
+    return (
+        A100,
+        cluster_queue("cq", "c", Quota(2)),
+        cluster_queue("poor", "c", quota),
+        DOOR,
+        LocalQueue(namespace="poor", name="lq", cluster_queue="poor"),
+        running("w", "team/lq", 10, "cq"),
+        waiting("v", "poor/lq", 4),
+        node("n1", 8),
+        node("n2", 4),
+    )
+
+
+def test_one_queue_that_holds_nearly_all_while_another_waits_below_its_quota() -> None:
+    (one,) = (each for each in found(*monopoly(Quota(10))) if each.code is Code.MONOPOLY)
+    assert (one.subject, one.gpus, one.cost_per_day) == ("cq", 8, 8 * 2.0 * 24)
+    assert one.text == "cq holds 83 % of the GPUs of c; poor wait below their quota"
+    assert one.evidence == {"holds": 10, "owns": 2, "of": 12, "others wait for": 4}
+    assert "monopoly" not in codes(*monopoly(Quota(10))[:-3], node("n1", 8))
+
+
+def test_a_queue_that_waits_beyond_its_own_quota_is_no_victim_of_a_monopoly() -> None:
+    things = (*monopoly(Quota(0)), cluster_queue("rich", "c", Quota(10)))
+    assert "monopoly" not in codes(*things)
+
+
+def test_idle_gpus_that_the_usual_pods_cannot_use() -> None:
+    pods = [pod(f"p{n}", f"n{n}", tuple(range(7))) for n in range(8)]
+    (one,) = found(*(node(f"n{n}") for n in range(8)), *pods)
+    assert (one.code, one.evidence) == (Code.FRAGMENTATION, {"idle": 8, "percent": 100, "most on one node": 1})
+    assert one.cost_per_day == pytest.approx(8 * 2.0 * 24)
+
+
+def evicted(victim: str, at: int, queues: tuple[str, str] = ("cq-a", "cq-b")) -> Happened:
+    return Happened(
+        time=START - at * MINUTE,
+        what=What.PREEMPTED,
+        workload=victim,
+        by="p/x",
+        queue=queues[0],
+        by_queue=queues[1],
+        lost_gpu_seconds=3600,
+        cost=2.0,
+    )
+
+
+def test_evictions_in_circles_cost_by_the_day_what_they_cost_in_the_time_that_is_known() -> None:
+    history = tuple(evicted("r/a", minutes) for minutes in (120, 100, 80))
+    (one,) = found(history=history)
+    assert (one.code, one.subject, one.evidence) == (Code.THRASH, "r/a", {"preemptions": 3, "GPU-hours lost": 3.0})
+    assert one.cost_per_day == pytest.approx(6.0 * 12)
+
+
+def test_queues_that_evict_each_other_often() -> None:
+    back = ("cq-b", "cq-a")
+    history = (evicted("r/a", 300), evicted("r/b", 200, back), evicted("r/c", 100), evicted("r/d", 60, back))
+    (one,) = found(history=history)
+    assert (one.subject, one.text) == ("cq-a", "the queues cq-a, cq-b evict each other: 4 times")
+    assert found(history=history[:3]) == []
+
+
+KUEUE = Engines()
+
+
+def test_what_manifests_show_is_found_in_a_cluster_too() -> None:
+    things = (
+        A100,
+        cluster_queue("cq", quota=Quota(4)),
+        cluster_queue("island", quota=Quota(4)),
+        DOOR,
+        Cohort(name="x", parent="y"),
+        Cohort(name="y", parent="x"),
+        node("n1", 8),
+        waiting("huge", "team/lq", 64),
+    )
+    patterns = {one.code: one for one in found(*things, engines=KUEUE)}
+    assert patterns.keys() >= {Code.COHORT_CYCLE, Code.UNREACHABLE_QUOTA, Code.NEVER_FITS}
+    unreachable = patterns[Code.UNREACHABLE_QUOTA]
+    assert (unreachable.subject, unreachable.table, unreachable.gpus) == ("island", "cluster_queues", 4)
+    assert unreachable.cost_per_day == 4 * 2.0 * 24
+
+
+def test_what_has_ended_can_never_fit_and_need_not() -> None:
+    finished = running("huge", "team/lq", 64, "cq")
+    things = (A100, cluster_queue("cq", quota=Quota(64)), DOOR, node("n1", 8))
+    assert "never-fits" in codes(*things, finished, engines=KUEUE)
+    ended = waiting("huge", "team/lq", 64, conditions=(Condition("Finished", True, "Succeeded", "", START),))
+    assert "never-fits" not in codes(*things, ended, engines=KUEUE)
+
+
+def test_the_dearest_comes_first() -> None:
+    patterns = found(*team(), measured(5), *(node(f"m{n}") for n in range(2)), engines=KUEUE)
+    assert [one.cost_per_day for one in patterns] == sorted((one.cost_per_day for one in patterns), reverse=True)
+
+
+def test_those_seen_at_a_glance_are_on_the_dashboard() -> None:
+    lazy = {one.trouble: one for one in attention(world((*team(), measured(5))))}
+    assert lazy[Trouble.OVERSIZED].text == "team/w has 4 GPUs and keeps 5 % of their multiprocessors at work"
+    idle = {one.trouble: one for one in attention(world((*team(nominal=1), measured(0, idle_minutes=45))))}
+    assert idle[Trouble.GPU_UNUSED].text == "team/w has 4 GPUs and has not used them for 45m; it borrows 3 GPUs"
+    assert Trouble.OVERSIZED not in idle
+    crowd = {one.trouble: one for one in attention(world(monopoly(Quota(10))))}
+    assert (crowd[Trouble.MONOPOLY].table, crowd[Trouble.MONOPOLY].key) == ("cluster_queues", "cq")
