@@ -19,6 +19,7 @@ COMMANDS = {
     "forecast": "Foresee what Kueue does next, and check it.",
     "preemptions": "Show who had to make room for whom, and why.",
     "whatif": "Try changes in a fork, and compare the futures.",
+    "plan": "Find what would let workloads in, at the least cost.",
     "why": "Say why a workload waits, and what would let it in.",
     "ledger": "Show who lends GPUs to whom.",
     "eta": "Say where a workload stands, and when it should start.",

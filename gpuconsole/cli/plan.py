@@ -1,0 +1,89 @@
+"""`gpuconsole plan`: what would let workloads in soon enough, at the least cost."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from gpuconsole.cli.answering import Answer, Asked, answering
+from gpuconsole.cli.simulate import Duration
+from gpuconsole.cli.tables import table
+from gpuconsole.cli.whatif import changes_in
+from gpuconsole.insight.plan import Option, Plan, plan
+from gpuconsole.insight.whatif import FEASIBLE
+from gpuconsole.model.clock import HOUR, SECOND, Span, format_span
+from gpuconsole.sim.changes import as_changes
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option("-f", "--file", "wanted", type=_FILE, required=True, help="The workloads: manifests, or changes.")
+@click.option("--wait", type=Duration(), default="10m", show_default=True, help="Their p95 wait, at most.")
+@click.option("--horizon", type=Duration(), default="1h", show_default=True, help="How far each candidate is run.")
+@answering
+def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Answer:
+    """Find what quota, nodes or policy would let workloads run within a wait, and what costs least.
+
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Each candidate was tried in
+    a fork of the cluster; nothing is changed. Exits with 1 if none is enough.
+    """
+    changes = changes_in(wanted, asked.simulation.now)
+    answer = plan(asked.simulation, changes.commands, wait, horizon)
+    return Answer(kind="Plan", body=as_body(answer), lines=as_text(answer), status=int(answer.best is None))
+
+
+def as_text(answer: Plan) -> list[str]:
+    """The answer for people, the cheapest first."""
+    asked = f"{len(answer.workloads)} asked for, to run within {format_span(answer.wanted)} (p95)"
+    if answer.without.holds:
+        return [f"{asked}: they do without any change, after {_wait(answer.without, answer)}; {FEASIBLE}"]
+    rows = [_row(option, answer) for option in (*answer.options, *answer.failed, answer.without)]
+    head = ("WHAT", "ENOUGH", "RUN", "P95 WAIT", "USD/H", "EVICTED", "LOST USD")
+    if answer.best is None:
+        last = "nothing that was tried is enough"
+    else:
+        last = f"the cheapest that is enough: {answer.best.words}; {FEASIBLE}"
+    return [asked, "", *table(head, rows), "", last]
+
+
+def _row(option: Option, answer: Plan) -> tuple[object, ...]:
+    return (
+        option.words,
+        "yes" if option.holds else "no",
+        f"{option.admitted}/{len(answer.workloads)}",
+        _wait(option, answer),
+        f"{option.hourly:.2f}",
+        option.victims,
+        f"{option.lost:.2f}",
+    )
+
+
+def _wait(option: Option, answer: Plan) -> str:
+    if option.p95_wait is None:
+        return "–"
+    if option.p95_wait > answer.horizon:
+        return f"over {format_span(answer.horizon)}"
+    return format_span(option.p95_wait)
+
+
+def as_body(answer: Plan) -> dict[str, Any]:
+    """The answer as plain values; the commands of an option as the steps that `gpuconsole whatif -f` reads."""
+    return {
+        "workloads": answer.workloads,
+        "wanted_seconds": answer.wanted / SECOND,
+        "horizon_seconds": answer.horizon / SECOND,
+        "best": None if answer.best is None else answer.best.kind,
+        "without": _option(answer.without, answer),
+        "options": [_option(option, answer) for option in answer.options],
+        "failed": [_option(option, answer) for option in answer.failed],
+    }
+
+
+def _option(option: Option, answer: Plan) -> dict[str, Any]:
+    plain = msgspec.structs.asdict(option)
+    p95 = plain.pop("p95_wait")
+    before = p95 is not None and p95 <= answer.horizon
+    steps = as_changes(option.commands, answer.horizon, lambda thing: {})["steps"]
+    return {**plain, "commands": steps, "p95_wait_seconds": p95 / SECOND if before else None}

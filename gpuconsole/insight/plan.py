@@ -1,0 +1,251 @@
+"""What it takes to let workloads in soon enough: candidates of each kind, tried in forks, the cheapest that holds.
+
+A kind of candidate grows in one number (GPUs of quota, nodes, a priority), and more of it never makes the asked ones
+wait longer as a rule: so the least is found by halving, and what is found is tried before it is proposed.
+"""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.cost import node_hourly
+from gpuconsole.insight.futures import Future, Victim, holdings_of, more_evictions, subjects_of
+from gpuconsole.model.clock import HOUR, SECOND, Span
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.commands import AddNodes, Command, Reconfigure, SetPreemption, SetPriority, SetQuota
+from gpuconsole.model.prices import Prices
+from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy
+from gpuconsole.model.resources import is_gpu
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+from gpuconsole.sim.engine import Simulation
+
+MOST = 64
+"""Most of a number that is tried: nodes, or steps of quota."""
+RAISED = 1_000
+"""By so much a priority is raised to see whether that helps at all."""
+
+
+class Option(Struct, frozen=True, kw_only=True):
+    """One way of letting them in, which was tried."""
+
+    kind: str
+    """`nothing`, `preemption`, `priority`, `fair sharing`, `quota`, `nodes` or `quota and nodes`."""
+    words: str
+    commands: tuple[Command, ...]
+    hourly: float
+    """USD that it costs an hour: what nodes cost that are added. Quota alone costs nothing, but somebody else."""
+    holds: bool
+    """They are admitted within the wait that was asked for."""
+    admitted: int
+    """How many of them are admitted before the horizon."""
+    p95_wait: Span | None
+    """Until the asked ones run; one that does not before the horizon has waited to it. None if there are none."""
+    victims: int
+    lost_gpu_hours: float
+    lost: float
+    """USD of the work that others lose by it."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What was asked for, what comes without any change, and what would do, the cheapest first."""
+
+    workloads: tuple[str, ...]
+    wanted: Span
+    horizon: Span
+    without: Option
+    options: tuple[Option, ...]
+    """Each the least of its kind that holds; by cost, then by what others lose."""
+    failed: tuple[Option, ...]
+    """Kinds of which not even the most that was tried is enough."""
+
+    @property
+    def best(self) -> Option | None:
+        """The cheapest that holds."""
+        return self.options[0] if self.options else None
+
+
+Make = Callable[[int], tuple[str, tuple[Command, ...], float]]
+"""A number → words, commands and USD an hour."""
+
+
+def plan(base: Simulation, commands: Sequence[Command], wanted: Span, horizon: Span = HOUR) -> Plan:
+    """Find what lets the workloads that `commands` submit run with a p95 wait of at most `wanted`.
+
+    `base` is not touched. Whatever holds was tried in a fork of it, to `horizon` (at least `wanted`).
+    """
+    search = _Search(base, commands, wanted, max(wanted, horizon))
+    without = search.tried("nothing", "no change", (), 0.0)
+    options: list[Option] = []
+    failed: list[Option] = []
+    if not without.holds:
+        for kind, most, make in search.kinds():
+            found = search.least(kind, most, make)
+            (options if found.holds else failed).append(found)
+    cheapest = sorted(options, key=lambda option: (option.hourly + option.lost, option.victims, option.kind))
+    return Plan(
+        workloads=tuple(sorted(search.subjects)),
+        wanted=wanted,
+        horizon=search.horizon,
+        without=without,
+        options=(without,) if without.holds else tuple(cheapest),
+        failed=tuple(failed),
+    )
+
+
+class _Search:
+    """Tries candidates in forks. Mutates: it remembers who the asked ones are."""
+
+    def __init__(self, base: Simulation, commands: Sequence[Command], wanted: Span, horizon: Span) -> None:
+        self.base, self.commands, self.wanted, self.horizon = base, tuple(commands), wanted, horizon
+        self.snapshot = base.snapshot()
+        self._held = holdings_of(self.snapshot)
+        self._plain = Future(base, self._held, self.commands)
+        asked = self._plain.simulation.snapshot()
+        self.subjects = subjects_of(self.commands, asked)
+        self.workloads = [asked.workloads[key] for key in sorted(self.subjects) if key in asked.workloads]
+        self._plain.advance(base.now + self.horizon)
+
+    def tried(self, kind: str, words: str, more: tuple[Command, ...], hourly: float) -> Option:
+        """Run a candidate to the horizon: first what it changes, then what was asked for, then its priorities."""
+        late = tuple(command for command in more if isinstance(command, SetPriority))
+        early = tuple(command for command in more if not isinstance(command, SetPriority))
+        future = Future(self.base, self._held, (*early, *self.commands, *late))
+        future.advance(self.base.now + self.horizon)
+        waits = sorted(self._wait(future, key) for key in self.subjects)
+        victims: tuple[Victim, ...] = more_evictions(future, self._plain)
+        p95 = waits[max(0, -(-len(waits) * 95 // 100) - 1)] if waits else None
+        running = sum(key in future.started for key in self.subjects)
+        return Option(
+            kind=kind,
+            words=words,
+            commands=more,
+            hourly=hourly,
+            holds=p95 is not None and p95 <= self.wanted and self._all_but_few(running),
+            admitted=running,
+            p95_wait=p95,
+            victims=len(victims),
+            lost_gpu_hours=sum(victim.lost_gpu_hours for victim in victims),
+            lost=sum(victim.cost for victim in victims),
+        )
+
+    def least(self, kind: str, most: int, make: Make) -> Option:
+        """The least of a kind that holds, found by halving; the most of it where not even that does."""
+        found = self.tried(kind, *make(most))
+        below, above = 0, most
+        while found.holds and above - below > 1:
+            middle = (below + above) // 2
+            option = self.tried(kind, *make(middle))
+            if option.holds:
+                found, above = option, middle
+            else:
+                below = middle
+        return found
+
+    def kinds(self) -> list[tuple[str, int, Make]]:
+        """What could be tried here: kind, the most of it, and how a candidate is made."""
+        quota, nodes = self._quota(), self._nodes()
+        kinds: list[tuple[str, int, Make]] = [("preemption", 1, self._preemption)] if self._reclaims() else []
+        if self.workloads and self.base.policy.kueue is not None:
+            kinds.append(("priority", RAISED, self._priority))
+            if not self.base.policy.kueue.fair_sharing:
+                kinds.append(("fair sharing", 1, _fair_sharing))
+        if quota is not None:
+            kinds.append(("quota", MOST, quota))
+        if nodes is not None:
+            kinds.append(("nodes", MOST, nodes))
+        if quota is not None and nodes is not None:
+            both = quota, nodes
+            kinds.append(("quota and nodes", MOST, lambda number: _both(both[0](number), both[1](number))))
+        return kinds
+
+    def _wait(self, future: Future, key: str) -> Span:
+        started = future.started.get(key)
+        return self.horizon + SECOND if started is None else started - self.base.now
+
+    def _all_but_few(self, running: int) -> bool:
+        return running * 100 >= 95 * len(self.subjects)
+
+    def _queues(self) -> list[ClusterQueue]:
+        """The ClusterQueues that the asked ones go to."""
+        doors = (self.snapshot.local_queues.get(workload.local_queue) for workload in self.workloads)
+        names = dict.fromkeys(door.cluster_queue for door in doors if door is not None)
+        found = (self.snapshot.cluster_queues.get(name) for name in names)
+        return [queue for queue in found if queue is not None]
+
+    def _step(self) -> int:
+        """GPUs of one step: what the largest of the asked ones' pods takes."""
+        return max([1, *(_largest_pod(workload) for workload in self.workloads)])
+
+    def _quota(self) -> Make | None:
+        """More nominal quota of GPUs in the first flavor of each queue that is asked."""
+        pairs = [(queue, pair) for queue in self._queues() if (pair := _gpu_quota(queue)) is not None]
+        if not pairs:
+            return None
+        step = self._step()
+
+        def make(number: int) -> tuple[str, tuple[Command, ...], float]:
+            commands = []
+            for queue, (flavor, resource) in pairs:
+                old = queue.quotas()[flavor, resource]
+                amount = old.nominal + number * step
+                commands.append(SetQuota(queue.name, flavor, resource, amount, old.borrowing_limit, old.lending_limit))
+            words = ", ".join(f"{queue.name} +{number * step} GPUs of {flavor}" for queue, (flavor, _) in pairs)
+            return f"quota {words}", tuple(commands), 0.0
+
+        return make
+
+    def _nodes(self) -> Make | None:
+        """More nodes like the one that has the GPUs which the queue's first flavor names, the cheapest of them."""
+        like = _cheapest(self.snapshot, self._queues(), self.base.policy.prices)
+        if like is None:
+            return None
+        price = node_hourly(like, self.base.policy.prices)
+
+        def make(number: int) -> tuple[str, tuple[Command, ...], float]:
+            return f"{number} more nodes like {like.name}", (AddNodes(like.name, number),), number * price
+
+        return make
+
+    def _priority(self, number: int) -> tuple[str, tuple[Command, ...], float]:
+        raised = tuple(SetPriority(workload.key, workload.priority + number) for workload in self.workloads)
+        return f"priority +{number}", raised, 0.0
+
+    def _reclaims(self) -> bool:
+        return any(queue.preemption.reclaim_within_cohort is not PreemptionPolicy.ANY for queue in self._queues())
+
+    def _preemption(self, number: int) -> tuple[str, tuple[Command, ...], float]:
+        queues = [queue.name for queue in self._queues()]
+        policies = tuple(SetPreemption(name, reclaim_within_cohort=PreemptionPolicy.ANY) for name in queues)
+        return f"reclaimWithinCohort: Any in {', '.join(queues)}", policies, 0.0
+
+
+def _fair_sharing(number: int) -> tuple[str, tuple[Command, ...], float]:
+    return "fair sharing on", (Reconfigure(fair_sharing=True),), 0.0
+
+
+def _both(
+    one: tuple[str, tuple[Command, ...], float], other: tuple[str, tuple[Command, ...], float]
+) -> tuple[str, tuple[Command, ...], float]:
+    return f"{one[0]}, {other[0]}", (*one[1], *other[1]), one[2] + other[2]
+
+
+def _largest_pod(workload: Workload) -> int:
+    requests = (pod_set.template.requests for pod_set in workload.pod_sets)
+    return max((sum(amount for name, amount in r.items() if is_gpu(name)) for r in requests), default=1)
+
+
+def _gpu_quota(queue: ClusterQueue) -> tuple[str, str] | None:
+    return next((pair for pair in queue.quotas() if is_gpu(pair[1])), None)
+
+
+def _cheapest(snapshot: Snapshot, queues: Sequence[ClusterQueue], prices: Prices) -> Node | None:
+    """The cheapest node per GPU among those of the flavors that these queues have (among all, without queues)."""
+    flavors = [snapshot.flavors.get(name) for queue in queues for name in queue.flavors]
+    labels = [flavor.node_labels.items() for flavor in flavors if flavor is not None]
+    nodes = [
+        node
+        for node in snapshot.nodes.all()
+        if node.gpus and node.ready and (not labels or any(wanted <= node.labels.items() for wanted in labels))
+    ]
+    return min(nodes, key=lambda node: (node_hourly(node, prices) / node.gpus, node.name), default=None)

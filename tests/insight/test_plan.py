@@ -1,0 +1,113 @@
+"""Plans on two queues of one cohort: the least of each kind that is enough, tried, the cheapest first."""
+
+import pytest
+
+from gpuconsole.insight.plan import Option, plan
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND
+from gpuconsole.model.commands import AddNodes, Command, SetPreemption, SetQuota, Submit
+from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.queues import (
+    ClusterQueue,
+    LocalQueue,
+    Preemption,
+    PreemptionPolicy,
+    Quota,
+    WorkloadPriorityClass,
+)
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
+from tests.insight.world import A100, START, cluster_queue, node, waiting
+
+NO_PREEMPTION = Preemption()
+
+
+def alone(name: str, nominal: int) -> list[Object]:
+    queue: ClusterQueue = cluster_queue(name, "", Quota(nominal), preemption=NO_PREEMPTION)
+    return [queue, LocalQueue(namespace=name, name="lq", cluster_queue=name)]
+
+
+def running(*objects: Object) -> Simulation:
+    """The objects a minute on."""
+    simulation = Simulation.from_objects([A100, *objects], policy=SimPolicy(), seed=1, start=START)
+    simulation.advance(START + MINUTE)
+    return simulation
+
+
+def job(name: str, gpus: int, team: str = "team", priority: int = 0) -> Command:
+    notes = {"gpuconsole.io/duration": "10h"}
+    return Submit((waiting(name, f"{team}/lq", gpus, annotations=notes, priority=priority),))
+
+
+def kinds(options: tuple[Option, ...]) -> dict[str, tuple[Command, ...]]:
+    return {option.kind: option.commands for option in options}
+
+
+def test_what_runs_without_any_change_needs_none() -> None:
+    found = plan(running(*alone("team", 8), node("n1")), [job("a", 8)], MINUTE)
+
+    assert found.best == found.without == found.options[0]
+    assert (found.workloads, found.without.p95_wait, found.failed) == (("team/a",), 0, ())
+
+
+def test_the_least_quota_is_enough_where_nodes_are_idle() -> None:
+    """Three jobs of 8 on a quota of 8 and three idle nodes: 16 GPUs of quota more, and no node."""
+    base = running(*alone("team", 8), *(node(f"n{number}") for number in (1, 2, 3)))
+    found = plan(base, [job("a", 8), job("b", 8), job("c", 8)], MINUTE)
+
+    assert (found.without.holds, found.without.admitted, found.without.p95_wait) == (False, 1, HOUR + SECOND)
+    assert found.best is not None
+    assert (found.best.kind, found.best.words, found.best.hourly) == ("quota", "quota team +16 GPUs of a100", 0.0)
+    assert found.best.commands == (SetQuota("team", "a100", GPU, 24),)
+    assert [option.kind for option in found.options] == ["quota", "quota and nodes"]
+    assert base.snapshot().cluster_queues["team"].quotas()["a100", GPU].nominal == 8
+
+
+def test_the_least_nodes_are_enough_where_quota_is_left_and_they_have_a_price() -> None:
+    found = plan(running(*alone("team", 24), node("n1")), [job("a", 8), job("b", 8), job("c", 8)], MINUTE)
+
+    assert kinds(found.options)["nodes"] == (AddNodes("n1", 2),)
+    assert found.best is not None
+    assert found.best.kind == "nodes"
+    assert found.best.hourly == pytest.approx(2 * 8 * 2.21)
+    assert "quota" in kinds(found.failed)
+
+
+def test_both_together_are_found_where_neither_is_enough() -> None:
+    found = plan(running(*alone("team", 8), node("n1")), [job("a", 8), job("b", 8)], MINUTE)
+
+    assert list(kinds(found.options)) == ["quota and nodes"]
+    assert found.options[0].commands == (SetQuota("team", "a100", GPU, 16), AddNodes("n1", 1))
+
+
+def test_a_lender_that_may_not_reclaim_needs_to_be_allowed_to() -> None:
+    """Borrowers have the cluster; the lender gets its own by policy alone, and they pay for it."""
+    queues: list[Object] = [
+        cluster_queue("team", "org", Quota(8), preemption=NO_PREEMPTION),
+        cluster_queue("other", "org", Quota(0), preemption=NO_PREEMPTION),
+        LocalQueue(namespace="team", name="lq", cluster_queue="team"),
+        LocalQueue(namespace="other", name="lq", cluster_queue="other"),
+        WorkloadPriorityClass(name="x", value=1),
+        node("n1"),
+    ]
+    base = running(*queues)
+    base.submit(job("borrows", 8, "other"))
+    base.advance(START + 11 * MINUTE)
+    found = plan(base, [job("mine", 8)], MINUTE)
+
+    policy = next(option for option in found.options if option.kind == "preemption")
+    assert policy.commands == (SetPreemption("team", reclaim_within_cohort=PreemptionPolicy.ANY),)
+    assert (policy.victims, policy.p95_wait) == (1, 30 * SECOND)
+    assert policy.lost_gpu_hours == pytest.approx(8 / 6)
+    assert found.best is policy or (found.best is not None and found.best.hourly + found.best.lost <= policy.lost)
+
+
+def test_everything_that_is_proposed_holds_when_it_is_tried_again() -> None:
+    base = running(*alone("team", 8), node("n1"))
+    asked = [job("a", 8), job("b", 8)]
+    for option in plan(base, asked, MINUTE).options:
+        again = base.fork()
+        for command in (*option.commands, *asked):
+            again.submit(command)
+        again.advance(again.now + MINUTE)
+        assert {pod.name for pod in again.snapshot().pods.all() if pod.node} == {"a-0", "b-0"}
