@@ -11,6 +11,7 @@ from gpuconsole.insight.demand import held_gpus, pod_gpus
 from gpuconsole.insight.gangs import gang_key
 from gpuconsole.insight.once import once
 from gpuconsole.insight.scan import changes
+from gpuconsole.insight.seating import guessed_seats, known_seats, told_otherwise
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.prices import gpu_type, is_spot
@@ -87,8 +88,9 @@ class GpuRow(Struct, frozen=True, kw_only=True):
 def gpu_rows(snapshot: Snapshot) -> tuple[GpuRow, ...]:
     """Map every node, in the order in which they joined; nodes without GPUs have no cells.
 
-    Pods that do not name their GPUs (a live cluster does not tell) are given the lowest free indices, and such cells
-    say `assumed`. Of a workload that borrows some of its GPUs, the first pods' are drawn as own, the last as borrowed.
+    A live cluster does not tell which GPUs of its node a pod has. Where telemetry names the owner of a GPU, that is it;
+    all other pods keep what was guessed if that is free, or are given the lowest free indices, and such cells say
+    `assumed`. Of a workload that borrows some of its GPUs, the first pods' are drawn as own, the last as borrowed.
     Rows of nodes where nothing changed since the last call are the same objects.
     """
     return gpu_map(snapshot).rows
@@ -99,6 +101,7 @@ class GpuMap:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.nodes = snapshot.nodes
+        self.telemetry = snapshot.telemetry
         self.workloads = snapshot.workloads
         self.where = whereabouts(snapshot)
         self.own = _own_parts(snapshot)
@@ -131,6 +134,7 @@ class GpuMap:
         gangs = old.incomplete ^ self.incomplete
         gone, come = changes(old.workloads.rows, self.workloads.rows)
         owners = {workload.key for workload in gone} | {workload.key for workload in come}
+        stale |= told_otherwise(old.telemetry, self.telemetry)
         charged = {key for key, _ in old.own.items() ^ self.own.items()}
         if gangs or owners or charged:
             for name, pods in after.items():
@@ -143,9 +147,10 @@ class GpuMap:
     def _row(self, node: Node) -> GpuRow:
         pods = self.where.on(node.name).values()
         cells: list[GpuCell | None] = [None] * min(node.gpus, MOST_CELLS)
-        # Pods that name their GPUs come first; guesses take what is left, always in the same order.
-        for pod in sorted(pods, key=lambda pod: (not pod.gpus, pod.bound, pod.key)):
-            self._place(pod, node, cells)
+        known = known_seats(pods, self.telemetry.get(node.name), len(cells))
+        # Pods whose GPUs are known come first; guesses take what is left, always in the same order.
+        for pod in sorted(pods, key=lambda pod: (not known[pod.key], not pod.gpus, pod.bound, pod.key)):
+            self._place(pod, node, cells, known[pod.key])
         nominated = self.nominated[node.name]
         drawn = []
         for index, cell in enumerate(cells):
@@ -166,13 +171,10 @@ class GpuMap:
             pods=len(pods),
         )
 
-    def _place(self, pod: Pod, node: Node, cells: list[GpuCell | None]) -> None:
-        indices, assumed = pod.gpus, False
-        if not indices:
-            wanted = pod_gpus(pod.template)
-            if not wanted:
-                return
-            indices, assumed = tuple(index for index, cell in enumerate(cells) if cell is None)[:wanted], True
+    def _place(self, pod: Pod, node: Node, cells: list[GpuCell | None], indices: tuple[int, ...]) -> None:
+        assumed = not indices
+        if assumed:
+            indices = guessed_seats(pod, [index for index, cell in enumerate(cells) if cell is None])
         workload = self.workloads.get(pod.workload)
         queue = workload.cluster_queue if workload is not None else ""
         owner = pod.workload or pod.job
@@ -203,7 +205,10 @@ def gpu_map(snapshot: Snapshot) -> GpuMap:
         and old.workloads is new.workloads
         and old.where is new.where
         and old.own is new.own
+        and not told_otherwise(old.telemetry, new.telemetry)
     ):
+        # What GPUs measure changes all the time, and is nothing to the map.
+        old.telemetry = new.telemetry
         return old
     new.draw(old)
     _kept[:] = [new]

@@ -333,6 +333,8 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     node: str = ""
     gpus: tuple[int, ...] = ()
     """Indices of the GPUs that it owns on its node."""
+    guessed: bool = False
+    """Nobody said which GPUs those are: a live cluster only tells how many."""
     slices: tuple[Instance, ...] = ()
     """The MIG instances that it owns there."""
     bound: Time = 0

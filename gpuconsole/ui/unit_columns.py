@@ -35,7 +35,7 @@ def unit_columns(inside: Inside | None, now: int, measured: Measured = NOT_MEASU
             flex=2,
             sort=lambda unit: unit.cell.workload,
         ),
-        Column("POD", lambda unit: unit.cell.pod, id="pod", width=14, flex=2, sort=lambda unit: unit.cell.pod, rank=2),
+        Column("POD", _pod, id="pod", width=14, flex=2, sort=lambda unit: unit.cell.pod, rank=2),
         Column(
             "QUEUE",
             lambda unit: unit.cell.queue,
@@ -70,6 +70,11 @@ def _group(title: str, groups: Groups) -> Column[Unit]:
         return groups[unit.gpu] if unit.gpu < len(groups) else -1
 
     return Column(title, lambda unit: str(group(unit)), id=title.lower(), width=6, align="right", sort=group, rank=3)
+
+
+def _pod(unit: Unit) -> str:
+    """Its pod; `~` says that nobody knows which of the node's GPUs that one has."""
+    return f"~ {unit.cell.pod}" if unit.cell.assumed else unit.cell.pod
 
 
 def _state(unit: Unit) -> Cell:

@@ -9,6 +9,7 @@ from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.telemetry import Device, NodeTelemetry
 from tests.insight.world import ORG, START, node, pod, world
 
 GLYPHS = {
@@ -162,3 +163,53 @@ def test_a_gangs_cells_change_on_all_its_nodes_when_one_of_its_pods_does() -> No
         seen.append("".join(GLYPHS[row.cells[0].state] for row in gpu_rows(state.freeze())))
 
     assert seen == ["○", "○○", "▣○", "⏸○", "▣▣"]
+
+
+def told(*owners: str, name: str = "n", at: int = START) -> NodeTelemetry:
+    """The GPUs of a node by number, with their pods' names."""
+    devices = tuple(Device(gpu=gpu, pod=f"team/{pod}" if pod else "") for gpu, pod in enumerate(owners))
+    return NodeTelemetry(name=name, time=at, devices=devices)
+
+
+def seated(*objects: Object) -> list[tuple[int, str, bool]]:
+    """Index, pod and whether it is assumed, of the cells with an owner of the first node."""
+    return [(cell.index, cell.pod, cell.assumed) for cell in gpu_rows(world(objects))[0].cells if cell.pod]
+
+
+def test_where_telemetry_names_the_owner_of_a_gpu_that_is_it() -> None:
+    guess = pod("a", "n", (0,), guessed=True), pod("b", "n", (1, 2), guessed=True)
+    assert seated(node("n", 4), *guess) == [(0, "team/a", True), (1, "team/b", True), (2, "team/b", True)]
+    assert seated(node("n", 4), *guess, told("", "b", "", "b")) == [
+        (0, "team/a", True),
+        (1, "team/b", False),
+        (3, "team/b", False),
+    ]
+
+
+def test_a_guess_makes_room_for_what_is_known() -> None:
+    guess = pod("a", "n", (0,), guessed=True), pod("b", "n", (1,), guessed=True)
+    assert seated(node("n", 3), *guess, told("b")) == [(0, "team/b", False), (1, "team/a", True)]
+
+
+def test_telemetry_that_names_some_of_a_pods_gpus_is_not_trusted_with_the_rest() -> None:
+    assert seated(node("n", 4), pod("a", "n", (0, 1), guessed=True), told("", "", "a")) == [
+        (0, "team/a", True),
+        (1, "team/a", True),
+    ]
+
+
+def test_what_a_pod_says_itself_counts_more_than_telemetry() -> None:
+    assert seated(node("n", 4), pod("a", "n", (2,)), told("a")) == [(2, "team/a", False)]
+
+
+def test_the_map_is_drawn_anew_when_telemetry_tells_of_other_owners_and_only_then() -> None:
+    state = ClusterState(START)
+    for thing in (node("n", 2), node("m", 2), pod("a", "n", (0,), guessed=True), told("a", "")):
+        state.apply(Applied(START, thing))
+    first, measured = gpu_rows(state.freeze()), told("a", "")
+    state.apply(Applied(START, replace(measured, devices=state.table("telemetry").get("n").devices, source="later")))
+    assert gpu_rows(state.freeze()) is first
+    state.apply(Applied(START, told("", "a")))
+    moved = gpu_rows(state.freeze())
+    assert [cell.pod for cell in moved[0].cells] == ["", "team/a"]
+    assert moved[1] is first[1]

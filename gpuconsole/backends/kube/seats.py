@@ -20,7 +20,7 @@ class Seats:
         if (node, len(indices)) != (pod.node, wanted):
             self.leave(pod.key)
             indices = self._sit(pod, wanted) if wanted else ()
-        return replace(pod, gpus=indices) if indices else pod
+        return replace(pod, gpus=indices, guessed=True) if indices else pod
 
     def leave(self, pod: str) -> None:
         """A pod is gone, or gives its GPUs back."""

@@ -1,0 +1,52 @@
+"""Which GPUs of its node a pod has: by its own word, by telemetry, or as nobody can tell."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuconsole.insight.demand import pod_gpus
+from gpuconsole.insight.scan import changes
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.snapshot import View
+from gpuconsole.model.telemetry import NodeTelemetry
+
+Seats = tuple[int, ...]
+
+
+def known_seats(pods: Iterable[Pod], told: NodeTelemetry | None, gpus: int) -> Mapping[str, Seats]:
+    """Pod → the indices of its whole GPUs on a node with so many; none where they are not known.
+
+    A pod's own word counts, unless that was a guess. Telemetry counts if it names as many GPUs as the pod has: one that
+    was scraped while a pod came or went may name some.
+    """
+    owned: dict[str, Seats] = {}
+    for device in told.devices if told is not None else ():
+        if device.pod and device.instance < 0 and 0 <= device.gpu < gpus:
+            owned[device.pod] = (*owned.get(device.pod, ()), device.gpu)
+    return {pod.key: _known(pod, owned.get(pod.key, ())) for pod in pods}
+
+
+def _known(pod: Pod, told: Seats) -> Seats:
+    if pod.gpus and not pod.guessed:
+        return pod.gpus
+    wanted = _wanted(pod)
+    return told if wanted and len(told) == wanted else ()
+
+
+def guessed_seats(pod: Pod, free: Sequence[int]) -> Seats:
+    """Indices for a pod of which nobody knows them: those that were guessed before, so that it stays where it is on
+    the map, and the lowest free ones."""
+    kept = [index for index in pod.gpus if index in free]
+    return tuple(sorted([*kept, *(index for index in free if index not in kept)][: _wanted(pod)]))
+
+
+def _wanted(pod: Pod) -> int:
+    return len(pod.gpus) or pod_gpus(pod.template)
+
+
+def told_otherwise(old: View[NodeTelemetry], new: View[NodeTelemetry]) -> set[str]:
+    """Nodes whose GPUs telemetry gives other owners than before."""
+    if old is new:
+        return set()
+    gone, come = changes(old.rows, new.rows)
+    before = {told.name: told.devices for told in gone}
+    changed = {told.name for told in come if before.pop(told.name, None) is not told.devices}
+    return changed | before.keys()
