@@ -254,7 +254,7 @@ class World:
         """Write down which workloads the session has parked unseen, beside another one of their shape."""
         if self.session is None:
             return
-        parked = sorted(filter(self.session.parked, self.waiting))
+        parked = sorted(self.session.parked_among(self.waiting))
         for key in parked:
             workload = self.workload(key)
             if workload is not None:

@@ -4,6 +4,8 @@ The session keeps no clock and no chance: time is an argument, and the same call
 workloads by what was applied, and assumes its own admissions until they are applied back.
 """
 
+from collections.abc import Iterable
+
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import AdmissionDecision, Pending, Refuse, Rule
@@ -147,11 +149,19 @@ class Session:
 
     def parked(self, workload: str) -> bool:
         """True if the workload waits until its tree wakes."""
-        record = self._settled.roster.find(workload)
-        if not isinstance(record, Request):
-            return False
-        queue = self._state.roster.look_at(record.cluster_queue)
-        return queue is not None and queue.is_parked(record.id)
+        return bool(self.parked_among((workload,)))
+
+    def parked_among(self, workloads: Iterable[str]) -> list[str]:
+        """Those of these workloads that wait until their trees wake."""
+        roster = self._settled.roster
+        found = []
+        for key in workloads:
+            record = roster.find(key)
+            if isinstance(record, Request):
+                queue = roster.look_at(record.cluster_queue)
+                if queue is not None and queue.is_parked(record.id):
+                    found.append(key)
+        return found
 
     def outlook(self, workload: Workload) -> Outlook:
         """What is known of the queues of a workload, for what it is told before the scheduler looks at it."""

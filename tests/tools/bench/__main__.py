@@ -16,6 +16,7 @@ from tests.tools.bench.looks import looks
 from tests.tools.bench.packing import packing
 from tests.tools.bench.places import places
 from tests.tools.bench.report import Report
+from tests.tools.bench.whatifs import what_ifs
 
 PARTS = {
     "cycles": cycles,
@@ -26,6 +27,7 @@ PARTS = {
     "packing": packing,
     "gangs": gangs,
     "keys": keys,
+    "whatifs": what_ifs,
 }
 
 
