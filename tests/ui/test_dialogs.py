@@ -1,10 +1,11 @@
-"""Dialogs that fingers outrun."""
+"""Dialogs and screens that fingers outrun."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.widgets.confirm import Choice, Confirm, Question
 from gpuconsole.ui.widgets.dialog import Dialog
 from tests.ui.stage import staged
@@ -28,3 +29,13 @@ async def test_a_dialog_that_goes_with_the_console_fails_nothing() -> None:
         dialog.remove()
         assert dialog in stage.app.screen_stack
         await stage.settle()
+
+
+async def test_the_header_of_a_screen_that_just_opened_is_let_be_until_it_is_there() -> None:
+    async with staged(busy_org()) as stage:
+        screen = HelpScreen()
+        stage.app.push_screen(screen)
+        assert stage.app.front is screen
+        stage.app._show_age()
+        await stage.settle()
+        assert stage.app.screen is screen

@@ -241,8 +241,9 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
         self.query_one(Crumbs).right = place(grid) if grid is not None else ""
 
     def show_header(self) -> None:
-        """Bring the header up to date: what is shown grows older."""
-        self.query_one(Header).show(self.console.status, self.namespaces)
+        """Bring the header up to date: what is shown grows older. A screen just opened has none yet."""
+        for header in self.query(Header):
+            header.show(self.console.status, self.namespaces)
 
     # From keys to actions
 
