@@ -1,7 +1,7 @@
 """What Volcano and KAI write about pods and pod groups that wait, read back: whose words, what kind, in plain words.
 
-The texts are those of Volcano 1.15 (conditions of PodGroups, FailedScheduling of pods) and of KAI 0.13. A text that is
-not known gives None, never a guess.
+The texts are those of Volcano 1.8 to 1.15 (conditions of PodGroups, FailedScheduling of pods) and of KAI 0.13. A text
+that is not known gives None, never a guess.
 """
 
 import re
@@ -53,14 +53,14 @@ _FORMS: tuple[_Form, ...] = (
     _form(
         VOLCANO,
         Kind.OVERUSED,
-        r"resource in cluster is overused: (?:overused )?(?P<what>.*)",
+        r"resource in cluster is overused(?:: (?:overused )?(?P<what>.*))?",
         "Volcano has not let it in: what was let in already asks for all {what} (the plugin overcommit).",
         "earlier jobs end, or the overcommit factor is raised",
     ),
     _form(
         VOLCANO,
         Kind.OVERUSED,
-        r"queue resource quota insufficient: (?:insufficient )?(?P<what>.*)",
+        r"queue resource quota insufficient(?:: (?:insufficient )?(?P<what>.*))?",
         "Volcano has not let it in: with it its queue would have more {what} than it may.",
         "jobs of its queue end, or the queue's capability is raised",
     ),
@@ -73,16 +73,38 @@ _FORMS: tuple[_Form, ...] = (
     ),
     _form(
         VOLCANO,
+        Kind.OVERUSED,
+        r"resource quota insufficient, (?P<what>.*)",
+        "Volcano has not let it in: the ResourceQuota of its namespace is used up ({what}).",
+        "pods of its namespace end, or the ResourceQuota is raised",
+    ),
+    _form(
+        VOLCANO,
+        Kind.GANG,
+        r"Not enough valid tasks for gang-scheduling, (?P<what>.*)",
+        "Its gang has too few pods to start: {what}.",
+        "as many pods as minAvailable asks for",
+    ),
+    _form(
+        VOLCANO,
+        Kind.GANG,
+        r"[Pp]od \S+ can possibly be assigned to (?P<what>[^\s,]+)(?:, once minAvailable is satisfied)?",
+        "One pod has a place on {what}, and waits for the others of its gang.",
+        "room for minAvailable of its pods at once",
+    ),
+    _form(
+        VOLCANO,
         Kind.VICTIMS,
-        r"[Pp]od \S+ can possibly be assigned to (?P<what>\S+), "
-        r"once resource is released and minAvailable is satisfied",
+        r"[Pp]od \S+ can possibly be assigned to (?P<what>[^\s,]+), "
+        r"once resource is released(?: and minAvailable is satisfied)?",
         "It has a place on {what} as soon as what runs there has left.",
         "the evicted pods on {what} end",
     ),
     _form(
         VOLCANO,
         Kind.GANG,
-        r"(?:(?P<part>\d+/\d+) tasks in gang unschedulable: )?pod group is not ready, (?P<what>.*?)(?:;.*)?\.?",
+        r"(?:In hyperNode \S+: )?(?:(?P<part>\d+/\d+) tasks in gang unschedulable: )?"
+        r"pod group is not ready, (?P<what>.*?)(?:;.*)?\.?",
         "Its gang is not complete: {what}.",
         "room for minAvailable of its pods at once",
     ),
@@ -140,7 +162,7 @@ def read_engine(text: str) -> Told | None:
     for form in _FORMS:
         match = form.pattern.fullmatch(text)
         if match is not None:
-            words = {name: value or "" for name, value in match.groupdict().items()}
+            words = {name: value or "resources" for name, value in match.groupdict().items()}
             return Told(
                 source=form.source,
                 kind=form.kind,

@@ -9,6 +9,7 @@ from gpuconsole.model.clock import Time
 
 KUEUE = "Kueue"
 KUBE_SCHEDULER = "kube-scheduler"
+KUBELET = "kubelet"
 
 
 class Explanation(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.advice import advise
 from gpuconsole.insight.demand import held
 from gpuconsole.insight.explanation import KUEUE, Explanation, fine
-from gpuconsole.insight.pending_pods import explain_podless, explain_pods
+from gpuconsole.insight.pending_pods import explain_failing, explain_podless, explain_pods
 from gpuconsole.insight.positions import position
 from gpuconsole.insight.reasons import Code, Reason, dominant, read_kueue
 from gpuconsole.insight.shortage import MOST_HOLDERS, Shortage, describe_holder, holders, remedies, shortages
@@ -39,7 +39,8 @@ def explain(snapshot: Snapshot, key: str, verdict: Verdict | None = None) -> Exp
         return _explain_workload(snapshot, workload, verdict)
     pods = [pod for pod in snapshot.pods.all() if key in (pod.job, pod.key)]
     if pods:
-        return explain_pods(snapshot, key, pods) or fine(key, "It runs: every pod has its node.")
+        found = explain_pods(snapshot, key, pods) or explain_failing(key, pods)
+        return found or fine(key, "It runs: every pod has its node.")
     if key in snapshot.jobs:
         return explain_podless(snapshot, snapshot.jobs[key])
     return Explanation(subject=key, code=Code.OTHER, headline=f"{key} is not known: it may be gone by now.")
@@ -92,7 +93,8 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
             lines=tuple(f"{check.name}: {check.state}" for check in workload.checks),
         )
     pods = [pod for pod in snapshot.pods.all() if pod.workload == workload.key]
-    return explain_pods(snapshot, workload.key, pods, queue) or fine(workload.key, _runs(workload, queue))
+    found = explain_pods(snapshot, workload.key, pods, queue) or explain_failing(workload.key, pods, queue)
+    return found or fine(workload.key, _runs(workload, queue))
 
 
 def _runs(workload: Workload, queue: str) -> str:

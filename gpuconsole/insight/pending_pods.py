@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.engine_texts import Told, dominant_told, skipped, writer
-from gpuconsole.insight.explanation import KUBE_SCHEDULER, Explanation, fine
+from gpuconsole.insight.engine_texts import Kind, Told, dominant_told, skipped, writer
+from gpuconsole.insight.explanation import KUBE_SCHEDULER, KUBELET, Explanation, fine
 from gpuconsole.insight.gangs import Gang, gang_key, waiting_gangs
 from gpuconsole.insight.holdings import group_key
-from gpuconsole.insight.reasons import Code, Reason, read_nodes
+from gpuconsole.insight.node_texts import read_nodes
+from gpuconsole.insight.reasons import Code, Reason
 from gpuconsole.insight.shortage import Remedy
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.snapshot import Snapshot
@@ -16,6 +17,17 @@ from gpuconsole.model.workloads import Job, JobPhase
 
 MOST_TEXTS = 4
 """So many different texts of its pods are shown beside the one that says why."""
+
+
+_CODES = {Kind.QUEUE_MISSING: Code.QUEUE_MISSING, Kind.OVERUSED: Code.QUOTA, Kind.VICTIMS: Code.WAITING_FOR_VICTIMS}
+"""What Volcano and KAI say of queues and victims means what Kueue means by it."""
+
+
+def _code(told: Told, gang: Gang | None) -> Code:
+    """What was said, in a code; a gang that is short of pods waits for more than the victims on one node."""
+    if gang is not None and told.kind not in (Kind.QUEUE_MISSING, Kind.OVERUSED):
+        return Code.GANG
+    return _CODES.get(told.kind, Code.NODES)
 
 
 def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str = "") -> Explanation | None:
@@ -52,6 +64,36 @@ def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str =
     )
 
 
+_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
+_BROKEN = (
+    *("CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
+    *("StartError", "UnexpectedAdmissionError", "OOMKilled"),
+)
+
+
+def explain_failing(key: str, pods: Sequence[Pod], queue: str = "") -> Explanation | None:
+    """Why pods that have their nodes do no work: images, or containers that fail; None if they do."""
+    failing = [pod for pod in pods if pod.node and not pod.deleted and pod.reason in (*_IMAGE, *_BROKEN)]
+    if not failing:
+        return None
+    first = failing[0]
+    image = first.reason in _IMAGE
+    what = "its image cannot be pulled" if image else "its container fails"
+    headline = f"{len(failing)} of {len(pods)} pods do not start: {what} ({first.reason})."
+    remedy = "an image that the node may pull: its name, its tag, imagePullSecrets" if image else "see its logs"
+    return Explanation(
+        subject=key,
+        code=Code.IMAGE if image else Code.POD_FAILURE,
+        headline=headline,
+        text=first.message,
+        source=KUBELET if first.message else "",
+        queue=queue,
+        since=min(pod.bound or pod.created for pod in failing),
+        lines=tuple(dict.fromkeys(f"{pod.name} on {pod.node}: {pod.reason}" for pod in failing))[:MOST_TEXTS],
+        remedies=(Remedy(True, remedy),),
+    )
+
+
 def _told(key: str, found: tuple[str, Told], gang: Gang | None, pods: Sequence[Pod], queue: str) -> Explanation:
     """What Volcano or KAI says, with what its pods say of nodes."""
     text, told = found
@@ -63,7 +105,7 @@ def _told(key: str, found: tuple[str, Told], gang: Gang | None, pods: Sequence[P
     about_nodes = _node_remedy((nodes,)) if nodes is not None else None
     return Explanation(
         subject=key,
-        code=Code.GANG if gang is not None else Code.NODES,
+        code=_code(told, gang),
         headline=told.headline,
         text=text,
         source=told.source,
@@ -84,7 +126,8 @@ def explain_podless(snapshot: Snapshot, job: Job) -> Explanation:
         told = dominant_told(one.message for one in conditions)
         if told is not None:
             since = max(one.since for one in conditions)
-            return replace(_told(job.key, told, None, (), ""), code=Code.GANG, since=since)
+            answer = _told(job.key, told, None, (), "")
+            return replace(answer, code=_CODES.get(told[1].kind, Code.GANG), since=since)
         if group is not None and group.phase in ("", "Pending"):
             headline = "Volcano has not let its PodGroup in, so it has no pods yet."
             return Explanation(subject=job.key, code=Code.GANG, headline=headline, since=group.created)

@@ -1,59 +1,18 @@
-"""The schedulers' own texts, read back: why a workload (Kueue) or a pod (kube-scheduler) waits, as codes.
-
-The texts are those of Kueue 0.19 (flavorassigner, scheduler.go, workload conditions) and of kube-scheduler's
-FailedScheduling. A text that is not known gives `Code.OTHER`, never a guess.
-"""
+"""Kueue's own texts, read back as codes: why a workload waits. An unknown text gives `Code.OTHER`, no guess."""
 
 import re
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from functools import lru_cache
 
 from msgspec import Struct
 
+from gpuconsole.insight.codes import Code
+from gpuconsole.insight.wordings import FLAVOR_REASONS, POD_SET, SUFFIX, WHOLE
 from gpuconsole.model.quantity import amount
 
+__all__ = ["NO_GROUPS", "SEVERITY", "Code", "Reason", "code_of", "dominant", "read_kueue"]
+
 NO_GROUPS: Mapping[str, str] = {}
-
-
-class Code(StrEnum):
-    """One word for why something waits; also the codes of `pending` in a scenario's `expect`."""
-
-    NOT_WAITING = "not-waiting"
-    EXCEEDS_MAX = "exceeds-max"
-    """More than the queue could ever have: waiting does not help."""
-    QUOTA = "quota"
-    FLAVOR_MISMATCH = "flavor-mismatch"
-    """No flavor suits the pods: taints, node affinity, or a resource that the queue does not cover."""
-    TOPOLOGY = "topology"
-    WAITING_FOR_VICTIMS = "waiting-for-victims"
-    CONTENTION = "contention"
-    """Another workload was quicker in the same cycle; it is tried again at once."""
-    NAMESPACE = "namespace"
-    QUEUE_STOPPED = "queue-stopped"
-    QUEUE_INACTIVE = "queue-inactive"
-    """The queue cannot admit: something that it refers to is missing or inactive."""
-    QUEUE_MISSING = "queue-missing"
-    DEACTIVATED = "deactivated"
-    BACKOFF = "backoff"
-    CHECKS = "checks"
-    """Has its quota and waits for admission checks."""
-    GATED = "gated"
-    PODS_READY = "pods-ready"
-    """Kueue waits until all admitted workloads are ready (blockAdmission)."""
-    INVALID = "invalid"
-    """Its own resources are refused: requests over limits, or a LimitRange."""
-    GANG = "gang"
-    """Admitted, but not all pods of the gang fit on nodes at once."""
-    NODES = "nodes"
-    """Admitted (or not queued at all), but no node takes a pod."""
-    PARKED = "parked"
-    """Set aside with its look-alikes until something changes; Kueue wrote no reason of its own."""
-    EVICTED = "evicted"
-    """Lost its place and waits for its turn again; it was not tried since."""
-    QUEUED = "queued"
-    """Waits for its turn and was not tried yet."""
-    OTHER = "other"
 
 
 class Reason(Struct, frozen=True, kw_only=True):
@@ -77,83 +36,18 @@ class Reason(Struct, frozen=True, kw_only=True):
     """Of the queue or the taint."""
 
 
-_POD_SET = re.compile(r"(?:couldn't|failed to) assign flavors to pod set (?P<name>\S+?): ")
-_TAINT = r"untolerated taint \{(?P<name>\S*) (?P<value>\S*) (?P<effect>\S*) <nil>\} in flavor (?P<flavor>[^\s,;]+)"
-_FLAVOR_REASONS: tuple[tuple[Code, str], ...] = (
-    (
-        Code.QUOTA,
-        r"insufficient unused quota for (?P<resource>\S+) in flavor (?P<flavor>[^\s,]+), (?P<short>\S+) more needed",
-    ),
-    (
-        Code.EXCEEDS_MAX,
-        r"insufficient quota for (?P<resource>\S+) in flavor (?P<flavor>[^\s,]+), "
-        r"previously considered podsets requests \((?P<assumed>[^)]*)\) \+ current podset request "
-        r"\((?P<request>[^)]*)\) > maximum capacity \((?P<capacity>[^)]*)\)",
-    ),
-    (Code.FLAVOR_MISMATCH, _TAINT),
-    (Code.FLAVOR_MISMATCH, r"flavor (?P<flavor>\S+) doesn't match node affinity"),
-    (Code.FLAVOR_MISMATCH, r"flavor (?P<flavor>\S+) not found"),
-    (Code.FLAVOR_MISMATCH, r"resource (?P<resource>\S+) unavailable in ClusterQueue"),
-    (
-        Code.FLAVOR_MISMATCH,
-        r"Flavor \"(?P<flavor>[^\"]+)\" (?:does not support TopologyAwareScheduling|information missing in TAS cache"
-        r"|does not contain the requested level|supports only TopologyAwareScheduling)",
-    ),
-    (Code.TOPOLOGY, r"no topology domains at level: (?P<name>[^\s,;]+)"),
-    (Code.TOPOLOGY, r"topology \"(?P<name>[^\"]+)\" (?:doesn't allow|allows) to fit [^,;]*"),
-)
-_FLAVOR_REASON = tuple((code, re.compile(pattern)) for code, pattern in _FLAVOR_REASONS)
-_SUFFIX = re.compile(
-    r"\. (?:Pending the preemption of (?P<count>\d+) workload\(s\)"
-    r"|Preempting (?P<failed>\d+) workload\(s\) failed, will retry\.)$"
-)
-_WHOLE: tuple[tuple[Code, str], ...] = (
-    (
-        Code.WAITING_FOR_VICTIMS,
-        r"Workload has overlapping preemption targets with another workload, "
-        r"but will fit after these preemptions complete",
-    ),
-    (Code.CONTENTION, r"Workload has overlapping preemption targets with another workload"),
-    (Code.CONTENTION, r"Workload no longer fits after processing another workload"),
-    (Code.CONTENTION, r"Failed to admit workload: .*"),
-    (Code.NAMESPACE, r"workload namespace doesn't match ClusterQueue selector"),
-    (Code.NAMESPACE, r'workload namespace "[^"]*" does not exist: .*'),
-    (Code.QUEUE_STOPPED, r"(?:LocalQueue|ClusterQueue) (?P<name>\S+) is stopped"),
-    (Code.QUEUE_INACTIVE, r"(?:LocalQueue|ClusterQueue) (?P<name>\S+) is inactive"),
-    (
-        Code.QUEUE_MISSING,
-        r"(?:LocalQueue|ClusterQueue) (?P<name>\S+) (?:doesn't exist|not found|is terminating or missing)",
-    ),
-    (Code.DEACTIVATED, r"The workload is deactivated.*"),
-    (Code.EVICTED, r"Preempted to accommodate a workload \(UID: (?P<name>[^,)]*).*"),
-    (Code.EVICTED, r"Exceeded the PodsReady timeout .*"),
-    (Code.EVICTED, r"Evicted due to AdmissionChecks? .*"),
-    (Code.EVICTED, r"Workload was evicted as there was no replacement for unhealthy node\(s\): .*"),
-    (Code.QUEUE_STOPPED, r"The (?:ClusterQueue|LocalQueue) is stopped"),
-    (Code.QUEUED, r"Workload is pending evaluation in the scheduling queue"),
-    (Code.PARKED, r"Bypassed scheduling evaluation because an equivalent workload recently failed"),
-    (Code.GATED, r"Admission is gated by: (?P<name>.*)"),
-    (Code.GATED, r"Workload requires preemption, but it's gated"),
-    (Code.INVALID, r"resources validation failed: .*"),
-    (Code.INVALID, r"resources didn't satisfy LimitRange constraints: .*"),
-    (Code.CHECKS, r"The workload has failed admission checks"),
-    (Code.PODS_READY, r"waiting for all admitted workloads to be in PodsReady condition"),
-)
-_WHOLE_TEXT = tuple((code, re.compile(pattern)) for code, pattern in _WHOLE)
-
-
 def read_kueue(text: str) -> tuple[Reason, ...]:
     """Read the message of a QuotaReserved=False condition (or of a Pending event); the order is that of the text.
 
     A suffix about preemption is a reason of its own and comes last.
     """
-    for code, pattern in _WHOLE_TEXT:
+    for code, pattern in WHOLE:
         match = pattern.fullmatch(text)
         if match is not None:
             return (Reason(code=code, text=text, name=match.groupdict().get("name") or ""),)
-    suffix = _SUFFIX.search(text)
+    suffix = SUFFIX.search(text)
     body = text[: suffix.start()] if suffix is not None else text
-    heads = list(_POD_SET.finditer(body))
+    heads = list(POD_SET.finditer(body))
     reasons: list[Reason] = []
     for number, head in enumerate(heads):
         end = heads[number + 1].start() if number + 1 < len(heads) else len(body)
@@ -167,7 +61,7 @@ def read_kueue(text: str) -> tuple[Reason, ...]:
 
 def _flavor_reasons(text: str, pod_set: str) -> list[Reason]:
     found: list[tuple[int, Reason]] = []
-    for code, pattern in _FLAVOR_REASON:
+    for code, pattern in FLAVOR_REASONS:
         found += [(match.start(), _reason(code, match, pod_set)) for match in pattern.finditer(text)]
     if not found:
         return [Reason(code=Code.OTHER, text=text, pod_set=pod_set)]
@@ -230,39 +124,3 @@ def dominant(reasons: Iterable[Reason], group_of: Mapping[str, str] = NO_GROUPS)
 def code_of(text: str) -> Code:
     """The dominant code of Kueue's text; quick, because few texts differ among many workloads."""
     return dominant(read_kueue(text))
-
-
-_NODES = re.compile(r"(?P<fit>\d+)/(?P<all>\d+) nodes are (?:un)?available")
-"""Volcano says how many of all nodes are left, and calls them unavailable."""
-_NODE_REASONS = tuple(
-    re.compile(rf"(?P<count>\d+) {pattern}")
-    for pattern in (
-        r"Insufficient (?P<resource>[^\s,]+?)(?=[,.]?(?:\s|$))",
-        r"node\(s\) had untolerated taint(?:\(s\)| \{(?P<name>[^}]*)\})",
-        r"node\(s\) didn't match Pod's node affinity/selector",
-        r"node\(s\) were unschedulable",
-        r"node\(s\) didn't match pod topology spread constraints(?: \([^)]*\))?",
-        r"node\(s\) were not ready",
-        r"Too many pods",
-    )
-)
-
-
-def read_nodes(text: str) -> tuple[Reason, ...]:
-    """Read kube-scheduler's FailedScheduling text; `count` is how many nodes each reason rules out, most first."""
-    head = _NODES.search(text)
-    if head is None:
-        return (Reason(code=Code.OTHER, text=text),) if text else ()
-    body = text[head.end() :].partition(" preemption: ")[0]
-    reasons = [
-        Reason(
-            code=Code.NODES,
-            text=match[0],
-            count=int(match["count"]),
-            resource=match.groupdict().get("resource") or "",
-            name=match.groupdict().get("name") or "",
-        )
-        for pattern in _NODE_REASONS
-        for match in pattern.finditer(body)
-    ]
-    return tuple(sorted(reasons, key=lambda reason: -reason.count)) or (Reason(code=Code.NODES, text=text),)

@@ -27,12 +27,10 @@ from gpuconsole.sim.rehearsal import Rehearsal
 
 ENGINE = "engine"
 OBJECTS = "objects"
-_OUTSIDE = (
-    *(Code.NOT_WAITING, Code.CHECKS, Code.GANG, Code.NODES, Code.DEACTIVATED, Code.BACKOFF),
-    *(Code.QUEUE_STOPPED, Code.QUEUE_INACTIVE, Code.QUEUE_MISSING),
-)
+_RUNS = (Code.NOT_WAITING, Code.CHECKS, Code.GANG, Code.NODES, Code.IMAGE, Code.POD_FAILURE)
+_HELPLESS = (*_RUNS, Code.BACKOFF)
+_OUTSIDE = (*_HELPLESS, Code.DEACTIVATED, Code.QUEUE_STOPPED, Code.QUEUE_INACTIVE, Code.QUEUE_MISSING)
 """What the objects themselves show, so that no trial is needed."""
-_HELPLESS = (Code.NOT_WAITING, Code.CHECKS, Code.GANG, Code.NODES, Code.BACKOFF)
 _MODES = {
     Mode.NO_FIT: "no fit",
     Mode.NO_CANDIDATES: "nobody to preempt",

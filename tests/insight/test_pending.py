@@ -450,3 +450,36 @@ def test_what_runs_elsewhere_says_in_which_cluster() -> None:
     answer = explain(world([*ORG, there]), there.key)
     assert answer is not None
     assert answer.headline == "It runs in cluster west, admitted by research."
+
+
+VOLCANO_SAYS: dict[str, Code] = {
+    "queue resource quota insufficient": Code.QUOTA,
+    "queue resource quota insufficient: insufficient nvidia.com/gpu": Code.QUOTA,
+    "resource in cluster is overused": Code.QUOTA,
+    "resource quota insufficient, requested: 4, used: 4, limited: 4": Code.QUOTA,
+    "Pod ns/w-0 can possibly be assigned to n1, once resource is released": Code.WAITING_FOR_VICTIMS,
+    "Pod ns/w-0 can possibly be assigned to n1, once minAvailable is satisfied": Code.NODES,
+    "Not enough valid tasks for gang-scheduling, valid: 1, min: 2": Code.NODES,
+    "QueueDoesNotExist: no queue q": Code.QUEUE_MISSING,
+}
+
+
+@pytest.mark.parametrize(("text", "want"), VOLCANO_SAYS.items(), ids=VOLCANO_SAYS)
+def test_volcano_and_kai_are_read_to_the_codes_of_kueue(text: str, want: Code) -> None:
+    answer = explain(world([pod("w-0", message=text)]), "team/w-0")
+    assert (answer.code, answer.text) == (want, text)
+
+
+def test_pods_that_have_nodes_and_do_not_start_say_why() -> None:
+    pods = [
+        pod("w-0", "n1", (0,), workload="prod/w", phase="Pending", reason="ImagePullBackOff", message="no such tag"),
+        pod("w-1", "n1", (1,), workload="prod/w"),
+    ]
+    answer = explain(world([*ORG_QUEUES, running("w", "prod/lq", 2, "cq-prod"), *pods]), "prod/w")
+    assert (answer.code, answer.headline) == (
+        Code.IMAGE,
+        "1 of 2 pods do not start: its image cannot be pulled (ImagePullBackOff).",
+    )
+    assert (answer.text, answer.source, answer.lines) == ("no such tag", "kubelet", ("w-0 on n1: ImagePullBackOff",))
+    crash = replace(pods[0], reason="CrashLoopBackOff")
+    assert explain(world([crash]), crash.key).code is Code.POD_FAILURE

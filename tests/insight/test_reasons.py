@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from gpuconsole.insight.reasons import Code, Reason, code_of, dominant, read_kueue, read_nodes
+from gpuconsole.insight.node_texts import read_nodes
+from gpuconsole.insight.reasons import Code, Reason, code_of, dominant, read_kueue
 from gpuconsole.model.quantity import GPU
 from tests.shared import CONFORMANCE, needs_conformance
 
@@ -249,3 +250,69 @@ def test_an_unknown_text_about_nodes_stays_whole() -> None:
     assert read_nodes("something else") == (Reason(code=Code.OTHER, text="something else"),)
     odd = "0/2 nodes are available: 2 node(s) had a bad day."
     assert read_nodes(odd) == (Reason(code=Code.NODES, text=odd),)
+
+
+OLD: dict[str, Code] = {
+    # Kueue 0.6 to 0.9
+    HEAD + "insufficient unused quota in cohort for nvidia.com/gpu in flavor a100, 4 more needed": Code.QUOTA,
+    HEAD + "borrowing limit for nvidia.com/gpu in flavor a100 exceeded": Code.QUOTA,
+    HEAD + "insufficient quota for nvidia.com/gpu in flavor a100 in ClusterQueue": Code.EXCEEDS_MAX,
+    "Workload namespace doesn't match ClusterQueue selector": Code.NAMESPACE,
+    'Could not obtain workload namespace: namespaces "x" not found': Code.NAMESPACE,
+    "other workloads in the cohort were prioritized": Code.CONTENTION,
+    "Workload skipped because its premption calculations were invalidated by another workload": Code.CONTENTION,
+    "Preempted to accommodate a higher priority Workload": Code.EVICTED,
+    "Preempted by another workload in the ClusterQueue": Code.EVICTED,
+    "Preempted to accommodate a workload (UID: 7) due to reclamation within the cohort": Code.EVICTED,
+    "At least one admission check is false": Code.EVICTED,
+    "The workload has no reservation": Code.QUEUED,
+    "The workload has not all checks ready": Code.CHECKS,
+    "Waiting for all admitted workloads to be in the PodsReady condition": Code.PODS_READY,
+    "ClusterQueue q not found": Code.QUEUE_MISSING,
+    # Kueue 0.10 to 0.14
+    HEAD
+    + "insufficient quota for nvidia.com/gpu in flavor a100, request > maximum capacity (64 > 48)": Code.EXCEEDS_MAX,
+    HEAD + "could not assign b flavor since the original workload is assigned: a": Code.FLAVOR_MISMATCH,
+    HEAD + "no requested topology level: rack": Code.TOPOLOGY,
+    "failed to assign flavors to pod set main: no flavor assigned": Code.TOPOLOGY,
+    "failed to assign flavors to pod set main: workload requires Topology, but there is no TAS cache information "
+    "for the assigned flavor": Code.TOPOLOGY,
+    "Deactivating workload because AdmissionCheck for c was Rejected: no": Code.DEACTIVATED,
+    # Kueue 0.15 to 0.19
+    "Workload was evicted as there was no replacement for a failed node: n1": Code.EVICTED,
+    HEAD + SHORT.format("a100", 4) + ". Pending the migration of 1 workload(s)": Code.WAITING_FOR_VICTIMS,
+    "Target flavor is below LastAcceptableFlavorName": Code.FLAVOR_MISMATCH,
+    "A more favorable variant is already admitted": Code.CONTENTION,
+}
+
+
+@pytest.mark.parametrize(("text", "want"), OLD.items(), ids=OLD)
+def test_older_and_newer_releases_are_read_to_the_same_codes(text: str, want: Code) -> None:
+    assert code_of(text) is want
+
+
+def test_what_an_older_release_says_of_amounts_is_read_too() -> None:
+    (most,) = read_kueue(HEAD + "insufficient quota for memory in flavor c, request > maximum capacity (4Gi > 1Gi)")
+    assert (most.flavor, most.resource, most.request, most.capacity) == ("c", "memory", 4 << 30, 1 << 30)
+    (cohort,) = read_kueue(HEAD + "insufficient unused quota in cohort for cpu in flavor c, 1500m more needed")
+    assert (cohort.flavor, cohort.resource, cohort.short) == ("c", "cpu", 1500)
+
+
+RULED_OUT: dict[str, int] = {
+    "1 node(s) had taint {a: b}, that the pod didn't tolerate": 1,
+    "2 node(s) didn't match node selector": 2,
+    "2 node(s) didn't match Pod's node affinity": 2,
+    "3 node(s) didn't match pod anti-affinity rules": 3,
+    "3 node(s) didn't satisfy existing pods anti-affinity rules": 3,
+    "4 node(s) had volume node affinity conflict": 4,
+    "5 node(s) didn't find available persistent volumes to bind": 5,
+    "6 node(s) didn't have free ports for the requested pod ports": 6,
+    "7 cannot allocate all claims": 7,
+    "8 node(s) resource fit failed": 8,
+}
+
+
+@pytest.mark.parametrize(("text", "count"), RULED_OUT.items(), ids=RULED_OUT)
+def test_what_rules_nodes_out_is_read_in_every_wording(text: str, count: int) -> None:
+    (reason,) = read_nodes(f"0/9 nodes are available: {text}.")
+    assert (reason.code, reason.text, reason.count) == (Code.NODES, text, count)

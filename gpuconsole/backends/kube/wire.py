@@ -79,6 +79,7 @@ class Template(TypedDict, total=False):
 class ContainerStatus(TypedDict, total=False):
     name: Any
     ready: Any
+    state: Any
     resources: Any
     allocatedResources: Any
 

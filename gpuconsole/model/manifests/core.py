@@ -145,10 +145,20 @@ def _why(status: Reader) -> dict[str, Any]:
         if condition.raw("type") != "PodScheduled":
             continue
         if condition.raw("status") == "True":
-            return {**said, "bound": condition.moment("lastTransitionTime") or 0}
+            held_up = {} if any(said.values()) else _held_up(status)
+            return {**said, **held_up, "bound": condition.moment("lastTransitionTime") or 0}
         if not any(said.values()):
             return {"reason": condition.text("reason"), "message": condition.text("message", limit=4096)}
     return said
+
+
+def _held_up(status: Reader) -> dict[str, Any]:
+    """What keeps a container from starting: an image that cannot be pulled, a crash, a missing secret."""
+    for place in (*status.items("initContainerStatuses"), *status.items("containerStatuses")):
+        waiting = place.mapping("state").mapping("waiting")
+        if waiting.text("reason") not in ("", "ContainerCreating", "PodInitializing"):
+            return {"reason": waiting.text("reason"), "message": waiting.text("message", limit=4096)}
+    return {}
 
 
 def _runs(status: Reader) -> bool:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
+from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.bandwidth import connection
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.pending import Explanation, explain
@@ -20,7 +21,9 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Phase, Workload
+from gpuconsole.services.console import Console
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.ahead_text import ahead_lines, start_range
 from gpuconsole.ui.describing import events
 from gpuconsole.ui.forecast_text import forecast_lines
 from gpuconsole.ui.names import called
@@ -41,7 +44,9 @@ from gpuconsole.ui.widgets.timeline import timeline_lines
 from gpuconsole.ui.workload_columns import phase_cell
 from gpuconsole.ui.workload_rows import make_row
 
-_NOT_TRIED = (Code.NOT_WAITING, Code.CHECKS, Code.GANG, Code.NODES)
+AHEAD_SHARE = 20.0
+"""Runs forward are followed by so many times their own duration of rest."""
+_NOT_TRIED = (Code.NOT_WAITING, Code.CHECKS, Code.GANG, Code.NODES, Code.IMAGE, Code.POD_FAILURE)
 
 
 class Facts(NamedTuple):
@@ -73,7 +78,8 @@ class WorkloadDetailScreen(WorkloadScreen):
         super().__init__()
         self._key = key
         self._background = Background(self, self._gather, self._tell, reads=True)
-        self._trials = Trials(self, key, self._draw)
+        self._trials: Trials[Tried] = Trials(self, key, Console.why, self._draw)
+        self._ahead: Trials[Ahead | None] = Trials(self, key, Console.ahead, self._draw, share=AHEAD_SHARE)
         self._facts: Facts | None = None
 
     def crumb(self) -> str:
@@ -128,6 +134,8 @@ class WorkloadDetailScreen(WorkloadScreen):
         self._facts = facts
         if self._waits(facts):
             self._trials.ask(self.console)
+        if facts.queued:
+            self._ahead.ask(self.console)
         self._draw()
 
     def _draw(self) -> None:
@@ -137,7 +145,13 @@ class WorkloadDetailScreen(WorkloadScreen):
         trials, waits = self._trials, self._waits(facts)
         answer = trials.answer if waits else None
         note = trials.problem or ("changes are tried in a fork …" if trials.busy and answer is None else "")
-        lines = why_lines(facts, answer, self.snapshot, note if waits else "")
+        coming = self._ahead.answer
+        lines = why_lines(facts, answer, self.snapshot, note if waits else "", coming)
+        if coming is not None and coming.eta is not None and waits:
+            self.query_one("#summary", StatusLine).right = (
+                *_state(facts),
+                (f"· starts {start_range(coming.eta)} ", ""),
+            )
         self.query_one("#why", TextPane).show(lines)
 
     def subject(self) -> Subject | None:
@@ -177,8 +191,14 @@ def _state(facts: Facts) -> Painted:
     return (*painted(phase_cell(row.phase)), (f"{since}{words} ", ""))
 
 
-def why_lines(facts: Facts, tried: Tried | None = None, snapshot: Snapshot = EMPTY, note: str = "") -> list[Painted]:
-    """Why it waits or that it runs, in plain words beside the scheduler's own, then its life.
+def why_lines(
+    facts: Facts,
+    tried: Tried | None = None,
+    snapshot: Snapshot = EMPTY,
+    note: str = "",
+    ahead: Ahead | None = None,
+) -> list[Painted]:
+    """Why it waits or that it runs, in plain words beside the scheduler's own, what probably comes, then its life.
 
     What was tried takes the place of what can be told at once; `note` says what comes of the trial.
     """
@@ -208,6 +228,8 @@ def why_lines(facts: Facts, tried: Tried | None = None, snapshot: Snapshot = EMP
         lines.append(line((f"  {note}", "dim")))
     if facts.workload.admission is not None and found.code is Code.NOT_WAITING:
         lines += _admission(facts.workload)
+    if ahead is not None:
+        lines += ahead_lines(ahead, facts.now)
     return [*lines, BLANK, heading("TIMELINE"), *timeline_lines(facts.life)]
 
 

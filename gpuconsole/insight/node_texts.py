@@ -1,0 +1,50 @@
+"""What kube-scheduler (1.18 and later) and Volcano write about nodes, read back: how many each reason rules out."""
+
+import re
+
+from gpuconsole.insight.codes import Code
+from gpuconsole.insight.reasons import Reason
+
+_HEAD = re.compile(r"(?P<fit>\d+)/(?P<all>\d+) nodes are (?:un)?available")
+"""Volcano says how many of all nodes are left, and calls them unavailable."""
+_NODE_REASONS = tuple(
+    re.compile(rf"(?P<count>\d+) {pattern}")
+    for pattern in (
+        r"Insufficient (?P<resource>[^\s,]+?)(?=[,.]?(?:\s|$))",
+        r"node\(s\) had untolerated taint(?:\(s\)| \{(?P<name>[^}]*)\})",
+        r"node\(s\) had taints? (?:\{(?P<name>[^}]*)\}, )?that the pod didn't tolerate",
+        r"node\(s\) didn't match Pod's node affinity(?:/selector)?",
+        r"node\(s\) didn't match node selector",
+        r"node\(s\) didn't (?:match|satisfy existing pods) (?:pod )?(?:anti-)?affinity(?: rules|/\S+)?",
+        r"node\(s\) had (?:volume )?node affinity conflict",
+        r"node\(s\) didn't find available persistent volumes to bind",
+        r"node\(s\) exceed max volume count",
+        r"node\(s\) didn't have free ports for the requested pod ports",
+        r"cannot allocate all claims",
+        r"node\(s\) (?:pod number exceeded|resource fit failed)",
+        r"node\(s\) were unschedulable",
+        r"node\(s\) didn't match pod topology spread constraints(?: \([^)]*\))?",
+        r"node\(s\) were not ready",
+        r"Too many pods",
+    )
+)
+
+
+def read_nodes(text: str) -> tuple[Reason, ...]:
+    """Read kube-scheduler's FailedScheduling text; `count` is how many nodes each reason rules out, most first."""
+    head = _HEAD.search(text)
+    if head is None:
+        return (Reason(code=Code.OTHER, text=text),) if text else ()
+    body = text[head.end() :].partition(" preemption: ")[0]
+    reasons = [
+        Reason(
+            code=Code.NODES,
+            text=match[0],
+            count=int(match["count"]),
+            resource=match.groupdict().get("resource") or "",
+            name=match.groupdict().get("name") or "",
+        )
+        for pattern in _NODE_REASONS
+        for match in pattern.finditer(body)
+    ]
+    return tuple(sorted(reasons, key=lambda reason: -reason.count)) or (Reason(code=Code.NODES, text=text),)
