@@ -1,0 +1,71 @@
+"""`gpuconsole why`: the blocker, the arithmetic and what would help, for people and for programs."""
+
+import json
+from pathlib import Path
+
+from gpuconsole.model.snapshot import encode
+from tests.cli.line import Line
+from tests.insight.test_why import RLHF, TEXT
+from tests.insight.world import ORG, world
+
+WAITS = "team/job-large-bcd0a"
+
+
+def test_why_for_people(gpuconsole: Line) -> None:
+    assert gpuconsole("why", "large", "strict-fifo", "--until", "1h").lines == [
+        f"{WAITS}  quota  in team",
+        "  team has 4 GPUs free, and job-large-bcd0a needs 8 GPUs.",
+        "  number 1 of 2 in team",
+        "",
+        "FLAVORS",
+        "  a100  nobody to preempt: insufficient unused quota for nvidia.com/gpu in flavor a100, 4 more needed",
+        "",
+        "ARITHMETIC",
+        "  a100 nvidia.com/gpu: needs 8, gets 4 · 4 short at ClusterQueue team",
+        "    ClusterQueue team: quota 8, used 4, unused 4 → gives 4",
+        "    used by team/job-first-252ac 4",
+        "",
+        "WOULD UNBLOCK IT",
+        "  ✓ team/job-first-252ac ends (4 GPUs)",
+        "  ✓ ask for 4 GPUs a pod instead of 8 GPUs",
+        "  ✓ raise the nominalQuota of ClusterQueue team by 4 GPUs of a100",
+        "",
+        "EVIDENCE",
+        "  engine, 0s old: quota: couldn't assign flavors to pod set main: "
+        "insufficient unused quota for nvidia.com/gpu in flavor a100, 4 more needed",
+        "  Kueue, 59m old: quota: couldn't assign flavors to pod set main: "
+        "insufficient unused quota for nvidia.com/gpu in flavor a100, 4 more needed",
+    ]
+
+
+def test_why_for_programs(gpuconsole: Line) -> None:
+    document = json.loads(gpuconsole("why", WAITS, "strict-fifo", "--until", "1h", "-o", "json").out)
+    answer = document.pop("answer")
+    assert (document["kind"], document["version"], document["mode"]) == ("Why", 1, "simulated")
+    assert (answer["subject"], answer["code"], answer["cluster_queue"]) == (WAITS, "quota", "team")
+    assert [level["available"] for level in answer["arithmetic"][0]["levels"]] == [4]
+    assert answer["arithmetic"][0]["short"] == 4
+    assert answer["would_unblock"]["suggestions"][0] == {
+        "text": "team/job-first-252ac ends (4 GPUs)",
+        "steps": [{"type": "end", "workload": "team/job-first-252ac"}],
+    }
+    quick = json.loads(gpuconsole("why", WAITS, "strict-fifo", "--until", "1h", "--quick", "-o", "json").out)
+    assert quick["answer"] == {**answer, "would_unblock": None}
+
+
+def test_a_saved_cluster_is_asked_as_others_left_it_with_the_words_of_its_kueue(
+    gpuconsole: Line, tmp_path: Path
+) -> None:
+    file = tmp_path / "saved.json"
+    file.write_bytes(encode(world([*ORG, RLHF])))
+    lines = gpuconsole("why", "rlhf-2", "--snapshot", file).lines
+    assert lines[0] == "research/rlhf-2  quota  in cq-research"
+    assert lines[-2:] == [
+        f"  engine, 0s old: quota: {TEXT}2 more needed",
+        f"  Kueue, 12m old: quota: {TEXT}4 more needed",
+    ]
+
+
+def test_a_name_has_to_be_somebodys_and_nobody_elses(gpuconsole: Line) -> None:
+    missing = gpuconsole("why", "nobody", "strict-fifo")
+    assert (missing.status, missing.err) == (2, "gpuconsole: there is no workload, job or pod nobody\n")
