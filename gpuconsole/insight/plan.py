@@ -144,12 +144,19 @@ class _Search:
 
     def kinds(self) -> list[tuple[str, int, Make]]:
         """What could be tried here: kind, the most of it, and how a candidate is made."""
-        quota, nodes = self._quota(), self._nodes()
         kinds: list[tuple[str, int, Make]] = [("preemption", 1, self._preemption)] if self._reclaims() else []
         if self.workloads and self.base.policy.kueue is not None:
             kinds.append(("priority", RAISED, self._priority))
             if not self.base.policy.kueue.fair_sharing:
                 kinds.append(("fair sharing", 1, _fair_sharing))
+        for flavor in dict.fromkeys(name for queue in self._queues() for name, _ in _gpu_quotas(queue)) or [""]:
+            kinds += self._capacity(flavor)
+        return kinds
+
+    def _capacity(self, flavor: str) -> list[tuple[str, int, Make]]:
+        """More quota of a flavor, more of its nodes, and both."""
+        quota, nodes = self._quota(flavor), self._nodes(flavor)
+        kinds: list[tuple[str, int, Make]] = []
         if quota is not None:
             kinds.append(("quota", MOST, quota))
         if nodes is not None:
@@ -177,33 +184,34 @@ class _Search:
         """GPUs of one step: what the largest of the asked ones' pods takes."""
         return max([1, *(_largest_pod(workload) for workload in self.workloads)])
 
-    def _quota(self) -> Make | None:
-        """More nominal quota of GPUs in the first flavor of each queue that is asked."""
-        pairs = [(queue, pair) for queue in self._queues() if (pair := _gpu_quota(queue)) is not None]
+    def _quota(self, flavor: str) -> Make | None:
+        """More nominal quota of a flavor's GPUs in each queue that is asked and has some."""
+        pairs = [(queue, pair) for queue in self._queues() for pair in _gpu_quotas(queue) if pair[0] == flavor]
         if not pairs:
             return None
         step = self._step()
 
         def make(number: int) -> tuple[str, tuple[Command, ...], float]:
             commands = []
-            for queue, (flavor, resource) in pairs:
+            for queue, (_, resource) in pairs:
                 old = queue.quotas()[flavor, resource]
                 amount = old.nominal + number * step
                 commands.append(SetQuota(queue.name, flavor, resource, amount, old.borrowing_limit, old.lending_limit))
-            words = ", ".join(f"{queue.name} +{number * step} GPUs of {flavor}" for queue, (flavor, _) in pairs)
+            words = ", ".join(f"{queue.name} +{number * step} GPUs of {flavor}" for queue, _ in pairs)
             return f"quota {words}", tuple(commands), 0.0
 
         return make
 
-    def _nodes(self) -> Make | None:
-        """More nodes like the one that has the GPUs which the queue's first flavor names, the cheapest of them."""
-        like = _cheapest(self.snapshot, self._queues(), self.base.policy.prices)
+    def _nodes(self, flavor: str) -> Make | None:
+        """More nodes like the cheapest one of a flavor; of all, where nothing queues."""
+        like = _cheapest(self.snapshot, flavor, self.base.policy.prices)
         if like is None:
             return None
         price = node_hourly(like, self.base.policy.prices)
 
         def make(number: int) -> tuple[str, tuple[Command, ...], float]:
-            return f"{number} more nodes like {like.name}", (AddNodes(like.name, number),), number * price
+            words = f"{number} more node{'s' if number > 1 else ''} like {like.name}"
+            return words, (AddNodes(like.name, number),), number * price
 
         return make
 
@@ -235,17 +243,17 @@ def _largest_pod(workload: Workload) -> int:
     return max((sum(amount for name, amount in r.items() if is_gpu(name)) for r in requests), default=1)
 
 
-def _gpu_quota(queue: ClusterQueue) -> tuple[str, str] | None:
-    return next((pair for pair in queue.quotas() if is_gpu(pair[1])), None)
+def _gpu_quotas(queue: ClusterQueue) -> list[tuple[str, str]]:
+    return [pair for pair in queue.quotas() if is_gpu(pair[1])]
 
 
-def _cheapest(snapshot: Snapshot, queues: Sequence[ClusterQueue], prices: Prices) -> Node | None:
-    """The cheapest node per GPU among those of the flavors that these queues have (among all, without queues)."""
-    flavors = [snapshot.flavors.get(name) for queue in queues for name in queue.flavors]
-    labels = [flavor.node_labels.items() for flavor in flavors if flavor is not None]
+def _cheapest(snapshot: Snapshot, flavor: str, prices: Prices) -> Node | None:
+    """The node with the cheapest GPUs among those of a flavor."""
+    known = snapshot.flavors.get(flavor)
+    labels = known.node_labels.items() if known is not None else ()
     nodes = [
         node
         for node in snapshot.nodes.all()
-        if node.gpus and node.ready and (not labels or any(wanted <= node.labels.items() for wanted in labels))
+        if node.gpus and node.ready and all(node.labels.get(key) == value for key, value in labels)
     ]
     return min(nodes, key=lambda node: (node_hourly(node, prices) / node.gpus, node.name), default=None)
