@@ -1,5 +1,6 @@
 """The commands: the only room that builds the object graph. A command is a module, imported when it is used."""
 
+import gc
 import os
 import sys
 from importlib import import_module
@@ -51,7 +52,12 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"gpuconsole.cli.{cmd_name}").command
+        # To import makes no garbage, but the collector would look for some, dozens of times.
+        gc.disable()
+        try:
+            command: click.Command = import_module(f"gpuconsole.cli.{cmd_name}").command
+        finally:
+            gc.enable()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

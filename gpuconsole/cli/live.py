@@ -12,7 +12,6 @@ from gpuconsole.backends.kube.budget import Budget
 from gpuconsole.backends.kube.target import Target, find
 from gpuconsole.cli.measuring import measure
 from gpuconsole.cli.options import Request
-from gpuconsole.cli.policy import with_kueue
 from gpuconsole.config import Config
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.snapshot import Snapshot
@@ -70,6 +69,8 @@ def _kueue(request: Request) -> KueueConfig | None:
     """The Configuration that was named, instead of the cluster's own."""
     if request.kueue_config is None and not request.feature_gates:
         return None
+    from gpuconsole.cli.policy import with_kueue
+
     return with_kueue(SimPolicy(), request).kueue
 
 

@@ -3,9 +3,11 @@
 import gc
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,10 +15,8 @@ from msgspec.structs import replace
 
 from gpuconsole import __version__
 from gpuconsole.backends.base import Backend
-from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.cli.logs import log_to
 from gpuconsole.cli.options import Request, clustered, configured
-from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
 from gpuconsole.errors import ConfigError, ConsoleError, HistoryError, UsageError
 from gpuconsole.model.clock import Time
@@ -64,6 +64,9 @@ def _contexts(request: Request, settings: Config) -> "Contexts":
 
 def _simulated(request: Request, settings: Config) -> Console:
     """Wire backend, history and worker. The worker starts first: once the app runs, no process can be spawned."""
+    from gpuconsole.backends.simulated import SimulatedBackend
+    from gpuconsole.cli.sources import open_simulation
+
     opened = open_simulation(replace(request, tells_choices=True))
     LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
     simulation = opened.simulation
@@ -77,6 +80,8 @@ def _simulated(request: Request, settings: Config) -> Console:
 def _live(request: Request, settings: Config) -> Console:
     """Wire a live cluster, and a worker for it."""
     worker = Worker(None, settings.log_file) if settings.worker else None
+    # What draws is imported while the server is asked.
+    threading.Thread(target=import_module, args=("gpuconsole.ui.app",), name="import", daemon=True).start()
     try:
         return _connected(settings, request, worker)
     except ConsoleError:
@@ -175,6 +180,5 @@ def _favour_keys() -> None:
     stands now is left out of collections for good.
     """
     sys.setswitchinterval(0.0005)
-    gc.collect()
     gc.freeze()
     gc.set_threshold(2_000, 10, 1_000)

@@ -2,12 +2,10 @@
 
 from typing import assert_never
 
-from gpuconsole.scheduling.kai.engine import KaiPlacement
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.session import Placement
 from gpuconsole.scheduling.placement import PlacementEngine
-from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 
 
@@ -17,13 +15,17 @@ def first_group_phase(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> st
 
 
 def placement_engine(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> PlacementEngine:
-    """A new engine for this policy."""
+    """A new engine for this policy; what the others would cost to import nobody pays."""
     match policy:
         case PlacementPolicy():
             return Placement(policy)
         case VolcanoPolicy():
+            from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
+
             return VolcanoPlacement(policy)
         case KaiPolicy():
+            from gpuconsole.scheduling.kai.engine import KaiPlacement
+
             return KaiPlacement(policy)
         case _:
             assert_never(policy)

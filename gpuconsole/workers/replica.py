@@ -1,5 +1,6 @@
 """The worker's side: a process that keeps a replica of the simulation, or of a live cluster, and answers from it."""
 
+import gc
 import logging
 import os
 import signal
@@ -133,8 +134,11 @@ class Desk:
         return Failed("another what-if took the place of this one") if look is None else Looked(look)
 
 
-def serve(pipe: Connection, log_file: Path | None) -> None:
+def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
     """The worker process: answer until the parent is gone."""
+    # Only the parent may hold its end, or its death would not be noticed.
+    parents.close()
+    gc.freeze()
     # Ctrl-C goes to the whole group; the parent decides when this process ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _write_to(log_file)

@@ -5,6 +5,7 @@ Start it before the app runs: Textual replaces stderr, and a process cannot be s
 
 import logging
 import multiprocessing
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -70,6 +71,11 @@ class Seen(NamedTuple):
     policy: SimPolicy
 
 
+def _way() -> str:
+    """How to start the process. A fork has all that was imported at once; it is safe before there are other threads."""
+    return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
+
+
 class Worker:
     """The parent's side: a process, the pipe to it, and what it has not been told yet.
 
@@ -82,9 +88,10 @@ class Worker:
 
         None starts without one, for clusters that are shown with each question.
         """
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context(_way())
         self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, log_file), name="gpuconsole-worker", daemon=True)
+        arguments = (theirs, self._pipe, log_file)
+        self.process = context.Process(target=serve, args=arguments, name="gpuconsole-worker", daemon=True)  # type: ignore[attr-defined]
         self.process.start()
         theirs.close()
         self._talking = threading.Lock()

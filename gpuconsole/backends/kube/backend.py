@@ -53,6 +53,20 @@ PATIENCE = 20.0
 """Seconds that pods wait for the jobs that say which of them are wanted."""
 
 
+AT_ONCE, SOON, LATER = range(3)
+
+
+def _turn(watch: Watch) -> int:
+    """When a kind is read for the first time."""
+    match watch.decoder.served.source:
+        case source if source == POD:
+            return LATER
+        case (_, "Workload"):
+            return SOON
+        case _:
+            return AT_ONCE
+
+
 def wall() -> Time:
     """Now."""
     return time.time_ns() // 1_000
@@ -262,15 +276,17 @@ class KubeBackend:
     # Watches
 
     def _begin(self, reaches: Sequence[Reach]) -> None:
-        """Watch what may be read; pods after all that says which of them are wanted."""
+        """Watch what may be read: first what a useful screen shows, nodes and queues; then the Workloads, which are
+        many; then pods, after all that says which of them are wanted."""
         begun = [watch for reached in reaches for watch in self._watches_of(reached)]
         self._watches += begun
-        others = [watch for watch in begun if watch.decoder.served.source != POD]
-        for watch in others:
-            self._thread(watch.label, watch.run)
-        for watch in begun:
-            if watch not in others:
-                self._thread(watch.label, partial(self._run_after, watch, others))
+        before: list[Watch] = []
+        for turn in (AT_ONCE, SOON, LATER):
+            waiting = tuple(before)
+            for watch in begun:
+                if _turn(watch) == turn:
+                    before.append(watch)
+                    self._thread(watch.label, partial(self._run_after, watch, waiting) if waiting else watch.run)
 
     def _watches_of(self, reached: Reach) -> Iterable[Watch]:
         self._reached[reached.served.source] = reached
