@@ -10,6 +10,7 @@ from gpuconsole.backends.guard import Entry
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Event, Happened, What
+from gpuconsole.model.objects import Object
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.ui.app import ConsoleApp
@@ -82,6 +83,9 @@ class FakeCluster:
 
     def open(self) -> None:
         """It is always open."""
+
+    def put(self, thing: Object) -> None:
+        self._events.append(Applied(NOW, thing))
 
     def poll(self, elapsed: float) -> Iterable[Event]:
         events, self._events = self._events, []

@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.backends.guard import Outcome
 from gpuconsole.errors import ClusterError
-from gpuconsole.model.commands import Delete, Drain, Edit, SetPriority, SetStopPolicy, Submit
+from gpuconsole.model.commands import Delete, Drain, Edit, SetActive, SetPriority, SetStopPolicy, Submit
+from gpuconsole.model.workloads import Job, PodSet
 from gpuconsole.services.console import Console
 from gpuconsole.ui.actions import BY_ID, Scope
 from gpuconsole.ui.app import ConsoleApp
@@ -342,3 +344,20 @@ async def test_a_simulated_pod_says_that_it_prints_nothing() -> None:
 def test_screens_that_open_from_others_have_actions_of_their_own() -> None:
     scopes = {action.scope for action in BY_ID.values()}
     assert {Scope.EDIT, Scope.LOGS, Scope.FORWARDS} <= scopes
+
+
+async def test_a_job_that_no_queue_manages_is_suspended_and_resumed(cluster: FakeCluster) -> None:
+    free = Job(kind="Job", namespace="research", name="free", pod_sets=(PodSet(),))
+    cluster.put(free)
+    async with opened(live(cluster)) as stage:
+        at(stage, "workloads", free.key)
+        await stage.settle()
+        await stage.press("s")
+        assert "Suspend Job/research/free?" in stage.text
+        await stage.press("enter")
+        assert cluster.sent == [], "Enter alone is Cancel"
+        await stage.press("s", "tab", "enter")
+        cluster.put(replace(free, suspended=True))
+        await stage.tick()
+        await stage.press("s")
+    assert cluster.sent == [SetActive(free.key, False), SetActive(free.key, True)]

@@ -25,7 +25,7 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
-from gpuconsole.model.jobs.naming import GROUPS, POD_GROUP
+from gpuconsole.model.jobs.naming import GROUPS, POD_GROUP, SUSPENDED_BY
 from gpuconsole.model.manifests.kinds import KUEUE
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.workloads import Workload
@@ -53,7 +53,9 @@ _TABLES: dict[str, Source] = {
 }
 """Table → kind, of those whose objects can be deleted by name."""
 _OWN_KINDS = {"VolcanoJob": "Job"}
-_APPS = {"Deployment": "apps", "StatefulSet": "apps", "LeaderWorkerSet": "leaderworkerset.x-k8s.io"}
+JOB_KEY = 2
+"""Slashes in the key of a job: `Kind/namespace/name`."""
+_APPS = {"CronJob": "batch", "Deployment": "apps", "StatefulSet": "apps", "LeaderWorkerSet": "leaderworkerset.x-k8s.io"}
 
 
 class NotHere(ClusterError):
@@ -88,6 +90,8 @@ def orders(command: Command, known: Known) -> tuple[Order, ...]:
     match command:
         case Submit():
             return _submit(command.documents)
+        case SetActive(job, active) if job.partition("/")[0] in SUSPENDED_BY and job.count("/") == JOB_KEY:
+            return (_suspend(job, active),)
         case SetActive(workload, active):
             words = f"{'resumes' if active else 'stops'} {workload}"
             return (_merge(WORKLOAD, workload, {"spec": {"active": active}}, words),)
@@ -116,6 +120,14 @@ def _merge(source: Source, key: str, change: dict[str, Any], words: str) -> Orde
     namespace, _, name = key.rpartition("/")
     body = msgspec.json.encode(change)
     return Order(method="PATCH", source=source, namespace=namespace, name=name, body=body, content=MERGE, words=words)
+
+
+def _suspend(job: str, active: bool) -> Order:
+    """Suspend or resume a job that no Workload stands for."""
+    change: Any = not active
+    for field in reversed(SUSPENDED_BY[job.partition("/")[0]]):
+        change = {field: change}
+    return _merge(*_job(job), {"spec": change}, f"{'resumes' if active else 'suspends'} {job}")
 
 
 def _owner(key: str, known: Known) -> str:

@@ -19,6 +19,12 @@ GROUPS = {
 }
 """Kind → API group, which goes into the hash of the name."""
 
+SUSPENDED_BY = {
+    **dict.fromkeys(("Job", "JobSet", "RayJob", "RayCluster", "TrainJob", "CronJob"), ("suspend",)),
+    **dict.fromkeys(("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob"), ("runPolicy", "suspend")),
+}
+"""Kind → the field below `spec` that suspends a job which no queue manages."""
+
 POD_GROUP = "PodGroup"
 LWS_GROUP = "LeaderWorkerSetGroup"
 """One group of a LeaderWorkerSet, which Kueue admits in the name of the whole."""

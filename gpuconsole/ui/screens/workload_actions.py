@@ -1,14 +1,15 @@
 """What can be done with workloads, wherever they are listed: stop, resume, requeue, priority, move, what-if, copy."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, cast
 
 from gpuconsole.insight.checking import open_checks
 from gpuconsole.insight.demand import unsaved_work
 from gpuconsole.model.commands import AnswerCheck, MoveToQueue, Requeue, SetActive, SetPriority
+from gpuconsole.model.jobs.naming import SUSPENDED_BY
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Phase, Workload, phase
+from gpuconsole.model.workloads import Job, Phase, Workload, phase
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
@@ -44,7 +45,17 @@ class WorkloadScreen(ObjectScreen):
         subject = self.subject()
         return self.snapshot.workloads.get(subject.key) if subject is not None else None
 
+    def unmanaged(self) -> list[Job]:
+        """The jobs under the cursor that no Workload stands for, and that a live cluster can suspend."""
+        if self.console.desk is None or self.targets():
+            return []
+        found = (self.snapshot.jobs.get(subject.key) for subject in self.subjects() if subject.table == "jobs")
+        return [job for job in found if job is not None and job.kind in SUSPENDED_BY and not job.ended]
+
     def handlers(self) -> Handlers:
+        if self.unmanaged():
+            stops = {"workload.stop": self._suspend_or_resume, "workload.resume": lambda: self._suspend(False)}
+            return {**super().handlers(), **stops}
         if not self.targets():
             return super().handlers()
         return {
@@ -68,6 +79,8 @@ class WorkloadScreen(ObjectScreen):
     def question(self, action: Action) -> Question | None:
         names = name_all([workload.key for workload in self.targets()])
         match action.id:
+            case "workload.stop" if jobs := self.unmanaged():
+                return _suspension(jobs)
             case "workload.stop":
                 if not self._any_active():
                     return None
@@ -96,6 +109,14 @@ class WorkloadScreen(ObjectScreen):
     def _requeue(self) -> None:
         targets = [workload for workload in self.targets() if workload.reserved]
         self.send([Requeue(w.key) for w in targets], f"Requeueing {name_all([w.key for w in targets])}")
+
+    def _suspend_or_resume(self) -> None:
+        self._suspend(not all(job.suspended for job in self.unmanaged()))
+
+    def _suspend(self, suspended: bool) -> None:
+        jobs = [job for job in self.unmanaged() if job.suspended != suspended]
+        said = f"{'Suspending' if suspended else 'Resuming'} {name_all([job.key for job in jobs])}"
+        self.send([SetActive(job.key, not suspended) for job in jobs], said)
 
     def _ask_priority(self) -> None:
         targets = self.targets()
@@ -209,6 +230,13 @@ class WorkloadScreen(ObjectScreen):
             self.describe(Subject("jobs", workload.owner))
         else:
             self.flash("It stands for itself: no job owns it", "warning")
+
+
+def _suspension(jobs: Sequence[Job]) -> Question | None:
+    if all(job.suspended for job in jobs):
+        return None
+    lines = ("Its pods go, and what they have not saved is lost, until it is resumed.",)
+    return Question(f"Suspend {name_all([job.key for job in jobs])}?", lines, yes="Suspend")
 
 
 def whole(text: str) -> int:

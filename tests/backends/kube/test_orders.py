@@ -39,6 +39,24 @@ CHANGES: dict[str, tuple[Command, tuple[str, str], str, dict[str, Any]]] = {
         "team/bare",
         {"spec": {"active": False}},
     ),
+    "suspend a job that no queue manages": (
+        SetActive("Job/team/free", False),
+        ("batch", "Job"),
+        "team/free",
+        {"spec": {"suspend": True}},
+    ),
+    "resume one whose policy says it": (
+        SetActive("PyTorchJob/team/free", True),
+        ("kubeflow.org", "PyTorchJob"),
+        "team/free",
+        {"spec": {"runPolicy": {"suspend": False}}},
+    ),
+    "stop a Workload in a namespace that is called as a kind": (
+        SetActive("Job/bare", False),
+        (KUEUE, "Workload"),
+        "Job/bare",
+        {"spec": {"active": False}},
+    ),
     "change its priority": (
         SetPriority("team/bare", 7),
         (KUEUE, "Workload"),
