@@ -13,6 +13,7 @@ from gpuconsole.backends.desk import Attended, Desk
 from gpuconsole.backends.guard import Entry, Guard
 from gpuconsole.errors import NotSupportedError, WorkerError
 from gpuconsole.insight import positions
+from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.engines import Engines, sharing
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
@@ -298,6 +299,16 @@ class Console:
         fork = backend.fork()
         snapshot = fork.snapshot()
         return tried(snapshot, rehearsal_of(fork, snapshot), workload)
+
+    def ahead(self, workload: str) -> Ahead | None:
+        """When a waiting workload starts, or what may evict a running one, by many runs of the cluster.
+
+        Blocks while the worker process computes; None where there is none, for this one has keys to answer. Raises
+        WorkerError if the console is stopped meanwhile.
+        """
+        if not isinstance(self._backend, Forkable):
+            return None
+        return self._from_worker(lambda worker, seen: worker.ahead(workload, seen))
 
     def fork(self) -> Simulation:
         """A simulation of the cluster as it is now, for answers that ask the engines or try something.

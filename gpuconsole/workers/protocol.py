@@ -5,6 +5,7 @@ from typing import Union
 import msgspec
 from msgspec import Struct
 
+from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.whatif import Look
@@ -82,6 +83,14 @@ class AskWhy(Struct, frozen=True, tag=True):
     seen: bool = False
 
 
+class AskAhead(Struct, frozen=True, tag=True):
+    """Follow (if there is news), and then say when a workload starts, or what may evict it."""
+
+    follow: Follow | None
+    workload: str
+    seen: bool = False
+
+
 class Foresee(Struct, frozen=True, tag=True):
     """Look at the cluster that was seen last: what comes next, and what came of the look before."""
 
@@ -107,6 +116,10 @@ class Reasoned(Struct, frozen=True, tag=True):
     tried: Tried
 
 
+class Foretold(Struct, frozen=True, tag=True):
+    ahead: Ahead
+
+
 class Foreseen(Struct, frozen=True, tag=True):
     forecast: Forecast
     said: Differences
@@ -116,9 +129,9 @@ class Failed(Struct, frozen=True, tag=True):
     problem: str
 
 
-Question = Union[Ask, AskScores, AskWhy]
-Request = Union[Begin, Follow, See, Ask, AskScores, AskWhy, GoOn, Foresee]
-Reply = Union[Done, Looked, Scored, Reasoned, Foreseen, Failed]
+Question = Union[Ask, AskScores, AskWhy, AskAhead]
+Request = Union[Begin, Follow, See, Ask, AskScores, AskWhy, AskAhead, GoOn, Foresee]
+Reply = Union[Done, Looked, Scored, Reasoned, Foretold, Foreseen, Failed]
 
 ENCODER = msgspec.msgpack.Encoder()
 REQUESTS = msgspec.msgpack.Decoder(Request)

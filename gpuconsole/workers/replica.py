@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import assert_never
 
 from gpuconsole.backends.simulated import digest
+from gpuconsole.insight.ahead import ahead
 from gpuconsole.insight.whatif import Look, looks, prepare
 from gpuconsole.insight.why import rehearsal_of, tried
 from gpuconsole.model.text import clean
@@ -19,6 +20,7 @@ from gpuconsole.workers.protocol import (
     ENCODER,
     REQUESTS,
     Ask,
+    AskAhead,
     AskScores,
     AskWhy,
     Begin,
@@ -27,6 +29,7 @@ from gpuconsole.workers.protocol import (
     Follow,
     Foresee,
     Foreseen,
+    Foretold,
     GoOn,
     Looked,
     Question,
@@ -65,7 +68,7 @@ class Replica:
         return self._simulation
 
 
-def answered(simulation: Simulation, question: AskScores | AskWhy) -> Reply:
+def answered(simulation: Simulation, question: AskScores | AskWhy | AskAhead) -> Reply:
     """What a simulation says to a question."""
     match question:
         case AskScores():
@@ -73,6 +76,8 @@ def answered(simulation: Simulation, question: AskScores | AskWhy) -> Reply:
         case AskWhy():
             snapshot = simulation.snapshot()
             return Reasoned(tried(snapshot, rehearsal_of(simulation, snapshot), question.workload))
+        case AskAhead():
+            return Foretold(ahead(simulation, question.workload))
         case _:
             assert_never(question)
 
@@ -109,13 +114,13 @@ class Desk:
                 return Reasoned(self._mirror.why(request.workload))
             case GoOn():
                 return self._look(request.number)
-            case Ask(seen=True) | AskScores(seen=True):
+            case Ask(seen=True) | AskScores(seen=True) | AskAhead(seen=True):
                 return self._answer(self._mirror.simulation, request)
-            case Follow() | Ask() | AskScores() | AskWhy() if self._replica is None:
+            case Follow() | Ask() | AskScores() | AskWhy() | AskAhead() if self._replica is None:
                 return Done(same=False)
             case Follow():
                 return Done(same=self._replica.follow(request))
-            case Ask() | AskScores() | AskWhy():
+            case Ask() | AskScores() | AskWhy() | AskAhead():
                 simulation = self._replica.followed(request)
                 return Done(same=False) if simulation is None else self._answer(simulation, request)
             case _:

@@ -16,6 +16,7 @@ import msgspec
 
 from gpuconsole.errors import WorkerError
 from gpuconsole.insight import scan
+from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.whatif import Look
@@ -30,6 +31,7 @@ from gpuconsole.workers.protocol import (
     ENCODER,
     REPLIES,
     Ask,
+    AskAhead,
     AskScores,
     AskWhy,
     Begin,
@@ -39,6 +41,7 @@ from gpuconsole.workers.protocol import (
     Follow,
     Foresee,
     Foreseen,
+    Foretold,
     GoOn,
     Looked,
     Question,
@@ -166,6 +169,12 @@ class Worker:
         assert isinstance(reply, Reasoned)
         return reply.tried
 
+    def ahead(self, workload: str, seen: Seen | None = None) -> Ahead:
+        """Have the worker say what probably comes for a workload, as `looks` does. Raises WorkerError."""
+        reply = self._answer(lambda follow: AskAhead(follow, workload, seen is not None), seen)
+        assert isinstance(reply, Foretold)
+        return reply.ahead
+
     def foresee(self, seen: Seen, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, Differences]:
         """Have the worker look at a live cluster, see `Observer.look`. Raises WorkerError."""
         reply = self._answer(lambda _: Foresee(assumed, unseen), seen)
@@ -178,7 +187,7 @@ class Worker:
         seen: Seen | None,
         *,
         follows: bool = True,
-    ) -> Looked | Scored | Reasoned | Foreseen:
+    ) -> Looked | Scored | Reasoned | Foretold | Foreseen:
         with self._talking:
             if self.lost:
                 raise WorkerError(self.lost)
@@ -190,7 +199,7 @@ class Worker:
                 self._give_up("the worker process died")
                 raise WorkerError(self.lost) from error
         match reply:
-            case Looked() | Scored() | Reasoned() | Foreseen():
+            case Looked() | Scored() | Reasoned() | Foretold() | Foreseen():
                 return reply
             case Failed(problem):
                 raise WorkerError(problem)

@@ -7,6 +7,7 @@ import pytest
 
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.errors import WorkerError
+from gpuconsole.insight.ahead import ahead
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.whatif import looks, what_if
 from gpuconsole.insight.why import rehearsal_of, tried
@@ -71,6 +72,22 @@ def test_it_says_why_something_waits_as_the_simulation_itself_would(beside: Besi
     assert answer.why.code is Code.EXCEEDS_MAX
     assert answer.suggestions is not None
     assert answer.suggestions.found
+
+
+def test_it_says_when_something_starts_as_the_simulation_itself_would(beside: Beside) -> None:
+    beside.console.submit(Submit((job("much", 16, 30), job("more", 16, 30))))
+    beside.console.tick(0.5)
+    fork = beside.backend.fork()
+    keys = [workload.key for workload in fork.snapshot().workloads.all()]
+    answers = {key: beside.console.ahead(key) for key in keys}
+    assert answers == {key: ahead(fork, key) for key in keys}
+    assert any(answer is not None and answer.runs for answer in answers.values())
+
+
+def test_nothing_is_run_forward_where_there_is_no_worker() -> None:
+    console = Console(SimulatedBackend(simulation(), speed=1000, clock=lambda: 0.0))
+    assert console.ahead("default/anything") is None
+    console.stop()
 
 
 def test_a_killed_worker_is_said_and_the_answers_come_from_here(beside: Beside) -> None:

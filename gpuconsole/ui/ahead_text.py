@@ -1,0 +1,59 @@
+"""What probably comes for a workload, as lines of its page."""
+
+from gpuconsole.insight.ahead import Ahead
+from gpuconsole.insight.expected_start import Eta
+from gpuconsole.insight.risk import Danger
+from gpuconsole.model.clock import DAY, Time, format_span
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.widgets.textpane import BLANK, heading, line
+
+
+def ahead_lines(found: Ahead, now: Time) -> list[Painted]:
+    """Its range for the start, or its risk; none where nothing is foretold."""
+    if found.eta is not None:
+        lines = [BLANK, heading("STARTS"), *_start(found.eta)]
+    elif found.danger is not None:
+        lines = [BLANK, heading("RISK"), *_risk(found.danger, found)]
+    else:
+        return []
+    age = f"{found.runs} runs of the cluster from {fmt.since(now, found.time)} ago on, with the run times and arrivals"
+    return [*lines, line((f"  {age} of its past: likely, not promised", "dim"))]
+
+
+def start_range(found: Eta) -> str:
+    """`14:05–15:30 (80 %)`: when it starts in eight of ten cases."""
+    if found.early is None:
+        return f"not within {format_span(found.horizon - found.time)}"
+    late = _moment(found.late, found.time) if found.late is not None else "later"
+    return f"{_moment(found.early, found.time)}–{late} (80 %)"
+
+
+def _start(found: Eta) -> list[Painted]:
+    lines = [line("  ", (start_range(found), "strong"))]
+    if found.within:
+        lines.append(line("  ", " · ".join(f"within {format_span(o.span)} {o.probability:.0%}" for o in found.within)))
+    if found.cohort is not None:
+        place = f"number {found.cohort.place} of {found.cohort.of} in cohort {found.cohort.cohort}"
+        lines.append(line(f"  {place}, by priority and age alone"))
+    ends = f"{found.samples} ends of work of {found.goes_by}, {found.arrivals} arrivals"
+    lines.append(line((f"  goes by {ends} in {format_span(found.arrivals_span)}", "dim")))
+    return lines
+
+
+def _risk(danger: Danger, found: Ahead) -> list[Painted]:
+    role = "fault" if danger.probability >= 0.5 else "victim" if danger.probability else "good"
+    words = f"{danger.probability:.0%} that it is evicted within {format_span(found.until - found.time)}"
+    lines = [line("  ", (words, role))]
+    for cause in danger.causes:
+        by = f" by {cause.by_queue}" if cause.by_queue else ""
+        lines.append(line(f"    {cause.reason}{by}: {cause.runs} of {found.runs} runs"))
+    lines += [line(f"    number {one.place} to go if {one.lender} takes its {one.flavor} back") for one in danger.turns]
+    lines.append(line((f"  an eviction now loses {danger.lost_gpu_hours:.1f} GPU-h, ${danger.cost:.2f}", "dim")))
+    return lines
+
+
+def _moment(time: Time, now: Time) -> str:
+    """`14:05`, with the days until then."""
+    days = time // DAY - now // DAY
+    return fmt.clock(time)[:5] + (f" +{days}d" if days else "")

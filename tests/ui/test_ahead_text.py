@@ -1,0 +1,84 @@
+"""What probably comes for a workload, in the words of its page."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.insight.ahead import Ahead
+from gpuconsole.insight.expected_start import CohortPlace, Eta, Within
+from gpuconsole.insight.risk import Cause, Danger, Turn
+from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, parse_time
+from gpuconsole.model.workloads import Phase
+from gpuconsole.ui.ahead_text import ahead_lines, start_range
+from gpuconsole.ui.paint import Painted
+
+NOW = parse_time("2026-01-05T13:00:00Z")
+ETA = Eta(
+    workload="a/w",
+    queue="a",
+    gpus=8,
+    phase=Phase.PENDING,
+    time=NOW,
+    position=None,
+    cohort=CohortPlace("org", 3, 7),
+    runs=8,
+    horizon=NOW + DAY,
+    early=NOW + 65 * MINUTE,
+    median=NOW + 90 * MINUTE,
+    late=NOW + 150 * MINUTE,
+    within=(Within(HOUR, 0.0), Within(6 * HOUR, 1.0)),
+    goes_by="queue a",
+    samples=31,
+    arrivals=12,
+    arrivals_span=6 * HOUR,
+)
+DANGER = Danger(
+    workload="a/w",
+    queue="a",
+    gpus=8,
+    borrowed=4,
+    priority=0,
+    probability=0.25,
+    median=HOUR,
+    causes=(Cause("reclaim in cohort", "b", 2),),
+    turns=(Turn("b", "a100", 1),),
+    lost_gpu_hours=3.25,
+    cost=7.5,
+)
+
+
+def texts(lines: Sequence[Painted]) -> list[str]:
+    return ["".join(text for text, _ in line) for line in lines]
+
+
+def test_a_start_is_a_range_with_its_chance_and_what_it_goes_by() -> None:
+    found = Ahead(time=NOW, until=NOW + DAY, runs=8, eta=ETA)
+    assert texts(ahead_lines(found, NOW + 30 * SECOND))[1:] == [
+        "STARTS",
+        "  14:05–15:30 (80 %)",
+        "  within 1h 0% · within 6h 100%",
+        "  number 3 of 7 in cohort org, by priority and age alone",
+        "  goes by 31 ends of work of queue a, 12 arrivals in 6h",
+        "  8 runs of the cluster from 30s ago on, with the run times and arrivals of its past: likely, not promised",
+    ]
+
+
+def test_a_range_may_reach_into_other_days_or_beyond_the_horizon() -> None:
+    assert start_range(replace(ETA, late=NOW + 13 * HOUR)) == "14:05–02:00 +1d (80 %)"
+    assert start_range(replace(ETA, late=None)) == "14:05–later (80 %)"
+    assert start_range(replace(ETA, early=None, median=None, late=None)) == "not within 1d"
+
+
+def test_a_danger_names_its_causes_and_whose_turn_it_is() -> None:
+    found = Ahead(time=NOW, until=NOW + 6 * HOUR, runs=8, danger=DANGER)
+    assert texts(ahead_lines(found, NOW + 30 * SECOND))[1:-1] == [
+        "RISK",
+        "  25% that it is evicted within 6h",
+        "    reclaim in cohort by b: 2 of 8 runs",
+        "    number 1 to go if b takes its a100 back",
+        "  an eviction now loses 3.2 GPU-h, $7.50",
+    ]
+
+
+def test_nothing_foretold_takes_no_line() -> None:
+    assert ahead_lines(Ahead(time=NOW, until=NOW, runs=0), NOW) == []
