@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
+from gpuconsole.model.events import Applied, Deleted, Event, Happened
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import Snapshot
@@ -51,6 +52,16 @@ class Rehearsal:
         if table == "workloads":
             self.workloads.pop(key, None)
         self.session.delete(table, key, self.now)
+
+    def follow(self, event: Event) -> None:
+        """Take in what happened in the cluster that is rehearsed."""
+        match event:
+            case Applied(_, thing):
+                self.apply(thing)
+            case Deleted(_, table, key):
+                self.delete(table, key)
+            case Happened():
+                pass
 
     def finish(self, key: str) -> None:
         """A workload ends, whether it ran or not; one that is not there, or ended already, stays as it is."""

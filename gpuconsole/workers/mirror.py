@@ -10,6 +10,7 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.rehearsal import Rehearsal
 from gpuconsole.workers.protocol import NEWS, See
 
 FRESH: Span = MINUTE
@@ -25,16 +26,22 @@ class Mirror:
         self._snapshot: Snapshot = EMPTY
         self._policy = SimPolicy()
         self._simulation: Simulation | None = None
+        self._rehearsal: Rehearsal | None = None
+        """Its admission, once somebody asked why; it is told what changes, and decides nothing itself."""
 
     def see(self, seen: See) -> None:
         """Take in what changed."""
+        policy = msgspec.json.decode(seen.policy, type=SimPolicy)
         if seen.anew:
             self._state, self._observer = ClusterState(), Observer()
+        if seen.anew or policy != self._policy:
+            self._rehearsal = None
         for part in seen.news:
             for event in NEWS.decode(part):
                 self._state.apply(event)
+                if self._rehearsal is not None:
+                    self._rehearsal.follow(event)
         self._state.time = seen.time
-        policy = msgspec.json.decode(seen.policy, type=SimPolicy)
         if seen.anew or seen.news or policy != self._policy:
             self._simulation = None
         self._snapshot, self._policy = self._state.freeze(), policy
@@ -45,7 +52,14 @@ class Mirror:
 
     def why(self, workload: str) -> Tried:
         """Why a workload waits, and what would let it in; the cluster as it is, with nothing decided by us."""
-        return tried(self._snapshot, rehearsal_on(self._snapshot, self._policy.kueue), workload)
+        kept, now = self._rehearsal, self._snapshot.time
+        if kept is None or (kept.session.next_requeue or now) < now or kept.session.next_sample is not None:
+            # Time that passed counts where backoffs end or usage is forgotten: there nothing is kept.
+            kept = rehearsal_on(self._snapshot, self._policy.kueue)
+        self._rehearsal = kept
+        if kept is not None:
+            kept.now = now
+        return tried(self._snapshot, kept, workload)
 
     @property
     def simulation(self) -> Simulation:

@@ -7,17 +7,21 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.forecast import forecast
 from gpuconsole.insight.forecast_check import Differences
+from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.whatif import what_if
+from gpuconsole.insight.why import rehearsal_on, tried
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Cordon, SetPriority
 from gpuconsole.model.telemetry import NodeTelemetry
+from gpuconsole.model.workloads import RequeueState
+from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.workers.mirror import Mirror
 from gpuconsole.workers.protocol import NEWS, Ask, Done, Failed, Request, See
 from gpuconsole.workers.replica import Desk
 from gpuconsole.workers.worker import Seen, Worker
 from tests.backends.elsewhere import Elsewhere
 from tests.insight.test_forecast_check import WAITS, admitted
-from tests.insight.world import ORG, ORG_QUEUES, START, node
+from tests.insight.world import ORG, ORG_QUEUES, START, node, waiting
 from tests.services.looking import whole
 
 NOTHING = ()
@@ -59,6 +63,21 @@ def test_only_what_changed_is_told_and_the_answers_are_those_of_the_whole_cluste
     assert foreseen == forecast(cluster.snapshot(), cluster.policy)
     assert foreseen.prospects["prod/waits"].priority == 7
     assert worker.told == [len(ORG) + 2, 2]
+
+
+def test_why_is_asked_of_the_cluster_as_it_is_known_from_what_changed(worker: Shown) -> None:
+    other = waiting("other", "prod/lq", 2, requeue=RequeueState(1, START + MINUTE))
+    cluster = Elsewhere((*ORG, node("n1"), WAITS, other), START)
+    for change in (None, replace(WAITS, priority=7), replace(WAITS, priority=20_000)):
+        if change is not None:
+            cluster.put(change)
+        cluster.wait(50)
+        for key in ("prod/waits", "prod/other"):
+            now = seen(cluster)
+            fresh = tried(now.snapshot, rehearsal_on(now.snapshot, DEFAULT), key)
+            assert worker.why(key, now) == fresh
+    assert fresh.why.code is not Code.BACKOFF
+    assert worker.told == [len(ORG) + 3, 0, 1, 0, 1, 0]
 
 
 def test_what_gpus_measure_is_not_told(worker: Shown) -> None:
