@@ -250,7 +250,10 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
     def offered(self) -> list[Action]:
         """Everything that can be asked of this screen, in the registry's order."""
         here = {**self.console_app.handlers(), **self.handlers()}
-        return [action for action in ACTIONS if action.id in here]
+        found = [action for action in ACTIONS if action.id in here]
+        # The answers have keys wherever the screen does not need these itself; `:` opens them everywhere.
+        own = {key for action in found if action.scope is not Scope.ANSWERS for key in action.keys}
+        return [action for action in found if action.scope is not Scope.ANSWERS or own.isdisjoint(action.keys)]
 
     def entries(self) -> list[Entry]:
         """What the palette shows."""
