@@ -61,7 +61,6 @@ def _shifts(shifts: tuple[Shift, ...], start: Time) -> list[str]:
 
 
 def _numbers(answer: WhatIf, against: str) -> list[str]:
-    span = answer.horizon - answer.time
     rows = [
         *_queues(answer),
         ("GPUs in use", answer.gpus_now, answer.gpus_without, answer.gpus),
@@ -69,8 +68,8 @@ def _numbers(answer: WhatIf, against: str) -> list[str]:
         (
             "mean use",
             NOTHING,
-            _percent(answer.gpu_hours_without, answer.gpus_total_without, span),
-            _percent(answer.gpu_hours, answer.gpus_total_with, span),
+            _percent(answer.gpu_hours_without, answer.capacity_hours_without),
+            _percent(answer.gpu_hours, answer.capacity_hours),
         ),
         ("wait of the admitted, median", NOTHING, _span(answer.median_wait_without), _span(answer.median_wait)),
         ("wait of the admitted, p95", NOTHING, _span(answer.p95_wait_without), _span(answer.p95_wait)),
@@ -95,9 +94,8 @@ def _queues(answer: WhatIf) -> Iterator[tuple[object, ...]]:
         yield (f"{queue.queue}, share", *shares)
 
 
-def _percent(gpu_hours: float, gpus: int, span: Span) -> str:
-    hours = gpus * span / 3_600_000_000
-    return f"{100 * gpu_hours / hours:.1f} %" if hours else NOTHING
+def _percent(gpu_hours: float, capacity: float) -> str:
+    return f"{100 * gpu_hours / capacity:.1f} %" if capacity else NOTHING
 
 
 def _index(fairness: float | None) -> str:

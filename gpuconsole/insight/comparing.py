@@ -3,6 +3,7 @@ stand differently."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from gpuconsole.insight.books import books
 from gpuconsole.insight.cost import node_hourly
 from gpuconsole.insight.futures import Future
 from gpuconsole.insight.pending import explain
@@ -11,6 +12,7 @@ from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift
 from gpuconsole.model.clock import Span
 from gpuconsole.model.events import What
+from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
 
@@ -107,7 +109,7 @@ def quantile(spans: Sequence[Span], part: float) -> Span | None:
 
 def waiting_in(snapshot: Snapshot) -> int:
     """How many workloads wait for quota."""
-    return sum(not w.reserved and not w.finished and w.active for w in snapshot.workloads.all())
+    return sum(book.count.pending for book in books(snapshot).by_queue.values())
 
 
 def gpus_in(snapshot: Snapshot) -> int:
@@ -115,9 +117,19 @@ def gpus_in(snapshot: Snapshot) -> int:
     return sum(node.gpus for node in snapshot.nodes.all() if node.ready)
 
 
+_hourly: list[tuple[object, Prices, float]] = []
+"""Nodes, their prices and what they cost: of the newest two, since two futures mostly have the same nodes."""
+
+
 def hourly_of(simulation: Simulation, snapshot: Snapshot) -> float:
     """USD an hour for the GPUs of all nodes."""
-    return sum(node_hourly(node, simulation.policy.prices) for node in snapshot.nodes.all())
+    prices = simulation.policy.prices
+    for nodes, known, cost in _hourly[:]:
+        if nodes is snapshot.nodes and known is prices:
+            return cost
+    cost = sum(node_hourly(node, prices) for node in snapshot.nodes.all())
+    _hourly[:] = [*_hourly[-1:], (snapshot.nodes, prices, cost)]
+    return cost
 
 
 def fairness_of(queues: Mapping[str, QuotaNode]) -> float | None:

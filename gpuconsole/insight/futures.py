@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.preemptions import rule_in_words, subject
 from gpuconsole.model.clock import HOUR, Span, Time
-from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.commands import Command, Later, MoveToQueue, Requeue, Scale, SetActive, SetPriority, Submit
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.snapshot import Snapshot
@@ -47,9 +47,13 @@ class Future:
         self.simulation.drain()
         self._held = dict(held)
         self._gpus = sum(held.values())
+        self._nodes = {node.name: node.gpus for node in self.simulation.snapshot().nodes.all() if node.ready}
+        self._total = sum(self._nodes.values())
         self._counted = base.now
         self.gpu_hours = 0.0
         """That pods held so far."""
+        self.capacity_hours = 0.0
+        """That ready nodes had so far."""
         self.lines: list[Happened] = []
         self.admitted: dict[str, list[Happened]] = {}
         self.started: dict[str, Time] = {}
@@ -70,6 +74,10 @@ class Future:
                 self._hold(time, pod.key, len(pod.gpus) if pod.node and not pod.done else 0)
             case Deleted(time, "pods", key):
                 self._hold(time, key, 0)
+            case Applied(time, Node() as node):
+                self._provide(time, node.name, node.gpus if node.ready else 0)
+            case Deleted(time, "nodes", key):
+                self._provide(time, key, 0)
             case Happened(what=What.ADMITTED):
                 self.lines.append(event)
                 self.admitted.setdefault(event.workload, []).append(event)
@@ -86,8 +94,14 @@ class Future:
         self._gpus += gpus - self._held.get(pod, 0)
         self._held[pod] = gpus
 
+    def _provide(self, time: Time, node: str, gpus: int) -> None:
+        self._count(time)
+        self._total += gpus - self._nodes.get(node, 0)
+        self._nodes[node] = gpus
+
     def _count(self, until: Time) -> None:
         self.gpu_hours += self._gpus * (until - self._counted) / HOUR
+        self.capacity_hours += self._total * (until - self._counted) / HOUR
         self._counted = until
 
     def first_admission(self, key: str) -> Time | None:

@@ -74,6 +74,7 @@ def prepare(simulation: Simulation) -> None:
     snapshot = simulation.snapshot()
     quota_tree(snapshot)
     gpu_totals(snapshot)
+    hourly_of(simulation, snapshot)
 
 
 class _Trial:
@@ -118,8 +119,10 @@ class _Trial:
         compared, before, after = self.placed or (reached, other, final)
         self._seen |= subjects_of(self.commands, after) | subjects_of(self.commands, final)
         rivals = subjects_of(self.other, other)
-        trees = [cluster_queues(quota_tree(snapshot)) for snapshot in (self.now, before, after)]
-        totals = [gpu_totals(snapshot) for snapshot in (self.now, before, after)]
+        # One after the other: what is added up of a Snapshot is kept for the newest one.
+        sums = {id(snapshot): _Sum(snapshot) for snapshot in {id(s): s for s in (self.now, other, final)}.values()}
+        placed = [sums.get(id(snapshot)) or _Sum(snapshot) for snapshot in (self.now, before, after)]
+        trees, totals = [one.queues for one in placed], [one.gpus for one in placed]
         lost_without, cost_without = without.lost()
         lost, cost = tried.lost()
         waits_without, waits = sorted(without.waits()), sorted(tried.waits())
@@ -142,14 +145,16 @@ class _Trial:
             median_wait=quantile(waits, 0.5),
             p95_wait_without=quantile(waits_without, 0.95),
             p95_wait=quantile(waits, 0.95),
-            waiting_without=waiting_in(other),
-            waiting=waiting_in(final),
+            waiting_without=sums[id(other)].waiting,
+            waiting=sums[id(final)].waiting,
             lost_gpu_hours_without=lost_without,
             lost_gpu_hours=lost,
             cost_without=cost_without,
             cost=cost,
             gpu_hours_without=without.gpu_hours,
             gpu_hours=tried.gpu_hours,
+            capacity_hours_without=without.capacity_hours,
+            capacity_hours=tried.capacity_hours,
             gpus_total_without=gpus_in(other),
             gpus_total_with=gpus_in(final),
             hourly_without=hourly_of(without.simulation, other),
@@ -157,6 +162,15 @@ class _Trial:
             fairness_without=fairness_of(trees[1]),
             fairness=fairness_of(trees[2]),
         )
+
+
+class _Sum:
+    """What is added up of one Snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.queues = cluster_queues(quota_tree(snapshot))
+        self.gpus = gpu_totals(snapshot)
+        self.waiting = waiting_in(snapshot)
 
 
 def _refused(future: Future) -> list[str]:

@@ -106,6 +106,9 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     gpu_hours_without: float = 0.0
     gpu_hours: float = 0.0
     """That pods hold GPUs before the horizon."""
+    capacity_hours_without: float = 0.0
+    capacity_hours: float = 0.0
+    """GPU-hours of the nodes that were ready before the horizon."""
     gpus_total_without: int = 0
     gpus_total_with: int = 0
     """GPUs of the cluster at the horizon."""

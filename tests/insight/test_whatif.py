@@ -13,6 +13,7 @@ from gpuconsole.model.commands import (
     Command,
     Cordon,
     Drain,
+    FailNode,
     Later,
     Reconfigure,
     SetActive,
@@ -150,6 +151,8 @@ def test_prod_asks_for_its_quota_and_rlhf_alone_has_to_go_until_serve_ends() -> 
         # serve ends after 18 minutes; rlhf leaves for 30 seconds and comes back when serve is gone.
         gpu_hours_without=pytest.approx((20 * 18 + 12 * 42) / 60),  # type: ignore[arg-type]
         gpu_hours=pytest.approx((20 * 30 + 22 * 1050 + 14 * 1 + 20 * 2519) / 3600),  # type: ignore[arg-type]
+        capacity_hours_without=pytest.approx(24),  # type: ignore[arg-type]
+        capacity_hours=pytest.approx(24),  # type: ignore[arg-type]
         gpus_total_without=24,
         gpus_total_with=24,
         hourly_without=pytest.approx(24 * 2.21),  # type: ignore[arg-type]
@@ -328,3 +331,11 @@ def test_asking_for_what_is_so_makes_no_difference_whatever_happened_before(
 
     answer = what_if(base, commands, 20 * MINUTE)
     assert answer.empty, answer
+
+
+def test_gpus_of_a_node_that_is_lost_count_as_long_as_it_was_there() -> None:
+    answer = ask(Later(15 * MINUTE, FailNode("node-1")))
+
+    assert (answer.gpus_total_without, answer.gpus_total_with) == (24, 16)
+    assert answer.capacity_hours_without == pytest.approx(24)
+    assert answer.capacity_hours == pytest.approx(24 - 8 * 0.75)
