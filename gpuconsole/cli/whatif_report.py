@@ -11,10 +11,13 @@ NOTHING = "–"
 
 def as_text(answer: WhatIf, against: str = "") -> list[str]:
     """The answer, the most important first; `against` names what the changes are compared with, if not with none."""
-    head = f"At {format_time(answer.time)}, to +{format_span(answer.horizon - answer.time)}; {FEASIBLE}"
+    said = "nothing of it can be carried out" if answer.in_vain else FEASIBLE
+    head = f"At {format_time(answer.time)}, to +{format_span(answer.horizon - answer.time)}; {said}"
     lines = [head, *(f"refused: {text}" for text in answer.refused)]
     lines += [_outcome(outcome, answer.time) for outcome in answer.outcomes]
     lines += [f"with {against}: {_outcome(outcome, answer.time)}" for outcome in answer.against]
+    if answer.in_vain:
+        return lines
     if answer.empty:
         return [*lines, "These changes make no difference."]
     lines += _victims("EVICTED BECAUSE OF IT", answer.victims, answer.time)

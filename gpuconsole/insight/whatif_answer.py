@@ -122,7 +122,16 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     @property
     def empty(self) -> bool:
         """True if the commands make no difference."""
-        named = (self.refused, self.victims, self.spared, self.shifts, self.queues)
+        return not self.refused and self._alike
+
+    @property
+    def in_vain(self) -> bool:
+        """True if commands were refused and nothing is different."""
+        return bool(self.refused) and self._alike
+
+    @property
+    def _alike(self) -> bool:
+        named = (self.victims, self.spared, self.shifts, self.queues)
         alike = all(outcome.same for outcome in (*self.outcomes, *self.against))
         return alike and not any(named) and self._with() == self._without()
 

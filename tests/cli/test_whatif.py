@@ -104,7 +104,13 @@ def test_a_change_that_cannot_be_carried_out_is_named(gpuconsole: Line, tmp_path
     file.write_text("steps: [{commands: [{type: fail-node, node: n9}]}]")
     result = gpuconsole("whatif", "org-cohort", "-f", file)
 
-    assert (result.status, result.lines[1]) == (1, "refused: there is no node n9")
+    assert (result.status, result.lines) == (
+        1,
+        [
+            "At 2026-01-05T08:00:00Z, to +1h; nothing of it can be carried out",
+            "refused: there is no node n9",
+        ],
+    )
 
 
 def test_a_file_that_is_no_change_says_why(gpuconsole: Line, tmp_path: Path) -> None:
