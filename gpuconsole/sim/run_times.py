@@ -6,6 +6,8 @@ not taken for one of short jobs. Beyond the longest that was seen, what has last
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from math import sqrt
+from statistics import NormalDist
 
 from msgspec import Struct
 
@@ -14,8 +16,11 @@ from gpuconsole.sim.chance import draw
 
 ENOUGH = 20
 """Ends of work that a group has to have seen before it speaks for itself."""
-NEWEST = 500
-"""The past of a group is its newest work."""
+NEWEST = 100
+"""The past of a group is its newest work: what comes in bursts is more like what came just before."""
+ALIKE = 0.5
+"""How much of the chance all work of one owner, queue and size has in common: who submits a hundred short jobs, submits
+a hundred short jobs. (The correlation of a Gaussian copula.)"""
 STRETCH = 20
 """Nothing is drawn that lasts so many times as long as the longest that was seen."""
 
@@ -84,7 +89,7 @@ class RunTimes(Struct, frozen=True, kw_only=True):
 
     def draw(self, seed: int, crew: str, kind: Kind) -> Span:
         """How long a crew's whole work takes; the same for the same seed."""
-        chance, known = draw(seed, "run time", crew).random(), self.known.get(crew, 0)
+        chance, known = _chance(seed, crew, kind), self.known.get(crew, 0)
         _, curve = self.curve(kind)
         if curve is None:
             return max(1, round((known + self.usual) * (0.5 + chance)), known + 1)
@@ -92,6 +97,14 @@ class RunTimes(Struct, frozen=True, kw_only=True):
 
 
 CLUSTER = "cluster"
+_NORMAL = NormalDist()
+
+
+def _chance(seed: int, crew: str, kind: Kind) -> float:
+    """A crew's chance, evenly spread over 0 to 1, which it shares in part with work like it."""
+    common = draw(seed, "run times", kind.owner, kind.queue, kind.gpus.bit_length()).gauss()
+    own = draw(seed, "run time", crew).gauss()
+    return _NORMAL.cdf(sqrt(ALIKE) * common + sqrt(1 - ALIKE) * own)
 
 
 def groups(kind: Kind) -> Iterator[str]:

@@ -53,3 +53,14 @@ def test_the_same_seed_draws_the_same_and_nothing_known_is_about_an_hour() -> No
     assert len({table.draw(seed, "other", A) for seed in range(20)}) > 5
     lengths = [RunTimes().draw(seed, "crew", A) for seed in range(20)]
     assert all(HOUR // 2 <= length <= 3 * HOUR // 2 for length in lengths)
+
+
+def test_in_one_run_work_alike_is_short_or_long_together() -> None:
+    table = learn(ended(*range(1, 101)), {})
+
+    def spread(kinds: list[Kind]) -> float:
+        """How far apart run times of two pieces of work are, in the mean over many runs."""
+        pairs = [[table.draw(seed, f"crew-{n}", kind) for n, kind in enumerate(kinds)] for seed in range(200)]
+        return sum(abs(one - other) for one, other in pairs) / len(pairs)
+
+    assert spread([A, A]) < 0.85 * spread([A, Kind("stranger", "b", 1)])

@@ -52,8 +52,8 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.traces import rows
 from tests.shared import TRACES
 
-ASKS = 480
-RUNS = 3
+ASKS = 240
+RUNS = 5
 HORIZON: Span = 36 * HOUR
 CALIBRATES = 3
 """The first of so many equal parts is not judged."""
