@@ -1,0 +1,60 @@
+"""Admission alone: decisions take effect at once, a fork goes its own way, and what is followed is known."""
+
+from gpuconsole.model.decisions import Admit, Preempt, Refuse
+from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.scheduling.kueue.config import DEFAULT
+from gpuconsole.scheduling.kueue.entry import Status
+from gpuconsole.sim.rehearsal import Rehearsal
+from tests.insight.test_unblock import after
+from tests.insight.world import ORG, ORG_QUEUES, waiting, world
+from tests.scheduling.kueue.cluster import LOWER, queue, workload
+
+OLD, NEW = workload("old", "q", 4, created=1), workload("new", "q", 4, created=2, priority=9)
+
+
+def test_a_cycle_evicts_and_the_next_one_admits() -> None:
+    rehearsal = after(queue("q", 4, within=LOWER), OLD)
+    rehearsal.apply(NEW)
+    refused, preempted = sorted(rehearsal.cycle(), key=lambda decision: decision.workload)
+    assert (type(refused), type(preempted)) == (Refuse, Preempt)
+    assert not rehearsal.workloads["team/old"].reserved
+    (admitted,) = rehearsal.cycle()
+    assert isinstance(admitted, Admit)
+    assert rehearsal.workloads["team/new"].admitted
+    assert [type(decision) for decision in rehearsal.cycle()] == [Refuse]
+    assert rehearsal.cycle() == []
+
+
+def test_a_fork_leaves_the_original_alone() -> None:
+    rehearsal = after(queue("q", 4), OLD, NEW)
+    fork = rehearsal.fork()
+    fork.finish("team/old")
+    fork.wake()
+    fork.cycle()
+    assert [r.workloads["team/new"].reserved for r in (rehearsal, fork)] == [False, True]
+    assert rehearsal.session.available("q", "f", "nvidia.com/gpu") == 0
+
+
+def test_what_would_become_of_a_workload_is_told_wherever_it_stands() -> None:
+    rehearsal = after(queue("q", 8), OLD, workload("big", "q", 8), workload("small", "q", 4, created=3))
+    fork = after(queue("q", 8), OLD)
+    for arrival in (workload("first", "q", 4, created=2), workload("second", "q", 4, created=3)):
+        fork.apply(arrival)
+    assert [entry.request.workload.name for entry in fork.session.examine(fork.now)] == ["first"]
+    (entry,) = fork.session.examine(fork.now, "team/second")
+    assert (entry.request.workload.name, entry.status) == ("second", Status.ASSUMED)
+    assert [place.workload.name for place in fork.session.pending("q")] == ["first", "second"]
+    assert rehearsal.session.examine(rehearsal.now, "team/nobody") == []
+
+
+def test_what_is_followed_is_known_as_if_it_had_been_told_at_once() -> None:
+    late = waiting("late", "prod/lq", 4)
+    followed = Rehearsal.from_snapshot(world([*ORG_QUEUES]), DEFAULT)
+    for thing in (*ORG[len(ORG_QUEUES) :], late, waiting("gone", "prod/lq", 1)):
+        followed.follow(Applied(followed.now, thing))
+    followed.follow(Deleted(followed.now, "workloads", "prod/gone"))
+    told = Rehearsal.from_snapshot(world([*ORG, late]), DEFAULT)
+    assert followed.workloads == told.workloads
+    for one in (followed, told):
+        one.wake()
+    assert followed.cycle() == told.cycle()
