@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from gpuconsole.ui.screens.help import HelpScreen
+from gpuconsole.ui.screens.logs import LogScreen
 from gpuconsole.ui.widgets.confirm import Choice, Confirm, Question
 from gpuconsole.ui.widgets.dialog import Dialog
+from tests.ui.live import FakeLogs
 from tests.ui.stage import staged
 from tests.ui.worlds import busy_org
 
@@ -39,3 +41,15 @@ async def test_the_header_of_a_screen_that_just_opened_is_let_be_until_it_is_the
         stage.app._show_age()
         await stage.settle()
         assert stage.app.screen is screen
+
+
+async def test_what_comes_late_for_a_screen_that_was_left_is_for_nobody() -> None:
+    async with staged(busy_org()) as stage:
+        screen = LogScreen("left", ["prod/left-0"])
+        await stage.app.push_screen(screen)
+        await screen.remove()
+        logs = FakeLogs(["prod/left-0"], False)
+        screen._began(logs)
+        screen.refresh_frame()
+        screen.show_header()
+        assert logs.closed, "nobody reads them on"

@@ -227,7 +227,9 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
         self.call_after_refresh(self.refresh_frame)
 
     def refresh_frame(self) -> None:
-        """Bring header, crumbs and footer up to date."""
+        """Bring header, crumbs and footer up to date. A screen that was just opened, or left, has none."""
+        if not (self.query(Crumbs) and self.query(Footer)):
+            return
         self.show_header()
         names = [screen.crumb() for screen in self.app.screen_stack if isinstance(screen, ConsoleScreen)]
         self.query_one(Crumbs).show(self.console_app.view, names)

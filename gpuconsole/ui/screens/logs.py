@@ -74,7 +74,7 @@ class LogScreen(ConsoleScreen):
             errand(self, lambda: desk.logs(pods, previous=previous), self._began)
 
     def _began(self, logs: Logs) -> None:
-        if self.is_mounted:
+        if self.is_mounted and self.query(TextPane):
             self._logs, self._seen = logs, -1
             self._look()
         else:
@@ -99,10 +99,11 @@ class LogScreen(ConsoleScreen):
 
     def _look(self) -> None:
         logs = self._logs
-        if logs is None or logs.count == self._seen:
+        panes = self.query(TextPane)
+        if logs is None or logs.count == self._seen or not panes:
             return
         self._seen = logs.count
-        pane = self.query_one(TextPane)
+        pane = panes.first()
         pane.show(self._painted(logs))
         self._show_summary()
         if self._follows:
