@@ -228,7 +228,8 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
 
     def refresh_frame(self) -> None:
         """Bring header, crumbs and footer up to date. A screen that was just opened, or left, has none."""
-        if not (self.query(Crumbs) and self.query(Footer)):
+        crumbs, footer = self.query(Crumbs), self.query(Footer)
+        if not (crumbs and footer):
             return
         self.show_header()
         names = [screen.crumb() for screen in self.app.screen_stack if isinstance(screen, ConsoleScreen)]
