@@ -1,6 +1,6 @@
 """What needs an operator's eye, found by looking at one Snapshot and the newest history."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -70,14 +70,15 @@ class Attention(Struct, frozen=True, kw_only=True):
 
 def attention(snapshot: Snapshot, history: Sequence[Happened] = ()) -> tuple[Attention, ...]:
     """Everything worth a look, the most pressing first; inside a kind the most GPUs first."""
+    measured = alarms(snapshot)
     found = [
         *_gangs(snapshot),
         *_nodes(snapshot),
         *_queues(snapshot),
         *_checks(snapshot),
         *_borrowers(snapshot),
-        *_measured(snapshot),
-        *_patterns(snapshot),
+        *_measured(snapshot, measured),
+        *_patterns(snapshot, measured),
         *_thrash(history),
     ]
     return tuple(sorted(found, key=lambda one: (_RANK[one.trouble], -one.gpus, one.key)))
@@ -270,11 +271,11 @@ _ALARMS = {
 }
 
 
-def _measured(snapshot: Snapshot) -> Iterator[Attention]:
+def _measured(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attention]:
     """What GPUs measure of themselves: one by one while they are few, the others of a kind in one line."""
     by_rule: dict[Rule, list[Alarm]] = {}
     borrowed = borrowed_gpus(snapshot)
-    for alarm in alarms(snapshot):
+    for alarm in measured:
         by_rule.setdefault(alarm.rule, []).append(alarm)
     for rule, found in by_rule.items():
         trouble, words = _ALARMS[rule]
@@ -293,9 +294,9 @@ def _borrowed(gpus: int) -> str:
     return f"; it borrows {_count(gpus, 'GPU')}" if gpus else ""
 
 
-def _patterns(snapshot: Snapshot) -> Iterator[Attention]:
+def _patterns(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attention]:
     """Anti-patterns that can be seen at a glance; `gpuconsole.insight.antipatterns` has all, with what they cost."""
-    idle = {alarm.workload for alarm in alarms(snapshot) if alarm.rule is Rule.IDLE}
+    idle = {alarm.workload for alarm in measured if alarm.rule is Rule.IDLE}
     found = sorted(oversized(snapshot, UNPRICED, idle), key=lambda one: -one.gpus)[:ALARMS_LISTED]
     for trouble, patterns in ((Trouble.OVERSIZED, found), (Trouble.MONOPOLY, monopoly(snapshot, UNPRICED))):
         for one in patterns:

@@ -26,3 +26,13 @@ async def test_an_answer_opens_by_its_key_and_escape_leaves_it(name: str, size: 
         assert "as of " in stage.text
         await stage.press("ctrl+r", "j", "escape")
         assert not isinstance(stage.app.screen, AnswerScreen)
+
+
+async def test_a_screen_that_needs_the_key_itself_keeps_it_and_the_command_line_opens_the_answer() -> None:
+    async with staged(simulated(org_cohort())) as stage:
+        await stage.press("3", "f")
+        assert not isinstance(stage.app.screen, AnswerScreen)
+        await stage.press("escape", ":")
+        await stage.write("shares")
+        await stage.press("enter")
+        assert stage.screen(AnswerScreen).crumb() == "shares"

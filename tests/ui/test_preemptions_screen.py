@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.model.choices import Choice, Considered, Verdict
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.events import Happened, What
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen
@@ -38,6 +39,23 @@ async def test_counts_sum_up_and_name_who_was_hit_most_often() -> None:
         assert counts[1] == "  3 preemptions, 3.0 GPU-h lost, 6.63 $"
         assert counts[counts.index("MOST OFTEN EVICTED") + 1] == "    2×  research/rlhf  2.9 GPU-h, 6.41 $"
         assert "⟲2" in stage.line("prod/serve-3")
+
+
+async def test_who_else_was_considered_stands_below_with_the_shares_of_that_time() -> None:
+    candidates = (
+        Considered("research/embed", "cq-research", Verdict.PUT_BACK, 400),
+        Considered("research/rlhf", "cq-research", Verdict.CHOSEN, 500),
+    )
+    choice = Choice("166.7", "0", candidates, left_out=3)
+    line = replace(preempted("research/rlhf", "prod/serve-3", 20 * MINUTE), choice=choice)
+    async with staged(recorded(org_cohort(), [*history(), line])) as stage:
+        await stage.press("6")
+        story = stage.screen(PreemptionsScreen).query_one("#story", TextPane).text.splitlines()
+        assert story[story.index("CONSIDERED, IN ORDER   share ~166 ‰ ← 0 ‰") + 1 :] == [
+            "  · research/embed  cq-research, priority 400: put back: the others make room enough",
+            "  ✖ research/rlhf  cq-research, priority 500: evicted",
+            "  and 3 more",
+        ]
 
 
 async def test_enter_opens_the_victim_and_w_the_preemptor() -> None:

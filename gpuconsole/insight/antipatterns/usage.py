@@ -57,11 +57,13 @@ def _gpu_hourly(snapshot: Snapshot, prices: Prices, alarm: Alarm) -> float:
 def oversized(snapshot: Snapshot, prices: Prices, idle: Container[str] = ()) -> Iterator[Pattern]:
     """Those that keep few of their GPUs' multiprocessors at work, but for those that are known to be idle."""
     for key, sm in sm_by_workload(snapshot).items():
+        if sm >= LOW_SM:
+            continue
         workload = snapshot.workloads.get(key)
         admitted = workload.condition("Admitted") if workload is not None else None
         if workload is None or admitted is None or not admitted.status or key in idle or not workload.gpus:
             continue
-        if sm >= LOW_SM or snapshot.time - admitted.since < SETTLED:
+        if snapshot.time - admitted.since < SETTLED:
             continue
         unused = workload.gpus * (1 - sm / 100)
         yield Pattern(
