@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.blockers import blocker
 from gpuconsole.insight.explanation import KUEUE
 from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.room import Level, Room, User
+from gpuconsole.insight.room import Level, Room, User, room
 from gpuconsole.insight.unblock.trial import examined
 from gpuconsole.insight.why import ENGINE, OBJECTS, Considered, Evidence, rehearsal_on, tried, unblocking, why
 from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines
@@ -15,19 +15,15 @@ from gpuconsole.model.cluster import LabelSelector, Namespace, Taint
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, Preemption, QueueingStrategy, Quota, ResourceFlavor
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.model.workloads import CheckState, TopologyRequest, Workload
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from tests.insight.test_unblock import after, racks
 from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, running, waiting, world
-from tests.scheduling.kueue.cluster import LOWER, cohort, pods, queue, workload
+from tests.scheduling.kueue.cluster import LOWER, cohort, pods, queue, quota, workload
 
 TEXT = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100, "
 RLHF = waiting("rlhf-2", "research/lq", 6, TEXT + "4 more needed", minutes_ago=12, priority=500)
-
-
-def asked(snapshot: Snapshot, key: str) -> object:
-    return why(snapshot, rehearsal_on(snapshot, DEFAULT), key)
 
 
 def test_the_drawn_example_whole() -> None:
@@ -130,6 +126,25 @@ def test_a_borrowing_limit_is_where_it_ends_if_the_cohort_has_more() -> None:
     wide = world([*objects[:-1], waiting("new", "ns/lq", 40)])
     room = why(wide, rehearsal_on(wide, DEFAULT), "ns/new").rooms[0]
     assert (room.short, room.blocked_at) == (39, "Cohort c")
+
+
+def test_a_cohorts_limit_is_found_beyond_what_its_queue_keeps_for_itself() -> None:
+    rehearsal = after(
+        cohort("root"),
+        cohort("a", quota(0, 2), parent="root"),
+        queue("q", quota(4, None, 1), cohort="a"),
+        queue("other", 4, cohort="root"),
+        workload("new", "q", 8),
+    )
+    entry = examined(rehearsal, "team/new")
+    assert entry is not None
+    (found,) = room(EMPTY, rehearsal.session, entry)
+    assert (found.available, found.blocked_at) == (6, "borrowingLimit of Cohort a")
+    assert [(level.name, level.withheld, level.available) for level in found.levels] == [
+        ("q", 3, 6),
+        ("a", 0, 3),
+        ("root", 0, 5),
+    ]
 
 
 def test_who_is_not_the_head_of_a_strict_queue_waits_for_its_turn_behind_it() -> None:
