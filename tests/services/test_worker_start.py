@@ -1,0 +1,40 @@
+"""How the worker process starts: without a second import where that is safe, and never longer than its parent lives."""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuconsole.workers import worker as workers
+
+PARENT = """
+import os, signal
+from gpuconsole.workers.worker import Worker
+print(Worker(None).process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(
+    ("platform", "threads", "way"), [("linux", 1, "fork"), ("linux", 2, "spawn"), ("darwin", 1, "spawn")]
+)
+def test_a_process_is_forked_only_where_no_other_thread_can_be_in_the_middle_of_something(
+    platform: str, threads: int, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(threading, "active_count", lambda: threads)
+    assert workers._way() == way
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_worker_whose_parent_was_killed_ends() -> None:
+    # A process of its own, which takes a second: nobody else can be killed.
+    told = subprocess.run([sys.executable, "-c", PARENT], capture_output=True, text=True, check=False).stdout
+    place = Path(f"/proc/{int(told)}")
+    deadline = time.monotonic() + 30
+    while place.exists() and "State:\tZ" not in (place / "status").read_text():
+        assert time.monotonic() < deadline, "it waits for somebody who is gone"
+        time.sleep(0.05)
