@@ -90,6 +90,22 @@ def test_a_borrower_is_lent_to_by_its_own_cohort_first() -> None:
     assert pairs(things) == [("b", "a", 4), ("c", "a", 2)]
 
 
+def test_each_of_two_cohorts_lends_within_itself_before_it_lends_to_the_other() -> None:
+    things = (
+        A100,
+        cohort("root"),
+        cohort("near", "root"),
+        cohort("far", "root"),
+        *(cluster_queue(name, "near", Quota(own)) for name, own in (("a", 0), ("b", 4))),
+        *(cluster_queue(name, "far", Quota(own)) for name, own in (("d", 0), ("e", 4))),
+        queue("a", "a"),
+        queue("d", "d"),
+        running("w", "a/lq", 4, "a"),
+        running("v", "d/lq", 4, "d"),
+    )
+    assert pairs(things) == [("b", "a", 4), ("e", "d", 4)]
+
+
 def test_a_cohort_s_own_pool_is_a_lender_too() -> None:
     things = (A100, cohort("c", quota=Quota(8)), cluster_queue("a", "c"), queue("a", "a"), running("w", "a/lq", 3, "a"))
     assert pairs(things) == [("c", "a", 3)]
