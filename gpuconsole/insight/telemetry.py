@@ -164,6 +164,13 @@ def on_node(snapshot: Snapshot, node: str) -> tuple[Gpu, ...]:
     return known.gpus if known is not None else ()
 
 
+def of_pods(snapshot: Snapshot, pods: Sequence[Pod]) -> list[Gpu]:
+    """The measured devices of some pods."""
+    keys = {pod.key for pod in pods}
+    nodes = dict.fromkeys(pod.node for pod in pods)
+    return [gpu for node in nodes for gpu in on_node(snapshot, node) if gpu.pod in keys]
+
+
 def _of_node(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -> Iterator[Gpu]:
     owners = {cell.index: cell.pod for cell in row.cells if cell.pod and not cell.assumed} if row is not None else {}
     for position, device in enumerate(telemetry.devices):

@@ -20,6 +20,7 @@ from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.losses import Losses, lost_by
 from gpuconsole.insight.queue_metrics import QueueMetrics
 from gpuconsole.insight.standings import Standings
+from gpuconsole.insight.trends import Trends
 from gpuconsole.insight.whatif import Look, looks
 from gpuconsole.insight.why import Tried, rehearsal_of, rehearsal_on, tried
 from gpuconsole.model.clock import Span
@@ -76,6 +77,8 @@ class Console:
         self._worker = worker
         self._forecaster = Forecaster(self._live, worker, recorder) if self._live is not None else None
         self._stopped = False
+        self.trends = Trends()
+        """How busy GPUs were lately; only the loop adds to it."""
         self.forwards = Forwards()
         self._guard = Guard(backend, read_only=read_only, protected=protected, audit=self._audited)
         self._subscribers: list[Callable[[Snapshot], None]] = []
@@ -363,6 +366,7 @@ class Console:
     def _published(self, snapshot: Snapshot) -> None:
         with self._subscribing:
             subscribers = tuple(self._subscribers)
+        self.trends.take(snapshot)
         if self._forecaster is not None:
             self._forecaster.changed(snapshot)
         for callback in subscribers:

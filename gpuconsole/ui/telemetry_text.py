@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from gpuconsole.insight.hardware import WHOLE, Unit
 from gpuconsole.insight.measured import HOT, Gpu
 from gpuconsole.insight.telemetry import Coverage, Use
+from gpuconsole.insight.trends import BINS, Trend, Trends, known
 from gpuconsole.model.clock import Time
 from gpuconsole.model.telemetry import Measure
 from gpuconsole.ui import format as fmt
@@ -14,6 +15,8 @@ from gpuconsole.ui.paint import Cell
 Measured = Mapping[tuple[int, str, str], Gpu]
 """(GPU, profile, pod of a MIG instance) → what it measures."""
 NOT_MEASURED: Measured = {}
+HEIGHTS = "▁▂▃▄▅▆▇█"
+NO_TRENDS = Trends()
 
 
 def by_unit(gpus: Sequence[Gpu]) -> Measured:
@@ -29,8 +32,11 @@ def of_unit(measured: Measured, unit: Unit) -> Gpu | None:
     return measured.get((unit.gpu, unit.part, unit.cell.pod) if divided else (unit.gpu, "", ""))
 
 
-def measured_columns(measured: Measured, now: Time) -> tuple[Column[Unit], ...]:
-    """SM, memory, power and temperature of each unit; nothing where nobody measures. What is stale is dim."""
+def measured_columns(measured: Measured, now: Time, trends: Trends) -> tuple[Column[Unit], ...]:
+    """SM, memory, power and temperature of each unit, and how busy it was; nothing where nobody measures.
+
+    What is stale is dim.
+    """
     if not measured:
         return ()
 
@@ -54,6 +60,10 @@ def measured_columns(measured: Measured, now: Time) -> tuple[Column[Unit], ...]:
 
         return Column(title, draw, id=id, width=width, align="right", sort=order, down=True, rank=2)
 
+    def lately(unit: Unit) -> Cell:
+        gpu = of_unit(measured, unit)
+        return trend_cell(trends.of((gpu,), now)) if gpu is not None else ""
+
     return (
         column("BUSY", "busy", 6, lambda gpu: gpu.busy, lambda value: f"{value:.0f} %"),
         column("SM", "sm", 6, lambda gpu: gpu.value(Measure.SM), lambda value: f"{100 * value:.0f} %"),
@@ -61,7 +71,22 @@ def measured_columns(measured: Measured, now: Time) -> tuple[Column[Unit], ...]:
         column("W", "power", 5, lambda gpu: gpu.value(Measure.POWER), lambda value: f"{value:.0f}"),
         column("°C", "temperature", 4, lambda gpu: gpu.value(Measure.TEMPERATURE), lambda value: f"{value:.0f}"),
         column("XID", "xid", 4, lambda gpu: gpu.value(Measure.XID) or None, lambda value: f"{value:.0f}"),
+        Column("LAST HOUR", lately, id="lately", width=BINS, rank=4),
     )
+
+
+def trend_cell(trend: Trend) -> Cell:
+    """How busy something was in the last hour, as little columns of five minutes; a gap where nobody measured."""
+    return ((_heights(trend), "running"),) if known(trend) else ((fmt.NOTHING, "dim"),)
+
+
+def trend_text(trend: Trend) -> str:
+    """The same, in a line; empty where nobody measured."""
+    return f"last hour {_heights(trend)}" if known(trend) else ""
+
+
+def _heights(trend: Trend) -> str:
+    return "".join(" " if value is None else HEIGHTS[min(7, int(value * 8 / 100))] for value in trend)
 
 
 def mebibytes(value: float) -> str:

@@ -4,16 +4,19 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from gpuconsole.insight.hardware import WHOLE, Inside, Team, Unit
+from gpuconsole.insight.trends import Trends
 from gpuconsole.model.gpus.wiring import Groups
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted, Piece, join
-from gpuconsole.ui.telemetry_text import NOT_MEASURED, Measured, measured_columns
+from gpuconsole.ui.telemetry_text import NO_TRENDS, NOT_MEASURED, Measured, measured_columns
 from gpuconsole.ui.widgets.gpumap import GLYPHS, WORDS
 
 
-def unit_columns(inside: Inside | None, now: int, measured: Measured = NOT_MEASURED) -> tuple[Column[Unit], ...]:
+def unit_columns(
+    inside: Inside | None, now: int, measured: Measured = NOT_MEASURED, trends: Trends = NO_TRENDS
+) -> tuple[Column[Unit], ...]:
     """The columns of one node's units; the links are told of what is under the cursor, too."""
     parts = inside is not None and any(unit.part != WHOLE for unit in inside.units)
     divided = inside is not None and inside.slices > 0
@@ -54,7 +57,7 @@ def unit_columns(inside: Inside | None, now: int, measured: Measured = NOT_MEASU
             sort=lambda unit: unit.cell.since,
         ),
     )
-    columns += measured_columns(measured, now)
+    columns += measured_columns(measured, now, trends)
     wiring = inside.wiring if inside is not None else None
     if wiring is not None:
         columns += (

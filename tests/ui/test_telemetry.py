@@ -9,7 +9,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
 from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
-from gpuconsole.ui.telemetry_text import coverage_text, use_text
+from gpuconsole.ui.telemetry_text import coverage_text, trend_text, use_text
 from tests.ui.stage import staged
 from tests.ui.worlds import NOW, org_cohort, recorded, snapshot_of
 
@@ -54,6 +54,21 @@ async def test_a_node_tells_what_each_gpu_measures_and_who_said_so_when() -> Non
         assert first[-10:] == ["2h00m", "97", "%", "81", "%", "60.0Gi", "640", "91", "–", "0"]
         assert second[-10:] == ["2h00m", "50", "%", "50", "%", "500Mi", "300", "60", "79", "0"]
         assert last[-8:] == ["2h00m", "–", "–", "500Mi", "300", "60", "–", "0"]
+        assert stage.line("GPU 0 was busy: last hour").endswith("█")
+        await stage.press("j")
+        assert stage.line("GPU 1 was busy: last hour").endswith("▅")
+
+
+async def test_a_wide_table_has_the_last_hour_of_each_gpu() -> None:
+    async with staged(recorded(world()), (180, 40)) as stage:
+        await stage.press("4", "enter")
+        assert "LAST HOUR" in stage.line("GPU STATE")
+        assert stage.line("     1 ▣").split()[-4:-3] == ["▅"]
+
+
+def test_the_last_hour_is_drawn_by_five_minutes_with_its_gaps() -> None:
+    assert trend_text((None, 0.0, 12.4, 12.5, 50.0, 99.9, 100.0)) == "last hour  ▁▁▂▅██"
+    assert trend_text((None, None)) == ""
 
 
 async def test_a_workload_tells_how_it_uses_its_gpus() -> None:

@@ -11,13 +11,13 @@ from gpuconsole.insight.telemetry import on_node
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.node_columns import health, mig
-from gpuconsole.ui.paint import join
+from gpuconsole.ui.paint import Cell, join
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
-from gpuconsole.ui.telemetry_text import by_unit, source_text
+from gpuconsole.ui.telemetry_text import by_unit, of_unit, source_text, trend_text
 from gpuconsole.ui.unit_columns import about, links, unit_columns
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.notice import State
@@ -73,14 +73,21 @@ class NodeDetailScreen(NodeScreen):
             return
         hardware = about(facts.inside, facts.teams[:MOST_TEAMS]) if facts.inside is not None else ()
         self.query_one("#hardware", Lines).lines = (headline(facts.row), *hardware, source_text(facts.gpus, facts.now))
-        grid.columns = unit_columns(facts.inside, facts.now, by_unit(facts.gpus))
+        grid.columns = unit_columns(facts.inside, facts.now, by_unit(facts.gpus), self.console.trends)
         grid.show(facts.inside.units if facts.inside is not None else ())
         self._show_links()
 
     def _show_links(self) -> None:
         inside, unit = self._facts.inside if self._facts is not None else None, self._unit
         joined = links(inside, unit) if inside is not None and unit is not None else ""
-        self.query_one("#about", Lines).lines = (joined,) if joined else ()
+        self.query_one("#about", Lines).lines = tuple(filter(None, (joined, self._lately(unit))))
+
+    def _lately(self, unit: Unit | None) -> Cell:
+        """How busy the unit under the cursor was, also where the table has no room for it."""
+        facts = self._facts
+        gpu = of_unit(by_unit(facts.gpus), unit) if facts is not None and unit is not None else None
+        text = trend_text(self.console.trends.of((gpu,), facts.now)) if facts is not None and gpu is not None else ""
+        return f" GPU {gpu.device.gpu} was busy: {text}" if gpu is not None and text else ""
 
     @property
     def _unit(self) -> Unit | None:

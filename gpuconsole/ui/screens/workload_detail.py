@@ -13,7 +13,7 @@ from gpuconsole.insight.pending_pods import group_lines
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.stand_ins import stand_ins
 from gpuconsole.insight.standings import told
-from gpuconsole.insight.telemetry import use
+from gpuconsole.insight.telemetry import of_pods, use
 from gpuconsole.insight.timeline import Moment, timeline
 from gpuconsole.insight.why import Tried
 from gpuconsole.model.clock import Time
@@ -34,7 +34,7 @@ from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.screens.trying import Trials
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
-from gpuconsole.ui.telemetry_text import use_text
+from gpuconsole.ui.telemetry_text import trend_text, use_text
 from gpuconsole.ui.why_text import tried_lines, unblocking_lines
 from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.painter import StatusLine
@@ -107,7 +107,8 @@ class WorkloadDetailScreen(WorkloadScreen):
         groups = tuple(dict.fromkeys(words for pod in pods[:1] for words in group_lines(snapshot, pod)))
         joined = connection(snapshot, pods)
         used = use_text(use(snapshot, self._key))
-        words = " · ".join(text for text in ("" if joined is None else joined.text, used) if text)
+        lately = trend_text(self.console.trends.of(of_pods(snapshot, pods), snapshot.time))
+        words = " · ".join(text for text in ("" if joined is None else joined.text, used, lately) if text)
         found, foreseen = explain(snapshot, self._key), self.console.forecast
         place, standing = found.position, ""
         if place is not None:

@@ -1,0 +1,103 @@
+"""How busy each GPU was in the last hour: a ring of samples a node, kept in memory while the console looks on."""
+
+from array import array
+from collections.abc import Iterable, Sequence
+
+from gpuconsole.insight.measured import Gpu
+from gpuconsole.insight.scan import changes
+from gpuconsole.model.clock import HOUR, SECOND, Span, Time
+from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.telemetry import NodeTelemetry, busy
+
+SAMPLES = 120
+"""Of a node: an hour of scrapes, in 2 kB."""
+APART: Span = 20 * SECOND
+"""Samples that come sooner are left out, so that the ring holds its hour."""
+BINS = 12
+BIN: Span = HOUR // BINS
+_UNKNOWN = 255
+
+Place = tuple[int, int]
+Trend = tuple[float | None, ...]
+"""Percent at work in each five minutes of the last hour, the oldest first; None where nothing was measured."""
+NO_TREND: Trend = (None,) * BINS
+
+
+class _Ring:
+    """The samples of one node. Mutates by `add`."""
+
+    __slots__ = ("_at", "places", "times", "values")
+
+    def __init__(self, places: tuple[Place, ...]) -> None:
+        self.places = places
+        self.times = array("q")
+        self.values = bytearray()
+        """A byte a device and sample."""
+        self._at = 0
+
+    def add(self, told: NodeTelemetry) -> None:
+        found = bytes(_percent(busy(told, position)) for position in range(len(self.places)))
+        if len(self.times) < SAMPLES:
+            self.times.append(told.time)
+            self.values += found
+        else:
+            width = len(self.places)
+            self.times[self._at] = told.time
+            self.values[self._at * width : (self._at + 1) * width] = found
+        self._at = (self._at + 1) % SAMPLES
+
+    @property
+    def newest(self) -> Time:
+        return self.times[self._at - 1] if self.times else 0
+
+
+class Trends:
+    """What was measured lately. Mutates by `take`; others may read meanwhile."""
+
+    def __init__(self) -> None:
+        self._seen = EMPTY.telemetry
+        self._rings: dict[str, _Ring] = {}
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Take in what is new of the telemetry; of a Snapshot without news this costs nothing."""
+        if snapshot.telemetry is self._seen:
+            return
+        gone, come = changes(self._seen.rows, snapshot.telemetry.rows)
+        self._seen = snapshot.telemetry
+        for told in come:
+            ring = self._rings.get(told.name)
+            places = tuple(device.place for device in told.devices)
+            if ring is None or ring.places != places:
+                # Another division into MIG instances makes other devices.
+                ring = self._rings[told.name] = _Ring(places)
+            if told.time >= ring.newest + APART:
+                ring.add(told)
+        for name in {told.name for told in gone} - {told.name for told in come}:
+            self._rings.pop(name, None)
+
+    def of(self, gpus: Iterable[Gpu], now: Time) -> Trend:
+        """How busy some devices were, on average, each since its owner has it; see `Trend`."""
+        sums, counts = [0.0] * BINS, [0] * BINS
+        for gpu in gpus:
+            for time, percent in self._samples(gpu):
+                age = now - time
+                if gpu.since <= time and 0 <= age < HOUR:
+                    place = BINS - 1 - age // BIN
+                    sums[place] += percent
+                    counts[place] += 1
+        return tuple(total / count if count else None for total, count in zip(sums, counts, strict=True))
+
+    def _samples(self, gpu: Gpu) -> list[tuple[Time, int]]:
+        ring = self._rings.get(gpu.node)
+        if ring is None or gpu.device.place not in ring.places:
+            return []
+        column: Sequence[int] = ring.values[ring.places.index(gpu.device.place) :: len(ring.places)]
+        return [(time, value) for time, value in zip(ring.times, column, strict=False) if value != _UNKNOWN]
+
+
+def _percent(value: float | None) -> int:
+    return _UNKNOWN if value is None or value != value else max(0, min(100, round(value)))
+
+
+def known(trend: Trend) -> bool:
+    return any(value is not None for value in trend)
