@@ -134,7 +134,7 @@ class KubeBackend:
         self._begin(reach(connection, served, self._target.namespaces, connection.place.namespace))
         self._visibility = Visibility(connection, wall)
         self.policy, self.assumed = policy_of(connection, served, self._kueue)
-        known = Known(self._joiner.workload)
+        known = Known(self._joiner.workload, self._version)
         hands = self._hands = Hands(connection, lambda: self.served, known, self._came_of, wall)
         rights = Rights(connection, lambda: self.served, known)
         self._desk = KubeDesk(connection, hands, rights, known, self._target.kubeconfig or "")
@@ -153,6 +153,10 @@ class KubeBackend:
     def served(self) -> Sequence[Served]:
         """The kinds that the cluster has."""
         return [reached.served for reached in self._reached.values()]
+
+    def _version(self, source: tuple[str, str]) -> str:
+        reached = self._reached.get(source)
+        return reached.served.version if reached is not None else ""
 
     @property
     def now(self) -> Time:

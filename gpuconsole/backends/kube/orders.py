@@ -35,6 +35,8 @@ MERGE, APPLY, JSON = "application/merge-patch+json", "application/apply-patch+ya
 Source = tuple[str, str]
 NODE, POD = ("", "Node"), ("", "Pod")
 WORKLOAD, CLUSTER_QUEUE, LOCAL_QUEUE = (KUEUE, "Workload"), (KUEUE, "ClusterQueue"), (KUEUE, "LocalQueue")
+OLDER = "v1beta1"
+"""The version of Kueue's kinds that names a priority class by two texts."""
 _TABLES: dict[str, Source] = {
     "namespaces": ("", "Namespace"),
     "nodes": NODE,
@@ -83,6 +85,8 @@ class Known(Struct, frozen=True):
     """What orders have to know of the cluster."""
 
     workload: Callable[[str], Workload | None]
+    version: Callable[[Source], str] = lambda source: ""
+    """In which version a kind is read; empty where it is not."""
 
 
 def orders(command: Command, known: Known) -> tuple[Order, ...]:
@@ -153,8 +157,11 @@ def _priority(command: SetPriority, known: Known) -> Order:
         return _merge(WORKLOAD, key, {"spec": {"priority": priority}}, words)
     if owner := _owner(key, known):
         return _merge(*_job(owner), {"metadata": {"labels": {PRIORITY_CLASS: name}}}, words)
-    ref = {"group": KUEUE, "kind": "WorkloadPriorityClass", "name": name}
-    return _merge(WORKLOAD, key, {"spec": {"priority": priority, "priorityClassRef": ref}}, words)
+    if known.version(WORKLOAD) == OLDER:
+        named: dict[str, Any] = {"priorityClassName": name, "priorityClassSource": f"{KUEUE}/workloadpriorityclass"}
+    else:
+        named = {"priorityClassRef": {"group": KUEUE, "kind": "WorkloadPriorityClass", "name": name}}
+    return _merge(WORKLOAD, key, {"spec": {"priority": priority, **named}}, words)
 
 
 def object_of(table: str, key: str) -> tuple[Source, str, str]:

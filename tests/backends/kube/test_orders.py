@@ -103,6 +103,15 @@ def test_a_change_is_a_patch_of_that_field_alone(
     assert json.loads(order.body or b"") == change
 
 
+def test_a_bare_workloads_class_is_named_as_the_served_version_has_it() -> None:
+    command = SetPriority("team/bare", 7, "urgent")
+    ref = {"group": KUEUE, "kind": "WorkloadPriorityClass", "name": "urgent"}
+    older = {"priorityClassName": "urgent", "priorityClassSource": f"{KUEUE}/workloadpriorityclass"}
+    for version, named in (("", {"priorityClassRef": ref}), ("v1beta2", {"priorityClassRef": ref}), ("v1beta1", older)):
+        [order] = orders(command, Known(KNOWN.workload, lambda source, version=version: version))  # type: ignore[misc]
+        assert json.loads(order.body or b"") == {"spec": {"priority": 7, **named}}
+
+
 DELETIONS = {
     "a workload of a job is deleted with its job": ("workloads", "team/of-job", ("batch", "Job"), "team/train"),
     "a bare workload": ("workloads", "team/bare", (KUEUE, "Workload"), "team/bare"),
