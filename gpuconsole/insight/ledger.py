@@ -27,6 +27,8 @@ class Loan(Struct, frozen=True, kw_only=True):
     borrower: str
     """A ClusterQueue; empty where only the amount is known to be used by others."""
     flavor: str
+    resource: str
+    """Whole GPUs, or one of the resources that GPUs are divided into."""
     gpus: int
     since: Time
     """When the oldest of these workloads got its quota: the loan is no older."""
@@ -51,6 +53,7 @@ class Exposure(Struct, frozen=True, kw_only=True):
 
     lender: str
     flavor: str
+    resource: str
     gpus: int
     """Its own quota that it does not use: what it lends, and what lies idle."""
     possible: bool
@@ -72,8 +75,8 @@ class Ledger(Struct, frozen=True):
 def ledger(snapshot: Snapshot, session: Session, prices: Prices) -> Ledger:
     """The ledger of a cluster. `session` is the admission engine of the same moment; it is asked, and not changed."""
     found = loans(snapshot)
-    lenders = dict.fromkeys((loan.lender, loan.flavor) for loan in found if loan.lender in snapshot.cluster_queues)
-    exposures = (exposure(snapshot, session, prices, lender, flavor) for lender, flavor in lenders)
+    lent = dict.fromkeys((loan.lender, loan.flavor, loan.resource) for loan in found)
+    exposures = (exposure(snapshot, session, prices, *one) for one in lent if one[0] in snapshot.cluster_queues)
     return Ledger(found, tuple(exposures), tuple(starving(snapshot, session)))
 
 
@@ -95,12 +98,13 @@ def loans(snapshot: Snapshot) -> tuple[Loan, ...]:
                         lender=tree_of.tree.names[lender],
                         borrower=borrower,
                         flavor=flavor,
+                        resource=resource,
                         gpus=gpus,
                         since=min((since for _, since in standing), default=snapshot.time),
                         workloads=tuple(key for key, _ in standing),
                     )
                 )
-    return tuple(sorted(found, key=lambda loan: (-loan.gpus, loan.lender, loan.borrower, loan.flavor)))
+    return tuple(sorted(found, key=lambda loan: (-loan.gpus, loan.lender, loan.borrower, loan.flavor, loan.resource)))
 
 
 def _stands(snapshot: Snapshot) -> Mapping[tuple[str, FlavorResource], Sequence[tuple[str, Time]]]:
@@ -142,21 +146,23 @@ def _pairs(found: Capacity, column: int) -> dict[tuple[int, str], int]:
     return pairs
 
 
-def exposure(snapshot: Snapshot, session: Session, prices: Prices, lender: str, flavor: str) -> Exposure:
+def exposure(snapshot: Snapshot, session: Session, prices: Prices, lender: str, flavor: str, resource: str) -> Exposure:
     """What one lender would take back, by the search that Kueue does for a workload of the lender's usual priority."""
-    resource = _resource(snapshot, lender, flavor)
     owned = snapshot.cluster_queues[lender].quotas()[flavor, resource].nominal
     gpus = owned - books(snapshot).book(lender).usage.get((flavor, resource), 0)
     victims = session.room_for(lender, flavor, resource, gpus, priority=_usual_priority(snapshot, lender))
+    why_not = ""
     if victims is None:
-        why = no_right(snapshot, lender) or "no evictions that its policy allows make room"
-        return Exposure(lender=lender, flavor=flavor, gpus=gpus, possible=False, why_not=why)
-    leaving = tuple(_leaving(snapshot, prices, key, rule.value) for key, rule in victims)
-    return Exposure(lender=lender, flavor=flavor, gpus=gpus, possible=True, leaving=leaving)
-
-
-def _resource(snapshot: Snapshot, queue: str, flavor: str) -> str:
-    return next((name for one, name in snapshot.cluster_queues[queue].quotas() if one == flavor and is_gpu(name)), "")
+        why_not = no_right(snapshot, lender) or "no evictions that its policy allows make room"
+    return Exposure(
+        lender=lender,
+        flavor=flavor,
+        resource=resource,
+        gpus=gpus,
+        possible=victims is not None,
+        why_not=why_not,
+        leaving=tuple(_leaving(snapshot, prices, key, rule.value) for key, rule in victims or ()),
+    )
 
 
 def _usual_priority(snapshot: Snapshot, queue: str) -> int:

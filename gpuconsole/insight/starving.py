@@ -23,6 +23,7 @@ class Starving(Struct, frozen=True, kw_only=True):
     gpus: int
     """It wants."""
     flavor: str
+    resource: str
     unused: int
     """Of the queue's own nominal quota."""
     borrowers: tuple[tuple[str, int], ...]
@@ -53,6 +54,7 @@ def starving(snapshot: Snapshot, session: Session) -> Iterator[Starving]:
                     workload=head.key,
                     gpus=wants,
                     flavor=flavor,
+                    resource=resource,
                     unused=unused,
                     borrowers=borrowers,
                     text=_why_it_waits(snapshot, session, head, name, flavor, resource, wants),

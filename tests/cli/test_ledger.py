@@ -26,6 +26,7 @@ def test_the_ledger_for_programs(gpuconsole: Line) -> None:
         "lender": "cq-prod",
         "borrower": "cq-research",
         "flavor": "a100",
+        "resource": "nvidia.com/gpu",
         "gpus": 4,
         "since": "2026-01-05T08:20:00Z",
     }

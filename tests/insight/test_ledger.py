@@ -3,13 +3,17 @@
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from gpuconsole.insight.ledger import Exposure, Leaving, Ledger, Loan, ledger, loans
 from gpuconsole.insight.starving import Starving
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.queues import LocalQueue, Preemption, PreemptionPolicy, Quota
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.queues import FlavorQuotas, LocalQueue, Preemption, PreemptionPolicy, Quota, ResourceGroup
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Admission, PodSetAssignment
 from gpuconsole.scheduling.kueue.session import Session
 from tests.insight.world import A100, ORG, START, cluster_queue, cohort, running, waiting, world
 
@@ -44,6 +48,7 @@ def test_a_loan_names_both_sides_and_since_when_and_its_lender_would_evict_whom(
                 lender="cq-prod",
                 borrower="cq-research",
                 flavor="a100",
+                resource=GPU,
                 gpus=4,
                 since=START - 20 * MINUTE,
                 workloads=("research/rlhf",),
@@ -53,6 +58,7 @@ def test_a_loan_names_both_sides_and_since_when_and_its_lender_would_evict_whom(
             Exposure(
                 lender="cq-prod",
                 flavor="a100",
+                resource=GPU,
                 gpus=8,
                 possible=True,
                 leaving=(
@@ -138,7 +144,17 @@ def lender(policy: PreemptionPolicy) -> tuple[Object, ...]:
 
 
 def starves(text: str) -> tuple[Starving, ...]:
-    return (Starving(queue="b", workload="b/v", gpus=3, flavor="a100", unused=4, borrowers=(("a", 4),), text=text),)
+    one = Starving(
+        queue="b",
+        workload="b/v",
+        gpus=3,
+        flavor="a100",
+        resource=GPU,
+        unused=4,
+        borrowers=(("a", 4),),
+        text=text,
+    )
+    return (one,)
 
 
 def test_one_that_waits_within_its_own_quota_is_told_why_it_does_not_take_it_back() -> None:
@@ -152,7 +168,7 @@ def test_one_that_waits_within_its_own_quota_is_told_why_it_does_not_take_it_bac
 def test_a_lender_without_rights_gets_nothing_back() -> None:
     (exposure,) = asked(*lender(NEVER)).exposures
     assert exposure == Exposure(
-        lender="b", flavor="a100", gpus=4, possible=False, why_not="its reclaimWithinCohort is Never"
+        lender="b", flavor="a100", resource=GPU, gpus=4, possible=False, why_not="its reclaimWithinCohort is Never"
     )
 
 
@@ -172,3 +188,21 @@ def test_asking_changes_nothing() -> None:
     snapshot = world(ORG)
     session = engine(snapshot)
     assert ledger(snapshot, session, Prices()) == ledger(snapshot, session, Prices())
+
+
+def test_two_kinds_of_gpus_in_one_flavor_are_two_loans() -> None:
+    amd = "amd.com/gpu"
+    both = tuple(FlavorQuotas("a100", {GPU: Quota(own), amd: Quota(2 * own)}) for own in (0, 4))
+    none, some = (ResourceGroup((GPU, amd), (quotas,)) for quotas in both)
+    borrower = running("w", "a/lq", 2, "a")
+    assignment = PodSetAssignment(flavors={GPU: "a100", amd: "a100"}, usage={GPU: 2, amd: 3})
+    things = (
+        A100,
+        cluster_queue("a", "c", resource_groups=(none,)),
+        cluster_queue("b", "c", resource_groups=(some,)),
+        queue("a", "a"),
+        replace(borrower, admission=Admission(cluster_queue="a", pod_sets=(assignment,))),
+    )
+    found = asked(*things)
+    assert [(loan.resource, loan.gpus) for loan in found.loans] == [(amd, 3), (GPU, 2)]
+    assert [(one.resource, one.gpus) for one in found.exposures] == [(amd, 8), (GPU, 4)]

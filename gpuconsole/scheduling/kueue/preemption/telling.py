@@ -1,6 +1,7 @@
 """A search for victims with its story: who else was considered, who could not be, and how the shares stood."""
 
 from collections.abc import Iterator, Sequence
+from heapq import nsmallest
 
 from gpuconsole.model.choices import Choice, Considered, Verdict
 from gpuconsole.model.queues import PreemptionPolicy
@@ -46,10 +47,12 @@ def _ids(targets: Sequence[Target]) -> frozenset[int]:
 def _told(search: Search, story: Story, targets: Sequence[Target]) -> Told:
     usage = search.usage
     found = [_considered(holding, verdict) for holding, verdict in story.verdicts.values()]
-    ruled_out = sorted(_ruled_out(search, story), key=lambda one: considered_in_order(search, one[0]))
-    found += [_considered(holding, verdict) for holding, verdict in ruled_out]
     chosen = sum(one.verdict is Verdict.CHOSEN for one in found)
     room = max(0, MOST - chosen)
+    ruled_out = list(_ruled_out(search, story))
+    # There may be ten thousand of them, and only a few are told.
+    first = nsmallest(room, ruled_out, key=lambda one: considered_in_order(search, one[0]))
+    found += [_considered(holding, verdict) for holding, verdict in first]
     told: list[Considered] = []
     for one in found:
         if one.verdict is Verdict.CHOSEN:
@@ -63,7 +66,7 @@ def _told(search: Search, story: Story, targets: Sequence[Target]) -> Told:
         by_share=written(share(usage, search.rules.node)),
         shares={queue: written(share(usage, usage.tree.queues[queue])) for queue in queues},
         considered=tuple(told),
-        left_out=len(found) - len(told),
+        left_out=len(story.verdicts) + len(ruled_out) - len(told),
     )
 
 
