@@ -1,14 +1,15 @@
 """The what-if: changes from anywhere, tried in a fork, with victims by name; the cluster itself stays as it is."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from gpuconsole.insight.whatif import WhatIf
-from gpuconsole.model.clock import Span
-from gpuconsole.model.commands import Command, Submit
+from gpuconsole.cli.whatif import changes_in
+from gpuconsole.insight.whatif import Look
+from gpuconsole.model.clock import HOUR, MINUTE, Span
+from gpuconsole.model.commands import Command, FailNode, Later, Submit
 from gpuconsole.model.events import What
 from gpuconsole.model.workloads import Job
 from gpuconsole.services.console import Console
@@ -90,7 +91,8 @@ async def test_a_manifest_file_is_submitted_into_the_fork(tmp_path: Path) -> Non
     good.write_text(BY_ID["training"].text(request), encoding="utf-8")
     bad.write_text("kind: [", encoding="utf-8")
     async with staged(busy_org()) as stage:
-        await stage.press("7", "a", "y")
+        await stage.press("7", "a")
+        await stage.press("y")
         await stage.write(str(bad))
         await stage.press("enter")
         assert words(stage) == []
@@ -157,9 +159,9 @@ class SlowConsole(Console):
 
     released = threading.Event()
 
-    def what_if(self, commands: Sequence[Command], horizon: Span) -> WhatIf:
+    def looks(self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = ()) -> Iterator[Look]:
         self.released.wait(10)
-        return super().what_if(commands, horizon)
+        return super().looks(commands, horizon, against)
 
 
 async def test_a_run_shows_that_it_computes_and_can_be_given_up() -> None:
@@ -200,3 +202,120 @@ async def test_nothing_of_a_what_if_reaches_the_cluster() -> None:
         await stage.tick(times=3)
         assert not [row for row in console.snapshot.recent if row.what is What.PREEMPTED]
         assert set(console.snapshot.jobs) == set(before.jobs)
+
+
+async def test_changes_are_written_as_a_list_that_reads_back(tmp_path: Path) -> None:
+    file = tmp_path / "change.yaml"
+    async with staged(busy_org()) as stage:
+        await stage.press("8")
+        await stage.wait(0.3)
+        await stage.press("ctrl+o")
+        asked = stage.screen(WhatIfScreen).changes[0].commands[0]
+        try_out(stage.app, plan.lose("node-1"))
+        await stage.settle()
+        await stage.press("W", "ctrl+u")
+        await stage.write(str(file))
+        await stage.press("enter")
+        changes = changes_in(file, stage.app.cluster.snapshot.time)
+        assert (changes.horizon, changes.commands[1]) == (HOUR, FailNode("node-1"))
+        assert isinstance(asked, Submit)
+        assert isinstance(changes.commands[0], Submit)
+        assert changes.commands[0].objects == asked.objects
+
+
+async def test_what_has_no_manifest_is_not_written(tmp_path: Path) -> None:
+    file = tmp_path / "change.yaml"
+    async with staged(busy_org()) as stage:
+        await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        await stage.press("W", "ctrl+u")
+        await stage.write(str(file))
+        await stage.press("enter")
+        assert not file.exists()
+
+
+async def test_a_list_of_changes_is_read_into_the_fork(tmp_path: Path) -> None:
+    file = tmp_path / "change.yaml"
+    file.write_text("steps: [{commands: [{type: fail-node, node: node-1}]}, {advanceSeconds: 60, delete: [prod/x]}]")
+    async with staged(busy_org()) as stage:
+        await stage.press("7", "a")
+        await stage.press("y")
+        await stage.write(str(file))
+        await stage.press("enter")
+        await stage.wait(0.3)
+        assert words(stage) == ["fail-node node-1", "after 1m: delete prod/x"]
+
+
+async def test_any_command_of_a_step_can_be_asked_for() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("7", "a")
+        await stage.press("o")
+        await stage.press("enter")
+        await stage.press("ctrl+u")
+        await stage.write("{type: set-weight, queue: cq-prod}")
+        assert "missing required field `weight`" in stage.text
+        await stage.press("ctrl+u")
+        await stage.write("{type: set-weight, queue: cq-prod, weight: 3}")
+        await stage.press("enter")
+        assert words(stage) == ["set-weight cq-prod 3.0"]
+
+
+async def test_time_passes_before_the_changes_that_follow() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("7", "t", "ctrl+u")
+        await stage.write("10m")
+        await stage.press("enter")
+        try_out(stage.app, plan.lose("node-1"))
+        await stage.settle()
+        assert words(stage) == ["after 10m: lose node node-1"]
+        assert stage.screen(WhatIfScreen).changes[0].commands == (Later(10 * MINUTE, FailNode("node-1")),)
+
+
+async def test_two_lists_are_held_against_each_other() -> None:
+    async with staged(busy_org()) as stage:
+        screen = await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        await stage.press("b")
+        assert (words(stage), [change.words for change in screen.against or ()]) == ([], ["submit prod/serve-2"])
+        try_out(stage.app, plan.lose("node-1"))
+        await stage.settle()
+        await stage.press("enter")
+        assert stage.line("GPUs in use").split()[3] == "20/24"
+        assert "A, +" in stage.text
+        await stage.press("u", "b")
+        assert screen.against is None
+
+
+class FirstLook(Console):
+    """Gives the first look, and no more until it is told to."""
+
+    released = threading.Event()
+
+    def looks(self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = ()) -> Iterator[Look]:
+        for look in super().looks(commands, horizon, against):
+            yield look
+            self.released.wait(10)
+
+
+async def test_what_the_next_cycle_brings_is_there_before_the_rest() -> None:
+    console = busy_org()
+    console.__class__ = FirstLook
+    async with staged(console) as stage:
+        screen = await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        screen.start()
+        for _ in range(100):
+            await stage.pause()
+            if "What the next cycle brings" in stage.text:
+                break
+        assert "What the next cycle brings" in stage.text
+        assert "✖ research/rlhf" in stage.text
+        assert "gives it up" in stage.text
+        FirstLook.released.set()
+        await stage.settle()
+        assert "✓ prod/serve-2, 8 GPUs: admitted at +30s" in stage.text
+        assert "gives it up" not in stage.text
+
+
+async def _added(stage: Stage, *changes: plan.Change) -> WhatIfScreen:
+    for change in changes:
+        try_out(stage.app, change)
+        await stage.settle()
+    return stage.screen(WhatIfScreen)

@@ -247,4 +247,4 @@ class SubmitScreen(ConsoleScreen):
         request = self._request()
         words = f"{request.namespace}/{request.name}, {fmt.gpus(request.gpus * request.pods)}"
         rank = f", prio {request.priority_class}" if request.priority_class else ""
-        try_out(self.console_app, plan.submit(self._objects, words + rank))
+        try_out(self.console_app, plan.submit(self._objects, words + rank, self._documents))

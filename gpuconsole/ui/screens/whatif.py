@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from textual import work
@@ -15,12 +15,13 @@ from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.whatif import Look, WhatIf
 from gpuconsole.model.clock import HOUR, Span, format_span, parse_span
 from gpuconsole.model.commands import Command
+from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.changes import as_changes
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
-from gpuconsole.ui.as_yaml import as_manifest
+from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.plan import Change
 from gpuconsole.ui.screens.base import Handlers
@@ -229,7 +230,11 @@ class WhatIfScreen(ChangeScreen):
 
     def _write(self, path: str) -> None:
         """Write the changes as a list that a command and another what-if can read."""
-        document = as_changes(_commands(self.changes), self.horizon, as_manifest)
+        try:
+            document = as_changes(_commands(self.changes), self.horizon, _manifest)
+        except LookupError as error:
+            self.flash(str(error.args[0]), "error")
+            return
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
         try:
             Path(path).expanduser().write_text(text, encoding="utf-8")
@@ -254,6 +259,11 @@ def wrong_span(text: str) -> str:
 
 def _commands(changes: Iterable[Change]) -> list[Command]:
     return [command for change in changes for command in change.commands]
+
+
+def _manifest(thing: Object) -> dict[str, Any]:
+    """What the console makes up itself has no manifest. Raises LookupError."""
+    raise LookupError(f"{called(thing.key)} has no manifest that could be written; submit it from the form or a file")
 
 
 def _no_span(text: str) -> str:
