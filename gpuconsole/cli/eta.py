@@ -7,12 +7,11 @@ import click
 
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
 from gpuconsole.cli.simulate import Duration
-from gpuconsole.errors import UsageError
+from gpuconsole.cli.subjects import workload_named
 from gpuconsole.insight.eta import RUNS
 from gpuconsole.insight.expected_start import Eta, expected_start
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
-from gpuconsole.model.snapshot import Snapshot
 
 
 @click.command()
@@ -24,25 +23,13 @@ from gpuconsole.model.snapshot import Snapshot
 def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) -> Answer:
     """Say where a workload stands in its queues, and when it should start: a range with its probability.
 
-    WORKLOAD is namespace/name; the name alone will do where only one has it. FILES are manifests, folders, a scenario,
-    or the name of a bundled fixture; - is stdin. The cluster is run forward many times from what an observer knows of
-    it; with --until, a simulated one has a past to go by.
+    WORKLOAD is namespace/name of a Workload or a job; the name alone will do where only one has it. FILES are
+    manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The cluster is run forward many times
+    from what an observer knows of it; with --until, a simulated one has a past to go by.
     """
-    key = _key(asked.found or asked.simulation.snapshot(), workload)
+    key = workload_named(asked.found or asked.simulation.snapshot(), workload)
     answer = expected_start(asked.simulation, key, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
     return Answer(kind="Eta", body=_body(answer), lines=list(as_text(answer)))
-
-
-def _key(snapshot: Snapshot, name: str) -> str:
-    """The full name of the workload, or of that of the job. Raises UsageError."""
-    if name in snapshot.workloads:
-        return name
-    names = [one.key for one in snapshot.workloads.all() if name in (one.name, one.owner, one.owner.rpartition("/")[2])]
-    if len(names) == 1:
-        return names[0]
-    if names:
-        raise UsageError(f"{name} is not one workload: {', '.join(sorted(names)[:8])}")
-    raise UsageError(f"there is no workload {name}")
 
 
 def as_text(answer: Eta) -> Iterator[str]:

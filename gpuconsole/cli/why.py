@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering
-from gpuconsole.errors import UsageError
+from gpuconsole.cli.subjects import subject_named
 from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.words import in_words
 from gpuconsole.insight.why import Why, rehearsal_of, rehearsal_on, unblocking, why
@@ -23,32 +23,17 @@ from gpuconsole.model.snapshot import Snapshot
 def command(asked: Asked, workload: str, quick: bool) -> Answer:
     """Say why a workload waits, and what would let it in.
 
-    WORKLOAD is namespace/name of a Workload or a pod, or Kind/namespace/name of a job; the name alone will do where
-    only one has it. FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The engine
-    tries the workload on the cluster as it is now; each suggestion was tried before it is shown.
+    WORKLOAD is namespace/name of a Workload, a job or a pod, or Kind/namespace/name of a job; the name alone will do
+    where only one has it. FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The
+    engine tries the workload on the cluster as it is now; each suggestion was tried before it is shown.
     """
     kueue = asked.simulation.policy.kueue
     snapshot = asked.found or asked.simulation.snapshot()
-    key = _key(snapshot, workload)
+    key = subject_named(snapshot, workload)
     rehearsal = rehearsal_of(asked.simulation, snapshot) if asked.found is None else rehearsal_on(snapshot, kueue)
     answer = why(snapshot, rehearsal, key)
     found = None if quick else unblocking(snapshot, rehearsal, answer)
     return Answer(kind="Why", body=_body(answer, found, snapshot), lines=list(_text(answer, found, snapshot)))
-
-
-def _key(snapshot: Snapshot, name: str) -> str:
-    """The full name of what was asked for. Raises UsageError."""
-    if "/" in name:
-        if name in snapshot.workloads or name in snapshot.jobs or name in snapshot.pods:
-            return name
-        raise UsageError(f"there is no workload, job or pod {name}")
-    tables = (snapshot.workloads, snapshot.jobs, snapshot.pods)
-    for keys in ([key for key in table if key.rpartition("/")[2] == name] for table in tables):
-        if len(keys) == 1:
-            return keys[0]
-        if keys:
-            raise UsageError(f"{name} is not one workload: {', '.join(sorted(keys)[:8])}")
-    raise UsageError(f"there is no workload, job or pod {name}")
 
 
 def _text(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> Iterator[str]:

@@ -1,0 +1,62 @@
+"""Which workload is meant by the name that somebody typed: any name under which an answer shows it will do."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from gpuconsole.errors import UsageError
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui.names import called
+
+CLOSE = 3
+"""So many names that are like an unknown one are offered."""
+
+
+def subject_named(snapshot: Snapshot, name: str) -> str:
+    """The key of a Workload; of a job or a pod, where there is none of that name. Raises UsageError."""
+    found = _workloads(snapshot, name) or [
+        key for keys in (snapshot.jobs, snapshot.pods) for key in keys if name in (key, _plain(key), _bare(key))
+    ]
+    return _only(snapshot, name, found, "workload, job or pod")
+
+
+def workload_named(snapshot: Snapshot, name: str) -> str:
+    """The key of a Workload. Raises UsageError."""
+    return _only(snapshot, name, _workloads(snapshot, name), "workload")
+
+
+def _workloads(snapshot: Snapshot, name: str) -> list[str]:
+    """The Workloads of this key; else of this job, or called so; else of this name in any namespace."""
+    if name in snapshot.workloads:
+        return [name]
+    exact, bare = [], []
+    for one in snapshot.workloads.all():
+        names = called(one.key), one.owner or one.key
+        if name in (*names, *map(_plain, names)):
+            exact.append(one.key)
+        elif name == one.name or name in map(_bare, names):
+            bare.append(one.key)
+    return exact or bare
+
+
+def _plain(key: str) -> str:
+    """`namespace/name` of `Kind/namespace/name`."""
+    return key.partition("/")[2] if key.count("/") > 1 else key
+
+
+def _bare(key: str) -> str:
+    return key.rpartition("/")[2]
+
+
+def _only(snapshot: Snapshot, name: str, found: list[str], what: str) -> str:
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(f"{name} is not one {what}: {', '.join(sorted(found)[:8])}; write one of them")
+    near = _close(name, (called(key) for key in snapshot.workloads))
+    raise UsageError(f"there is no {what} {name}" + (f"; did you mean {', '.join(near)}?" if near else ""))
+
+
+def _close(name: str, names: Iterable[str]) -> list[str]:
+    """Names like it, the likest first; without a namespace it is held against their last part alone."""
+    whole = {(_bare(one) if "/" not in name else one): one for one in names}
+    return [whole[one] for one in get_close_matches(name[:120], whole, CLOSE, 0.75)]

@@ -1,0 +1,65 @@
+"""Names that people type: whatever an answer calls a workload, the next question understands."""
+
+import pytest
+
+from gpuconsole.cli.subjects import subject_named, workload_named
+from gpuconsole.errors import UsageError
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Job, Workload
+from tests.insight.world import world
+
+RLHF = Workload(name="job-rlhf-04066", namespace="research", owner="Job/research/rlhf")
+TWIN = Workload(name="pytorchjob-rlhf-1a2b3", namespace="prod", owner="PyTorchJob/prod/rlhf")
+LONE = Workload(name="job-lone-8c2d7", namespace="prod")
+LEFT = Job(name="serve", namespace="prod")
+POD = Pod(name="note", namespace="lab")
+
+
+@pytest.fixture
+def snapshot() -> Snapshot:
+    return world([RLHF, TWIN, LONE, LEFT, POD])
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("research/job-rlhf-04066", "research/job-rlhf-04066"),
+        ("Job/research/rlhf", "research/job-rlhf-04066"),
+        ("research/rlhf", "research/job-rlhf-04066"),
+        ("job-rlhf-04066", "research/job-rlhf-04066"),
+        ("prod/lone", "prod/job-lone-8c2d7"),
+        ("lone", "prod/job-lone-8c2d7"),
+    ],
+)
+def test_every_name_of_a_workload_means_it(snapshot: Snapshot, name: str, key: str) -> None:
+    assert (subject_named(snapshot, name), workload_named(snapshot, name)) == (key, key)
+
+
+@pytest.mark.parametrize("name", ["Job/prod/serve", "prod/serve", "serve"])
+def test_a_job_without_a_workload_is_meant_itself(snapshot: Snapshot, name: str) -> None:
+    assert subject_named(snapshot, name) == "Job/prod/serve"
+
+
+@pytest.mark.parametrize("name", ["lab/note", "note"])
+def test_so_is_a_pod(snapshot: Snapshot, name: str) -> None:
+    assert subject_named(snapshot, name) == "lab/note"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "rlhf",
+            "rlhf is not one workload: prod/pytorchjob-rlhf-1a2b3, research/job-rlhf-04066; write one of them",
+        ),
+        ("research/rlhv", "there is no workload research/rlhv; did you mean research/rlhf?"),
+        ("lonee", "there is no workload lonee; did you mean prod/lone?"),
+        ("serve", "there is no workload serve"),
+        ("", "there is no workload "),
+    ],
+)
+def test_a_name_that_means_nobody_or_several_is_refused(snapshot: Snapshot, name: str, text: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        workload_named(snapshot, name)
+    assert str(raised.value) == text
