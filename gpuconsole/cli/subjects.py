@@ -5,6 +5,7 @@ from difflib import get_close_matches
 
 from gpuconsole.errors import UsageError
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.names import called
 
 CLOSE = 3
@@ -25,17 +26,15 @@ def workload_named(snapshot: Snapshot, name: str) -> str:
 
 
 def _workloads(snapshot: Snapshot, name: str) -> list[str]:
-    """The Workloads of this key; else of this job, or called so; else of this name in any namespace."""
+    """The Workload of this key; else those of a job of this name, or called so, in any namespace where it has none."""
     if name in snapshot.workloads:
         return [name]
-    exact, bare = [], []
-    for one in snapshot.workloads.all():
-        names = called(one.key), one.owner or one.key
-        if name in (*names, *map(_plain, names)):
-            exact.append(one.key)
-        elif name == one.name or name in map(_bare, names):
-            bare.append(one.key)
-    return exact or bare
+    return [one.key for one in snapshot.workloads.all() if name in _names(one)]
+
+
+def _names(workload: Workload) -> set[str]:
+    keys = {workload.key, called(workload.key), workload.owner or workload.key}
+    return {*keys, *map(_plain, keys), *map(_bare, keys)}
 
 
 def _plain(key: str) -> str:
