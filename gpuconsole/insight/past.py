@@ -33,7 +33,7 @@ class Past(Struct, frozen=True, kw_only=True):
 
     time: Time
     runs: tuple[Run, ...] = ()
-    """In order of their ends, what runs last."""
+    """In order of their beginnings."""
     arrivals: tuple[Arrival, ...] = ()
     """In order."""
     since: Time = 0
@@ -46,8 +46,7 @@ class Past(Struct, frozen=True, kw_only=True):
 
 def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = LOOK_BACK) -> Past:
     """The past as a Snapshot and history know it; history adds the run times of what is gone."""
-    ended: list[tuple[Time, Run]] = []
-    going: list[Run] = []
+    runs = _gone(snapshot, lines)
     arrivals: list[Arrival] = []
     for workload in snapshot.workloads.all():
         if workload.parent:
@@ -57,19 +56,18 @@ def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = L
         start, end = _ran(workload, job)
         done = 0 if job is None else job.done
         if start is not None and end is not None:
-            ended.append((end, Run(kind, end - start + done)))
+            runs.append((start, Run(kind, end - start + done)))
         elif start is not None:
-            going.append(Run(kind, snapshot.time - start + done, ended=False))
+            runs.append((start, Run(kind, snapshot.time - start + done, ended=False)))
         if snapshot.time - look_back <= workload.created <= snapshot.time:
             arrivals.append(Arrival(workload.created, _anew(workload)))
-    ended += _gone(snapshot, lines)
-    ended.sort(key=lambda one: one[0])
+    runs.sort(key=lambda one: one[0])
     arrivals.sort(key=lambda one: (one.time, one.workload.key))
     # Where nothing older is there, the first arrival is the beginning of what is known.
     first = min((workload.created for workload in snapshot.workloads.all()), default=snapshot.time)
     return Past(
         time=snapshot.time,
-        runs=(*(run for _, run in ended), *going),
+        runs=tuple(run for _, run in runs),
         arrivals=tuple(arrivals),
         since=max(first, snapshot.time - look_back),
     )
@@ -108,7 +106,7 @@ def _gone(snapshot: Snapshot, lines: Iterable[Happened]) -> list[tuple[Time, Run
             started.pop(line.workload, None)
         elif line.what in _ENDS and (start := started.pop(line.workload, None)) is not None:
             kind = Kind(line.workload.partition("/")[0], line.queue or start.queue, line.gpus or start.gpus)
-            found.append((line.time, Run(kind, line.time - start.time)))
+            found.append((start.time, Run(kind, line.time - start.time)))
     return found
 
 

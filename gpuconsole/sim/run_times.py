@@ -16,8 +16,8 @@ from gpuconsole.sim.chance import draw
 
 ENOUGH = 20
 """Ends of work that a group has to have seen before it speaks for itself."""
-NEWEST = 100
-"""The past of a group is its newest work: what comes in bursts is more like what came just before."""
+NEWEST = 200
+"""The past of a group is the work that began last, ended or not: by ends alone it would be the short work."""
 ALIKE = 0.5
 """How much of the chance all work of one owner, queue and size has in common: who submits a hundred short jobs, submits
 a hundred short jobs. (The correlation of a Gaussian copula.)"""
@@ -118,7 +118,7 @@ def groups(kind: Kind) -> Iterator[str]:
 
 
 def learn(past: Iterable[Run], known: Mapping[str, Span]) -> RunTimes:
-    """Curves of all groups from the past, oldest first."""
+    """Curves of all groups from the past, in order of the beginnings."""
     grouped: dict[str, list[Run]] = {}
     for run in past:
         for name in groups(run.kind):
@@ -129,12 +129,11 @@ def learn(past: Iterable[Run], known: Mapping[str, Span]) -> RunTimes:
 
 def _curve(runs: list[Run]) -> Curve | None:
     """Kaplan and Meier: at each end, the part of those still there that goes on."""
-    left, part = 0, 1.0
+    part = 1.0
     lengths: list[Span] = []
     lasting: list[float] = []
-    ended = [run for run in runs if run.ended][-NEWEST:]
-    counted = sorted([*ended, *(run for run in runs if not run.ended)], key=lambda run: (run.length, not run.ended))
-    left = len(counted)
+    counted = sorted(runs[-NEWEST:], key=lambda run: (run.length, not run.ended))
+    left, ends = len(counted), sum(run.ended for run in counted)
     for run in counted:
         if run.ended:
             part *= 1 - 1 / left
@@ -144,4 +143,4 @@ def _curve(runs: list[Run]) -> Curve | None:
                 lengths.append(run.length)
                 lasting.append(part)
         left -= 1
-    return Curve(tuple(lengths), tuple(lasting), len(ended)) if ended else None
+    return Curve(tuple(lengths), tuple(lasting), ends) if ends else None

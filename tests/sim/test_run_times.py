@@ -1,7 +1,7 @@
 """Run times by survival curves: who has not ended yet counts, and what has lasted long lasts on."""
 
 from gpuconsole.model.clock import HOUR, MINUTE
-from gpuconsole.sim.run_times import CLUSTER, Kind, Run, RunTimes, learn
+from gpuconsole.sim.run_times import CLUSTER, NEWEST, Kind, Run, RunTimes, learn
 
 A = Kind("team", "a", 8)
 
@@ -64,3 +64,9 @@ def test_in_one_run_work_alike_is_short_or_long_together() -> None:
         return sum(abs(one - other) for one, other in pairs) / len(pairs)
 
     assert spread([A, A]) < 0.85 * spread([A, Kind("stranger", "b", 1)])
+
+
+def test_the_newest_work_is_what_began_last_ended_or_not() -> None:
+    going = [Run(A, HOUR, ended=False)] * (NEWEST - 1)
+    curve = learn([*ended(*[9] * 50), *ended(2), *going], {}).curves[CLUSTER]
+    assert (curve.lengths, curve.ends) == ((2 * HOUR,), 1)
