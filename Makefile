@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 JOBS ?= 4
 
-.PHONY: help run test lint unit smoke bench mutants conformance fgd check-why controlplane test-live bench-live screenshots clean
+.PHONY: help run test lint unit smoke bench mutants conformance fgd check-why backtest controlplane test-live bench-live screenshots clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -42,6 +42,9 @@ mutants: $(STAMP) ## break the rules one by one; each edit has to turn a test re
 
 conformance: $(STAMP) ## compare with what Kueue, Volcano and KAI decided (needs ../shared/conformance)
 	$(BIN)/python -m tests.conformance
+
+backtest: $(STAMP) ## foretell starts along a real trace and judge them (needs ../shared/traces); ARGS="--asks N" for fewer
+	$(BIN)/python -m tests.tools.backtest $(ARGS)
 
 check-why: $(STAMP) ## hold the answers of why and who against Kueue's (needs ../shared/conformance)
 	$(BIN)/python -m tests.tools.check_why $(ARGS)
