@@ -57,7 +57,9 @@ def asked(command: Command) -> Change:
         names = ", ".join(called(thing.key) for thing in order.objects[:3])
         return Change(f"{moment}submit {names}{' …' if len(order.objects) > 3 else ''}", (command,))
     fields = msgspec.to_builtins(order)
-    words = " ".join(clean(str(value), 60) for name, value in fields.items() if name != "type" and value is not None)
+    words = " ".join(
+        clean(str(value), 60) for name, value in fields.items() if name != "type" and value not in (None, "")
+    )
     return Change(f"{moment}{fields['type']} {words}", (command,))
 
 
