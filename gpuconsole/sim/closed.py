@@ -1,5 +1,6 @@
 """Structs as closed forms, with every problem as a line: what of a scenario does not fit, and what is meant."""
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from msgspec import inspect
@@ -34,10 +35,21 @@ def _choices(form: Any, misfit: Misfit) -> str:
     kind = inspect.type_info(form)
     for key in misfit.path:
         kind = _below(kind, key)
+    values = [str(value) for one in _members(kind) for value in _values(one)]
+    return f"; it must be one of {', '.join(values)}" if values else ""
+
+
+def _members(kind: inspect.Type) -> Iterable[inspect.Type]:
+    return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+
+
+def _values(kind: inspect.Type) -> Iterable[Any]:
     match kind:
         case inspect.LiteralType(values=values):
-            return f"; it must be one of {', '.join(map(str, values))}"
-    return ""
+            return values
+        case inspect.EnumType(cls=cls):
+            return [member.value for member in cls]
+    return ()
 
 
 def _below(kind: inspect.Type, key: str | int) -> inspect.Type:

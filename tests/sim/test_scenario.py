@@ -204,6 +204,11 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
         {"steps": [{"commands": [{"type": "answer-check", "workload": "a/b", "check": "c", "state": "ready"}]}]},
         "s.yaml: steps[0].commands[0].state: Invalid enum value 'ready'; it must be one of Pending, Ready, Rejected",
     ),
+    "a policy that there is not, where none may be given": (
+        {"steps": [{"commands": [{"type": "set-preemption", "clusterQueue": "q", "withinClusterQueue": "Some"}]}]},
+        "s.yaml: steps[0].commands[0].within_cluster_queue: Invalid enum value 'Some'; "
+        "it must be one of Never, LowerPriority, LowerOrNewerEqualPriority, Any",
+    ),
     "a start that is no moment": (
         {"start": "monday"},
         "s.yaml: start: 'monday' is no moment; write it as 2026-01-05T08:00:00Z",
