@@ -73,7 +73,7 @@ def _body(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> dict[st
         "behind": answer.head,
         "considered": answer.considered,
         "arithmetic": [{**msgspec.to_builtins(room), "short": room.short} for room in answer.rooms],
-        "details": told.lines,
+        "details": () if answer.considered else told.lines,
         "evidence": [
             {**msgspec.to_builtins(one), "since": format_time(one.since) if one.since is not None else None}
             for one in answer.evidence

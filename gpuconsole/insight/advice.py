@@ -82,13 +82,22 @@ def _quota_headline(
         first = next(reason for reason in reasons if reason.code is Code.QUOTA)
         return f"{workload.name} is {show(first.resource, first.short)} short in {first.flavor}."
     gap = gaps[0]
-    free, needs = show(gap.resource, gap.available), show(gap.resource, gap.needed)
+    free, needs = show(gap.resource, gap.available), _needs(workload, gap)
     if not gap.short:
         return f"There is room by now: {free} free, and {workload.name} needs {needs}."
     if gap.limited_by == "limit":
         return f"{queue.name} may take {free} more within its borrowing limit, and {workload.name} needs {needs}."
     who = f"The cohort {queue.cohort}" if gap.limited_by == "cohort" else queue.name
     return f"{who} has {free} free, and {workload.name} needs {needs}."
+
+
+def _needs(workload: Workload, gap: Shortage) -> str:
+    """What is needed, and of which pod set, if that is not all."""
+    needs = show(gap.resource, gap.needed)
+    if not gap.up_to:
+        return needs
+    whole = sum(pod_set.requests.get(gap.resource, 0) for pod_set in workload.pod_sets)
+    return f"{needs} up to its pod set {gap.up_to}, {show(gap.resource, whole)} in all"
 
 
 def _lines(reasons: Sequence[Reason], gaps: Sequence[Shortage]) -> Iterator[str]:

@@ -32,6 +32,19 @@ class Level(Struct, frozen=True, kw_only=True):
     """What it still gives to those below (a ClusterQueue: to its workloads), by its own quota and by borrowing."""
 
 
+class Keeper(Struct, frozen=True, kw_only=True):
+    """A member of a cohort on the way up whose lending limit withholds idle quota; amounts in base units."""
+
+    kind: str
+    name: str
+    nominal: int
+    quota: int
+    """Its own and what those below share with it."""
+    lending_limit: int
+    withheld: int
+    """Idle, and never lent."""
+
+
 class User(Struct, frozen=True):
     """A workload that uses some of it."""
 
@@ -47,10 +60,14 @@ class Room(Struct, frozen=True, kw_only=True):
     resource: str
     needed: int
     available: int
+    ceiling: int
+    """Most that its ClusterQueue could ever have: its own quota and all that it may borrow."""
     levels: tuple[Level, ...]
     """From its ClusterQueue up to the root."""
     blocked_at: str
     """Where in the path it ends: `borrowingLimit of ClusterQueue q`, or the name of the level that has no more."""
+    keepers: tuple[Keeper, ...]
+    """Where no borrowing limit ends it: who could lend more than it does, the most first."""
     users: tuple[User, ...]
 
     @property
@@ -71,15 +88,22 @@ def _room(snapshot: Snapshot, usage: UsageTree, entry: Entry, flavor: str, resou
     tree, node = usage.tree, entry.rules.node
     column = tree.numbers[flavor, resource]
     path = (node, *tree.paths[node])
+    limited = _limited(usage, path, column, needed)
     return Room(
         flavor=flavor,
         resource=resource,
         needed=needed,
         available=max(0, usage.available(node, column)),
+        ceiling=tree.potential[node * tree.width + column],
         levels=tuple(_level(usage, level, column) for level in path),
-        blocked_at=_blocked_at(usage, path, column, needed),
+        blocked_at=f"borrowingLimit of {_called(usage, limited)}" if limited is not None else _called(usage, path[-1]),
+        keepers=tuple(_keepers(usage, path, column)) if limited is None else (),
         users=tuple(_users(snapshot, entry.rules.name, flavor, resource)),
     )
+
+
+def _called(usage: UsageTree, node: int) -> str:
+    return f"{_kind(usage, node)} {usage.tree.names[node]}"
 
 
 def _kind(usage: UsageTree, node: int) -> str:
@@ -102,15 +126,38 @@ def _level(usage: UsageTree, node: int, column: int) -> Level:
     )
 
 
-def _blocked_at(usage: UsageTree, path: tuple[int, ...], column: int, needed: int) -> str:
-    """The first level from below that does not give enough though the one above it would; else the root."""
-    tree = usage.tree
+def _limited(usage: UsageTree, path: tuple[int, ...], column: int, needed: int) -> int | None:
+    """The first level from below that does not give enough though the one above it would; None if it is the root."""
     for node, above in pairwise(path):
         unlent = usage.unlent(node, column)
         if max(0, usage.available(above, column)) + unlent >= needed:
-            return f"borrowingLimit of {_kind(usage, node)} {tree.names[node]}"
+            return node
         needed -= unlent
-    return f"{_kind(usage, path[-1])} {tree.names[path[-1]]}"
+    return None
+
+
+def _keepers(usage: UsageTree, path: tuple[int, ...], column: int) -> list[Keeper]:
+    """The members of the tree beside the path with idle quota that nobody above them ever sees."""
+    tree = usage.tree
+    found = [
+        _keeper(usage, member, column)
+        for member in range(len(tree.names))
+        if path[-1] in tree.paths[member] and member not in path and usage.unlent(member, column)
+    ]
+    return sorted(found, key=lambda keeper: (-keeper.withheld, keeper.kind, keeper.name))
+
+
+def _keeper(usage: UsageTree, node: int, column: int) -> Keeper:
+    tree = usage.tree
+    at = node * tree.width + column
+    return Keeper(
+        kind=_kind(usage, node),
+        name=tree.names[node],
+        nominal=tree.nominal[at],
+        quota=tree.subtree[at],
+        lending_limit=tree.subtree[at] - tree.local[at],
+        withheld=usage.unlent(node, column),
+    )
 
 
 def _users(snapshot: Snapshot, queue: str, flavor: str, resource: str) -> Iterator[User]:

@@ -32,6 +32,8 @@ class Shortage(Struct, frozen=True, kw_only=True):
     """What it could get beyond that."""
     borrowed: int
     borrowing_limit: int | None
+    up_to: str = ""
+    """The pod set that was refused, where `needed` leaves out others that come after it; else empty."""
     limited_by: str
     """What stops it: `limit` (its borrowing limit), `cohort` (nothing left to borrow) or `queue` (it has no cohort)."""
 
@@ -75,17 +77,21 @@ def show(resource: str, amount: int) -> str:
 def shortages(
     snapshot: Snapshot, workload: Workload, queue: ClusterQueue, reasons: Iterable[Reason]
 ) -> tuple[Shortage, ...]:
-    """The quota reasons of a refusal with today's numbers, the smallest gap first."""
+    """The quota reasons of a refusal with today's numbers, the smallest gap first.
+
+    Each (flavor, resource) comes once, with what the workload needs of it up to the last pod set that was refused it.
+    """
     state = capacity(snapshot)
     node = state.tree.queues.get(queue.name)
     if node is None:
         return ()
     quotas = queue.quotas()
-    found = [
-        _shortage(state, node, queue, quotas[pair], pair, _needed(workload, reason))
+    refused = {
+        pair: reason
         for reason in reasons
         if reason.code is Code.QUOTA and (pair := (reason.flavor, reason.resource)) in quotas
-    ]
+    }
+    found = [_shortage(state, node, queue, pair, workload, reason) for pair, reason in refused.items()]
     return tuple(sorted(found, key=lambda one: (not is_gpu(one.resource), one.short, one.flavor)))
 
 
@@ -100,9 +106,10 @@ def _needed(workload: Workload, reason: Reason) -> int:
 
 
 def _shortage(
-    state: Capacity, node: int, queue: ClusterQueue, quota: Quota, pair: FlavorResource, needed: int
+    state: Capacity, node: int, queue: ClusterQueue, pair: FlavorResource, workload: Workload, reason: Reason
 ) -> Shortage:
-    column = state.tree.numbers[pair]
+    column, quota, needed = state.tree.numbers[pair], queue.quotas()[pair], _needed(workload, reason)
+    whole = sum(pod_set.requests.get(reason.resource, 0) for pod_set in workload.pod_sets)
     used = state.usage.used(node, column)
     available = max(0, state.usage.available(node, column))
     own_left = min(available, max(0, quota.nominal - used))
@@ -114,6 +121,7 @@ def _shortage(
         borrowable=available - own_left,
         borrowed=max(0, used - quota.nominal),
         borrowing_limit=quota.borrowing_limit,
+        up_to=reason.pod_set if needed < whole else "",
         limited_by=_limited_by(state, node, column, available, quota),
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.room import Level, Room
+from gpuconsole.insight.room import Keeper, Level, Room
 from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.words import in_words
 from gpuconsole.insight.why import Considered, Why
@@ -12,6 +12,7 @@ from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.snapshot import Snapshot
 
 MOST_USERS = 4
+MOST_KEEPERS = 4
 
 
 def flavor_lines(answer: Why) -> Iterator[str]:
@@ -29,17 +30,23 @@ def _of(one: Considered, several: bool) -> str:
 
 
 def room_lines(room: Room) -> Iterator[str]:
-    """What is needed and what is left, then level by level, then who uses it."""
+    """What is needed and what is left, then level by level, then who keeps some back, and who uses it."""
 
     def plain(amount: int) -> str:
         return format_quantity(room.resource, amount)
 
+    never = f", never more than {plain(room.ceiling)}" if room.needed > room.ceiling else ""
     yield (
-        f"{room.flavor} {room.resource}: needs {plain(room.needed)}, gets {plain(room.available)}"
+        f"{room.flavor} {room.resource}: needs {plain(room.needed)}, gets {plain(room.available)}{never}"
         f" · {plain(room.short)} short at {room.blocked_at}"
     )
     for level in room.levels:
         yield f"  {_level(level, room.resource)}"
+    for keeper in room.keepers[:MOST_KEEPERS]:
+        yield f"  {_keeper(keeper, room.resource)}"
+    others = room.keepers[MOST_KEEPERS:]
+    if others:
+        yield f"  {len(others)} more keep {plain(sum(keeper.withheld for keeper in others))}"
     users = [f"{user.workload} {plain(user.amount)}" for user in room.users[:MOST_USERS]]
     more = len(room.users) - MOST_USERS
     if users:
@@ -55,6 +62,16 @@ def _level(level: Level, resource: str) -> str:
     return (
         f"{level.kind} {level.name}: quota {plain(level.quota)}, used {plain(level.used)},"
         f" unused {plain(level.unused)}{withheld}{limit} → gives {plain(level.available)}"
+    )
+
+
+def _keeper(keeper: Keeper, resource: str) -> str:
+    def plain(amount: int) -> str:
+        return format_quantity(resource, amount)
+
+    return (
+        f"{keeper.kind} {keeper.name} keeps {plain(keeper.withheld)} unused:"
+        f" quota {plain(keeper.quota)}, lending limit {plain(keeper.lending_limit)}"
     )
 
 

@@ -44,7 +44,7 @@ def test_why_for_programs(gpuconsole: Line) -> None:
     assert (document["kind"], document["version"], document["mode"]) == ("Why", 1, "simulated")
     assert (answer["subject"], answer["code"], answer["cluster_queue"]) == (WAITS, "quota", "team")
     assert [level["available"] for level in answer["arithmetic"][0]["levels"]] == [4]
-    assert answer["arithmetic"][0]["short"] == 4
+    assert (answer["arithmetic"][0]["short"], answer["arithmetic"][0]["ceiling"], answer["details"]) == (4, 8, [])
     assert answer["would_unblock"]["suggestions"][0] == {
         "text": "team/job-first-252ac ends (4 GPUs)",
         "steps": [{"type": "end", "workload": "team/job-first-252ac"}],

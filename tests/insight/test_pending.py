@@ -9,7 +9,7 @@ from gpuconsole.insight.positions import Position
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.shortage import Holder, Remedy, Shortage
 from gpuconsole.model.clock import HOUR, MINUTE
-from gpuconsole.model.cluster import LabelSelector
+from gpuconsole.model.cluster import Container, LabelSelector, PodTemplate
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import CheckRule, LocalQueue, Preemption, Quota, StopPolicy
@@ -18,6 +18,7 @@ from gpuconsole.model.workloads import (
     Condition,
     EvictionCount,
     Job,
+    PodSet,
     RequeueState,
     SchedulingStats,
     Workload,
@@ -101,6 +102,29 @@ def test_a_borrowing_limit_is_told_from_an_empty_cohort() -> None:
         "✓ raise the borrowingLimit of q by 3 GPUs",
         "✗ more priority: q preempts nobody of its own (withinClusterQueue: Never)",
     ]
+
+
+def gang(*gpus: int) -> Workload:
+    sets = (
+        PodSet(name=f"s{n}", template=PodTemplate(containers=(Container(requests={GPU: amount}),)))
+        for n, amount in enumerate(gpus)
+    )
+    text = "; ".join(short(amount).replace("main", f"s{n}") for n, amount in enumerate(gpus[:2]))
+    return replace(waiting("new", "ns/lq", 0, text), pod_sets=tuple(sets))
+
+
+def test_what_several_pod_sets_lack_of_one_flavor_is_told_once_and_as_a_whole() -> None:
+    objects: list[Object] = [
+        A100,
+        cluster_queue("q", "", Quota(8)),
+        LocalQueue(namespace="ns", name="lq", cluster_queue="q"),
+    ]
+    answer = explain(world([*objects, running("w", "ns/lq", 7, "q"), gang(2, 4)]), "ns/new")
+    assert answer.headline == "q has 1 GPU free, and new needs 6 GPUs."
+    assert answer.lines == ("a100  needs 6 GPUs · own quota left 1 · 5 short",)
+
+    answer = explain(world([*objects, running("w", "ns/lq", 7, "q"), gang(2, 4, 1)]), "ns/new")
+    assert answer.headline == "q has 1 GPU free, and new needs 6 GPUs up to its pod set s1, 7 GPUs in all."
 
 
 def test_a_queue_without_a_cohort_and_a_holder_that_says_when_it_ends() -> None:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.blockers import blocker
 from gpuconsole.insight.explanation import KUEUE
 from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.room import Level, Room, User, room
+from gpuconsole.insight.room import Keeper, Level, Room, User, room
 from gpuconsole.insight.unblock.trial import examined
 from gpuconsole.insight.why import ENGINE, OBJECTS, Considered, Evidence, rehearsal_on, tried, unblocking, why
 from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines
@@ -48,6 +48,7 @@ def test_the_drawn_example_whole() -> None:
             resource=GPU,
             needed=6,
             available=4,
+            ceiling=16,
             levels=(
                 Level(
                     kind="ClusterQueue",
@@ -73,6 +74,7 @@ def test_the_drawn_example_whole() -> None:
                 ),
             ),
             blocked_at="Cohort org-cohort",
+            keepers=(),
             users=(
                 User("prod/serve", "cq-prod", 8),
                 User("research/rlhf", "cq-research", 6),
@@ -122,10 +124,36 @@ def test_a_borrowing_limit_is_where_it_ends_if_the_cohort_has_more() -> None:
     ]
     snapshot = world(objects)
     room = why(snapshot, rehearsal_on(snapshot, DEFAULT), "ns/new").rooms[0]
-    assert (room.short, room.blocked_at) == (3, "borrowingLimit of ClusterQueue q")
+    assert (room.short, room.blocked_at, room.keepers) == (3, "borrowingLimit of ClusterQueue q", ())
     wide = world([*objects[:-1], waiting("new", "ns/lq", 40)])
     room = why(wide, rehearsal_on(wide, DEFAULT), "ns/new").rooms[0]
     assert (room.short, room.blocked_at) == (39, "Cohort c")
+
+
+def test_who_could_lend_more_is_named_where_the_cohort_has_no_more() -> None:
+    rehearsal = after(
+        cohort("root"),
+        cohort("far", quota(10, None, 0), parent="root"),
+        queue("q", 8, cohort="root"),
+        queue("training", quota(64, None, 16), cohort="root"),
+        queue("open", 4, cohort="root"),
+        workload("w", "training", 42),
+        workload("new", "q", 40),
+    )
+    entry = examined(rehearsal, "team/new")
+    assert entry is not None
+    (found,) = room(EMPTY, rehearsal.session, entry)
+    assert found.keepers == (
+        Keeper(kind="Cohort", name="far", nominal=10, quota=10, lending_limit=0, withheld=10),
+        Keeper(kind="ClusterQueue", name="training", nominal=64, quota=64, lending_limit=16, withheld=6),
+    )
+    assert list(room_lines(found)) == [
+        "f nvidia.com/gpu: needs 40, gets 28, never more than 28 · 12 short at Cohort root",
+        "  ClusterQueue q: quota 8, used 0, unused 8 → gives 28",
+        "  Cohort root: quota 28, used 0, unused 28 → gives 28",
+        "  Cohort far keeps 10 unused: quota 10, lending limit 0",
+        "  ClusterQueue training keeps 6 unused: quota 64, lending limit 16",
+    ]
 
 
 def test_a_cohorts_limit_is_found_beyond_what_its_queue_keeps_for_itself() -> None:
