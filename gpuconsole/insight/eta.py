@@ -106,7 +106,7 @@ def again(known: Past, end: Time, seed: int) -> Iterator[Arrival]:
     """
     days = known.span // DAY
     block = DAY if days > 1 else known.span
-    if not known.arrivals or block < _AHEAD:
+    if not known.repeats:
         return
     begin, number = known.time, 0
     while begin < end:

@@ -135,7 +135,7 @@ def assumptions(known: Past) -> tuple[str, ...]:
         if ended
         else "nothing has ended yet: work lasts about an hour, or as long again as it has lasted",
         f"as much is submitted as in the last {format_span(known.span)} ({len(known.arrivals)} workloads)"
-        if known.arrivals
+        if known.repeats
         else "nothing else is submitted",
         "quotas, nodes and priorities stay as they are",
     )

@@ -7,17 +7,18 @@ remember what is there no more.
 from collections.abc import Iterable
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gpuconsole.insight.demand import wanted_gpus
-from gpuconsole.model.clock import DAY, Span, Time
+from gpuconsole.model.clock import DAY, MINUTE, Span, Time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Job, RequeueState, SchedulingStats, Workload
+from gpuconsole.model.workloads import Job, Workload, anew
 from gpuconsole.sim.run_times import Kind, Run
 
 LOOK_BACK: Span = 7 * DAY
 """Arrivals of so long are drawn again."""
+SHORTEST: Span = 15 * MINUTE
+"""Of less than this nobody can tell how much is submitted."""
 _ENDS = (What.FINISHED, What.FAILED)
 
 
@@ -43,6 +44,11 @@ class Past(Struct, frozen=True, kw_only=True):
     def span(self) -> Span:
         return max(0, self.time - self.since)
 
+    @property
+    def repeats(self) -> bool:
+        """True if enough is known of arrivals to have them come again."""
+        return bool(self.arrivals) and self.span >= SHORTEST
+
 
 def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = LOOK_BACK) -> Past:
     """The past as a Snapshot and history know it; history adds the run times of what is gone."""
@@ -60,17 +66,27 @@ def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = L
         elif start is not None:
             runs.append((start, Run(kind, snapshot.time - start + done, ended=False)))
         if snapshot.time - look_back <= workload.created <= snapshot.time:
-            arrivals.append(Arrival(workload.created, _anew(workload)))
+            arrivals.append(Arrival(workload.created, anew(workload)))
     runs.sort(key=lambda one: one[0])
     arrivals.sort(key=lambda one: (one.time, one.workload.key))
-    # Where nothing older is there, the first arrival is the beginning of what is known.
-    first = min((workload.created for workload in snapshot.workloads.all()), default=snapshot.time)
+    since = max(_known_since(snapshot), snapshot.time - look_back)
     return Past(
         time=snapshot.time,
         runs=tuple(run for _, run in runs),
-        arrivals=tuple(arrivals),
-        since=max(first, snapshot.time - look_back),
+        arrivals=tuple(one for one in arrivals if one.time >= since),
+        since=since,
     )
+
+
+def _known_since(snapshot: Snapshot) -> Time:
+    """Since when whatever was submitted is still there.
+
+    Work is removed some time after it has finished: what finished before the oldest end that is left may be gone, and
+    with it, its arrival. What came later is there, as it waits, runs, or finished since.
+    """
+    first = min((workload.created for workload in snapshot.workloads.all()), default=snapshot.time)
+    ends = (workload.condition("Finished") for workload in snapshot.workloads.all() if workload.finished)
+    return max(first, min((end.since for end in ends if end is not None), default=first))
 
 
 def _kind(snapshot: Snapshot, workload: Workload) -> Kind:
@@ -108,28 +124,3 @@ def _gone(snapshot: Snapshot, lines: Iterable[Happened]) -> list[tuple[Time, Run
             kind = Kind(line.workload.partition("/")[0], line.queue or start.queue, line.gpus or start.gpus)
             found.append((start.time, Run(kind, line.time - start.time)))
     return found
-
-
-def _anew(workload: Workload) -> Workload:
-    """A bare Workload that asks for the same, as if it had just been made."""
-    return replace(
-        workload,
-        uid="",
-        owner="",
-        job_uid="",
-        active=True,
-        conditions=(),
-        admission=None,
-        requeue=RequeueState(),
-        resource_requests=(),
-        reclaimable={},
-        checks=(),
-        past_execution=0,
-        unhealthy_nodes=(),
-        scheduling_stats=SchedulingStats(),
-        preemption_gates=(),
-        done=0,
-        cluster="",
-        nominated_clusters=(),
-        parked=False,
-    )

@@ -276,6 +276,31 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
         return self.admission.cluster_queue if self.admission is not None else ""
 
 
+def anew(workload: Workload) -> Workload:
+    """A bare Workload that asks for the same, as if it had just been made: nothing of its life is left."""
+    return replace(
+        workload,
+        uid="",
+        owner="",
+        job_uid="",
+        active=True,
+        conditions=(),
+        admission=None,
+        requeue=RequeueState(),
+        resource_requests=(),
+        reclaimable={},
+        checks=(),
+        past_execution=0,
+        unhealthy_nodes=(),
+        scheduling_stats=SchedulingStats(),
+        preemption_gates=(),
+        done=0,
+        cluster="",
+        nominated_clusters=(),
+        parked=False,
+    )
+
+
 class Phase(StrEnum):
     """One word for the state of a workload, derived from its conditions."""
 

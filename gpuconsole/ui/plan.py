@@ -25,7 +25,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, Quota, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
-from gpuconsole.model.workloads import Job, JobPhase, RequeueState, Workload
+from gpuconsole.model.workloads import Job, JobPhase, Workload, anew
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
 
@@ -70,24 +70,7 @@ def copy(snapshot: Snapshot, workload: Workload) -> Change:
     what = f"{workload.namespace}/{name}, {fmt.gpus(wanted_gpus(workload))}, prio {workload.priority}"
     if job is not None:
         return submit([again(job, name)], what)
-    twin = replace(
-        workload,
-        name=name,
-        uid="",
-        created=snapshot.time,
-        owner="",
-        job_uid="",
-        active=True,
-        conditions=(),
-        admission=None,
-        requeue=RequeueState(),
-        reclaimable={},
-        checks=(),
-        evictions=0,
-        parked=False,
-        past_execution=0,
-        unhealthy_nodes=(),
-    )
+    twin = replace(anew(workload), name=name, created=snapshot.time)
     return submit([twin], what)
 
 

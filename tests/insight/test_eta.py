@@ -135,10 +135,37 @@ def test_the_past_is_what_ended_what_runs_and_what_history_tells_of_what_is_gone
         Run(Kind("b", "b", 2), 3 * HOUR),
         Run(here, 30 * MINUTE - 2 * SECOND, ended=False),
     )
-    names = ["past-0", "past-1", "now", "next"]
-    assert [one.workload.name for one in known.arrivals] == names
+    assert [one.workload.name for one in known.arrivals] == ["now", "next"]
     assert all(not one.workload.conditions and one.workload.admission is None for one in known.arrivals)
-    assert known.span == simulation.now - START
+
+
+def test_arrivals_are_known_since_the_oldest_end_that_is_left_for_older_work_may_be_gone() -> None:
+    simulation = after(2, "1h")
+    finished = simulation.snapshot().workloads["a/past-0"].condition("Finished")
+    assert finished is not None
+    assert past(simulation.snapshot()).since == finished.since
+
+
+def test_where_nothing_has_ended_all_arrivals_are_known() -> None:
+    simulation = cluster(lasting("first", "100h"))
+    simulation.advance(START + 14 * MINUTE)
+    simulation.submit(Submit((lasting("second", "1h", created=simulation.now),)))
+    simulation.advance(simulation.now + SECOND)
+    known = past(simulation.snapshot())
+    assert (known.since, [one.workload.name for one in known.arrivals]) == (START, ["first", "second"])
+
+
+def test_of_less_than_a_quarter_of_an_hour_no_arrivals_come_again() -> None:
+    simulation = cluster(lasting("first", "100h"))
+    simulation.advance(START + 14 * MINUTE)
+    short = past(simulation.snapshot())
+    simulation.advance(START + 15 * MINUTE)
+    long_enough = past(simulation.snapshot())
+    assert (short.repeats, long_enough.repeats) == (False, True)
+    assert (list(again(short, short.time + DAY, 1)), len(list(again(long_enough, long_enough.time + HOUR, 1)))) == (
+        [],
+        4,
+    )
 
 
 def test_position_and_start_of_a_waiting_workload() -> None:
