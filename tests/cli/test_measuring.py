@@ -4,7 +4,7 @@ import pytest
 
 from gpuconsole.backends.kube.backend import KubeBackend
 from gpuconsole.backends.kube.target import Target
-from gpuconsole.cli.measuring import telemetry
+from gpuconsole.cli.measuring import measure
 from gpuconsole.cli.options import Request
 from gpuconsole.config import Telemetry
 from gpuconsole.errors import UsageError
@@ -22,13 +22,16 @@ from gpuconsole.errors import UsageError
     ],
 )
 def test_options_win_over_the_configuration(request_: Request, settings: Telemetry, address: str) -> None:
-    feed = telemetry(KubeBackend(Target()), request_, settings)
-    assert feed is not None
-    assert feed.sight.address == address
+    backend = KubeBackend(Target())
+    measure(backend, request_, settings)
+    assert backend.telemetry is not None
+    assert backend.telemetry.sight.address == address
 
 
 def test_nobody_is_asked_unless_it_was_said() -> None:
-    assert telemetry(KubeBackend(Target()), Request(), Telemetry()) is None
+    backend = KubeBackend(Target())
+    measure(backend, Request(), Telemetry())
+    assert (backend.telemetry, backend.kueue_metrics) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -42,4 +45,4 @@ def test_nobody_is_asked_unless_it_was_said() -> None:
 )
 def test_what_is_no_address_is_said(request_: Request, text: str) -> None:
     with pytest.raises(UsageError, match=text):
-        telemetry(KubeBackend(Target()), request_, Telemetry())
+        measure(KubeBackend(Target()), request_, Telemetry())

@@ -218,7 +218,7 @@ def check_duplicate(table: Table, case: Case) -> Iterator[str]:
         entry.message = ""
         entry.await_victims(len(entry.targets))
         yield from compare(f"told in turn {turn}", entry.message, messages.pending_preemption("", 1))
-        yield from compare(f"asked in turn {turn}", len(list(cycle._evictions(state, entry))), want)
+        yield from compare(f"asked in turn {turn}", len(list(cycle._evictions(state, entry, None))), want)
 
 
 def check_message(table: Table, case: Case) -> Iterator[str]:
