@@ -11,7 +11,7 @@ from gpuconsole.insight.whatif import Look
 from gpuconsole.model.clock import HOUR, MINUTE, Span
 from gpuconsole.model.commands import Command, FailNode, Later, Submit
 from gpuconsole.model.events import What
-from gpuconsole.model.workloads import Job
+from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.services.console import Console
 from gpuconsole.ui import plan
 from gpuconsole.ui.screens.submit import SubmitScreen
@@ -190,6 +190,14 @@ def test_a_copy_begins_anew_under_a_free_name() -> None:
     (job,) = submit.objects
     assert isinstance(job, Job)
     assert (job.key, job.suspended, job.started) == ("Job/prod/serve-copy2", True, 0)
+
+
+def test_a_copy_of_a_bare_workload_is_made_now_and_has_no_past() -> None:
+    lived = Workload(name="train", created=HOUR, priority=3, done=MINUTE, parked=True, unhealthy_nodes=("node-1",))
+    snapshot = snapshot_of([lived])
+    (submit,) = plan.copy(snapshot, lived).commands
+    assert isinstance(submit, Submit)
+    assert submit.objects == (Workload(name="train-copy2", created=snapshot.time, priority=3),)
 
 
 async def test_nothing_of_a_what_if_reaches_the_cluster() -> None:
