@@ -56,7 +56,7 @@ def _sections(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> Ite
     if not answer.considered:
         yield "DETAILS", list(answer.explanation.lines)
     if found is not None:
-        texts = suggestion_texts(found, snapshot)
+        texts = suggestion_texts(answer, found, snapshot)
         yield "WOULD UNBLOCK IT", [f"{'✓ ' if works else ''}{text}" for works, text in texts]
     yield "EVIDENCE", list(evidence_lines(answer, snapshot.time))
 
@@ -78,16 +78,17 @@ def _body(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> dict[st
             {**msgspec.to_builtins(one), "since": format_time(one.since) if one.since is not None else None}
             for one in answer.evidence
         ],
-        "would_unblock": None if found is None else _unblocking(found, snapshot),
+        "would_unblock": None if found is None else _unblocking(answer, found, snapshot),
     }
 
 
-def _unblocking(found: Suggestions, snapshot: Snapshot) -> dict[str, Any]:
+def _unblocking(answer: Why, found: Suggestions, snapshot: Snapshot) -> dict[str, Any]:
     return {
         "admitted_anyway": found.admitted_anyway,
         "complete": found.complete,
         "tried": found.tried,
         "suggestions": [
-            {"text": in_words(one.steps, snapshot), "steps": msgspec.to_builtins(one.steps)} for one in found.found
+            {"text": in_words(one.steps, snapshot, answer.short), "steps": msgspec.to_builtins(one.steps)}
+            for one in found.found
         ],
     }

@@ -74,6 +74,16 @@ def show(resource: str, amount: int) -> str:
     return f"{format_quantity(resource, amount)} {resource}"
 
 
+def freed(workload: Workload, short: Iterable[str]) -> str:
+    """What its end frees of the resources that are short; where it has none of them, its GPUs, else all that it has."""
+    amounts: dict[str, int] = {}
+    for (_, resource), amount in held(workload):
+        amounts[resource] = amounts.get(resource, 0) + amount
+    had = [resource for resource, amount in amounts.items() if amount]
+    told = [r for r in dict.fromkeys(short) if r in had] or [r for r in had if is_gpu(r)] or had
+    return ", ".join(show(resource, amounts[resource]) for resource in told)
+
+
 def shortages(
     snapshot: Snapshot, workload: Workload, queue: ClusterQueue, reasons: Iterable[Reason]
 ) -> tuple[Shortage, ...]:
@@ -194,7 +204,7 @@ def _endings(snapshot: Snapshot, queue: ClusterQueue, gap: Shortage, held_by: Se
     for holder in enough[:-4:-1]:
         end = ends_at(holder, snapshot.jobs.get(holder.owner), snapshot.time)
         when = f", ~{format_time(end)[11:16]}" if end is not None else ""
-        yield Remedy(True, f"{holder.key} ends ({show('nvidia.com/gpu', holder.gpus)}{when})")
+        yield Remedy(True, f"{holder.key} ends ({freed(holder, [gap.resource])}{when})")
     if held_by and not enough:
         yield Remedy(False, "one workload's end: none holds enough alone")
 

@@ -84,6 +84,11 @@ class Why(Struct, frozen=True, kw_only=True):
     def code(self) -> Code:
         return self.explanation.code
 
+    @property
+    def short(self) -> tuple[str, ...]:
+        """The resources that it lacks, in whatever flavor."""
+        return tuple(dict.fromkeys(room.resource for room in self.rooms))
+
 
 class Tried(Struct, frozen=True, kw_only=True):
     """The answer with what would unblock it, as of one moment."""

@@ -75,12 +75,12 @@ def _keeper(keeper: Keeper, resource: str) -> str:
     )
 
 
-def suggestion_texts(found: Suggestions, snapshot: Snapshot) -> Iterator[tuple[bool, str]]:
+def suggestion_texts(answer: Why, found: Suggestions, snapshot: Snapshot) -> Iterator[tuple[bool, str]]:
     """What would unblock it, each of which was tried; False goes with what is only said."""
     if found.admitted_anyway:
         yield False, "nothing is needed: it gets in as it is"
     for suggestion in found.found:
-        yield True, in_words(suggestion.steps, snapshot)
+        yield True, in_words(suggestion.steps, snapshot, answer.short)
     if not found.found and not found.admitted_anyway:
         yield False, "no change that was tried lets it in"
     if not found.complete:
@@ -88,9 +88,12 @@ def suggestion_texts(found: Suggestions, snapshot: Snapshot) -> Iterator[tuple[b
 
 
 def evidence_lines(answer: Why, now: Time) -> Iterator[str]:
-    """Who says so, and how old that is; a text that the cluster has overtaken is marked."""
+    """Who says so, and how old that is; who say the same share a line, and what the cluster has overtaken is marked."""
     codes = {one.code for one in answer.evidence if one.code is not Code.NOT_WAITING}
+    said: dict[tuple[Code, str], list[str]] = {}
     for one in answer.evidence:
         age = f", {format_span(max(0, now - one.since))} old" if one.since is not None else ""
-        differs = " (overtaken)" if len(codes) > 1 and one.code is not answer.code else ""
-        yield f"{one.source}{age}: {one.code}{differs}: {one.text}"
+        said.setdefault((one.code, one.text), []).append(f"{one.source}{age}")
+    for (code, text), sources in said.items():
+        differs = " (overtaken)" if len(codes) > 1 and code is not answer.code else ""
+        yield f"{' and '.join(sources)}: {code}{differs}: {text}"

@@ -32,6 +32,6 @@ def unblocking_lines(tried: Tried, snapshot: Snapshot, now: Time) -> Iterator[Pa
         return
     yield BLANK
     yield heading("WOULD UNBLOCK IT")
-    for works, text in suggestion_texts(tried.suggestions, snapshot):
+    for works, text in suggestion_texts(tried.why, tried.suggestions, snapshot):
         yield line("  ", ("✓ ", "good") if works else ("  ", ""), text)
     yield line((f"  {tried.suggestions.tried} changes were tried, {fmt.since(now, tried.time)} ago", "dim"))

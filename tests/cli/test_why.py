@@ -31,9 +31,7 @@ def test_why_for_people(gpuconsole: Line) -> None:
         "  ✓ raise the nominalQuota of ClusterQueue team by 4 GPUs of a100",
         "",
         "EVIDENCE",
-        "  engine, 0s old: quota: couldn't assign flavors to pod set main: "
-        "insufficient unused quota for nvidia.com/gpu in flavor a100, 4 more needed",
-        "  Kueue, 59m old: quota: couldn't assign flavors to pod set main: "
+        "  engine, 0s old and Kueue, 59m old: quota: couldn't assign flavors to pod set main: "
         "insufficient unused quota for nvidia.com/gpu in flavor a100, 4 more needed",
     ]
 

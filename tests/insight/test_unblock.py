@@ -29,9 +29,10 @@ from gpuconsole.model.cluster import LabelSelector, Node, PodTemplate, Taint
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, ResourceFlavor, StopPolicy, Topology, WorkloadPriorityClass
 from gpuconsole.model.snapshot import EMPTY
-from gpuconsole.model.workloads import TopologyRequest, Workload
+from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, TopologyRequest, Workload
 from gpuconsole.sim.rehearsal import Rehearsal
 from tests.insight.random_admission import rest
+from tests.insight.world import world
 from tests.scheduling.kueue.cluster import GPU, LOWER, STRICT, World, cohort, pods, queue, quota, workload
 from tests.tools.check_why import States
 
@@ -192,6 +193,23 @@ def test_what_is_not_a_matter_of_quota(things: list[Object], new: Workload, want
     rehearsal = after(*things, *before, new)
     assert want in steps(suggest(rehearsal, new.key))
     assert in_words(want, EMPTY) == words
+
+
+@pytest.mark.parametrize(
+    ("had", "short", "want"),
+    [
+        ({GPU: 0, "cpu": 4000}, ["cpu"], "team/old ends (4 cpu)"),
+        ({GPU: 8, "cpu": 4000}, ["cpu"], "team/old ends (4 cpu)"),
+        ({GPU: 8, "cpu": 4000}, [GPU, "cpu"], "team/old ends (8 GPUs, 4 cpu)"),
+        ({GPU: 8, "cpu": 4000}, [], "team/old ends (8 GPUs)"),
+        ({"cpu": 4000}, [GPU], "team/old ends (4 cpu)"),
+        ({}, [GPU], "team/old ends"),
+    ],
+)
+def test_an_end_is_told_with_what_it_frees_of_what_is_short(had: dict[str, int], short: list[str], want: str) -> None:
+    admission = Admission(cluster_queue="q", pod_sets=(PodSetAssignment(flavors=dict.fromkeys(had, "f"), usage=had),))
+    old = replace(workload("old", "q", 8), admission=admission, conditions=(Condition("QuotaReserved", True),))
+    assert in_words((End("team/old"),), world([old]), short) == want
 
 
 def test_who_gets_in_anyway_needs_nothing_and_an_end_of_trying_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import assert_never
 
-from gpuconsole.insight.shortage import show
+from gpuconsole.insight.shortage import freed, show
 from gpuconsole.insight.unblock.steps import (
     AddNodes,
     AdmitNamespace,
@@ -20,20 +20,18 @@ from gpuconsole.insight.unblock.steps import (
     UseTopology,
 )
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
 
 
-def in_words(steps: Iterable[Step], snapshot: Snapshot) -> str:
-    """One line for changes that are made together."""
-    return ", and ".join(_in_words(step, snapshot) for step in steps)
+def in_words(steps: Iterable[Step], snapshot: Snapshot, short: Iterable[str] = ()) -> str:
+    """One line for changes that are made together; `short` names the resources whose amounts matter where one ends."""
+    return ", and ".join(_in_words(step, snapshot, short) for step in steps)
 
 
-def _in_words(step: Step, snapshot: Snapshot) -> str:
+def _in_words(step: Step, snapshot: Snapshot, short: Iterable[str]) -> str:
     match step:
         case End(key):
-            workload = snapshot.workloads.get(key)
-            waits = workload is not None and not workload.reserved
-            held = show("nvidia.com/gpu", workload.gpus) if workload is not None else "?"
-            return f"{key} is withdrawn, which waits before it" if waits else f"{key} ends ({held})"
+            return _end(key, snapshot.workloads.get(key), short)
         case RaiseLimit():
             what = f"{show(step.resource, step.by)} of {step.flavor}"
             return f"raise the {step.limit} of {step.kind} {step.name} by {what}"
@@ -63,3 +61,10 @@ def _in_words(step: Step, snapshot: Snapshot) -> str:
             return f"let namespace {step.namespace} into ClusterQueue {step.cluster_queue}"
         case _:
             assert_never(step)
+
+
+def _end(key: str, workload: Workload | None, short: Iterable[str]) -> str:
+    if workload is not None and not workload.reserved:
+        return f"{key} is withdrawn, which waits before it"
+    amounts = freed(workload, short) if workload is not None else ""
+    return f"{key} ends ({amounts})" if amounts else f"{key} ends"
