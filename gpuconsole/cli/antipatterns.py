@@ -4,7 +4,7 @@ import click
 import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
-from gpuconsole.insight.antipatterns import antipatterns, engines_of
+from gpuconsole.insight.antipatterns import antipatterns, engines_of, total_per_day
 from gpuconsole.model.clock import format_time
 from gpuconsole.model.events import Applied
 from gpuconsole.model.snapshot import Snapshot
@@ -25,7 +25,11 @@ def command(asked: Asked) -> Answer:
     policy, lines = asked.simulation.policy, lines_of(asked)
     snapshot = _measured(asked)
     found = antipatterns(snapshot, policy.prices, lines, engines_of(policy))
-    body = {"patterns": msgspec.to_builtins(found), "measured": len(snapshot.telemetry) > 0}
+    body = {
+        "patterns": msgspec.to_builtins(found),
+        "cost_per_day": total_per_day(found),
+        "measured": len(snapshot.telemetry) > 0,
+    }
     for one in body["patterns"]:
         one["since"] = format_time(one["since"]) if one["since"] is not None else None
     return Answer(kind="Antipatterns", body=body, lines=antipatterns_lines(found, measured=len(snapshot.telemetry) > 0))

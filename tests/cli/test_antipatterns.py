@@ -21,6 +21,7 @@ def test_antipatterns_for_programs(gpuconsole: Line) -> None:
     document = json.loads(gpuconsole("antipatterns", "two-jobs-without", "--until", "1h", "-o", "json").out)
     (one,) = document["answer"]["patterns"]
     assert (document["kind"], document["version"], document["answer"]["measured"]) == ("Antipatterns", 1, True)
+    assert document["answer"]["cost_per_day"] == 720.0
     assert {name: one[name] for name in ("code", "subject", "table", "gpus", "cost_per_day")} == {
         "code": "gang-deadlock",
         "subject": "PyTorchJob/default/blue",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.antipatterns import Code, Pattern, antipatterns
+from gpuconsole.insight.antipatterns import Code, Pattern, antipatterns, total_per_day
 from gpuconsole.insight.attention import Trouble, attention
 from gpuconsole.insight.linting import Engines
 from gpuconsole.model.clock import MINUTE
@@ -14,6 +14,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import Cohort, LocalQueue, Quota
 from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
 from gpuconsole.model.workloads import Condition
+from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 from tests.insight.world import A100, START, cluster_queue, node, pod, running, waiting, world
 
 TWO_DOLLARS = Prices(gpu_hour={}, other=2.0)
@@ -167,6 +168,23 @@ def test_queues_that_evict_each_other_often() -> None:
     (one,) = found(history=history)
     assert (one.subject, one.text) == ("cq-a", "the queues cq-a, cq-b evict each other: 4 times")
     assert found(history=history[:3]) == []
+
+
+def test_an_eviction_of_a_victim_inside_a_circle_of_queues_is_counted_once_in_the_sum() -> None:
+    inside = [evicted("r/a", minutes) for minutes in (120, 100, 80)]
+    back = evicted("p/z", 90, ("cq-b", "cq-a"))
+    among_themselves = evicted("r/a", 70, ("cq-a", "cq-a"))
+    elsewhere = evicted("r/a", 65, ("cq-a", "cq-c"))
+    history = sorted([*inside, back, among_themselves, elsewhere], key=lambda line: line.time)
+    patterns = found(history=tuple(history))
+    assert [(one.subject, round(one.cost_per_day), round(one.shared_cost_per_day)) for one in patterns] == [
+        ("r/a", 10 * 12, 6 * 12),
+        ("cq-a", 8 * 12, 0),
+    ]
+    assert total_per_day(patterns) == pytest.approx(6 * 2.0 * 12)
+    lines = antipatterns_lines(patterns)
+    assert lines[0] == "2 anti-patterns, about 144.00 $ a day, each eviction counted once"
+    assert lines[3] == "  cost      120.00 $ a day, 72.00 $ of it counted with its circle of queues"
 
 
 KUEUE = Engines()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gpuconsole.insight.antipatterns import crowd, usage, written
-from gpuconsole.insight.antipatterns.pattern import Code, Pattern
+from gpuconsole.insight.antipatterns.pattern import Code, Pattern, total_per_day
 from gpuconsole.insight.linting import Engines
 from gpuconsole.insight.linting.facts import OPEN
 from gpuconsole.model.events import Happened
@@ -11,7 +11,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.policy import SimPolicy
 
-__all__ = ["Code", "Pattern", "antipatterns", "engines_of"]
+__all__ = ["Code", "Pattern", "antipatterns", "engines_of", "total_per_day"]
 
 _RANK = {code: rank for rank, code in enumerate(Code)}
 

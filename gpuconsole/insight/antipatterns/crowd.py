@@ -124,6 +124,8 @@ def _thrash(snapshot: Snapshot, found: Sequence[PreemptionRow]) -> Iterator[Patt
         return
     told = who(found)
     days = max(HOUR, snapshot.time - found[-1].time) / DAY
+    often = [circle for circle in told.queue_circles if circle.times >= OFTEN]
+    shared = _shared(found, often)
     for victim in told.victims:
         if victim.thrash:
             yield Pattern(
@@ -133,11 +135,21 @@ def _thrash(snapshot: Snapshot, found: Sequence[PreemptionRow]) -> Iterator[Patt
                 text=f"{victim.name} goes in circles: preempted {victim.times} times, at least three within an hour",
                 evidence={"preemptions": victim.times, "GPU-hours lost": round(victim.lost_gpu_hours, 1)},
                 cost_per_day=victim.cost / days,
+                shared_cost_per_day=shared.get(victim.name, 0.0) / days,
                 fix="give it quota of its own, a higher priority or checkpoints; or hold it until there is room",
             )
-    for circle in told.queue_circles:
-        if circle.times >= OFTEN:
-            yield _circle(snapshot, circle, days)
+    yield from (_circle(snapshot, circle, days) for circle in often)
+
+
+def _shared(found: Sequence[PreemptionRow], often: Sequence[Circle]) -> dict[str, float]:
+    """Victim → USD of those of its evictions that one of the circles counts."""
+    circle_of = {name: number for number, circle in enumerate(often) for name in circle.names}
+    costs: dict[str, float] = {}
+    for row in found:
+        inside = row.by_queue != row.victim_queue and row.by_queue in circle_of
+        if inside and circle_of[row.by_queue] == circle_of.get(row.victim_queue):
+            costs[row.victim] = costs.get(row.victim, 0.0) + row.cost
+    return costs
 
 
 def _circle(snapshot: Snapshot, circle: Circle, days: float) -> Pattern:

@@ -1,6 +1,6 @@
 """An anti-pattern: something that works, and wastes GPUs or patience, with its evidence, its price and the way out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -40,5 +40,12 @@ class Pattern(Struct, frozen=True, kw_only=True):
     """That are of no use, or of less than they could be."""
     cost_per_day: float = 0.0
     """USD of these GPUs for a day, as long as it stays so; 0 where nothing is paid for it."""
+    shared_cost_per_day: float = 0.0
+    """Of that, what another pattern counts as well: evictions of a workload inside a circle of queues."""
     fix: str
     since: Time | None = None
+
+
+def total_per_day(found: Iterable[Pattern]) -> float:
+    """USD a day of all patterns together, each eviction counted once."""
+    return sum(one.cost_per_day - one.shared_cost_per_day for one in found)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.insight.antipatterns import Pattern
+from gpuconsole.insight.antipatterns import Pattern, total_per_day
 from gpuconsole.insight.tables import counted
 from gpuconsole.ui.names import called
 
@@ -12,16 +12,22 @@ def antipatterns_lines(found: Sequence[Pattern], *, measured: bool = True) -> li
     lines = [] if measured else ["no GPU is measured here, so nobody can say who has GPUs and does not use them", ""]
     if not found:
         return [*lines, "nothing was found"]
-    total = sum(one.cost_per_day for one in found)
-    lines.append(f"{counted(len(found), 'anti-pattern')}, about {total:,.2f} $ a day")
+    once = ", each eviction counted once" if any(one.shared_cost_per_day for one in found) else ""
+    lines.append(f"{counted(len(found), 'anti-pattern')}, about {total_per_day(found):,.2f} $ a day{once}")
     for one in found:
-        cost = f"{one.cost_per_day:,.2f} $ a day" if one.cost_per_day else "no price"
         shown = ", ".join(f"{name}: {value}" for name, value in one.evidence.items() if value != "")
         text = one.text.replace(one.subject, called(one.subject)) if one.subject else one.text
-        lines += ["", f"{one.code}: {text}", f"  cost      {cost}{_gpus(one)}"]
+        lines += ["", f"{one.code}: {text}", f"  cost      {_cost(one)}{_gpus(one)}"]
         lines += [f"  evidence  {shown}"] if shown else []
         lines.append(f"  fix       {one.fix}")
     return lines
+
+
+def _cost(one: Pattern) -> str:
+    if not one.cost_per_day:
+        return "no price"
+    shared = f", {one.shared_cost_per_day:,.2f} $ of it counted with its circle of queues"
+    return f"{one.cost_per_day:,.2f} $ a day{shared if one.shared_cost_per_day else ''}"
 
 
 def _gpus(one: Pattern) -> str:
