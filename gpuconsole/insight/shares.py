@@ -4,7 +4,7 @@ The shares are Kueue's (dominant resource shares, in thousandths); they are comp
 and decide something only where it is on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from msgspec import Struct
 
@@ -12,6 +12,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.entry import Entry, Status
 from gpuconsole.scheduling.kueue.fairness import share
+from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.preemption.weighing import written
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.scheduling.kueue.usage import UsageTree
@@ -37,7 +38,8 @@ class NodeShare(Struct, frozen=True, kw_only=True):
     name: str
     depth: int
     """0 for a root."""
-    weight: float
+    weight: float | None
+    """None for a cohort that nobody declared, which is only named."""
     dominant: str
     """The resource that counts; empty for a node that borrows nothing, or has nobody to borrow from."""
     parts: tuple[Part, ...]
@@ -58,8 +60,8 @@ class Turn(Struct, frozen=True, kw_only=True):
     """What its age counts from."""
     borrows: int
     """How many levels up it would have to borrow; 0 within its own quota."""
-    share_with_it: str
-    """Of its queue, the workload included, before anybody else of this cycle."""
+    share_with_it: str | None
+    """Of its queue, the workload included, before anybody else of this cycle; None if it can get no flavor."""
     outcome: str
     """`admitted`, `preempts` or `waits`, if everybody's turn came in one cycle."""
     message: str
@@ -81,12 +83,13 @@ class Shares(Struct, frozen=True, kw_only=True):
 def shares(session: Session, now: Time) -> Shares:
     """The shares of a cluster and the turns of the next cycle; the session is asked in a fork."""
     usage, config = session.tree.copy(), session.config
+    declared = session.setup.objects.cohorts
     roots = sorted(node for node in range(len(usage.tree.names)) if usage.tree.parent[node] < 0)
     return Shares(
         fair_sharing=config.fair_sharing,
         order=order_of(config),
         within=_within(config),
-        tree=tuple(found for root in roots for found in _below(usage, root, 0)),
+        tree=tuple(found for root in roots for found in _below(usage, declared, root, 0)),
         turns=tuple(_turn(usage, place, entry) for place, entry in enumerate(session.turns(now), start=1)),
     )
 
@@ -109,13 +112,13 @@ def _within(config: KueueConfig) -> str:
     return "priority, then age"
 
 
-def _below(usage: UsageTree, node: int, depth: int) -> Iterator[NodeShare]:
-    yield _share(usage, node, depth)
+def _below(usage: UsageTree, declared: Container[str], node: int, depth: int) -> Iterator[NodeShare]:
+    yield _share(usage, declared, node, depth)
     tree = usage.tree
     if node < len(tree.cohorts):
         members = tree.children[node] + tree.queue_children[node]
         for member in sorted(members, key=lambda member: (*_descending(usage, member), tree.names[member])):
-            yield from _below(usage, member, depth + 1)
+            yield from _below(usage, declared, member, depth + 1)
 
 
 def _descending(usage: UsageTree, node: int) -> tuple[bool, float]:
@@ -123,7 +126,7 @@ def _descending(usage: UsageTree, node: int) -> tuple[bool, float]:
     return not infinite, -value
 
 
-def _share(usage: UsageTree, node: int, depth: int) -> NodeShare:
+def _share(usage: UsageTree, declared: Container[str], node: int, depth: int) -> NodeShare:
     tree, found = usage.tree, share(usage, node)
     borrowed: dict[str, int] = {}
     for column in found.borrowed:
@@ -132,11 +135,12 @@ def _share(usage: UsageTree, node: int, depth: int) -> NodeShare:
         borrowed[resource] = borrowed.get(resource, 0) + usage.usage[at] - tree.subtree[at]
     lendable = tree.lendable[tree.parent[node]] if borrowed else {}
     parts = [_part(resource, amount, lendable[resource]) for resource, amount in borrowed.items()]
+    cohort = node < len(tree.cohorts)
     return NodeShare(
-        kind="cohort" if node < len(tree.cohorts) else "queue",
+        kind="cohort" if cohort else "queue",
         name=tree.names[node],
         depth=depth,
-        weight=found.weight,
+        weight=None if cohort and tree.names[node] not in declared else found.weight,
         dominant=found.dominant,
         parts=tuple(sorted(parts, key=lambda part: (part.resource != found.dominant, part.resource))),
         share=written(found),
@@ -150,9 +154,11 @@ def _part(resource: str, borrowed: int, lendable: int) -> Part:
 
 def _turn(usage: UsageTree, place: int, entry: Entry) -> Turn:
     workload, node, uses = entry.request.workload, entry.rules.node, entry.assignment.uses
-    usage.add(node, uses)
-    with_it = written(share(usage, node))
-    usage.remove(node, uses)
+    with_it = None
+    if entry.assignment.mode != Mode.NO_FIT:
+        usage.add(node, uses)
+        with_it = written(share(usage, node))
+        usage.remove(node, uses)
     outcome = "admitted" if entry.status is Status.ASSUMED else "preempts" if entry.targets else "waits"
     return Turn(
         place=place,

@@ -9,6 +9,7 @@ from gpuconsole.model.queues import LocalQueue, Quota
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.ui.answers.shares import shares_lines
 from tests.insight.world import A100, ORG_QUEUES, START, cluster_queue, cohort, node, pod, running, waiting, world
 
 FAIR = KueueConfig(fair_sharing=True)
@@ -116,6 +117,25 @@ def test_the_rule_of_the_order_follows_the_configuration() -> None:
     assert order_of(KueueConfig(fair_sharing=True, gates=gates)) == (
         "the smaller share with the workload included, at every cohort from the root down; then who waits longer"
     )
+
+
+def test_a_cohort_that_is_only_named_has_no_weight_and_who_gets_no_flavor_no_share() -> None:
+    named = tuple(cluster_queue(name, "shared", Quota(3)) for name in "ab")
+    things = (*ORG_QUEUES[:3], *named, *map(door, "ab"), waiting("huge", "research/a", 99))
+    found = shares(engine(*things, running("w", "research/a", 4, "a", uid="w")), START)
+    assert [(node.name, node.weight, node.share) for node in found.tree] == [
+        ("shared", None, "0"),
+        ("a", 1.0, "166.666667"),
+        ("b", 1.0, "0"),
+    ]
+    assert [(turn.workload, turn.share_with_it) for turn in found.turns] == [("research/huge", None)]
+    lines = shares_lines(found, (), START)
+    assert lines[3:6] == [
+        "shared  –       0 ‰    borrows nothing",
+        "  a     1       167 ‰  1 nvidia.com/gpu borrowed of 6 lendable = 167 ‰",
+        "  b     1       0 ‰    borrows nothing",
+    ]
+    assert "  –              waits: " in lines[-1]
 
 
 def test_asking_changes_nothing() -> None:

@@ -37,9 +37,15 @@ def _kueue(found: Shares, now: Time) -> list[str]:
 
 def _node(node: NodeShare) -> tuple[object, ...]:
     arithmetic = "; ".join(map(_part, node.parts))
+    weight = "–" if node.weight is None else f"{node.weight:g}"
     if node.parts and node.weight != 1:
-        arithmetic += f"; divided by weight {node.weight:g}"
-    return "  " * node.depth + node.name, f"{node.weight:g}", f"{node.share} ‰", arithmetic or "borrows nothing"
+        arithmetic += f"; divided by weight {weight}"
+    return "  " * node.depth + node.name, weight, f"{_rounded(node.share)} ‰", arithmetic or "borrows nothing"
+
+
+def _rounded(share: str) -> str:
+    """A share as the arithmetic beside it prints it; `+Inf` stays."""
+    return f"{float(share):.0f}" if share[-1].isdigit() else share
 
 
 def _part(part: Part) -> str:
@@ -51,7 +57,8 @@ def _turn(turn: Turn, now: Time) -> tuple[object, ...]:
     borrows = f"{turn.borrows} up" if turn.borrows else "no"
     waits = format_span(max(0, now - turn.queued) // SECOND * SECOND)
     outcome = turn.outcome if not turn.message or turn.outcome == "preempts" else f"{turn.outcome}: {turn.message}"
-    return turn.place, called(turn.workload), turn.queue, turn.priority, waits, borrows, turn.share_with_it, outcome
+    with_it = "–" if turn.share_with_it is None else f"{_rounded(turn.share_with_it)} ‰"
+    return turn.place, called(turn.workload), turn.queue, turn.priority, waits, borrows, with_it, outcome
 
 
 def _queue(queue: QueueShare) -> tuple[object, ...]:
