@@ -194,9 +194,8 @@ class _Search:
         def make(number: int) -> tuple[str, tuple[Command, ...], float]:
             commands = []
             for queue, (_, resource) in pairs:
-                old = queue.quotas()[flavor, resource]
-                amount = old.nominal + number * step
-                commands.append(SetQuota(queue.name, flavor, resource, amount, old.borrowing_limit, old.lending_limit))
+                amount = queue.quotas()[flavor, resource].nominal + number * step
+                commands.append(SetQuota(queue.name, flavor, resource, amount))
             words = ", ".join(f"{queue.name} +{number * step} GPUs of {flavor}" for queue, _ in pairs)
             return f"quota {words}", tuple(commands), 0.0
 

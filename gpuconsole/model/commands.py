@@ -7,7 +7,7 @@ A command names its object by key. Its effect comes back as events; a command th
 from collections.abc import Mapping
 from typing import Any, Literal, Union
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from gpuconsole.model.clock import Span
 from gpuconsole.model.objects import Object
@@ -91,14 +91,14 @@ class SetStopPolicy(Struct, frozen=True, tag="set-stop-policy"):
 
 
 class SetQuota(Struct, frozen=True, tag="set-quota"):
-    """Change one quota of a ClusterQueue; amounts in base units, None = no limit."""
+    """Change one quota of a ClusterQueue; amounts in base units. A limit that is left out stays, None = no limit."""
 
     cluster_queue: str
     flavor: str
     resource: str
     nominal: int
-    borrowing_limit: int | None = None
-    lending_limit: int | None = None
+    borrowing_limit: int | UnsetType | None = UNSET
+    lending_limit: int | UnsetType | None = UNSET
 
 
 class SetWeight(Struct, frozen=True, tag="set-weight", omit_defaults=True):

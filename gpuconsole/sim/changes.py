@@ -117,7 +117,7 @@ def _written(command: Command, manifest: Manifests) -> Document:
 
 def _plain(command: Command) -> Document:
     fields = msgspec.to_builtins(command)
-    return {camel(name): value for name, value in fields.items() if value is not None}
+    return {camel(name): value for name, value in fields.items()}
 
 
 def _deleted(table: str, key: str) -> str:

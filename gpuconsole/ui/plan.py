@@ -58,7 +58,9 @@ def asked(command: Command) -> Change:
         return Change(f"{moment}submit {names}{' …' if len(order.objects) > 3 else ''}", (command,))
     fields = msgspec.to_builtins(order)
     words = " ".join(
-        clean(str(value), 60) for name, value in fields.items() if name != "type" and value not in (None, "")
+        "no limit" if value is None else clean(str(value), 60)
+        for name, value in fields.items()
+        if name != "type" and value != ""
     )
     return Change(f"{moment}{fields['type']} {words}", (command,))
 
@@ -136,5 +138,5 @@ def quota(queue: ClusterQueue, flavor: str, resource: str, nominal: int) -> Chan
     """Another nominal quota; the limits stay."""
     old = queue.quotas().get((flavor, resource), Quota())
     words = f"{queue.name} {flavor} {fmt.resource(resource)} {fmt.amount(resource, old.nominal)}"
-    command = SetQuota(queue.name, flavor, resource, nominal, old.borrowing_limit, old.lending_limit)
+    command = SetQuota(queue.name, flavor, resource, nominal)
     return Change(f"{words} → {fmt.amount(resource, nominal)}", (command,))

@@ -148,7 +148,7 @@ def test_a_quota_is_changed_and_nothing_beside_it(operator: Seeing, cluster: Api
     quota = after["resourceGroups"][0]["flavors"][0]["resources"]
     (gpu,) = (one for one in quota if one["name"] == "nvidia.com/gpu")
     assert (gpu["nominalQuota"], gpu["borrowingLimit"]) == ("12", "4")
-    do(operator, SetQuota("cq-b", "h100", "nvidia.com/gpu", 8))
+    do(operator, SetQuota("cq-b", "h100", "nvidia.com/gpu", 8, borrowing_limit=None))
     assert cluster.get(f"{CLUSTER_QUEUES}/cq-b")["spec"] == before
 
 

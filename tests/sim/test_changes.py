@@ -68,6 +68,13 @@ def test_steps_are_those_of_a_scenario_and_time_passes_between_them() -> None:
     )
 
 
+def test_a_limit_that_is_left_out_is_not_one_that_is_null() -> None:
+    quota = {"type": "set-quota", "clusterQueue": "red", "flavor": "a100", "resource": GPU, "nominal": 4}
+    document = {"steps": [{"commands": [quota, {**quota, "borrowingLimit": None, "lendingLimit": 2}]}]}
+
+    assert read(document).commands == (SetQuota("red", "a100", GPU, 4), SetQuota("red", "a100", GPU, 4, None, 2))
+
+
 def test_manifests_beside_it_come_first() -> None:
     flavor = ResourceFlavor(name="h100")
 
@@ -112,6 +119,7 @@ COMMANDS: tuple[Command, ...] = (
     Finish("red/b"),
     SetPriority("red/a", 5),
     SetQuota("red", "a100", GPU, 4, None, 0),
+    SetQuota("red", "a100", GPU, 4),
     SetWeight("red/lq", 2.5, "LocalQueue"),
     SetCohort("red", ""),
     SetPreemption("red", reclaim_within_cohort=PreemptionPolicy.ANY),

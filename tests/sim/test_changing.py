@@ -20,7 +20,7 @@ from gpuconsole.model.commands import (
 )
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.objects import Object
-from gpuconsole.model.queues import Cohort, PreemptionPolicy, ResourceFlavor
+from gpuconsole.model.queues import Cohort, PreemptionPolicy, Quota, ResourceFlavor
 from gpuconsole.sim.engine import Simulation
 from tests.sim.cluster import A100, GPU, START, node, nodes, queue, start, submit, two_teams, workload
 
@@ -79,6 +79,21 @@ def test_refusals_say_why_and_change_nothing(case: tuple[Command, str]) -> None:
     before = list(simulation.snapshot().objects())
 
     assert (refusal(simulation, command), list(simulation.snapshot().objects())) == (why, before)
+
+
+def test_limits_that_are_left_out_stay_and_none_takes_one_away() -> None:
+    simulation = start(two_teams())
+    found = []
+    for command in (
+        SetQuota("red", "a100", GPU, 4, 3, 2),
+        SetQuota("red", "a100", GPU, 8),
+        SetQuota("red", "a100", GPU, 8, borrowing_limit=None),
+        SetQuota("red", "a100", GPU, 8, lending_limit=0),
+    ):
+        simulation.submit(command)
+        found.append(simulation.snapshot().cluster_queues["red"].quotas()["a100", GPU])
+
+    assert found == [Quota(4, 3, 2), Quota(8, 3, 2), Quota(8, None, 2), Quota(8, None, 0)]
 
 
 def test_a_queue_with_limits_cannot_leave_its_cohort() -> None:

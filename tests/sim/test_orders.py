@@ -49,7 +49,8 @@ REFUSED: dict[str, tuple[Command, str]] = {
         SetQuota("red", "h100", GPU, 4),
         "ClusterQueue red has no quota of nvidia.com/gpu in h100; it has: a100/nvidia.com/gpu",
     ),
-    "a negative quota": (SetQuota("red", "a100", GPU, -1), "a quota and its limits are 0 or more"),
+    "a negative quota": (SetQuota("red", "a100", GPU, -1), "nominal -1 is not 0 or more"),
+    "a negative limit": (SetQuota("red", "a100", GPU, 4, -2), "borrowingLimit -2 is not 0 or more"),
     "lending more than there is": (
         SetQuota("red", "a100", GPU, 4, None, 5),
         "lendingLimit 5 is more than the nominal quota 4",

@@ -388,7 +388,7 @@ async def test_a_cohort_says_why_it_cannot_be_held() -> None:
         assert "a cohort cannot be held" in said(app)
 
 
-async def test_editing_a_quota_shows_what_would_change_and_sends_the_whole_quota() -> None:
+async def test_editing_a_quota_shows_what_would_change_and_leaves_the_limits_out() -> None:
     console = console_of()
     async with shown(console) as (app, pilot):
         await press(pilot, "2", "j", "e")
@@ -400,7 +400,7 @@ async def test_editing_a_quota_shows_what_would_change_and_sends_the_whole_quota
         await press(pilot, "backspace", "backspace", "2")
         assert "16 → 12" in "\n".join(painted(app))
         await press(pilot, "enter")
-        assert console.sent == [SetQuota("cq-prod", "a100-80gb", "nvidia.com/gpu", nominal=12, borrowing_limit=0)]
+        assert console.sent == [SetQuota("cq-prod", "a100-80gb", "nvidia.com/gpu", nominal=12)]
 
 
 async def test_a_limit_can_be_taken_away() -> None:

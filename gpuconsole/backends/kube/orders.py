@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.commands import (
@@ -249,6 +249,8 @@ def with_quota(document: dict[str, Any], command: SetQuota) -> dict[str, Any]:
         "lendingLimit": command.lending_limit,
     }
     for name, value in amounts.items():
+        if value is UNSET:
+            continue
         quotas[0].pop(name, None)
         if value is not None:
             quotas[0][name] = format_quantity(command.resource, value)

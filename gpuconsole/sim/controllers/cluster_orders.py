@@ -1,5 +1,7 @@
 """Orders about queues, nodes and single pods. Each returns why it was refused, or nothing."""
 
+from msgspec import UNSET
+
 from gpuconsole.model.commands import SetQuota
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, Quota, StopPolicy
 from gpuconsole.sim.controllers import failing, nodes, queues
@@ -26,17 +28,20 @@ def set_quota(world: World, command: SetQuota) -> Refusal:
     if queue is None:
         return f"there is no ClusterQueue {command.cluster_queue}"
     quotas = queue.quotas()
-    if (command.flavor, command.resource) not in quotas:
+    old = quotas.get((command.flavor, command.resource))
+    if old is None:
         known = ", ".join(f"{flavor}/{resource}" for flavor, resource in quotas)
         return f"ClusterQueue {queue.name} has no quota of {command.resource} in {command.flavor}; it has: {known}"
-    limits = (command.nominal, command.borrowing_limit or 0, command.lending_limit or 0)
-    if min(limits) < 0:
-        return "a quota and its limits are 0 or more"
-    if command.lending_limit is not None and command.lending_limit > command.nominal:
-        return f"lendingLimit {command.lending_limit} is more than the nominal quota {command.nominal}"
-    if queue.cohort == "" and (command.borrowing_limit is not None or command.lending_limit is not None):
+    borrowing = old.borrowing_limit if command.borrowing_limit is UNSET else command.borrowing_limit
+    lending = old.lending_limit if command.lending_limit is UNSET else command.lending_limit
+    for name, amount in (("nominal", command.nominal), ("borrowingLimit", borrowing), ("lendingLimit", lending)):
+        if amount is not None and amount < 0:
+            return f"{name} {amount} is not 0 or more"
+    if lending is not None and lending > command.nominal:
+        return f"lendingLimit {lending} is more than the nominal quota {command.nominal}"
+    if queue.cohort == "" and (borrowing is not None or lending is not None):
         return f"ClusterQueue {queue.name} is in no cohort, so it can have no borrowing or lending limit"
-    quota = Quota(command.nominal, command.borrowing_limit, command.lending_limit)
+    quota = Quota(command.nominal, borrowing, lending)
     queues.resize(world, queue, command.flavor, command.resource, quota)
     return DONE
 

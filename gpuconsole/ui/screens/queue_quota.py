@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec import UNSET
+
 from gpuconsole.insight.quota_node import QuotaNode, QuotaUse
 from gpuconsole.model.commands import SetQuota
 from gpuconsole.model.quantity import amount, format_quantity
@@ -56,8 +58,8 @@ class QuotaScreen(ObjectScreen):
             use.flavor,
             use.resource,
             nominal=value or 0 if which == "nominal" else use.nominal,
-            borrowing_limit=value if which == "borrowing" else use.borrowing_limit,
-            lending_limit=value if which == "lending" else use.lending_limit,
+            borrowing_limit=value if which == "borrowing" else UNSET,
+            lending_limit=value if which == "lending" else UNSET,
         )
         self.send([command], f"{queue}: {LIMITS[which]} is now {fmt.limit(use.resource, value)}")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.backends.kube.orders import APPLY, JSON, MERGE, Known, NotHere, orders
+from gpuconsole.backends.kube.orders import APPLY, JSON, MERGE, Known, NotHere, orders, with_quota
 from gpuconsole.model.commands import (
     Command,
     Cordon,
@@ -16,6 +16,7 @@ from gpuconsole.model.commands import (
     Scale,
     SetActive,
     SetPriority,
+    SetQuota,
     SetStopPolicy,
     Submit,
 )
@@ -101,6 +102,26 @@ def test_a_change_is_a_patch_of_that_field_alone(
     assert (order.method, order.content, order.source) == ("PATCH", MERGE, source)
     assert f"{order.namespace}/{order.name}" == name
     assert json.loads(order.body or b"") == change
+
+
+@pytest.mark.parametrize(
+    ("command", "quota"),
+    [
+        (SetQuota("cq", "h100", "gpu", 8), {"nominalQuota": "8", "borrowingLimit": "4", "lendingLimit": "2"}),
+        (SetQuota("cq", "h100", "gpu", 8, borrowing_limit=None), {"nominalQuota": "8", "lendingLimit": "2"}),
+        (SetQuota("cq", "h100", "gpu", 8, 1, 0), {"nominalQuota": "8", "borrowingLimit": "1", "lendingLimit": "0"}),
+    ],
+)
+def test_a_quota_keeps_the_limits_that_are_left_out(command: SetQuota, quota: dict[str, str]) -> None:
+    limits = {"name": "gpu", "nominalQuota": "16", "borrowingLimit": "4", "lendingLimit": "2"}
+    groups = [{"flavors": [{"name": "h100", "resources": [limits, {"name": "cpu", "nominalQuota": "9"}]}]}]
+    document = {"metadata": {"resourceVersion": "7"}, "spec": {"cohort": "org", "resourceGroups": groups}}
+
+    resources = [{"name": "gpu", **quota}, {"name": "cpu", "nominalQuota": "9"}]
+    assert with_quota(document, command) == {
+        "metadata": {"resourceVersion": "7"},
+        "spec": {"resourceGroups": [{"flavors": [{"name": "h100", "resources": resources}]}]},
+    }
 
 
 def test_a_bare_workloads_class_is_named_as_the_served_version_has_it() -> None:
