@@ -70,10 +70,5 @@ def _line(path: str, below: Path, text: str) -> str:
     return f"{where}: {text}" if where else text
 
 
-def advice(key: str, known: list[str]) -> str:
-    """Say that a key is unknown, and which is meant, or which there are."""
-    return _unknown(UnknownKey((key,), tuple(known)))
-
-
 def _unknown(found: UnknownKey) -> str:
     return f"unknown key {clean(repr(found.key), 80)}; {found.advice}"

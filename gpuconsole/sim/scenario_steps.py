@@ -1,9 +1,10 @@
 """The steps of a scenario: at which moment which commands are given, and what is expected then."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from msgspec import Struct
+from msgspec import NODEFAULT, Struct, defstruct, field, structs
 
 from gpuconsole.model import commands
 from gpuconsole.model.clock import SECOND, Time
@@ -13,7 +14,7 @@ from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.manifests.kinds import JOBS
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.text import clean
-from gpuconsole.sim.closed import advice, convert
+from gpuconsole.sim.closed import convert
 from gpuconsole.sim.scenario_form import Document, StepForm
 
 _FORMS: dict[str, type[Any]] = {
@@ -116,14 +117,24 @@ def _command(document: Document, path: str, at: Time, problems: list[str]) -> It
             f"{path}.type: {clean(repr(document.get('type')), 60)} is no command; {', '.join(COMMANDS)} are"
         )
         return
-    names = {camel(name): name for name in form.__struct_fields__}
-    unknown = [key for key in document if key != "type" and key not in names]
-    problems.extend(f"{path}: {advice(key, list(names))}" for key in unknown)
-    if not unknown:
-        fields = {names[key]: value for key, value in document.items() if key != "type"}
-        command: Command | None = convert(fields, form, path, problems)
-        if command is not None:
-            yield command
+    fields = {key: value for key, value in document.items() if key != "type"}
+    found = convert(fields, _written(document["type"]), path, problems)
+    if found is not None:
+        yield form(**structs.asdict(found))
+
+
+@cache
+def _written(kind: str) -> type[Struct]:
+    """The fields of a command as files write them."""
+    fields: list[Any] = [
+        (one.name, one.type) if one.required else (one.name, one.type, _default(one))
+        for one in structs.fields(_FORMS[kind])
+    ]
+    return defstruct(_FORMS[kind].__name__, fields, rename="camel", frozen=True)
+
+
+def _default(one: structs.FieldInfo) -> Any:
+    return field(default_factory=one.default_factory) if one.default is NODEFAULT else one.default
 
 
 def camel(name: str) -> str:

@@ -49,6 +49,7 @@ REFUSED: dict[str, tuple[Command, str]] = {
     "the weight of nobody": (SetWeight("green", 2.0), "there is no ClusterQueue green"),
     "the weight of no door": (SetWeight("red/x", 2.0, "LocalQueue"), "there is no LocalQueue red/x"),
     "moving nobody": (SetCohort("org", "x", "Cohort"), "there is no Cohort org"),
+    "a taint without a key": (SetTaint("n1", ""), "the key of a taint cannot be empty"),
     "preempting in the queue whatever its priority": (
         SetPreemption("red", within_cluster_queue=ANY),
         "withinClusterQueue cannot be Any; it is one of Never, LowerPriority, LowerOrNewerEqualPriority",
@@ -123,6 +124,13 @@ def test_a_cohort_that_moves_takes_its_queues_along() -> None:
     simulation.advance(START + 2 * SECOND)
 
     assert (simulation.snapshot().cohorts["a"].parent, admitted(simulation)) == ("b", ["red/big"])
+
+
+def test_a_cohort_is_not_its_own_parent() -> None:
+    simulation = start([A100_FLAVOR, *queue("red", 4, cohort="a"), Cohort(name="a", parent="b")])
+
+    assert refusal(simulation, SetCohort("a", "a", "Cohort")) == "Cohort a cannot be its own parent"
+    assert simulation.snapshot().cohorts["a"].parent == "b"
 
 
 def test_who_may_reclaim_no_longer_waits_for_the_borrower() -> None:

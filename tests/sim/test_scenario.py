@@ -206,7 +206,7 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
     ),
     "a policy that there is not, where none may be given": (
         {"steps": [{"commands": [{"type": "set-preemption", "clusterQueue": "q", "withinClusterQueue": "Some"}]}]},
-        "s.yaml: steps[0].commands[0].within_cluster_queue: Invalid enum value 'Some'; "
+        "s.yaml: steps[0].commands[0].withinClusterQueue: Invalid enum value 'Some'; "
         "it must be one of Never, LowerPriority, LowerOrNewerEqualPriority, Any",
     ),
     "a start that is no moment": (

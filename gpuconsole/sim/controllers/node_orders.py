@@ -28,6 +28,8 @@ def set_taint(world: World, command: SetTaint) -> Refusal:
     node = world.node(command.node)
     if node is None:
         return _no_node(command.node)
+    if not command.key:
+        return "the key of a taint cannot be empty"
     taint = Taint(command.key, command.value, command.effect)
     others = tuple(one for one in node.taints if (one.key, one.effect) != (taint.key, taint.effect))
     if command.removed and len(others) == len(node.taints):

@@ -41,6 +41,8 @@ def set_cohort(world: World, command: SetCohort) -> Refusal:
                 return f"ClusterQueue {found.name} has borrowing or lending limits, which it can have in a cohort only"
             _changed(world, found, replace(found, cohort=command.cohort), "Cohort")
         case Cohort():
+            if command.cohort == found.name:
+                return f"Cohort {found.name} cannot be its own parent"
             _changed(world, found, replace(found, parent=command.cohort), "Cohort")
         case _:
             return f"there is no {command.kind} {command.queue}"
