@@ -38,7 +38,7 @@ def command(asked: Asked, change: Path, against: Path | None, horizon: Span | No
     wanted = changes_in(change, now)
     other = changes_in(against, now).commands if against is not None else ()
     span = horizon if horizon is not None else wanted.horizon if wanted.horizon is not None else HOUR
-    answer = what_if(asked.simulation, wanted.commands, span, other)
+    answer = what_if(asked.simulation, wanted.commands, span, other, wanted.places)
     compared = against.name if against is not None else ""
     return Answer(
         kind="WhatIf", body=as_body(answer), lines=as_text(answer, compared), status=int(bool(answer.refused))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 
 from msgspec import Struct
 
@@ -41,8 +42,17 @@ def holdings_of(snapshot: Snapshot) -> dict[str, int]:
 class Future:
     """One fork on its way to the horizon, with the history that it makes."""
 
-    def __init__(self, base: Simulation, held: Mapping[str, int], commands: Iterable[Command] = ()) -> None:
-        """`held` is how many GPUs each pod of `base` holds; the commands are carried out at once."""
+    def __init__(
+        self,
+        base: Simulation,
+        held: Mapping[str, int],
+        commands: Iterable[Command] = (),
+        places: Iterable[str] = (),
+    ) -> None:
+        """`held` is how many GPUs each pod of `base` holds; the commands are carried out at once.
+
+        `places` say where each command is written, for those that are refused.
+        """
         self.simulation = base.fork()
         self.simulation.drain()
         self._held = dict(held)
@@ -57,8 +67,8 @@ class Future:
         self.lines: list[Happened] = []
         self.admitted: dict[str, list[Happened]] = {}
         self.started: dict[str, Time] = {}
-        for command in commands:
-            self.simulation.submit(command)
+        for command, place in zip(commands, chain(places, repeat("")), strict=False):
+            self.simulation.submit(command, place)
         self.advance(base.now)
 
     def advance(self, until: Time) -> None:

@@ -44,23 +44,34 @@ class Look(Struct, frozen=True, kw_only=True):
     last: bool = False
 
 
-def what_if(base: Simulation, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = ()) -> WhatIf:
+def what_if(
+    base: Simulation,
+    commands: Sequence[Command],
+    horizon: Span,
+    against: Sequence[Command] = (),
+    places: Sequence[str] = (),
+) -> WhatIf:
     """Fork `base` twice, give the commands to one fork, let both run for `horizon`, and compare.
 
     `base` is not touched. Both forks draw the same chances, so that every difference comes from the commands; commands
     that change nothing give a difference that is `empty`. Refused commands are named, the others are carried out.
-    `against` is another list of changes, for the fork that else gets none.
+    `against` is another list of changes, for the fork that else gets none. `places` say where each command is written;
+    refusals begin with them.
     """
-    *_, last = looks(base, commands, horizon, against)
+    *_, last = looks(base, commands, horizon, against, places)
     assert last.answer is not None
     return last.answer
 
 
 def looks(
-    base: Simulation, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = ()
+    base: Simulation,
+    commands: Sequence[Command],
+    horizon: Span,
+    against: Sequence[Command] = (),
+    places: Sequence[str] = (),
 ) -> Iterator[Look]:
     """The same step by step: who stops asking gives up."""
-    trial = _Trial(base, commands, horizon, against)
+    trial = _Trial(base, commands, horizon, against, places)
     yield Look(reached=0, answer=trial.compare(), last=horizon == 0)
     if horizon:
         for moment in trial.moments():
@@ -81,14 +92,19 @@ class _Trial:
     """Two futures on their way. Mutates."""
 
     def __init__(
-        self, base: Simulation, commands: Sequence[Command], horizon: Span, against: Sequence[Command]
+        self,
+        base: Simulation,
+        commands: Sequence[Command],
+        horizon: Span,
+        against: Sequence[Command],
+        places: Sequence[str],
     ) -> None:
         self.start, self.end = base.now, base.now + horizon
         self.commands, self.other = commands, against
         self.now = base.snapshot()
         held = holdings_of(self.now)
         self.without = Future(base, held, against)
-        self.tried = Future(base, held, commands)
+        self.tried = Future(base, held, commands, places)
         self.placed: tuple[Time, Snapshot, Snapshot] | None = None
         """When everything that was asked for ran, and the futures at that moment."""
         self._seen: set[str] = set()

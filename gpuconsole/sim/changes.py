@@ -39,6 +39,8 @@ class Changes(Struct, frozen=True, kw_only=True):
 
     name: str = ""
     commands: tuple[Command, ...] = ()
+    places: tuple[str, ...] = ()
+    """Where each of them is written, and what it is."""
     horizon: Span | None = None
 
 
@@ -52,6 +54,7 @@ def read_changes(documents: Sequence[Document], source: str, now: Time, *, objec
     problems: list[str] = []
     form = convert(documents[0] if documents else {}, ChangeForm, "", problems)
     asked: list[Command] = [Submit(tuple(objects))] if objects else []
+    places = ["manifests"] if objects else []
     horizon = None
     if form is not None:
         problems += (
@@ -61,12 +64,13 @@ def read_changes(documents: Sequence[Document], source: str, now: Time, *, objec
         )
         for step in read_steps(form.steps, now, problems):
             asked += (command if step.at == now else Later(step.at - now, command) for command in step.commands)
+            places += step.places
         horizon = _horizon(form.horizon, problems)
     if not asked and not problems:
         problems.append("it changes nothing; give it steps with commands, create or delete")
     if problems or form is None:
         raise ScenarioError("\n".join(f"{source}: {problem}" for problem in problems))
-    return Changes(name=form.name, commands=tuple(asked), horizon=horizon)
+    return Changes(name=form.name, commands=tuple(asked), places=tuple(places), horizon=horizon)
 
 
 def as_changes(commands: Iterable[Command], horizon: Span, manifest: Manifests) -> Document:

@@ -160,9 +160,12 @@ class Simulation:
         """Where pods are, for answers about free GPUs."""
         return self._world.placement
 
-    def submit(self, command: Command) -> None:
-        """Carry a command out at `now`, with all that follows at this moment; a refusal is a COMMAND_REFUSED line."""
-        commands.carry(self._world, command)
+    def submit(self, command: Command, place: str = "") -> None:
+        """Carry a command out at `now`, with all that follows at this moment; a refusal is a COMMAND_REFUSED line.
+
+        `place` says where the command is written; a refusal begins with it.
+        """
+        commands.carry(self._world, command, place)
         self._settle()
 
     def schedule(self, at: Time, *commands: Command) -> None:
@@ -277,9 +280,9 @@ class Simulation:
                 acting.act(world, timer)
             case Retire():
                 retiring.retire(world, timer)
-            case Carry(orders):
+            case Carry(orders, place):
                 for order in orders:
-                    commands.carry(world, order)
+                    commands.carry(world, order, place)
             case Reexamine(node):
                 node_health.look(world, node)
             case Arrive():

@@ -96,6 +96,8 @@ class Carry(Struct, frozen=True, tag="carry"):
     """Carry commands out, in this order."""
 
     commands: tuple[Command, ...]
+    place: str = ""
+    """Where they are written, for refusals."""
 
 
 class Arrive(Struct, frozen=True, tag="arrive"):

@@ -57,6 +57,8 @@ class Step(Struct, frozen=True, kw_only=True):
 
     at: Time
     commands: tuple[Command, ...] = ()
+    places: tuple[str, ...] = ()
+    """Where each of them is written, and what it is."""
     expect: tuple[Mapping[str, Any], ...] = ()
     """As written; the runner of drills reads it."""
 
@@ -69,7 +71,9 @@ def read_steps(forms: Sequence[StepForm], start: Time, problems: list[str]) -> t
         if form.advance_seconds < 0:
             problems.append(f"{path}.advanceSeconds: {form.advance_seconds:g} is before the last step; time goes on")
         at += round(max(0.0, form.advance_seconds) * SECOND)
-        steps.append(Step(at=at, commands=tuple(_commands(form, path, at, problems)), expect=form.expect))
+        found = list(_commands(form, path, at, problems))
+        orders, places = tuple(order for order, _ in found), tuple(place for _, place in found)
+        steps.append(Step(at=at, commands=orders, places=places, expect=form.expect))
     return tuple(steps)
 
 
@@ -80,15 +84,20 @@ def decode_all(documents: Sequence[Document], path: str, now: Time, problems: li
     return found
 
 
-def _commands(form: StepForm, path: str, at: Time, problems: list[str]) -> Iterator[Command]:
-    yield from (Finish(key) for key in form.finish)
+_Placed = tuple[Command, str]
+"""A command, and where it is written."""
+
+
+def _commands(form: StepForm, path: str, at: Time, problems: list[str]) -> Iterator[_Placed]:
+    yield from ((Finish(key), f"{path}.finish[{number}]") for number, key in enumerate(form.finish))
     for number, name in enumerate(form.delete):
-        yield from _deletion(name, f"{path}.delete[{number}]", problems)
+        place = f"{path}.delete[{number}]"
+        yield from ((order, place) for order in _deletion(name, place, problems))
     for number, document in enumerate(form.commands):
         yield from _command(document, f"{path}.commands[{number}]", at, problems)
     created = decode_all(form.create, f"{path}.create", at, problems)
     if created:
-        yield Submit(created)
+        yield Submit(created), f"{path}.create"
 
 
 class _WithinForm(Struct, frozen=True):
@@ -100,14 +109,14 @@ class _WithinForm(Struct, frozen=True):
     create: tuple[Document, ...] = ()
 
 
-def _within(document: Document, path: str, at: Time, problems: list[str]) -> Iterator[Command]:
+def _within(document: Document, path: str, at: Time, problems: list[str]) -> Iterator[_Placed]:
     form = convert(document, _WithinForm, path, problems)
     if form is not None:
         step = StepForm(commands=form.commands, create=form.create)
-        yield from (InCluster(form.cluster, command) for command in _commands(step, path, at, problems))
+        yield from ((InCluster(form.cluster, order), place) for order, place in _commands(step, path, at, problems))
 
 
-def _command(document: Document, path: str, at: Time, problems: list[str]) -> Iterator[Command]:
+def _command(document: Document, path: str, at: Time, problems: list[str]) -> Iterator[_Placed]:
     if document.get("type") == _WITHIN:
         yield from _within(document, path, at, problems)
         return
@@ -120,7 +129,8 @@ def _command(document: Document, path: str, at: Time, problems: list[str]) -> It
     fields = {key: value for key, value in document.items() if key != "type"}
     found = convert(fields, _written(document["type"]), path, problems)
     if found is not None:
-        yield form(**structs.asdict(found))
+        subject = str(getattr(found, found.__struct_fields__[0]))
+        yield form(**structs.asdict(found)), clean(f"{path} ({document['type']} {subject})", 120)
 
 
 @cache

@@ -101,14 +101,16 @@ def test_two_files_against_each_other(gpuconsole: Line, change: Path) -> None:
 
 def test_a_change_that_cannot_be_carried_out_is_named(gpuconsole: Line, tmp_path: Path) -> None:
     file = tmp_path / "change.yaml"
-    file.write_text("steps: [{commands: [{type: fail-node, node: n9}]}]")
+    later = "{advanceSeconds: 60, commands: [{type: set-weight, queue: cq-prod, weight: -1}]}"
+    file.write_text(f"steps: [{{commands: [{{type: fail-node, node: n9}}]}}, {later}]")
     result = gpuconsole("whatif", "org-cohort", "-f", file)
 
     assert (result.status, result.lines) == (
         1,
         [
             "At 2026-01-05T08:00:00Z, to +1h; nothing of it can be carried out",
-            "refused: there is no node n9",
+            "refused: steps[0].commands[0] (fail-node n9): there is no node n9",
+            "refused: steps[1].commands[0] (set-weight cq-prod): weight -1 is not 0 or more",
         ],
     )
 

@@ -54,14 +54,15 @@ from gpuconsole.sim.kernel import Carry
 from gpuconsole.sim.world import World
 
 
-def carry(world: World, command: Command) -> None:
-    """Carry a command out; a refusal becomes a line of history."""
-    refusal = _carry(world, command)
+def carry(world: World, command: Command, place: str = "") -> None:
+    """Carry a command out; a refusal becomes a line of history, which begins with the command's place."""
+    refusal = _carry(world, command, place)
     if refusal:
+        refusal = f"{place}: {refusal}" if place else refusal
         world.tell(What.COMMAND_REFUSED, reason=type(command).__name__, message=refusal, **_about(command))
 
 
-def _carry(world: World, command: Command) -> Refusal:
+def _carry(world: World, command: Command, place: str) -> Refusal:
     match command:
         case Submit(objects):
             return "; ".join(filter(None, [creating.create(world, thing) for thing in objects]))
@@ -94,7 +95,7 @@ def _carry(world: World, command: Command) -> Refusal:
         case Reconfigure():
             return reconfiguring.reconfigure(world, command)
         case Later(after, order):
-            world.kernel.at(world.now + after, Carry((order,)))
+            world.kernel.at(world.now + after, Carry((order,), place))
             return DONE
         case Cordon(name, cordoned):
             return cluster_orders.cordon(world, name, cordoned)
