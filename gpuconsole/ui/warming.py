@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from textual import events
 from textual.app import App
 
+from gpuconsole.ui.screens.background import GROUP
+
 QUIET = 0.4
 """Seconds without a key before the next screen is made."""
 PAUSE = 0.15
@@ -35,7 +37,7 @@ class Warming:
         self._timer.resume()
 
     def _next(self) -> None:
-        if not self._ready() or time.monotonic() - self._pressed() < QUIET:
+        if not self._ready() or time.monotonic() - self._pressed() < QUIET or self._thinking():
             return
         while self._left and self._left[0] in self._app._screen_stacks:
             self._left.pop(0)
@@ -47,3 +49,10 @@ class Warming:
         self._app._init_mode(mode)
         screen = self._app._screen_stacks[mode][0]
         screen.post_message(events.ScreenSuspend())
+
+    def _thinking(self) -> bool:
+        """Whether a hidden screen still works on its first answer: several at once slow down the one in front."""
+        front = self._app.screen
+        return any(
+            worker.group == GROUP and worker.is_running and worker.node is not front for worker in self._app.workers
+        )

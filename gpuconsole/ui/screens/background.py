@@ -15,6 +15,10 @@ MANY = 1000
 """A Snapshot with as many workloads, pods or nodes is answered in a thread; a smaller one at once."""
 
 
+GROUP = "background"
+"""The workers of these threads, as Textual groups them."""
+
+
 class Background(Generic[Answer]):
     """Answers the newest Snapshot, one at a time; those that come while it thinks are skipped but for the last."""
 
@@ -42,7 +46,7 @@ class Background(Generic[Answer]):
             self._show(self._answer(snapshot))
         else:
             self._busy = True
-            self._screen.run_worker(partial(self._think, snapshot), thread=True, group="background")
+            self._screen.run_worker(partial(self._think, snapshot), thread=True, group=GROUP)
 
     def _think(self, snapshot: Snapshot) -> None:
         answer = self._answer(snapshot)
