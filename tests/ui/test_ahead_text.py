@@ -9,7 +9,7 @@ from gpuconsole.insight.expected_start import CohortPlace, Eta, Within
 from gpuconsole.insight.risk import Cause, Danger, Turn
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.workloads import Phase
-from gpuconsole.ui.ahead_text import ahead_lines, start_range
+from gpuconsole.ui.ahead_text import ahead_lines, start_range, still_open
 from gpuconsole.ui.paint import Painted
 
 NOW = parse_time("2026-01-05T13:00:00Z")
@@ -82,3 +82,12 @@ def test_a_danger_names_its_causes_and_whose_turn_it_is() -> None:
 
 def test_nothing_foretold_takes_no_line() -> None:
     assert ahead_lines(Ahead(time=NOW, until=NOW, runs=0), NOW) == []
+
+
+def test_what_was_foretold_goes_when_it_has_come() -> None:
+    start = Ahead(time=NOW, until=NOW + DAY, runs=8, eta=ETA)
+    risk = Ahead(time=NOW, until=NOW + 6 * HOUR, runs=8, danger=DANGER)
+    kept = [[phase for phase in Phase if still_open(found, phase) is found] for found in (start, risk)]
+    others = [phase for phase in Phase if phase not in (Phase.RUNNING, Phase.FINISHED, Phase.FAILED)]
+    assert kept == [others, [Phase.RUNNING]]
+    assert still_open(None, Phase.PENDING) is None

@@ -23,7 +23,7 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Phase, Workload
 from gpuconsole.services.console import Console
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.ahead_text import ahead_lines, start_range
+from gpuconsole.ui.ahead_text import ahead_lines, start_range, still_open
 from gpuconsole.ui.describing import events
 from gpuconsole.ui.forecast_text import forecast_lines
 from gpuconsole.ui.names import called
@@ -146,9 +146,9 @@ class WorkloadDetailScreen(WorkloadScreen):
         trials, waits = self._trials, self._waits(facts)
         answer = trials.answer if waits else None
         note = trials.problem or ("changes are tried in a fork …" if trials.busy and answer is None else "")
-        coming = self._ahead.answer
+        coming = still_open(self._ahead.answer, make_row(facts.workload).phase)
         lines = why_lines(facts, answer, self.snapshot, note if waits else "", coming)
-        if coming is not None and coming.eta is not None and waits:
+        if coming is not None and coming.eta is not None:
             self.query_one("#summary", StatusLine).right = (
                 *_state(facts),
                 (f"· starts {start_range(coming.eta)} ", ""),
