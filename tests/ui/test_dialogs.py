@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from gpuconsole.ui.screens.answers import AnswerScreen
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.logs import LogScreen
 from gpuconsole.ui.widgets.confirm import Choice, Confirm, Question
@@ -22,6 +24,22 @@ async def test_a_dialog_that_goes_before_it_is_drawn_fails_nothing(make: Callabl
         stage.app.pop_screen()
         await stage.settle()
         assert len(stage.app.screen_stack) == 1
+
+
+@pytest.mark.parametrize("make", [HelpScreen, lambda: AnswerScreen("shares", "Shares", lambda asked: ())])
+@pytest.mark.parametrize("leave", ["pop", "remove"])
+async def test_a_screen_that_goes_before_it_is_drawn_fails_nothing(
+    make: Callable[[], ConsoleScreen], leave: str
+) -> None:
+    async with staged(busy_org()) as stage:
+        screen = make()
+        stage.app.push_screen(screen)
+        if leave == "pop":
+            stage.app.pop_screen()
+        else:
+            screen.remove()
+        await stage.settle()
+        assert not screen.children
 
 
 async def test_a_dialog_that_goes_with_the_console_fails_nothing() -> None:

@@ -196,6 +196,11 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
         # would parse all styles anew, twice, which took longer than making and drawing the screen.
         self._css_update_count = app._css_update_count
 
+    async def on_event(self, event: events.Event) -> None:
+        # One that was left by keys typed ahead goes before it has a body: there is nothing to set up, or to show.
+        if not isinstance(event, (events.Mount, events.ScreenResume)) or self.query("#body > *"):
+            await super().on_event(event)
+
     def on_mount(self) -> None:
         """For screens that have something to set up."""
 
