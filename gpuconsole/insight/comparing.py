@@ -20,10 +20,7 @@ from gpuconsole.sim.engine import Simulation
 def outcome_of(key: str, tried: Future, snapshots: Sequence[Snapshot], without: Future, other: Snapshot) -> Outcome:
     """What becomes of one workload in the future `tried`, by these Snapshots of it, the newest last."""
     workload = next((s.workloads[key] for s in reversed(snapshots) if key in s.workloads), None)
-    admitted = tried.first_admission(key)
-    started = tried.started.get(key)
-    if admitted is None:
-        admitted = started
+    admitted = tried.let_in(key)
     bound = [line for line in tried.lines if line.what is What.POD_BOUND and key in (line.workload, line.pod)]
     first = tried.admitted.get(key, [None])[0]
     answer = explain(snapshots[-1], key) if admitted is None else None
@@ -33,14 +30,14 @@ def outcome_of(key: str, tried: Future, snapshots: Sequence[Snapshot], without: 
         gpus=workload.gpus if workload is not None else sum(line.gpus for line in bound),
         priority=workload.priority if workload is not None else 0,
         admitted=admitted,
-        started=started,
+        started=tried.started.get(key),
         flavors=tuple(part for part in first.flavor.split(",") if part) if first is not None else (),
         nodes=tuple(dict.fromkeys(line.node for line in bound)),
         code=answer.code if answer is not None else Code.NOT_WAITING,
         why=answer.headline if answer is not None else FEASIBLE,
         text=answer.text if answer is not None else "",
         new=not any(key in table for table in (other.workloads, other.jobs, other.pods)),
-        admitted_without=without.first_admission(key),
+        admitted_without=without.let_in(key),
     )
 
 

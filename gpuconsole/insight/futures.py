@@ -118,6 +118,11 @@ class Future:
         lines = self.admitted.get(key)
         return lines[0].time if lines else None
 
+    def let_in(self, key: str) -> Time | None:
+        """When it is first admitted; without an admission (work that nothing queues, pods made anew) when it starts."""
+        admitted = self.first_admission(key)
+        return self.started.get(key) if admitted is None else admitted
+
     def waits(self) -> list[Span]:
         return [line.waited for lines in self.admitted.values() for line in lines]
 

@@ -14,6 +14,7 @@ from gpuconsole.model.commands import (
     Cordon,
     Drain,
     FailNode,
+    FailPod,
     Later,
     Reconfigure,
     SetActive,
@@ -33,6 +34,7 @@ from gpuconsole.model.workloads import Job, PodSet, Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.insight.world import ORG_QUEUES, START, node, waiting
+from tests.sim.cluster import workload
 from tests.sim.strategies import LIVES, Deed, cluster, live
 
 NOW = START + 30 * MINUTE
@@ -53,9 +55,9 @@ def org_cohort(*more: Workload) -> Simulation:
         job("rlhf", "research/lq", 6, 500),
         *more,
     )
-    for minute, workload in enumerate(arrivals, start=1):
+    for minute, arrival in enumerate(arrivals, start=1):
         simulation.advance(START + minute * MINUTE)
-        simulation.submit(Submit((msgspec.structs.replace(workload, created=simulation.now),)))
+        simulation.submit(Submit((msgspec.structs.replace(arrival, created=simulation.now),)))
     simulation.advance(NOW)
     return simulation
 
@@ -331,6 +333,17 @@ def test_asking_for_what_is_so_makes_no_difference_whatever_happened_before(
 
     answer = what_if(base, commands, 20 * MINUTE)
     assert answer.empty, answer
+
+
+def test_a_start_that_comes_all_the_same_is_no_difference() -> None:
+    """The pod of `a` failed and is made anew in 10 s: it starts again without a new admission, in either future."""
+    base = Simulation.from_objects(cluster(), policy=SimPolicy(), seed=1, start=START)
+    base.submit(Submit((workload("a", "red", gpus=1, duration="6m"),)))
+    base.submit(FailPod("red/a-0"))
+
+    answer = what_if(base, (SetPriority("red/a", 0),), 20 * MINUTE)
+    assert [(one.admitted, one.admitted_without) for one in answer.outcomes] == [(START + 10 * SECOND,) * 2]
+    assert answer.empty
 
 
 def test_gpus_of_a_node_that_is_lost_count_as_long_as_it_was_there() -> None:
