@@ -78,19 +78,12 @@ def _tell(session: Session, changes: list[Applied | Deleted], after: Snapshot, w
     for event in changes:
         if _is_pod(event):
             pods.append(event)
-        elif isinstance(event, Applied):
-            session.apply(event.object, after.time)
         else:
-            session.delete(event.table, event.key, after.time)
+            session.follow(event, after.time)
     if not session.places_pods:
         return False
-    if not with_pods:
-        pods = [Applied(after.time, pod) for pod in after.pods.all()]
-    for event in pods:
-        if isinstance(event, Applied):
-            session.apply(event.object, after.time)
-        else:
-            session.delete(event.table, event.key, after.time)
+    for event in pods if with_pods else [Applied(after.time, pod) for pod in after.pods.all()]:
+        session.follow(event, after.time)
     return True
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
-from gpuconsole.model.events import Applied, Deleted, Event, Happened
+from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import Snapshot
@@ -43,25 +43,22 @@ class Rehearsal:
         return twin
 
     def apply(self, thing: Object) -> None:
-        if isinstance(thing, Workload):
-            self.workloads[thing.key] = thing
-        self.session.apply(thing, self.now)
+        self.follow(Applied(self.now, thing))
 
     def delete(self, table: str, key: str) -> None:
         """An object is gone; `table` as in `model.objects.TABLES`."""
-        if table == "workloads":
-            self.workloads.pop(key, None)
-        self.session.delete(table, key, self.now)
+        self.follow(Deleted(self.now, table, key))
 
     def follow(self, event: Event) -> None:
         """Take in what happened in the cluster that is rehearsed."""
         match event:
-            case Applied(_, thing):
-                self.apply(thing)
-            case Deleted(_, table, key):
-                self.delete(table, key)
-            case Happened():
+            case Applied(_, Workload() as workload):
+                self.workloads[workload.key] = workload
+            case Deleted(_, "workloads", key):
+                self.workloads.pop(key, None)
+            case _:
                 pass
+        self.session.follow(event, self.now)
 
     def finish(self, key: str) -> None:
         """A workload ends, whether it ran or not; one that is not there, or ended already, stays as it is."""

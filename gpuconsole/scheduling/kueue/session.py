@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import AdmissionDecision, Pending, Refuse, Rule
+from gpuconsole.model.events import Applied, Deleted, Event, Happened
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import changes, cycle, ledgers
@@ -59,6 +60,16 @@ class Session:
         elif table in changes.TABLES:
             self._state.now = max(self._state.now, now)
             changes.store(self._state, table, key, None)
+
+    def follow(self, event: Event, now: Time) -> None:
+        """Take in what happened to an object, as `apply` and `delete` do."""
+        match event:
+            case Applied(_, thing):
+                self.apply(thing, now)
+            case Deleted(_, table, key):
+                self.delete(table, key, now)
+            case Happened():
+                pass
 
     def run_cycle(self, now: Time, *, choices: bool = False) -> list[AdmissionDecision]:
         """Try the head of every open queue once; the decisions in the order in which they were taken.
