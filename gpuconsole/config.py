@@ -27,6 +27,20 @@ class Simulation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """GPUs of a node that is made because the input has none; None = what the scenario says, else 8."""
 
 
+class KueueEndpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where Kueue's manager tells its metrics, and what it wants to see before."""
+
+    address: str = ""
+    """`https://HOST:PORT`, or `service:NAMESPACE/NAME:PORT` through the API server, which passes no credentials on;
+    empty = a Prometheus is asked, if there is one."""
+    token_file: str = ""
+    """A file with a bearer token of somebody who may `get` /metrics."""
+    ca_file: str = ""
+    """Certificates of who may have signed its own."""
+    insecure_skip_tls_verify: bool = False
+    """Take any certificate: Kueue makes one for itself unless it is given another."""
+
+
 class Telemetry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the GPUs of a live cluster are measured."""
 
@@ -45,6 +59,7 @@ class Telemetry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Certificates of who may have signed theirs."""
     headers: Mapping[str, str] = {}
     """Headers that they want, such as X-Scope-OrgID."""
+    kueue: KueueEndpoint = KueueEndpoint()
 
 
 class Live(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

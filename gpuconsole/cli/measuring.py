@@ -6,7 +6,10 @@ from gpuconsole.backends.kube.through import FIND, SCHEME, Service
 from gpuconsole.backends.telemetry.asking import Access, Ask, Http
 from gpuconsole.backends.telemetry.exporters import Exporters
 from gpuconsole.backends.telemetry.feed import Feed
+from gpuconsole.backends.telemetry.kueue_endpoint import PATH as METRICS
+from gpuconsole.backends.telemetry.kueue_endpoint import KueueEndpoint
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
+from gpuconsole.backends.telemetry.kueue_queries import KueueQueries
 from gpuconsole.backends.telemetry.prometheus import Prometheus
 from gpuconsole.backends.telemetry.source import Source
 from gpuconsole.cli.options import Request
@@ -15,7 +18,7 @@ from gpuconsole.errors import UsageError
 
 
 def measure(backend: KubeBackend, request: Request, settings: Telemetry) -> None:
-    """Have a backend ask what was named for what GPUs measure, and a Prometheus for Kueue's metrics, too.
+    """Have a backend ask what was named: for what GPUs measure, and for Kueue's metrics.
 
     Nothing is sent yet. Raises UsageError.
     """
@@ -24,17 +27,32 @@ def measure(backend: KubeBackend, request: Request, settings: Telemetry) -> None
     exporters = request.dcgm if asked else settings.dcgm
     if prometheus and exporters:
         raise UsageError("GPUs are measured once: name a Prometheus or the exporters, not both")
-    if not prometheus and not exporters:
-        return
     access = Access(token_file=settings.token_file, ca_file=settings.ca_file, headers=settings.headers)
-    budget = Budget(settings.requests, max(1, int(settings.requests)))
-    source: Source
+    budget = Budget(settings.requests, max(1, int(settings.requests))).take
+    source: Source | None = None
     if prometheus:
-        source = Prometheus(_ask(prometheus, backend, access), budget=budget.take)
-        backend.kueue_metrics = KueueMetrics(source, wall)
-    else:
-        source = Exporters(exporters, lambda: backend.gpu_nodes, access=access, budget=budget.take)
-    backend.telemetry = Feed(source, interval=settings.interval, known=backend.has_node)
+        source = Prometheus(_ask(prometheus, backend, access), budget=budget)
+        backend.kueue_metrics = KueueMetrics(KueueQueries(source), wall)
+    elif exporters:
+        source = Exporters(exporters, lambda: backend.gpu_nodes, access=access, budget=budget)
+    if source is not None:
+        backend.telemetry = Feed(source, interval=settings.interval, known=backend.has_node)
+    manager = request.kueue_metrics or settings.kueue.address
+    if manager:
+        endpoint = KueueEndpoint(_manager(manager, backend, settings), budget=budget)
+        backend.kueue_metrics = KueueMetrics(endpoint, wall)
+
+
+def _manager(address: str, backend: KubeBackend, settings: Telemetry) -> Ask:
+    """How Kueue's manager is asked; a Prometheus knows the same at second hand, so that it goes before one."""
+    kueue = settings.kueue
+    access = Access(
+        token_file=kueue.token_file,
+        ca_file=kueue.ca_file,
+        insecure=kueue.insecure_skip_tls_verify,
+        settings="live.telemetry.kueue",
+    )
+    return _ask(address.removesuffix("/").removesuffix(METRICS), backend, access)
 
 
 def _ask(address: str, backend: KubeBackend, access: Access) -> Ask:

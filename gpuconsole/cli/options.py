@@ -38,6 +38,7 @@ class Request(Struct, frozen=True, kw_only=True):
     insecure_skip_tls_verify: bool = False
     prometheus: str = ""
     dcgm: tuple[str, ...] = ()
+    kueue_metrics: str = ""
     tells_choices: bool = False
     """Whether the simulation tells how victims were chosen; whoever asks for the cluster says it, no option does."""
 
@@ -85,6 +86,9 @@ def clustered(function: Function) -> Function:
             "--prometheus", metavar="URL", default="", help="Where DCGM's metrics are (with --live), or `find`."
         ),
         click.option("--dcgm", metavar="URL", multiple=True, help="DCGM's exporters themselves: http://{node}:9400."),
+        click.option(
+            "--kueue-metrics", metavar="URL", default="", help="Where Kueue's manager tells its metrics (with --live)."
+        ),
         click.option("--snapshot", type=_FILE, help="A Snapshot that was saved."),
         click.option("--seed", type=int, help="What chance starts from."),
         click.option("--nodes", type=_FILE, help="Manifests of nodes, instead of nodes made from the flavors."),

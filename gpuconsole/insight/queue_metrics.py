@@ -22,6 +22,8 @@ class QueueMetrics(Struct, frozen=True, kw_only=True):
     """The address of who told; empty where nobody is asked."""
     time: Time = 0
     """When they were scraped."""
+    since: Time = 0
+    """From when on waits and evictions were counted; 0 = since Kueue's manager started, whenever that was."""
     trouble: str = ""
     """Why they are not known."""
     pending: float | None = None
@@ -31,10 +33,10 @@ class QueueMetrics(Struct, frozen=True, kw_only=True):
     reserving: float | None = None
     admitted: float | None = None
     wait_median: float | None = None
-    """Seconds from creation (or requeueing) to admission, of those that were admitted in the last hour."""
+    """Seconds from creation (or requeueing) to admission, of those that were admitted since."""
     wait_p95: float | None = None
     evicted: Mapping[str, float] = NOBODY
-    """Reason → evictions in the last hour."""
+    """Reason → evictions since."""
     usage: Mapping[FlavorResource, float] = NO_USAGE
 
 

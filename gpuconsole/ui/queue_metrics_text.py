@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gpuconsole.insight.queue_metrics import Counted, QueueMetrics
-from gpuconsole.model.clock import SECOND, Time, format_span
+from gpuconsole.model.clock import HOUR, SECOND, Time, format_span
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
 
@@ -22,17 +22,24 @@ def metrics_lines(metrics: QueueMetrics, both: Sequence[Counted], now: Time) -> 
     if metrics.inadmissible is not None:
         lines.append(field("Of those, parked", f"{metrics.inadmissible:,.0f}", width=WIDTH))
     if metrics.wait_median is not None and metrics.wait_p95 is not None:
-        waits = f"half within {_span(metrics.wait_median)}, 95 % within {_span(metrics.wait_p95)}, in the last hour"
+        waits = f"half within {_span(metrics.wait_median)}, 95 % within {_span(metrics.wait_p95)}, {_when(metrics)}"
         lines.append(field("Waited for admission", waits, width=WIDTH))
     if metrics.evicted:
         said = ", ".join(f"{reason} {count:,.0f}" for reason, count in sorted(metrics.evicted.items()))
-        lines.append(field("Evicted", f"{said}, in the last hour", width=WIDTH))
+        lines.append(field("Evicted", f"{said}, {_when(metrics)}", width=WIDTH))
     return lines
 
 
 def _counted(one: Counted) -> Painted:
     text = f"{one.theirs:,.0f}" if one.same else f"{one.theirs:,.0f} · we count {one.ours:,.0f}"
     return field(one.name, text, "" if one.same else "held", width=WIDTH)
+
+
+def _when(metrics: QueueMetrics) -> str:
+    span = metrics.time - metrics.since
+    if not metrics.since:
+        return "since its manager started"
+    return "in the last hour" if span == HOUR else f"since its manager started {format_span(span)} ago"
 
 
 def _span(seconds: float) -> str:

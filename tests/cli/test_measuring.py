@@ -6,7 +6,7 @@ from gpuconsole.backends.kube.backend import KubeBackend
 from gpuconsole.backends.kube.target import Target
 from gpuconsole.cli.measuring import measure
 from gpuconsole.cli.options import Request
-from gpuconsole.config import Telemetry
+from gpuconsole.config import KueueEndpoint, Telemetry
 from gpuconsole.errors import UsageError
 
 
@@ -28,6 +28,24 @@ def test_options_win_over_the_configuration(request_: Request, settings: Telemet
     assert backend.telemetry.sight.address == address
 
 
+@pytest.mark.parametrize(
+    ("request_", "settings", "address"),
+    [
+        (Request(prometheus="http://p:9090"), Telemetry(), "http://p:9090"),
+        (Request(kueue_metrics="https://kueue:8443/metrics"), Telemetry(), "https://kueue:8443"),
+        (Request(), Telemetry(kueue=KueueEndpoint(address="service:k/https:m:8443")), "service:k/https:m:8443"),
+        (Request(kueue_metrics="http://a"), Telemetry(kueue=KueueEndpoint(address="http://b")), "http://a"),
+        (Request(prometheus="http://p", kueue_metrics="http://kueue"), Telemetry(), "http://kueue"),
+    ],
+)
+def test_kueue_itself_is_asked_before_a_prometheus(request_: Request, settings: Telemetry, address: str) -> None:
+    backend = KubeBackend(Target())
+    measure(backend, request_, settings)
+    assert backend.kueue_metrics is not None
+    assert backend.kueue_metrics.address == address
+    assert (backend.telemetry is None) is (not request_.prometheus)
+
+
 def test_nobody_is_asked_unless_it_was_said() -> None:
     backend = KubeBackend(Target())
     measure(backend, Request(), Telemetry())
@@ -39,6 +57,7 @@ def test_nobody_is_asked_unless_it_was_said() -> None:
     [
         (Request(prometheus="prometheus:9090"), "prometheus:9090: no URL; write it as http://"),
         (Request(dcgm=("{node}:9400",)), "node:9400: no URL"),
+        (Request(kueue_metrics="kueue:8443"), "kueue:8443: no URL"),
         (Request(prometheus="service:p"), "write it as service:NAMESPACE/NAME:PORT"),
         (Request(prometheus="http://p", dcgm=("http://a",)), "not both"),
     ],

@@ -1,9 +1,10 @@
 """A ClusterQueue's description tells Kueue's own metrics beside our counts, with source and age."""
 
+import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.queue_metrics import QueueMetrics
-from gpuconsole.model.clock import SECOND
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.quantity import GPU
 from gpuconsole.services.console import Console
 from tests.backends.elsewhere import Elsewhere
@@ -15,6 +16,7 @@ TOLD = QueueMetrics(
     queue="",
     source="http://prometheus:9090",
     time=START - 12 * SECOND,
+    since=START - 12 * SECOND - HOUR,
     pending=5,
     inadmissible=2,
     reserving=3,
@@ -50,6 +52,19 @@ async def test_they_stand_beside_our_counts_with_source_and_age() -> None:
         assert stage.line("half within 12s, 95 % within 3m, in the last hour")
         assert stage.line("Preempted 3, in the last hour")
         assert stage.line(f"a100 {GPU}").split()[-1] == "12"
+
+
+@pytest.mark.parametrize(
+    ("since", "said"),
+    [
+        (START - 12 * SECOND - 3 * HOUR - MINUTE, "Preempted 3, since its manager started 3h1m ago"),
+        (0, "Preempted 3, since its manager started"),
+    ],
+)
+async def test_what_the_manager_counted_itself_says_since_when(since: Time, said: str) -> None:
+    async with staged(live(replace(TOLD, since=since)), SIZE) as stage:
+        await describe(stage)
+        assert stage.line("Evicted  ").partition("Evicted ")[2].strip() == said
 
 
 async def test_why_there_are_none_is_said() -> None:

@@ -10,12 +10,14 @@ from gpuconsole.model.text import clean
 SCHEME = "service:"
 FIND = "find"
 READ = 30.0
+_HTTPS = "https:"
+"""Before the name of a service to which the API server is to speak TLS."""
 _NAMES = ("prometheus", "thanos-query", "vmselect", "vmsingle", "mimir-query")
 _PORTS = (9090, 10902, 9009, 8481, 8429, 8428)
 
 
 class Service:
-    """`service:NAMESPACE/NAME[:PORT]`, or what looks most like a Prometheus for `find`. Remembers what it found."""
+    """`service:NAMESPACE/[https:]NAME[:PORT]`, or what looks most like a Prometheus for `find`. Remembers its find."""
 
     def __init__(self, address: str, connection: Callable[[], Connection]) -> None:
         """Nothing is asked yet. Raises UsageError where the address is none."""
@@ -60,10 +62,11 @@ def _rank(item: Any) -> tuple[int, str, str, int] | None:
 
 def _parts(address: str) -> tuple[str, str, str]:
     namespace, _, rest = address.removeprefix(SCHEME).partition("/")
-    name, _, port = rest.partition(":")
+    encrypted = rest.startswith(_HTTPS)
+    name, _, port = rest.removeprefix(_HTTPS).partition(":")
     if not all(part and part.replace("-", "").replace(".", "").isalnum() for part in (namespace, name, port or "9090")):
         raise UsageError(f"{clean(address, 200)}: write it as service:NAMESPACE/NAME:PORT")
-    return namespace, name, port or "9090"
+    return namespace, f"{_HTTPS if encrypted else ''}{name}", port or "9090"
 
 
 def _path(namespace: str, name: str, port: str) -> str:

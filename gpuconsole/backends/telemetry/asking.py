@@ -30,10 +30,11 @@ MOST_BYTES = 256 * 1024 * 1024
 SAID = 200
 NOTHING: Mapping[str, str] = {}
 _ADVICE = {
-    401: "; it wants credentials: set live.telemetry.token_file",
+    401: "; it wants credentials: set {}.token_file",
     403: "; the credentials do not allow it",
-    404: "; is the path before /api/v1 right?",
+    404: "; is the path right?",
 }
+SETTINGS = "live.telemetry"
 
 
 class Access(Struct, frozen=True, kw_only=True):
@@ -44,6 +45,10 @@ class Access(Struct, frozen=True, kw_only=True):
     ca_file: str = ""
     """Who may have signed the server's certificate, instead of the usual authorities."""
     headers: Mapping[str, str] = NOTHING
+    insecure: bool = False
+    """Take any certificate. Only where somebody said so."""
+    settings: str = SETTINGS
+    """Where all this is set, for the one who has to set it."""
 
 
 class Ask(Protocol):
@@ -81,7 +86,8 @@ class Http:
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             raise TelemetryError(f"{where}: {clean(str(error), SAID) or type(error).__name__}") from error
         if answer.status_code != 200:
-            raise TelemetryError(refusal(where, answer.status_code, body, answer.headers.get("location", "")))
+            location = answer.headers.get("location", "")
+            raise TelemetryError(refusal(where, answer.status_code, body, location, self._access.settings))
         return body
 
     def close(self) -> None:
@@ -95,7 +101,8 @@ class Http:
 
             timeout = httpx.Timeout(READ, connect=CONNECT)
             # Authorities are read once for all servers: with 5,000 exporters it would take minutes.
-            verify = _authorities(self._access.ca_file) if self._url.startswith("https:") else False
+            checks = self._url.startswith("https:") and not self._access.insecure
+            verify = _authorities(self._access.ca_file) if checks else False
             self._client = httpx.Client(timeout=timeout, verify=verify, transport=self._transport)
         return self._client
 
@@ -154,7 +161,7 @@ class _Said(Struct):
     error: str = ""
 
 
-def refusal(where: str, code: int, body: bytes, location: str = "") -> str:
+def refusal(where: str, code: int, body: bytes, location: str = "", settings: str = SETTINGS) -> str:
     """What an answer without success means, in a sentence."""
     if 300 <= code < 400:
         return f"{where}: HTTP {code} leads to {clean(shown(location), SAID)}; a log-in page? name the server behind it"
@@ -162,4 +169,4 @@ def refusal(where: str, code: int, body: bytes, location: str = "") -> str:
         said = msgspec.json.decode(body, type=_Said).error
     except msgspec.DecodeError:
         said = body[:SAID].decode(errors="replace").strip().partition("\n")[0] if not body.startswith(b"<") else ""
-    return f"{where}: HTTP {code}{f' {clean(said, SAID)}' if said else ''}{_ADVICE.get(code, '')}"
+    return f"{where}: HTTP {code}{f' {clean(said, SAID)}' if said else ''}{_ADVICE.get(code, '').format(settings)}"

@@ -42,6 +42,7 @@ def service(namespace: str, name: str, *ports: int, **labels: str) -> dict[str, 
     [
         ("service:monitoring/prometheus-k8s:9091", "/api/v1/namespaces/monitoring/services/prometheus-k8s:9091/proxy"),
         ("service:obs/prom", "/api/v1/namespaces/obs/services/prom:9090/proxy"),
+        ("service:kueue-system/https:kueue:8443", "/api/v1/namespaces/kueue-system/services/https:kueue:8443/proxy"),
     ],
 )
 def test_a_service_is_asked_through_the_api_server(address: str, path: str) -> None:

@@ -7,8 +7,10 @@ import httpx
 import pytest
 
 from gpuconsole.backends.telemetry.kueue_metrics import AGAIN, RENEW, KueueMetrics
+from gpuconsole.backends.telemetry.kueue_queries import KueueQueries
 from gpuconsole.backends.telemetry.prometheus import Prometheus
 from gpuconsole.insight.queue_metrics import Counted, QueueMetrics, counted
+from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.quantity import GPU
 from tests.backends.telemetry.answers import NOW, SCRAPED, FakePrometheus, vector
 from tests.insight.world import ORG, waiting, world
@@ -39,7 +41,8 @@ class Asked:
         }
         self.prometheus.instead = self.answer
         self.now = 0.0
-        self.metrics = KueueMetrics(Prometheus(self.prometheus.http), lambda: NOW, clock=lambda: self.now)
+        queries = KueueQueries(Prometheus(self.prometheus.http))
+        self.metrics = KueueMetrics(queries, lambda: NOW, clock=lambda: self.now)
 
     def answer(self, query: str) -> httpx.Response:
         return vector(next(found for word, found in self.answers.items() if word in query))
@@ -50,7 +53,8 @@ def test_all_that_kueue_tells_of_a_queue() -> None:
     assert asked.metrics.of("cq-a") == QueueMetrics(
         queue="cq-a",
         source="http://prometheus:9090",
-        time=SCRAPED * 1_000_000,
+        time=SCRAPED * SECOND,
+        since=SCRAPED * SECOND - HOUR,
         pending=12,
         inadmissible=4,
         reserving=3,
@@ -65,7 +69,9 @@ def test_all_that_kueue_tells_of_a_queue() -> None:
 
 def test_what_nobody_measures_is_unknown_and_not_zero() -> None:
     asked = Asked(__name__=GAUGES[:1], histogram=[({"quantile": "0.5"}, str(nan))], evicted=[], timestamp=[])
-    assert asked.metrics.of("q") == QueueMetrics(queue="q", source="http://prometheus:9090", time=NOW, pending=8)
+    assert asked.metrics.of("q") == QueueMetrics(
+        queue="q", source="http://prometheus:9090", time=NOW, since=NOW - HOUR, pending=8
+    )
 
 
 def test_an_answer_stands_for_a_while_and_only_for_its_queue() -> None:

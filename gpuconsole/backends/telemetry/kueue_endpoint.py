@@ -1,0 +1,90 @@
+"""Kueue's manager itself, asked for its metrics: one text about all queues, of which the lines of one are read.
+
+What it counts, it counts since it was started: without somebody who scrapes it, nobody knows of the last hour alone.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
+
+from msgspec.structs import replace
+
+from gpuconsole.backends.telemetry.asking import Ask
+from gpuconsole.backends.telemetry.exposition import series
+from gpuconsole.backends.telemetry.kueue_metrics import EVICTED, GAUGES, WAITS, evictions, gauged
+from gpuconsole.backends.telemetry.prometheus import Series
+from gpuconsole.errors import TelemetryError
+from gpuconsole.insight.queue_metrics import QueueMetrics
+from gpuconsole.model.clock import SECOND, Time
+
+PATH = "/metrics"
+_STARTED = "process_start_time_seconds"
+_WANTED = frozenset((*GAUGES, WAITS, EVICTED))
+
+
+class KueueEndpoint:
+    """The endpoint of one manager."""
+
+    def __init__(self, ask: Ask, *, budget: Callable[[], None] = lambda: None) -> None:
+        """`budget` is called before each request, and may wait."""
+        self._ask = ask
+        self._budget = budget
+
+    @property
+    def address(self) -> str:
+        return self._ask.address
+
+    def of(self, queue: str, now: Time) -> QueueMetrics:
+        """Ask for everything, and read what is said of a ClusterQueue. Raises TelemetryError."""
+        self._budget()
+        text = self._ask.get(PATH, {}).decode(errors="replace")
+        told = list(_told(text, queue))
+        if not told:
+            raise TelemetryError(f"{self.address}: {_nothing(text, queue)}")
+        buckets = [one for one in told if one.metric["__name__"] == WAITS]
+        return replace(
+            gauged(told, queue, self.address, now),
+            since=min(now, next((int(value * SECOND) for _, _, value in series(text, (_STARTED,))), 0)),
+            wait_median=quantile(0.5, buckets),
+            wait_p95=quantile(0.95, buckets),
+            evicted=evictions([one for one in told if one.metric["__name__"] == EVICTED]),
+        )
+
+
+def _told(text: str, queue: str) -> Iterator[Series]:
+    """The series about a queue. Lines without its name are passed over at once: there are thousands of queues."""
+    lines = "\n".join(line for line in text.split("\n") if queue in line)
+    for name, labels, value in series(lines, _WANTED):
+        if labels.get("cluster_queue") == queue:
+            yield Series({**labels, "__name__": name}, (0.0, str(value)))
+
+
+def _nothing(text: str, queue: str) -> str:
+    if any(line.startswith("kueue_") for line in text.split("\n")):
+        return f"Kueue has no metrics for {queue}; is it a manager that leads?"
+    return "no metric of Kueue (kueue_…) is there"
+
+
+def quantile(part: float, buckets: Sequence[Series]) -> float | None:
+    """A quantile of a histogram as `histogram_quantile` of PromQL has it; None where nothing was counted."""
+    below: dict[float, float] = {}
+    for one in buckets:
+        bound = _bound(one.metric.get("le", ""))
+        below[bound] = below.get(bound, 0.0) + one.number
+    counts = sorted((bound, count) for bound, count in below.items() if bound == bound)
+    if len(counts) < 2 or counts[-1][0] != inf or not counts[-1][1] > 0:
+        return None
+    rank = part * counts[-1][1]
+    before, lower = 0.0, 0.0
+    for bound, count in counts:
+        if count >= rank:
+            # Nobody knows how much longer than the last bound it took.
+            return lower if bound == inf else lower + (bound - lower) * (rank - before) / (count - before)
+        before, lower = count, bound
+    return None
+
+
+def _bound(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
