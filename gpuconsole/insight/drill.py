@@ -5,8 +5,10 @@ hold at the same moment. What cannot be checked (an unknown key or name, nothing
 pass; so is a step whose commands were refused.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -75,7 +77,7 @@ class Drill(Struct, frozen=True, kw_only=True):
 
 def run_drill(scenario: Scenario, *, name: str = "", seed: int | None = None) -> Drill:
     """Run a scenario to its last expectation and check every one on the way."""
-    run = _Run(scenario, seed)
+    run = DrillRun(scenario, seed)
     for number in range(len(scenario.steps)):
         run.step(number)
     if not run.results:
@@ -84,21 +86,24 @@ def run_drill(scenario: Scenario, *, name: str = "", seed: int | None = None) ->
     return Drill(name=name or scenario.name, results=tuple(run.results))
 
 
-class _Run:
-    """One run of a scenario. Mutates."""
+class DrillRun:
+    """One run of a scenario, step by step. Mutates."""
 
-    def __init__(self, scenario: Scenario, seed: int | None) -> None:
+    def __init__(self, scenario: Scenario, seed: int | None = None) -> None:
         self.scenario = scenario
         # The steps are scheduled one by one, so that steps of the same moment are checked one after the other.
         self.twin = _Twin(build(replace(scenario, steps=()), seed=seed), Names(), [])
         self.results: list[Result] = []
         self.checked = 0
         """How many lines of history earlier checks have seen."""
+        self._carried = 0
+        """How many steps are scheduled."""
 
     def step(self, number: int) -> None:
+        """Do a step, and check what it expects. The steps before it have been done."""
         step = self.scenario.steps[number]
         before = len(self.twin.lines)
-        self.twin.carry(step)
+        self._carry(number)
         self.twin.advance(step.at)
         for refusal in self.twin.refusals(before):
             self._add(number, step.at, "command", Verdict.PROBLEM, Finding(False, "", refusal))
@@ -111,6 +116,24 @@ class _Run:
             else:
                 seen = max(seen, self._expect(number, expectation))
         self.checked = seen
+
+    def rest(self, number: int, at_least: Span) -> None:
+        """Let the time after a step pass, up to the next one; after the last, until all that it expects is decided."""
+        steps = self.scenario.steps
+        if number + 1 < len(steps):
+            following = steps[number + 1].at
+            if following > self.twin.now:
+                # Scheduled before the time passes, as it is where nobody looks in between.
+                self._carry(number + 1)
+                self.twin.advance(following - 1)
+            return
+        items = steps[number].expect
+        self.twin.advance(steps[number].at + max([at_least, *map(_within, items)]))
+
+    def _carry(self, number: int) -> None:
+        if number >= self._carried:
+            self.twin.carry(self.scenario.steps[number])
+            self._carried = number + 1
 
     def _expect(self, number: int, expectation: Expectation) -> int:
         """Check one item; returns how many lines of history had happened when it was decided."""
@@ -144,6 +167,14 @@ class _Run:
                 got=finding.got,
             )
         )
+
+
+def _within(item: Mapping[str, Any]) -> Span:
+    """How long an item waits; one that cannot be read waits for nothing."""
+    try:
+        return read_expectation(item).within
+    except ExpectError:
+        return 0
 
 
 class _Twin:
@@ -186,14 +217,15 @@ class _Twin:
         while self.now < deadline:
             if NO_EVICTIONS not in expectation.wanted:
                 with suppress(ExpectError):
-                    findings = expectation.check(self._look(since))
+                    findings = expectation.check(self.look(since))
                     if all(finding.ok for finding in findings.values()):
                         return findings
             due = self.simulation.next_time
             self.advance(deadline if due is None else min(due, deadline))
-        return expectation.check(self._look(since))
+        return expectation.check(self.look(since))
 
-    def _look(self, since: int) -> Look:
+    def look(self, since: int) -> Look:
+        """The moment, and what happened since so many lines of history."""
         queued = self.simulation.policy.kueue is not None
         return Look(self.simulation.snapshot(), self.lines[since:], self.names, queued)
 

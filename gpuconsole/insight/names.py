@@ -8,6 +8,9 @@ from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Job, Workload
 
+_DEEPEST = 4
+"""A pod belongs to a job, which may belong to another one; whoever owns himself does not keep us."""
+
 
 class UnknownName(LookupError):
     """A name that no object has had so far; the text says which, and what kind was looked for."""
@@ -22,6 +25,8 @@ class Names:
         self._labels: dict[str, str] = {}
         self._pods: dict[str, set[str]] = {}
         """Bare name → keys."""
+        self._owners: dict[str, str] = {}
+        """Pod or job → the Workload or job that it belongs to."""
         self._queues: set[str] = set()
         self._nodes: set[str] = set()
 
@@ -29,6 +34,7 @@ class Names:
         twin = Names()
         twin._subjects, twin._labels = self._subjects.copy(), self._labels.copy()
         twin._pods = {name: keys.copy() for name, keys in self._pods.items()}
+        twin._owners = self._owners.copy()
         twin._queues, twin._nodes = self._queues.copy(), self._nodes.copy()
         return twin
 
@@ -43,6 +49,7 @@ class Names:
                 case Applied(_, Pod() as pod):
                     self._pods.setdefault(pod.name, set()).add(pod.key)
                     self._subjects.setdefault(pod.key, pod.key)
+                    self._owners[pod.key] = pod.workload or pod.job
                 case Applied(_, Node() as node):
                     self._nodes.add(node.name)
                 case Applied(_, ClusterQueue(cohort=cohort) as queue):
@@ -65,6 +72,12 @@ class Names:
     def label(self, key: str) -> str:
         """What people call a subject: a Workload of a job goes by the job's name."""
         return self._labels.get(key, key)
+
+    def top(self, key: str) -> str:
+        """What stands for a pod or a job in a list of work: its Workload, else the outermost job."""
+        for _ in range(_DEEPEST):
+            key = self._owners.get(key) or key
+        return key
 
     def pod(self, name: object) -> str:
         """The key of a pod by key or, where that is clear, by its bare name. Raises UnknownName."""
@@ -104,6 +117,7 @@ class Names:
 
     def _job(self, job: Job) -> None:
         called = f"{job.namespace}/{job.name}"
+        self._owners[job.key] = job.owner
         self._labels.setdefault(job.key, called)
         # The Workload of a job that is queued takes these names over.
         self._subjects.setdefault(job.key, job.key)

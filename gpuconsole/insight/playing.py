@@ -1,0 +1,174 @@
+"""A drill played step by step: somebody says who has to go, then sees who goes, by which rule, and why nobody else.
+
+A step lasts until the next one. Who goes is named as people see it in a list of work: the Workload, else the job or the
+lone pod; of a job that loses several pods one is enough to be right about it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.drill import DrillRun, Result
+from gpuconsole.insight.look import DELETED
+from gpuconsole.insight.preemptions import rule_in_words
+from gpuconsole.model.choices import Choice
+from gpuconsole.model.clock import MINUTE, Span
+from gpuconsole.model.commands import Command
+from gpuconsole.model.events import Happened, What
+from gpuconsole.sim.scenario import Scenario
+
+LAST: Span = MINUTE
+"""The last step lasts so long at least, so that what it makes room for is there in the end."""
+_EVICTED = (What.EVICTED, What.POD_EVICTED)
+_PLACED = (What.ADMITTED, What.STARTED)
+
+
+class Coming(Struct, frozen=True, kw_only=True):
+    """A step that is about to be done."""
+
+    number: int
+    """Counts from 1."""
+    of: int
+    at: Span
+    """Since the beginning."""
+    commands: tuple[Command, ...]
+
+
+class Gone(Struct, frozen=True, kw_only=True):
+    """Somebody who lost a place, and what is known of the choice."""
+
+    key: str
+    """As it stands in a list of work."""
+    name: str
+    """What lost its place, for people: of a job, its pod."""
+    queue: str
+    gpus: int
+    priority: int
+    at: Span
+    reason: str
+    """The rule in words where there is one, else the eviction's own reason."""
+    by: str
+    by_queue: str
+    by_priority: int
+    message: str
+    choice: Choice | None
+
+
+class Played(Struct, frozen=True, kw_only=True):
+    """What came of a step, beside what was predicted."""
+
+    coming: Coming
+    gone: tuple[Gone, ...]
+    placed: tuple[str, ...]
+    """Names of what got a place."""
+    waiting: Mapping[str, str]
+    """Name → code of the reason, of what waits in the end."""
+    expected: tuple[Result, ...]
+    """What the drill itself expects of it."""
+    named: tuple[str, ...]
+    """Keys that were predicted and went."""
+    missed: tuple[str, ...]
+    """That went, and were not predicted."""
+    spared: tuple[str, ...]
+    """That were predicted, and stayed."""
+
+    @property
+    def right(self) -> bool:
+        """Exactly those went who were predicted."""
+        return not self.missed and not self.spared
+
+
+class Score(Struct, frozen=True, kw_only=True):
+    """What the predictions were worth so far."""
+
+    steps: int = 0
+    right: int = 0
+    """Steps of which everything was predicted."""
+    named: int = 0
+    missed: int = 0
+    spared: int = 0
+
+
+class Play:
+    """A drill on its way, with what was predicted. Mutates by `step`."""
+
+    def __init__(self, scenario: Scenario, *, seed: int | None = None) -> None:
+        self.scenario = scenario
+        self._run = DrillRun(scenario, seed)
+        self.played: list[Played] = []
+        self.snapshot = self._run.twin.simulation.snapshot()
+
+    @property
+    def coming(self) -> Coming | None:
+        """The next step; None after the last."""
+        number, steps = len(self.played), self.scenario.steps
+        if number >= len(steps):
+            return None
+        at = steps[number].at - self.scenario.start
+        return Coming(number=number + 1, of=len(steps), at=at, commands=steps[number].commands)
+
+    @property
+    def score(self) -> Score:
+        return Score(
+            steps=len(self.played),
+            right=sum(one.right for one in self.played),
+            named=sum(len(one.named) for one in self.played),
+            missed=sum(len(one.missed) for one in self.played),
+            spared=sum(len(one.spared) for one in self.played),
+        )
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """What the drill expects, of the steps so far."""
+        return tuple(self._run.results)
+
+    def step(self, predicted: Iterable[str]) -> Played:
+        """Do the next step, of which somebody said that these have to go (by their keys)."""
+        coming = self.coming
+        if coming is None:
+            raise LookupError("the drill is over")
+        number, twin = coming.number - 1, self._run.twin
+        checked, told = len(self._run.results), len(twin.lines)
+        self._run.step(number)
+        self._run.rest(number, LAST)
+        self.snapshot = self._run.twin.simulation.snapshot()
+        lines = twin.lines[told:]
+        gone = tuple(self._gone(line, lines) for line in lines if line.what in _EVICTED and line.reason != DELETED)
+        said, went = dict.fromkeys(predicted), dict.fromkeys(one.key for one in gone)
+        played = Played(
+            coming=coming,
+            gone=gone,
+            placed=tuple(dict.fromkeys(twin.names.label(line.workload) for line in lines if line.what in _PLACED)),
+            waiting=twin.look(told).pending,
+            expected=tuple(self._run.results[checked:]),
+            named=tuple(key for key in went if key in said),
+            missed=tuple(key for key in went if key not in said),
+            spared=tuple(key for key in said if key not in went),
+        )
+        self.played.append(played)
+        return played
+
+    def label(self, key: str) -> str:
+        """What people call it."""
+        return self._run.twin.names.label(key)
+
+    def _gone(self, line: Happened, lines: Sequence[Happened]) -> Gone:
+        """An eviction, with the preemption behind it."""
+        subject = line.workload or line.pod
+        orders = (one for one in lines if one.what is What.PREEMPTED and one.time <= line.time)
+        chosen = next((one for one in reversed(list(orders)) if subject in (one.workload, one.pod)), line)
+        names = self._run.twin.names
+        return Gone(
+            key=names.top(subject),
+            name=names.label(subject),
+            queue=line.queue,
+            gpus=line.gpus,
+            priority=line.priority,
+            at=line.time - self.scenario.start,
+            reason=rule_in_words(chosen.reason),
+            by=names.label(line.by),
+            by_queue=line.by_queue,
+            by_priority=line.by_priority,
+            message=line.message,
+            choice=chosen.choice,
+        )
