@@ -14,8 +14,8 @@ from gpuconsole.model.decisions import Admit, Evict, KeepWaiting, Preempt, Refus
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Admission, Condition, Workload
-from gpuconsole.scheduling.kueue import conditions, slices
-from gpuconsole.scheduling.kueue.checks import all_ready, checks_for, synced
+from gpuconsole.scheduling.kueue import conditions, effects
+from gpuconsole.scheduling.kueue.checks import all_ready
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.prospects import prospect
 from gpuconsole.scheduling.kueue.session import Session
@@ -119,18 +119,17 @@ class _Cycles:
     def _cycle(self, number: int) -> bool:
         """Run one cycle; True if somebody was evicted, so that the next one finds another cluster."""
         # As in the simulation, the cycles of one moment are a microsecond apart.
-        now, victims = self._snapshot.time + number - 1, list[Preempt | Evict]()
-        for decision in self._session.run_cycle(now):
+        now = self._snapshot.time + number - 1
+        decided = self._session.run_cycle(now)
+        for decision in decided:
             match decision:
                 case Admit():
                     self._admit(decision, number, now)
                 case Refuse():
                     self._refuse(decision, now)
-                case Preempt() | Evict():
-                    victims.append(decision)
-                case KeepWaiting():
+                case Preempt() | Evict() | KeepWaiting():
                     pass
-        return any([self._evict(victim, now) for victim in sorted(victims, key=lambda victim: victim.workload)])
+        return any([self._evict(victim, now) for victim in effects.victims_of(decided)])
 
     def _workload(self, key: str) -> Workload | None:
         return self._changed.get(key) or self._snapshot.workloads.get(key)
@@ -146,17 +145,14 @@ class _Cycles:
         if not workload.reserved:
             self._outcome.reserved[workload.key] = Reservation(cycle, decision.admission)
             self._outcome.said.pop(workload.key, None)
-        reserved = conditions.reserve(workload, decision.admission, now)
         queue = self._snapshot.cluster_queues.get(decision.admission.cluster_queue)
-        names = checks_for(reserved, queue) if queue is not None else ()
-        reserved = replace(reserved, checks=synced(reserved.checks, names, now))
+        reserved = effects.reserved(workload, decision, queue, now)
         if all_ready(reserved):
             reserved = conditions.admit(reserved, now, granular=self._session.config.granular)
         self._take(reserved, now)
         old = self._workload(decision.replaces)
         if old is not None and not old.finished:
-            message = slices.replacement_message(reserved)
-            self._take(conditions.finish(old, slices.REPLACED, message, now), now)
+            self._take(effects.replaced(old, reserved, now), now)
 
     def _refuse(self, decision: Refuse, now: Time) -> None:
         workload = self._workload(decision.workload)
@@ -174,10 +170,7 @@ class _Cycles:
             return False
         if isinstance(decision, Preempt):
             self._outcome.preempted.append(decision)
-            evicted = conditions.evict(victim, conditions.PREEMPTED, decision.message, now, decision.rule)
-        else:
-            evicted = conditions.evict(victim, decision.reason, decision.message, now)
-        self._take(evicted, now)
+        self._take(effects.evicted(victim, decision, now), now)
         return True
 
     def _see_obstacles(self) -> None:

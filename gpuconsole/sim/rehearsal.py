@@ -13,7 +13,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import conditions, slices
+from gpuconsole.scheduling.kueue import conditions, effects
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.session import Session
 
@@ -82,7 +82,6 @@ class Rehearsal:
         """
         self.now += SECOND
         decided: list[AdmissionDecision] = []
-        victims: list[Preempt | Evict] = []
         for decision in self.session.run_cycle(self.now):
             if isinstance(decision, Refuse) and not self._tell(decision):
                 continue
@@ -90,11 +89,9 @@ class Rehearsal:
             match decision:
                 case Admit():
                     self._admit(decision)
-                case Preempt() | Evict():
-                    victims.append(decision)
-                case Refuse() | KeepWaiting():
+                case Preempt() | Evict() | Refuse() | KeepWaiting():
                     pass
-        for victim in sorted(victims, key=lambda victim: victim.workload):
+        for victim in effects.victims_of(decided):
             self._evict(victim)
         self.wake()
         return decided
@@ -103,8 +100,7 @@ class Rehearsal:
         reserved = conditions.reserve(self.workloads[decision.workload], decision.admission, self.now)
         self.apply(conditions.admit(reserved, self.now, granular=self.session.config.granular))
         if decision.replaces:
-            old, message = self.workloads[decision.replaces], slices.replacement_message(reserved)
-            self.apply(conditions.finish(old, slices.REPLACED, message, self.now))
+            self.apply(effects.replaced(self.workloads[decision.replaces], reserved, self.now))
 
     def _tell(self, decision: Refuse) -> bool:
         """Write a refusal down; False if the workload was told the same before."""
@@ -115,7 +111,5 @@ class Rehearsal:
         return told is not workload
 
     def _evict(self, victim: Preempt | Evict) -> None:
-        workload = self.workloads[victim.workload]
-        reason, rule = ("Preempted", victim.rule) if isinstance(victim, Preempt) else (victim.reason, None)
-        evicted = conditions.evict(workload, reason, victim.message, self.now, rule)
+        evicted = effects.evicted(self.workloads[victim.workload], victim, self.now)
         self.apply(conditions.release(evicted, self.now, granular=self.session.config.granular))

@@ -22,6 +22,7 @@ from gpuconsole.model.events import What
 from gpuconsole.model.kai import UNSCHEDULABLE_ON_NODE_POOL, KaiCondition, KaiPodGroup
 from gpuconsole.model.resources import gpus
 from gpuconsole.model.volcano import GroupCondition, PodGroup
+from gpuconsole.scheduling.kueue import effects
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.sim.controllers import claims, failing, nodes, places, pods, sampling, slices, storage, workloads
 from gpuconsole.sim.controllers.solo import running
@@ -94,16 +95,16 @@ def run_cycles(world: World) -> None:
 
 
 def _run_cycle(world: World, session: Session) -> None:
-    victims: list[Preempt | Evict] = []
     world.cycle_at = max(world.now, world.cycle_at + 1)
-    for decision in session.run_cycle(world.cycle_at, choices=world.policy.tells_choices):
+    decided = session.run_cycle(world.cycle_at, choices=world.policy.tells_choices)
+    for decision in decided:
         match decision:
             case Admit():
                 if not places.settle(world, decision, world.cycle_at):
                     slices.take_over(world, decision)
                     workloads.admit(world, decision, world.cycle_at)
             case Preempt() | Evict():
-                victims.append(decision)
+                pass
             case Refuse():
                 workloads.refuse(world, decision)
             case KeepWaiting():
@@ -112,7 +113,7 @@ def _run_cycle(world: World, session: Session) -> None:
                 assert_never(decision)
     # What was written down about these decisions is no reason for another cycle; an eviction that frees quota is.
     world.cycles_due = False
-    for victim in sorted(victims, key=lambda victim: victim.workload):
+    for victim in effects.victims_of(decided):
         if isinstance(victim, Preempt):
             workloads.preempt(world, victim)
             slices.lost_place(world, victim.workload)

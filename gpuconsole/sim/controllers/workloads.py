@@ -11,8 +11,8 @@ from gpuconsole.model.decisions import Admit, Preempt, Refuse, Rule
 from gpuconsole.model.events import Announcement, What
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.workloads import JobPhase, Workload
-from gpuconsole.scheduling.kueue import announcements, conditions
-from gpuconsole.scheduling.kueue.checks import all_ready, checks_for, synced
+from gpuconsole.scheduling.kueue import announcements, conditions, effects
+from gpuconsole.scheduling.kueue.checks import all_ready
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.podset import Conflict
 from gpuconsole.scheduling.kueue.requests import reserved_at
@@ -53,10 +53,8 @@ def admit(world: World, decision: Admit, at: Time) -> None:
     if waiting is None or waiting.reserved:
         return
     told = announcements.reserved(decision, waiting, at)
-    workload = replace(conditions.reserve(waiting, decision.admission, at), parked=False)
     queue = world.cluster_queue(decision.admission.cluster_queue)
-    names = checks_for(workload, queue) if queue is not None else ()
-    workload = replace(workload, checks=synced(workload.checks, names, world.now))
+    workload = replace(effects.reserved(waiting, decision, queue, at), parked=False)
     if all_ready(workload):
         start(world, workload, told)
     else:
