@@ -127,7 +127,6 @@ def _count(amounts: dict[FlavorResource, int], pair: FlavorResource, amount: int
 def queue_order(workload: Workload) -> tuple[int, Time, str]:
     """Sort key inside one ClusterQueue (Kueue §3.1): effective priority descending, queue-order timestamp, uid.
 
-    What a Snapshot does not hold is left out: the preemptor that BestEffortFIFO keeps in front, and usage-based
-    admission fair sharing.
+    Left out are the preemptor that BestEffortFIFO keeps in front, and usage-based admission fair sharing (`positions`).
     """
     return -effective_priority(workload, CONFIG), queue_timestamp(workload, CONFIG), workload.uid

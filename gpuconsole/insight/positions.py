@@ -4,12 +4,16 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gpuconsole.insight.books import books
+from gpuconsole.insight.books import Book, books
 from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.insight.once import once
+from gpuconsole.insight.reasons import Code, code_of
 from gpuconsole.model.decisions import Pending
+from gpuconsole.model.queues import QueueingStrategy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
+
+STRICT = QueueingStrategy.STRICT_FIFO
 
 
 class Position(Struct, frozen=True):
@@ -43,12 +47,26 @@ def pending(
 def _in_order(snapshot: Snapshot, cluster_queue: str) -> list[Workload]:
     """Who waits for a ClusterQueue; where its LocalQueues take turns, those of the one that used least come first."""
     book = books(snapshot).book(cluster_queue)
+    waiting = _preemptor_first(snapshot, cluster_queue, book)
     doors = map(snapshot.local_queues.get, book.pages)
     usage = {door.key: door.usage for door in doors if door is not None and door.usage is not None}
-    return sorted(book.queue, key=lambda w: usage.get(w.local_queue, 0.0)) if usage else book.queue
+    return sorted(waiting, key=lambda w: usage.get(w.local_queue, 0.0)) if usage else waiting
 
 
-@once("workloads", "local_queues")
+def _preemptor_first(snapshot: Snapshot, cluster_queue: str, book: Book) -> list[Workload]:
+    """BestEffortFIFO keeps who waits for its victims in front (Kueue 0.19 cluster_queue.go); its message tells who."""
+    queue = snapshot.cluster_queues.get(cluster_queue)
+    if not book.codes[Code.WAITING_FOR_VICTIMS] or queue is None or queue.queueing_strategy is STRICT:
+        return book.queue
+    return sorted(book.queue, key=lambda workload: not _awaits_victims(workload))
+
+
+def _awaits_victims(workload: Workload) -> bool:
+    said = workload.condition("QuotaReserved")
+    return said is not None and code_of(said.message) is Code.WAITING_FOR_VICTIMS
+
+
+@once("workloads", "local_queues", "cluster_queues")
 def positions(snapshot: Snapshot) -> Mapping[str, int]:
     """Waiting workload → its place in its ClusterQueue, from 1."""
     return {

@@ -10,10 +10,12 @@ from gpuconsole.insight.positions import Position, pending, position, positions
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.decisions import Pending
 from gpuconsole.model.events import Applied
-from gpuconsole.model.queues import LocalQueue
+from gpuconsole.model.queues import LocalQueue, QueueingStrategy, Quota
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Condition
-from tests.insight.world import ORG_QUEUES, START, running, waiting, world
+from tests.insight.world import ORG_QUEUES, START, cluster_queue, running, waiting, world
+
+REFUSED = "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor a100"
 
 OLD = waiting("old", "prod/lq", 2, minutes_ago=30)
 NEW = waiting("new", "prod/lq", 4, minutes_ago=5)
@@ -107,6 +109,22 @@ def test_where_local_queues_take_turns_the_one_that_used_least_comes_first() -> 
     assert [entry.workload for entry in pending(snapshot, "cq-prod")] == [OLD, NEW, URGENT]
     assert position(snapshot, "prod/urgent") == Position("prod/urgent", "cq-prod", 3, 3, 1, 1, 6)
     assert positions(snapshot) == {"prod/old": 1, "prod/new": 2, "prod/urgent": 3, "research/other": 1}
+
+
+KEEPS_IN_FRONT = {
+    QueueingStrategy.BEST_EFFORT_FIFO: ["newer", "old", "new"],
+    QueueingStrategy.STRICT_FIFO: ["old", "new", "newer"],
+}
+
+
+@pytest.mark.parametrize("strategy", KEEPS_IN_FRONT)
+def test_who_waits_for_its_victims_is_kept_in_front_but_by_a_strict_queue(strategy: QueueingStrategy) -> None:
+    newer = waiting("newer", "prod/lq", 1, f"{REFUSED}. Pending the preemption of 1 workload(s)", minutes_ago=1)
+    refused = replace(NEW, conditions=(Condition("QuotaReserved", False, "Pending", REFUSED, START),))
+    queue = cluster_queue("cq-prod", "org-cohort", Quota(16), queueing_strategy=strategy)
+    snapshot = world([*ORG_QUEUES, queue, OLD, refused, newer])
+    assert [entry.workload.name for entry in pending(snapshot, "cq-prod")] == KEEPS_IN_FRONT[strategy]
+    assert [name.removeprefix("prod/") for name in positions(snapshot)] == KEEPS_IN_FRONT[strategy]
 
 
 PAGES: dict[str, tuple[dict[str, Any], list[str]]] = {
