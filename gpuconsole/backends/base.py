@@ -6,7 +6,7 @@ computed is `Forkable`. One whose time is everybody's is `Live`.
 """
 
 from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -17,8 +17,10 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 MIN_SPEED = 1.0
 MAX_SPEED = 10_000.0
@@ -71,7 +73,7 @@ class Clocked(Protocol):
 class Forkable(Protocol):
     """What only a backend offers that can say what would happen."""
 
-    def fork(self) -> Simulation:
+    def fork(self) -> "Simulation":
         """An independent twin of the simulation as it is now. Waits for a running poll (≤ 20 ms)."""
 
 

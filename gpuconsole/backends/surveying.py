@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.telemetry import NodeTelemetry
-from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.telemetry import PERIOD, measure
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 NODES = 16
 """So many are measured in a poll: two milliseconds."""
@@ -29,7 +32,7 @@ class Survey:
         self._before: set[str] = set()
         self._foreign = False
 
-    def take(self, simulation: Simulation) -> list[Event]:
+    def take(self, simulation: "Simulation") -> list[Event]:
         """What the next few nodes measure."""
         self._polls += 1
         now = simulation.now

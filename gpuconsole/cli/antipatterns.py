@@ -4,7 +4,8 @@ import click
 import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
-from gpuconsole.insight.antipatterns import antipatterns, engines_of, total_per_day
+from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of
+from gpuconsole.insight.antipatterns.pattern import total_per_day
 from gpuconsole.model.clock import format_time
 from gpuconsole.model.events import Applied
 from gpuconsole.model.snapshot import Snapshot

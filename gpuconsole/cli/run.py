@@ -80,8 +80,6 @@ def _simulated(request: Request, settings: Config) -> Console:
 def _live(request: Request, settings: Config) -> Console:
     """Wire a live cluster, and a worker for it."""
     worker = Worker(None, settings.log_file) if settings.worker else None
-    # What draws is imported while the server is asked.
-    threading.Thread(target=import_module, args=("gpuconsole.ui.app",), name="import", daemon=True).start()
     try:
         return _connected(settings, request, worker)
     except ConsoleError:
@@ -90,11 +88,18 @@ def _live(request: Request, settings: Config) -> Console:
         raise
 
 
+def _import_screens() -> None:
+    for module in ("app", "screens.dashboard"):
+        import_module(f"gpuconsole.ui.{module}")
+
+
 def _connected(settings: Config, request: Request, worker: Worker | None) -> Console:
     """Connect to a live cluster; what can be wrong with it is said before the screen is taken."""
     from gpuconsole.cli.live import open_live, protection
 
     opened = open_live(request, settings)
+    # What draws is imported while the server is asked.
+    threading.Thread(target=_import_screens, name="import", daemon=True).start()
     LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
     protected = protection(opened.context, settings)
     return _console(opened.backend, opened.about, settings, worker, opened.notices, protected=protected)

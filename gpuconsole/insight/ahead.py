@@ -1,12 +1,16 @@
 """What probably comes for one workload: its start while it waits, an eviction while it runs."""
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from gpuconsole.insight.expected_start import Eta, expected_start
 from gpuconsole.insight.risk import HORIZON, Danger, risk
 from gpuconsole.model.clock import DAY, Time
 from gpuconsole.model.workloads import Phase
-from gpuconsole.sim.engine import Simulation
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 RUNS = 8
 """Fewer than a command takes: this is asked again and again."""
@@ -22,7 +26,7 @@ class Ahead(Struct, frozen=True, kw_only=True):
     danger: Danger | None = None
 
 
-def ahead(simulation: Simulation, workload: str, *, runs: int = RUNS, seed: int = 0) -> Ahead:
+def ahead(simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: int = 0) -> Ahead:
     """Run the cluster forward for one workload. The simulation is not touched.
 
     Nothing is known of a workload that is not there, or that neither waits nor runs.

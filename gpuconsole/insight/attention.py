@@ -295,7 +295,7 @@ def _borrowed(gpus: int) -> str:
 
 
 def _patterns(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attention]:
-    """Anti-patterns that can be seen at a glance; `gpuconsole.insight.antipatterns` has all, with what they cost."""
+    """Anti-patterns that can be seen at a glance; `antipatterns.finding` has all, with what they cost."""
     idle = {alarm.workload for alarm in measured if alarm.rule is Rule.IDLE}
     found = sorted(oversized(snapshot, UNPRICED, idle), key=lambda one: -one.gpus)[:ALARMS_LISTED]
     for trouble, patterns in ((Trouble.OVERSIZED, found), (Trouble.MONOPOLY, monopoly(snapshot, UNPRICED))):

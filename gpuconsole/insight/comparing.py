@@ -2,6 +2,7 @@
 stand differently."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from gpuconsole.insight.books import books
 from gpuconsole.insight.cost import node_hourly
@@ -14,7 +15,9 @@ from gpuconsole.model.clock import Span
 from gpuconsole.model.events import What
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.sim.engine import Simulation
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 
 def outcome_of(key: str, tried: Future, snapshots: Sequence[Snapshot], without: Future, other: Snapshot) -> Outcome:
@@ -118,7 +121,7 @@ _hourly: list[tuple[object, Prices, float]] = []
 """Nodes, their prices and what they cost: of the newest two, since two futures mostly have the same nodes."""
 
 
-def hourly_of(simulation: Simulation, snapshot: Snapshot) -> float:
+def hourly_of(simulation: "Simulation", snapshot: Snapshot) -> float:
     """USD an hour for the GPUs of all nodes."""
     prices = simulation.policy.prices
     for nodes, known, cost in _hourly[:]:

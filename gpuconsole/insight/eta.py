@@ -7,6 +7,7 @@ simulation's own future arrivals and a scenario's steps are unknown, as they are
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,8 +17,10 @@ from gpuconsole.model.clock import DAY, MINUTE, Span, Time
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import Happened, What
 from gpuconsole.sim.chance import draw
-from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.run_times import learn
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 RUNS = 20
 HORIZON: Span = 3 * DAY
@@ -51,7 +54,7 @@ class Starts(Struct, frozen=True, kw_only=True):
 
 
 def starts(
-    simulation: Simulation, workloads: Collection[str], known: Past, *, runs: int, seed: int, horizon: Span
+    simulation: "Simulation", workloads: Collection[str], known: Past, *, runs: int, seed: int, horizon: Span
 ) -> dict[str, Starts]:
     """Run the cluster forward `runs` times until these workloads have started, or the horizon is reached.
 
@@ -74,7 +77,7 @@ def starts(
     }
 
 
-def _run(twin: Simulation, workloads: Collection[str], known: Past, end: Time) -> dict[str, Time]:
+def _run(twin: "Simulation", workloads: Collection[str], known: Past, end: Time) -> dict[str, Time]:
     """The first starts of these workloads in one run."""
     found: dict[str, Time] = {}
     for lines in life(twin, known, end):
@@ -86,7 +89,7 @@ def _run(twin: Simulation, workloads: Collection[str], known: Past, end: Time) -
     return found
 
 
-def life(twin: Simulation, known: Past, end: Time) -> Iterator[list[Happened]]:
+def life(twin: "Simulation", known: Past, end: Time) -> Iterator[list[Happened]]:
     """What happens to a twin until `end`, piece by piece, while what came in the past comes again. Runs the twin."""
     coming = again(known, end, twin.seed)
     due = next(coming, None)

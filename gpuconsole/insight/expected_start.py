@@ -1,6 +1,7 @@
 """One workload's position and expected start, with what the estimate goes by and how much of it is assumed."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,8 +14,10 @@ from gpuconsole.model.clock import HOUR, Span, Time, format_span
 from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase, Workload, phase
-from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.run_times import Kind, learn
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 SPANS: tuple[Span, ...] = (HOUR, 6 * HOUR, 24 * HOUR)
 """How probable a start within these is."""
@@ -74,7 +77,7 @@ class Eta(Struct, frozen=True, kw_only=True):
 
 
 def expected_start(
-    simulation: Simulation,
+    simulation: "Simulation",
     workload: str,
     lines: Iterable[Happened] = (),
     *,

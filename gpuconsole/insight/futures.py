@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -13,7 +14,9 @@ from gpuconsole.model.commands import Command, Later, MoveToQueue, Requeue, Scal
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Job, Workload
-from gpuconsole.sim.engine import Simulation
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 
 class Victim(Struct, frozen=True, kw_only=True):
@@ -44,7 +47,7 @@ class Future:
 
     def __init__(
         self,
-        base: Simulation,
+        base: "Simulation",
         held: Mapping[str, int],
         commands: Iterable[Command] = (),
         places: Iterable[str] = (),

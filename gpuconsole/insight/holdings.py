@@ -9,8 +9,7 @@ from gpuconsole.insight.whereabouts import Pods, whereabouts
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.instances import division_of
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
-from gpuconsole.scheduling.kai.reading import POD_GROUP
+from gpuconsole.scheduling.kai.conf import POD_GROUP, QUEUE_LABEL
 from gpuconsole.scheduling.volcano.api.labels import group_of
 from gpuconsole.scheduling.volcano.jobs.lone import QUEUE_NAME
 

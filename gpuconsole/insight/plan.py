@@ -5,6 +5,7 @@ wait longer as a rule: so the least is found by halving, and what is found is tr
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -18,7 +19,9 @@ from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.engine import Simulation
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 MOST = 64
 """Most of a number that is tried: nodes, or steps of quota."""
@@ -69,7 +72,7 @@ Make = Callable[[int], tuple[str, tuple[Command, ...], float]]
 """A number → words, commands and USD an hour."""
 
 
-def plan(base: Simulation, commands: Sequence[Command], wanted: Span, horizon: Span = HOUR) -> Plan:
+def plan(base: "Simulation", commands: Sequence[Command], wanted: Span, horizon: Span = HOUR) -> Plan:
     """Find what lets the workloads that `commands` submit run with a p95 wait of at most `wanted`.
 
     `base` is not touched. Whatever holds was tried in a fork of it, to `horizon` (at least `wanted`).
@@ -96,7 +99,7 @@ def plan(base: Simulation, commands: Sequence[Command], wanted: Span, horizon: S
 class _Search:
     """Tries candidates in forks. Mutates: it remembers who the asked ones are."""
 
-    def __init__(self, base: Simulation, commands: Sequence[Command], wanted: Span, horizon: Span) -> None:
+    def __init__(self, base: "Simulation", commands: Sequence[Command], wanted: Span, horizon: Span) -> None:
         self.base, self.commands, self.wanted, self.horizon = base, tuple(commands), wanted, horizon
         self.snapshot = base.snapshot()
         self._held = holdings_of(self.snapshot)

@@ -5,6 +5,7 @@ Beside it, who goes first when a lender wants its quota back, by the engine's ow
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -19,8 +20,10 @@ from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase, phase
-from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.run_times import learn
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 RUNS = 20
 HORIZON: Span = 6 * HOUR
@@ -84,7 +87,7 @@ class _Fall(Struct, frozen=True):
 
 
 def risk(
-    simulation: Simulation,
+    simulation: "Simulation",
     lines: Iterable[Happened] = (),
     *,
     runs: int = RUNS,
@@ -134,7 +137,7 @@ def _falls(lines: Sequence[Happened], running: set[str], start: Time) -> dict[st
     return found
 
 
-def _turns(simulation: Simulation, snapshot: Snapshot) -> Mapping[str, Sequence[Turn]]:
+def _turns(simulation: "Simulation", snapshot: Snapshot) -> Mapping[str, Sequence[Turn]]:
     """Workload → its places in the lines of the lenders."""
     found: dict[str, list[Turn]] = {}
     if simulation.session is None:
@@ -146,7 +149,7 @@ def _turns(simulation: Simulation, snapshot: Snapshot) -> Mapping[str, Sequence[
 
 
 def _danger(
-    simulation: Simulation, snapshot: Snapshot, key: str, falls: Sequence[_Fall], runs: int, turns: Sequence[Turn]
+    simulation: "Simulation", snapshot: Snapshot, key: str, falls: Sequence[_Fall], runs: int, turns: Sequence[Turn]
 ) -> Danger:
     workload = snapshot.workloads[key]
     loss = loss_if_evicted(snapshot, workload, simulation.policy.prices)

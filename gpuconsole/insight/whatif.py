@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -24,7 +25,9 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import What
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.sim.engine import Simulation
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 __all__ = ["FEASIBLE", "Look", "Outcome", "QueueChange", "Shift", "Victim", "WhatIf", "looks", "prepare", "what_if"]
 
@@ -45,7 +48,7 @@ class Look(Struct, frozen=True, kw_only=True):
 
 
 def what_if(
-    base: Simulation,
+    base: "Simulation",
     commands: Sequence[Command],
     horizon: Span,
     against: Sequence[Command] = (),
@@ -64,7 +67,7 @@ def what_if(
 
 
 def looks(
-    base: Simulation,
+    base: "Simulation",
     commands: Sequence[Command],
     horizon: Span,
     against: Sequence[Command] = (),
@@ -80,7 +83,7 @@ def looks(
         yield Look(reached=horizon, answer=trial.compare(), last=True)
 
 
-def prepare(simulation: Simulation) -> None:
+def prepare(simulation: "Simulation") -> None:
     """Add up what a first look needs, so that it only has to look at what changed since."""
     snapshot = simulation.snapshot()
     quota_tree(snapshot)
@@ -93,7 +96,7 @@ class _Trial:
 
     def __init__(
         self,
-        base: Simulation,
+        base: "Simulation",
         commands: Sequence[Command],
         horizon: Span,
         against: Sequence[Command],

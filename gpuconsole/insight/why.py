@@ -5,6 +5,7 @@ beside that, with its age. What would unblock it is another question (`insight.u
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,8 +23,10 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.modes import Mode
-from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.rehearsal import Rehearsal
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 ENGINE = "engine"
 OBJECTS = "objects"
@@ -104,7 +107,7 @@ def tried(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str) -> Tried:
     return Tried(time=snapshot.time, why=answer, suggestions=unblocking(snapshot, rehearsal, answer))
 
 
-def rehearsal_of(simulation: Simulation, snapshot: Snapshot) -> Rehearsal | None:
+def rehearsal_of(simulation: "Simulation", snapshot: Snapshot) -> Rehearsal | None:
     """The admission of a simulation as it stands, to try things on; None without Kueue."""
     session = simulation.session
     return Rehearsal(session.fork(), simulation.now, snapshot.workloads.all()) if session is not None else None

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -37,10 +37,12 @@ from gpuconsole.services.forecasting import Forecaster
 from gpuconsole.services.forwards import Forwards
 from gpuconsole.services.loop import Loop
 from gpuconsole.services.status import Status
-from gpuconsole.sim.engine import Simulation
 from gpuconsole.store import history
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.workers.worker import Seen, Worker
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 LOG = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -313,7 +315,7 @@ class Console:
             return None
         return self._from_worker(lambda worker, seen: worker.ahead(workload, seen))
 
-    def fork(self) -> Simulation:
+    def fork(self) -> "Simulation":
         """A simulation of the cluster as it is now, for answers that ask the engines or try something.
 
         Takes as long as there is much to copy: call it in a thread. Raises NotSupportedError for a recording.

@@ -20,7 +20,6 @@ from gpuconsole.services.console import Console
 from gpuconsole.ui.keymap import single_keys
 from gpuconsole.ui.messages import SnapshotReady
 from gpuconsole.ui.paint import ROLE_CLASSES
-from gpuconsole.ui.screens.answers import SCREENS, answer_screen
 from gpuconsole.ui.screens.asking import Severity
 from gpuconsole.ui.screens.base import ConsoleScreen, Handler
 from gpuconsole.ui.screens.contexts import Contexts, ask_context, go_to, lies_elsewhere
@@ -29,7 +28,7 @@ from gpuconsole.ui.screens.forwards import ForwardsScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.lacking import RightsScreen
 from gpuconsole.ui.screens.submitting import ask_file, submit_file
-from gpuconsole.ui.screens.views import VIEWS
+from gpuconsole.ui.screens.views import ANSWERS, VIEWS, answer_screen, load
 from gpuconsole.ui.theme import load_themes
 from gpuconsole.ui.travel import Travel
 from gpuconsole.ui.warming import Warming
@@ -105,7 +104,9 @@ class ConsoleApp(App[None]):
         self._unsubscribe = self.cluster.subscribe(self._published)
         self.set_interval(1.0, self._show_age)
         if self._warm:
-            self._warming = Warming(self, VIEWS, ready=self._has_data, pressed=lambda: self._pressed)
+            self._warming = Warming(
+                self, VIEWS, load=load, shown=self._shows_data, ready=self._has_data, pressed=lambda: self._pressed
+            )
             self._warming.start()
         for notice in self.cluster.notices:
             self.flash(notice)
@@ -144,6 +145,9 @@ class ConsoleApp(App[None]):
     def _show_age(self) -> None:
         if self.front is not None:
             self.front.show_header()
+
+    def _shows_data(self) -> bool:
+        return self._painted > 0 and (len(self.cluster.snapshot.nodes) > 0 or not self.cluster.status.loading)
 
     def _has_data(self) -> bool:
         return self._painted > 0 and not self.cluster.status.loading
@@ -207,7 +211,7 @@ class ConsoleApp(App[None]):
             "app.namespaces": self._ask_namespaces,
             "app.context": lambda: ask_context(self),
             "app.forwards": lambda: self.push_screen(ForwardsScreen()),
-            **{f"answer.{name}": self._answerer(name) for name in SCREENS},
+            **{f"answer.{name}": self._answerer(name) for name in ANSWERS},
             "app.rights": lambda: self.push_screen(RightsScreen()),
             "app.apply": lambda: ask_file(screen) if screen is not None else None,
             "app.all-namespaces": lambda: self.show_namespaces(frozenset()),

@@ -1,9 +1,10 @@
-"""Makes the screens that nobody opened yet, one by one while nothing else happens, so that no key has to wait for that.
+"""Imports and makes the screens that nobody opened yet, one by one while nothing else happens: no key waits for that.
 
 A screen that was never in front costs 30 to 250 ms of styles, layout and first answer; afterwards it is shown from what
 it knows. While it is hidden it costs nothing: only the screen in front is told of new data.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 
@@ -22,11 +23,23 @@ class Warming:
     """Mounts modes of an app, the first that is wanted first. Mutates."""
 
     def __init__(
-        self, app: App[None], modes: Iterable[str], *, ready: Callable[[], bool], pressed: Callable[[], float]
+        self,
+        app: App[None],
+        modes: Iterable[str],
+        *,
+        load: Callable[[], None],
+        shown: Callable[[], bool],
+        ready: Callable[[], bool],
+        pressed: Callable[[], float],
     ) -> None:
-        """`ready` says whether there are data worth showing, `pressed` when the last key was, by `time.monotonic`."""
+        """`load` imports the modes, in a thread, as soon as the first one has been `shown`.
+
+        `ready` says whether there are data worth showing, `pressed` when the last key was, by `time.monotonic`.
+        """
         self._app = app
         self._modes = list(modes)
+        self._loading = threading.Thread(target=load, name="import", daemon=True)
+        self._shown = shown
         self._ready = ready
         self._pressed = pressed
         self._timer = app.set_interval(PAUSE, self._next, pause=True)
@@ -37,6 +50,10 @@ class Warming:
         self._timer.resume()
 
     def _next(self) -> None:
+        if self._shown() and self._loading.ident is None:
+            self._loading.start()
+        if self._loading.ident is None or self._loading.is_alive():
+            return
         if not self._ready() or time.monotonic() - self._pressed() < QUIET or self._thinking():
             return
         while self._left and self._left[0] in self._app._screen_stacks:

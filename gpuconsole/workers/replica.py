@@ -1,12 +1,7 @@
 """The worker's side: a process that keeps a replica of the simulation, or of a live cluster, and answers from it."""
 
-import gc
 import logging
-import os
-import signal
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import assert_never
 
 from gpuconsole.backends.simulated import digest
@@ -17,8 +12,6 @@ from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.workers.mirror import Mirror
 from gpuconsole.workers.protocol import (
-    ENCODER,
-    REQUESTS,
     Ask,
     AskAhead,
     AskScores,
@@ -137,29 +130,3 @@ class Desk:
         known, trial = self._trial
         look = next(trial, None) if known == number else None
         return Failed("another what-if took the place of this one") if look is None else Looked(look)
-
-
-def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
-    """The worker process: answer until the parent is gone."""
-    # Only the parent may hold its end, or its death would not be noticed.
-    parents.close()
-    gc.freeze()
-    # Ctrl-C goes to the whole group; the parent decides when this process ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _write_to(log_file)
-    desk = Desk()
-    try:
-        while True:
-            pipe.send_bytes(ENCODER.encode(desk.reply(REQUESTS.decode(pipe.recv_bytes()))))
-    except (EOFError, OSError):
-        # The parent ended, or was killed.
-        return
-
-
-def _write_to(log_file: Path | None) -> None:
-    """Send what this process prints to the log, for the terminal belongs to the console."""
-    target = os.open(log_file or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(target, 1)
-    os.dup2(target, 2)
-    os.close(target)
-    logging.basicConfig(stream=None, level=logging.WARNING)

@@ -27,6 +27,7 @@ from gpuconsole.model.commands import Command
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.scheduling.score_table import ScoreTable
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.workers.process import serve
 from gpuconsole.workers.protocol import (
     ENCODER,
     REPLIES,
@@ -51,7 +52,6 @@ from gpuconsole.workers.protocol import (
     Scored,
     See,
 )
-from gpuconsole.workers.replica import serve
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 500

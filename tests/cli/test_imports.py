@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuconsole.ui.screens.views import VIEWS
+
 HEAVY = ("textual", "rich", "kubernetes", "httpx", "sqlite_utils", "apscheduler")
 SCRIPT = """
 import json, sys
@@ -48,3 +50,20 @@ def test_headless_commands_load_no_toolkit(arguments: list[str], tmp_path: Path)
 
 def test_the_version_loads_no_model_of_a_cluster() -> None:
     assert loaded("--version") & {"msgspec", "yaml"} == set()
+
+
+FIRST_SCREEN = """
+import json, sys
+from importlib import import_module
+for name in ("cli.run", "cli.live", "cli.contexts", "backends.kube.backend", "ui.app", "ui.screens.dashboard"):
+    import_module(f"gpuconsole.{name}")
+print(json.dumps(sorted(sys.modules)))
+"""
+ENGINES = ("sim.engine", "scheduling.kube.session", "scheduling.volcano.session", "scheduling.kai.session")
+
+
+def test_the_first_screen_of_a_live_cluster_waits_for_no_engine_and_no_other_screen() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_SCREEN], capture_output=True, text=True, check=True, timeout=120)
+    modules = set(json.loads(done.stdout))
+    others = {f"gpuconsole.ui.screens.{name}" for name in VIEWS if name != "dashboard"}
+    assert modules & ({f"gpuconsole.{name}" for name in ENGINES} | others) == set()

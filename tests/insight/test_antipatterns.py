@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.antipatterns import Code, Pattern, antipatterns, total_per_day
+from gpuconsole.insight.antipatterns.finding import antipatterns
+from gpuconsole.insight.antipatterns.pattern import Code, Pattern, total_per_day
 from gpuconsole.insight.attention import Trouble, attention
 from gpuconsole.insight.linting import Engines
 from gpuconsole.model.clock import MINUTE

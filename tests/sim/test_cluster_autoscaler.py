@@ -12,7 +12,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor
 from gpuconsole.model.workloads import Job
-from gpuconsole.scheduling.kube import PlacementPolicy
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER
 from gpuconsole.sim.autoscaling.evictions import Allowances

@@ -10,7 +10,7 @@ from gpuconsole.model.cluster import LabelSelector, Pod, PodDisruptionBudget, Po
 from gpuconsole.model.commands import Delete
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ResourceFlavor
-from gpuconsole.scheduling.kube import PlacementPolicy
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.autoscaling.disruption import allowed
 from gpuconsole.sim.autoscaling.evictions import Allowances

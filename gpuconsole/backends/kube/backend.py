@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from gpuconsole.backends.base import Health
 from gpuconsole.backends.kube.access import Reach, reach
@@ -39,8 +40,10 @@ from gpuconsole.model.events import Event, Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 LOG = logging.getLogger(__name__)
 WORK = 0.012
@@ -118,6 +121,8 @@ class KubeBackend:
         """Asked for the metrics of the queue that somebody looks at; set it before `open`."""
         self._measuring = False
         self._visibility: Visibility | None = None
+        self._asked = threading.Event()
+        """Whether its policy was asked for."""
         self.policy = SimPolicy()
         self.assumed: tuple[str, ...] = ()
         self.engines = Engines()
@@ -133,14 +138,21 @@ class KubeBackend:
         self.engines = engines_of(served)
         self._begin(reach(connection, served, self._target.namespaces, connection.place.namespace))
         self._visibility = Visibility(connection, wall)
-        self.policy, self.assumed = policy_of(connection, served, self._kueue)
         known = Known(self._joiner.workload, self._version)
         hands = self._hands = Hands(connection, lambda: self.served, known, self._came_of, wall)
         rights = Rights(connection, lambda: self.served, known)
         self._desk = KubeDesk(connection, hands, rights, known, self._target.kubeconfig or "")
         ask_nobody()
+        self._thread("policy", partial(self._read_policy, connection, served))
         self._thread("gate", gate.watch_over)
         self._thread("look-for-more", self._look_for_more)
+
+    def _read_policy(self, connection: Connection, served: Sequence[Served]) -> None:
+        """Ask how its Kueue is set up; until that is known, the cluster counts as one that is still being read."""
+        try:
+            self.policy, self.assumed = policy_of(connection, served, self._kueue)
+        finally:
+            self._asked.set()
 
     @property
     def connection(self) -> Connection:
@@ -194,8 +206,11 @@ class KubeBackend:
             return QueueMetrics(queue=cluster_queue)
         return self.kueue_metrics.of(cluster_queue)
 
-    def fork(self) -> Simulation:
+    def fork(self) -> "Simulation":
         """The cluster as it is known now, as a simulation: what its own schedulers would do by our rules."""
+        # The engines are what takes longest to import, and most sessions never fork in this process.
+        from gpuconsole.sim.engine import Simulation
+
         return Simulation.from_snapshot(self.snapshot(), policy=self.policy, seed=0)
 
     def snapshot(self) -> Snapshot:
@@ -366,7 +381,7 @@ class KubeBackend:
             return [*events, *self._joiner.overdue(wall())]
         self._early += [event for event in events if isinstance(event, Happened)]
         others: list[Event] = [event for event in events if not isinstance(event, Happened)]
-        reading = any(not watch.synced.is_set() for watch in self._watches)
+        reading = not self._asked.is_set() or any(not watch.synced.is_set() for watch in self._watches)
         if reading or self._rest or not self._inbox.empty():
             return others
         early = [*self._early, *(line for line in self._joiner.overdue() if isinstance(line, Happened))]

@@ -106,6 +106,8 @@ DEFAULT_TIERS = (
 
 
 QUEUE_LABEL = "kai.scheduler/queue"
+POD_GROUP = "pod-group-name"
+"""The annotation by which pods name their pod group."""
 
 
 class Configuration(Struct, frozen=True, kw_only=True):

@@ -21,11 +21,10 @@ from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup, TopologyCon
 from gpuconsole.scheduling.kai.api.requests import Request
 from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
 from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Sort, Spec, Task
-from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
+from gpuconsole.scheduling.kai.conf import POD_GROUP, QUEUE_LABEL
 from gpuconsole.scheduling.kai.dra import claimed_gpus, references
 from gpuconsole.scheduling.kai.trees import root_of
 
-POD_GROUP = "pod-group-name"
 SUB_GROUP_LABEL = "kai.scheduler/subgroup-name"
 PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
 FRACTION, GPU_MEMORY, DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"

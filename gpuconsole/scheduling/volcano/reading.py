@@ -12,8 +12,8 @@ from gpuconsole.model.documents.configurations import find_configuration, named
 from gpuconsole.model.documents.findings import Finding, Path, Report, Severity
 from gpuconsole.scheduling.volcano.arguments import Arguments, parse_flag
 from gpuconsole.scheduling.volcano.conf import ACTIONS, DEFAULTS, Configuration, Flag, PluginOption, Tier
-from gpuconsole.scheduling.volcano.plugins import PLUGINS
 from gpuconsole.scheduling.volcano.plugins.device_filters import FILTER_TIMEOUT, TIMEOUT_ARGUMENT, filter_timeout
+from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
 from gpuconsole.scheduling.volcano.plugins.volume_filters import BIND_TIMEOUT_ARGUMENT, VolumeBindingArguments
 
 MAP_KEYS = ("volcano-scheduler.conf", "volcano-scheduler-ci.conf")

@@ -31,8 +31,8 @@ from gpuconsole.scheduling.volcano.domains import Domains
 from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.placed import Placed
 from gpuconsole.scheduling.volcano.plugin import Condition, Plugin
-from gpuconsole.scheduling.volcano.plugins import PLUGINS
 from gpuconsole.scheduling.volcano.plugins.mig_groups import MigModel
+from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
 from gpuconsole.scheduling.volcano.search import Sampling
 from gpuconsole.scheduling.volcano.statement import Evicted
 from gpuconsole.scheduling.volcano.voting import Voting

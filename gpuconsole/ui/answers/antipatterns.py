@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.insight.antipatterns import Pattern, total_per_day
+from gpuconsole.insight.antipatterns.pattern import Pattern, total_per_day
 from gpuconsole.insight.tables import counted
 from gpuconsole.ui.names import called
 

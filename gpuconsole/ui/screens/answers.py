@@ -6,12 +6,12 @@ once. What takes long is asked more seldom, so that it never takes more than a t
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.antipatterns import antipatterns, engines_of
+from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of
 from gpuconsole.insight.engine_shares import engine_shares
 from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.ledger import ledger
@@ -20,7 +20,6 @@ from gpuconsole.insight.slots import starts
 from gpuconsole.model.events import Happened
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.sim.engine import Simulation
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 from gpuconsole.ui.answers.ledger import ledger_lines
@@ -34,6 +33,9 @@ from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.painter import StatusLine
 from gpuconsole.ui.widgets.textpane import TextPane, line
 
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
+
 EVERY = 5.0
 SHARE = 20
 
@@ -42,7 +44,7 @@ class Asked(NamedTuple):
     """What an answer may look at."""
 
     snapshot: Snapshot
-    simulation: Simulation
+    simulation: "Simulation"
     """Of the cluster as it is; it may be asked and run at will."""
     prices: Prices
     history: Sequence[Happened]

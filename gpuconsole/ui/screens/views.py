@@ -1,29 +1,51 @@
-"""The top screens by name: the only list of them. A new screen is one file and one line here."""
+"""The top screens by name: the only list of them. A new screen is one file and one line here.
+
+Each is imported when it is made first: together they take as long as all that is needed to show the first one.
+"""
 
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
 
 from textual.screen import Screen
 
-from gpuconsole.ui.screens.cost import CostScreen
-from gpuconsole.ui.screens.dashboard import DashboardScreen
-from gpuconsole.ui.screens.history import HistoryScreen
-from gpuconsole.ui.screens.nodes import NodesScreen
-from gpuconsole.ui.screens.preemptions import PreemptionsScreen
-from gpuconsole.ui.screens.queues import QueuesScreen
-from gpuconsole.ui.screens.submit import SubmitScreen
-from gpuconsole.ui.screens.topology import TopologyScreen
-from gpuconsole.ui.screens.whatif import WhatIfScreen
-from gpuconsole.ui.screens.workloads import WorkloadsScreen
-
-VIEWS: dict[str, Callable[[], Screen[None]]] = {
-    "dashboard": DashboardScreen,
-    "queues": QueuesScreen,
-    "workloads": WorkloadsScreen,
-    "nodes": NodesScreen,
-    "topology": TopologyScreen,
-    "preemptions": PreemptionsScreen,
-    "whatif": WhatIfScreen,
-    "submit": SubmitScreen,
-    "cost": CostScreen,
-    "history": HistoryScreen,
+_SCREENS = {
+    "dashboard": "DashboardScreen",
+    "queues": "QueuesScreen",
+    "workloads": "WorkloadsScreen",
+    "nodes": "NodesScreen",
+    "topology": "TopologyScreen",
+    "preemptions": "PreemptionsScreen",
+    "whatif": "WhatIfScreen",
+    "submit": "SubmitScreen",
+    "cost": "CostScreen",
+    "history": "HistoryScreen",
 }
+"""Name (also of its module) → the class of the screen."""
+ANSWERS = ("ledger", "slots", "shares", "antipatterns")
+"""The screens of text, see `screens.answers`; action `answer.NAME` opens one."""
+
+
+def answer_screen(name: str) -> Screen[None]:
+    """The screen of one of `ANSWERS`."""
+    screen: Screen[None] = _module("answers").answer_screen(name)
+    return screen
+
+
+def load() -> None:
+    """Import them all, so that no key has to wait for that; in a thread."""
+    for name in (*_SCREENS, "answers"):
+        _module(name)
+
+
+def _module(name: str) -> Any:
+    return import_module(f"gpuconsole.ui.screens.{name}")
+
+
+def _made(name: str) -> Screen[None]:
+    screen: Screen[None] = getattr(_module(name), _SCREENS[name])()
+    return screen
+
+
+VIEWS: dict[str, Callable[[], Screen[None]]] = {name: partial(_made, name) for name in _SCREENS}

@@ -15,7 +15,7 @@ from gpuconsole.scheduling.volcano.closing import phase_of
 from gpuconsole.scheduling.volcano.conf import Configuration, Flag, PluginOption, Tier
 from gpuconsole.scheduling.volcano.domains import Domains
 from gpuconsole.scheduling.volcano.plugin import Plugin
-from gpuconsole.scheduling.volcano.plugins import PLUGINS
+from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
 from gpuconsole.scheduling.volcano.session import Cluster, Session, Sharding
 from gpuconsole.scheduling.volcano.snapshot import gather
 from tests.conformance.tables import Case, Table, compare

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Container, Node, Pod, PodTemplate
 from gpuconsole.model.decisions import Bind, EvictPod, MarkGroup, Nominate, PlacementDecision, SetPhase, Unschedulable
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
-from gpuconsole.scheduling.kube import Placement, PlacementPolicy
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.session import Placement
 
 GIB = 1024**3
 

@@ -21,8 +21,9 @@ from gpuconsole.model.decisions import Bind, Unschedulable
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import CPU, GPU
 from gpuconsole.model.resources import add
-from gpuconsole.scheduling.kube import Placement, PlacementPolicy
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.profile import Profile, Strategy
+from gpuconsole.scheduling.kube.session import Placement
 from tests.scheduling.kube.cluster import Cluster, gang, node, pod, short, template
 
 TEMPLATES = [

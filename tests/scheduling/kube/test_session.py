@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.decisions import Bind, Unschedulable
 from gpuconsole.model.objects import Object
-from gpuconsole.scheduling.kube import Placement
+from gpuconsole.scheduling.kube.session import Placement
 from tests.scheduling.kube.cluster import Cluster, node, pod, pods, template
 
 

@@ -14,7 +14,7 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
 from gpuconsole.scheduling.volcano.conf import Configuration, PluginOption
 from gpuconsole.scheduling.volcano.domains import Domains
-from gpuconsole.scheduling.volcano.plugins import PLUGINS
+from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
 from gpuconsole.scheduling.volcano.session import Cluster, Session
 
 GIB = 1024**3

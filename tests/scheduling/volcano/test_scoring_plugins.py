@@ -24,7 +24,7 @@ from gpuconsole.scheduling.volcano.api.node import NodeUsage
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
 from gpuconsole.scheduling.volcano.conf import Configuration, PluginOption
-from gpuconsole.scheduling.volcano.plugins import PLUGINS
+from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
 from gpuconsole.scheduling.volcano.session import Session
 from gpuconsole.scheduling.volcano.statement import Statement
 from tests.scheduling.volcano.making import GIB, NOON, cluster, job, node, pod, queue, session, task

@@ -13,7 +13,7 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
 from gpuconsole.scheduling.volcano.conf import Configuration, PluginOption
 from gpuconsole.scheduling.volcano.functions import ABSTAIN, PERMIT, REJECT
-from gpuconsole.scheduling.volcano.plugins import PLUGINS
+from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
 from gpuconsole.scheduling.volcano.plugins.tdm import hours, most_victims
 from gpuconsole.scheduling.volcano.session import Session
 from tests.scheduling.volcano.making import GIB, NOON, cluster, job, node, pod, session, task

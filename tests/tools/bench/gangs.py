@@ -13,8 +13,9 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.scheduling.kai.engine import KaiPlacement
 from gpuconsole.scheduling.kai.policy import KaiPolicy
-from gpuconsole.scheduling.kube import Placement, PlacementPolicy
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.session import Placement
 from gpuconsole.scheduling.placement import PlacementEngine
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy

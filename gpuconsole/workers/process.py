@@ -1,0 +1,39 @@
+"""The worker process itself, as the parent starts it: it answers requests until the parent is gone."""
+
+import gc
+import logging
+import os
+import signal
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from gpuconsole.workers.protocol import ENCODER, REQUESTS
+
+
+def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
+    """The worker process: answer until the parent is gone."""
+    # Only the parent may hold its end, or its death would not be noticed.
+    parents.close()
+    # Ctrl-C goes to the whole group; the parent decides when this process ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _write_to(log_file)
+    # The engines take most of a second, which the parent has better use for while it opens a live cluster.
+    from gpuconsole.workers.replica import Desk
+
+    gc.freeze()
+    desk = Desk()
+    try:
+        while True:
+            pipe.send_bytes(ENCODER.encode(desk.reply(REQUESTS.decode(pipe.recv_bytes()))))
+    except (EOFError, OSError):
+        # The parent ended, or was killed.
+        return
+
+
+def _write_to(log_file: Path | None) -> None:
+    """Send what this process prints to the log, for the terminal belongs to the console."""
+    target = os.open(log_file or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    os.close(target)
+    logging.basicConfig(stream=None, level=logging.WARNING)
