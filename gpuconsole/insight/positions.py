@@ -9,7 +9,7 @@ from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.insight.once import once
 from gpuconsole.insight.reasons import Code, code_of
 from gpuconsole.model.decisions import Pending
-from gpuconsole.model.queues import QueueingStrategy
+from gpuconsole.model.queues import QueueingStrategy, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 
@@ -45,11 +45,17 @@ def pending(
 
 
 def _in_order(snapshot: Snapshot, cluster_queue: str) -> list[Workload]:
-    """Who waits for a ClusterQueue; where its LocalQueues take turns, those of the one that used least come first."""
+    """Who waits for a ClusterQueue; where its LocalQueues take turns, those of the one that used least come first.
+
+    Who waits in a LocalQueue that is stopped is in no queue of Kueue's.
+    """
     book = books(snapshot).book(cluster_queue)
     waiting = _preemptor_first(snapshot, cluster_queue, book)
-    doors = map(snapshot.local_queues.get, book.pages)
-    usage = {door.key: door.usage for door in doors if door is not None and door.usage is not None}
+    doors = [door for door in map(snapshot.local_queues.get, book.pages) if door is not None]
+    stopped = {door.key for door in doors if door.stop_policy is not StopPolicy.NONE}
+    if stopped:
+        waiting = [workload for workload in waiting if workload.local_queue not in stopped]
+    usage = {door.key: door.usage for door in doors if door.usage is not None}
     return sorted(waiting, key=lambda w: usage.get(w.local_queue, 0.0)) if usage else waiting
 
 
@@ -78,7 +84,7 @@ def positions(snapshot: Snapshot) -> Mapping[str, int]:
 
 
 def position(snapshot: Snapshot, workload: str) -> Position | None:
-    """Where a workload stands; None if it does not wait in a queue that has a ClusterQueue."""
+    """Where a workload stands; None if it does not wait, or in a queue that is stopped or has no ClusterQueue."""
     subject = snapshot.workloads.get(workload)
     door = snapshot.local_queues.get(subject.local_queue) if subject is not None else None
     if subject is None or door is None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from gpuconsole.insight.books import books
 from gpuconsole.insight.capacity import Capacity, capacity
 from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.insight.positions import pending
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
@@ -37,10 +37,10 @@ def starving(snapshot: Snapshot, session: Session) -> Iterator[Starving]:
     found = capacity(snapshot)
     tree, usage = found.tree, found.usage
     for name in sorted(tree.queues):
-        queue, node = books(snapshot).book(name).queue, tree.queues[name]
-        if not queue or tree.parent[node] < 0:
+        first, node = pending(snapshot, name, limit=1), tree.queues[name]
+        if not first or tree.parent[node] < 0:
             continue
-        head, root = queue[0], tree.root(node)
+        head, root = first[0].workload, tree.root(node)
         wants = wanted_gpus(head)
         for (flavor, resource), quota in snapshot.cluster_queues[name].quotas().items():
             column = tree.numbers.get((flavor, resource))

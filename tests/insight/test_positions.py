@@ -10,7 +10,7 @@ from gpuconsole.insight.positions import Position, pending, position, positions
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.decisions import Pending
 from gpuconsole.model.events import Applied
-from gpuconsole.model.queues import LocalQueue, QueueingStrategy, Quota
+from gpuconsole.model.queues import LocalQueue, QueueingStrategy, Quota, StopPolicy
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Condition
 from tests.insight.world import ORG_QUEUES, START, cluster_queue, running, waiting, world
@@ -109,6 +109,14 @@ def test_where_local_queues_take_turns_the_one_that_used_least_comes_first() -> 
     assert [entry.workload for entry in pending(snapshot, "cq-prod")] == [OLD, NEW, URGENT]
     assert position(snapshot, "prod/urgent") == Position("prod/urgent", "cq-prod", 3, 3, 1, 1, 6)
     assert positions(snapshot) == {"prod/old": 1, "prod/new": 2, "prod/urgent": 3, "research/other": 1}
+
+
+def test_who_waits_in_a_local_queue_that_is_stopped_has_no_place_and_is_before_nobody() -> None:
+    held = LocalQueue(namespace="prod", name="second", cluster_queue="cq-prod", stop_policy=StopPolicy.HOLD)
+    snapshot = world([*ORG_QUEUES, held, URGENT, OLD, NEW])
+    assert positions(snapshot) == {"prod/old": 1, "prod/new": 2}
+    assert position(snapshot, "prod/urgent") is None
+    assert position(snapshot, "prod/new") == Position("prod/new", "cq-prod", 2, 2, 2, 2, gpus_ahead=2)
 
 
 KEEPS_IN_FRONT = {
