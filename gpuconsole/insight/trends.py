@@ -20,7 +20,6 @@ _UNKNOWN = 255
 Place = tuple[int, int]
 Trend = tuple[float | None, ...]
 """Percent at work in each five minutes of the last hour, the oldest first; None where nothing was measured."""
-NO_TREND: Trend = (None,) * BINS
 
 
 class _Ring:

@@ -3,15 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.insight.bill import By, bill
 from gpuconsole.insight.cost import node_hourly
-from gpuconsole.insight.pools import Losses, Pool, by_team, losses, pools, total_hourly
+from gpuconsole.insight.pools import Pool, pools
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Finish, InterruptSpot
-from gpuconsole.model.events import Happened, What
 from gpuconsole.model.prices import Prices
 from gpuconsole.sim.autoscaling.policy import FIXED
 from tests.sim.autoscaled import SPOT, after, begin, job, member, policy, pool, types, where
-from tests.sim.cluster import START, submit
+from tests.sim.cluster import submit
 
 
 def test_a_pool_is_told_with_its_money() -> None:
@@ -41,7 +41,6 @@ def test_a_pool_is_told_with_its_money() -> None:
         gone=0,
         interrupted=0,
     )
-    assert total_hourly([row, row]) == pytest.approx(14.4)
 
 
 def test_money_for_machines_that_are_gone_is_not_forgotten() -> None:
@@ -63,9 +62,10 @@ def test_teams_and_idle_machines_add_up_to_what_all_cost() -> None:
     simulation = begin([pool("p", types("s.4", "s.1")), member("n", "s.4"), member("m", "s.1")])
     submit(simulation, replace(job("a", 2), namespace="red"), replace(job("b", 1), namespace="blue"))
     after(simulation, MINUTE)
-    parts = by_team(simulation.snapshot())
+    paid = bill(simulation.snapshot(), Prices(), {})
+    parts = {one.name: one.hourly for one in paid.by[By.TEAM]}
     assert set(where(simulation).values()) <= {"m", "n"}
-    assert sum(parts.values()) == pytest.approx(total_hourly(pools(simulation.snapshot()))) == pytest.approx(4.6)
+    assert sum(parts.values()) == pytest.approx(paid.hourly) == pytest.approx(4.6)
     assert parts["red"] == pytest.approx(1.8)
     assert parts["blue"] in (pytest.approx(0.9), pytest.approx(1.0))
 
@@ -79,16 +79,6 @@ def test_spot_saves_what_the_same_machine_costs_more_on_demand() -> None:
 
 def test_a_cluster_without_autoscaler_has_no_pools() -> None:
     assert pools(begin([member("n", "s.1")], policy(FIXED)).snapshot()) == ()
-
-
-def test_losses_are_those_of_history_and_each_counts_once() -> None:
-    lines = [
-        Happened(time=START, what=What.PREEMPTED, lost_gpu_seconds=3600, cost=2.0, reason="Preempted"),
-        Happened(time=START, what=What.EVICTED, lost_gpu_seconds=3600, cost=2.0, reason="Preempted"),
-        Happened(time=START, what=What.EVICTED, lost_gpu_seconds=1800, cost=0.5, reason="SpotInterruption"),
-    ]
-    assert losses(lines) == Losses(1.5, 2.5)
-    assert losses(lines, "SpotInterruption") == Losses(0.5, 0.5)
 
 
 def test_a_node_that_says_its_price_costs_that() -> None:

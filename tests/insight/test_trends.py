@@ -1,12 +1,14 @@
 """How busy GPUs were in the last hour, by five minutes; what was not measured is no zero."""
 
 from gpuconsole.insight.telemetry import on_node
-from gpuconsole.insight.trends import NO_TREND, SAMPLES, Trend, Trends, known
+from gpuconsole.insight.trends import BINS, SAMPLES, Trend, Trends, known
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
 from tests.insight.world import START, node, pod
+
+NO_TREND: Trend = (None,) * BINS
 
 
 class Measured:

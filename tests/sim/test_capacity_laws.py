@@ -8,13 +8,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.pools import by_team, losses, pools
+from gpuconsole.insight.bill import bill
+from gpuconsole.insight.losses import lost_by
+from gpuconsole.insight.pools import pools
 from gpuconsole.model.autoscaling import NodeGroup, NodePool
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import LabelSelector, Pod, PodDisruptionBudget, PodPhase
 from gpuconsole.model.commands import Command, FailNode, Finish, InterruptSpot, Submit
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.objects import Object
+from gpuconsole.model.prices import Prices
 from gpuconsole.model.workloads import JobPhase
 from gpuconsole.sim.autoscaling.policy import ScalingGroup, SpotPolicy
 from gpuconsole.sim.engine import Simulation
@@ -155,7 +158,9 @@ def test_money_adds_up(name: str, deeds: list[Deed]) -> None:
     simulation.advance(simulation.now + HOUR)
     rows = pools(simulation.snapshot())
     assert sum(row.spent for row in rows) == pytest.approx(_paid(simulation.drain(), simulation.now))
-    assert sum(by_team(simulation.snapshot()).values()) == pytest.approx(sum(row.hourly for row in rows))
+    paid = bill(simulation.snapshot(), Prices(), {})
+    for parts in paid.by.values():
+        assert sum(part.hourly for part in parts) == pytest.approx(paid.hourly)
     for row in rows:
         assert 0 <= row.idle_hourly <= row.hourly + 1e-9
         assert 0 <= row.used <= row.gpus
@@ -190,7 +195,7 @@ def test_work_done_and_work_lost_are_the_time_that_was_run(name: str, deeds: lis
             gpus = sum(part.requests.get(GPU, 0) for part in one.pod_sets)
             assert ran[one.key] * gpus == pytest.approx(one.duration / SECOND * gpus + lost[one.key])
     lines = [event for event in events if isinstance(event, Happened)]
-    assert losses(lines).gpu_hours == pytest.approx(sum(lost.values()) / 3600)
+    assert sum(hours for hours, _ in lost_by(lines).values()) == pytest.approx(sum(lost.values()) / 3600)
 
 
 def _books(events: list[Event]) -> tuple[dict[str, float], dict[str, float]]:

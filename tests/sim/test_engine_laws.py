@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuconsole.insight.pools import losses, pools
+from gpuconsole.insight.losses import lost_by
+from gpuconsole.insight.pools import pools
 from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.cluster import Node, Pod, PodPhase
@@ -216,7 +217,7 @@ def test_money_and_lost_work_add_up(make: Make, data: st.DataObject) -> None:
             lost = books.lost[job.key]
             assert books.ran[job.key] * gpus == pytest.approx(job.duration / SECOND * gpus + lost), job.key
     lines = [event for event in events if isinstance(event, Happened)]
-    assert losses(lines).gpu_hours == pytest.approx(sum(books.lost.values()) / 3600)
+    assert sum(hours for hours, _ in lost_by(lines).values()) == pytest.approx(sum(books.lost.values()) / 3600)
 
 
 def _paid(events: Iterable[Event], now: int) -> float:

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.pools import by_team, pools
+from gpuconsole.insight.bill import By, bill
+from gpuconsole.insight.pools import pools
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.prices import Prices
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
 
@@ -72,15 +74,15 @@ def test_as_many_machines_come_as_it_takes(capacity: object, sharing: object, re
 
 @pytest.mark.parametrize(
     ("sharing", "resource", "red", "blue"),
-    [(*MIG[:2], 0.5, 1.0), (*SLICED[:2], 1.0, 2.0)],
-    ids=["a slice has an eighth of the memory", "a turn is a quarter"],
+    [(*MIG[:2], 4 / 7, 8 / 7), (*SLICED[:2], 1.0, 2.0)],
+    ids=["a slice has a seventh of the compute", "a turn is a quarter"],
 )
 def test_the_price_of_a_machine_is_shared_by_what_pods_have_of_its_gpu(
     sharing: object, resource: str, red: float, blue: float
 ) -> None:
     """Of 4 USD an hour: who has two of the pods pays twice as much as who has one; nobody pays for the rest."""
     simulation = burst(KARPENTER, sharing, [work("a", resource, "red"), *(work(n, resource, "blue") for n in "bc")])
-    parts = by_team(simulation.snapshot())
+    parts = {one.name: one.hourly for one in bill(simulation.snapshot(), Prices(), {}).by[By.TEAM]}
     assert parts == pytest.approx({"": 4.0 - red - blue, "blue": blue, "red": red})
     (row,) = pools(simulation.snapshot())
     assert (row.used, row.gpus, row.idle_hourly) == (1, 1, 0)
