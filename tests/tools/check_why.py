@@ -17,8 +17,9 @@ from typing import Any
 from gpuconsole.insight.blockers import blocker
 from gpuconsole.insight.pending import resource_groups
 from gpuconsole.insight.reasons import Code, dominant, read_kueue
+from gpuconsole.insight.unblock.making import take
 from gpuconsole.insight.unblock.search import suggest
-from gpuconsole.insight.unblock.steps import Step, take
+from gpuconsole.insight.unblock.steps import Step
 from gpuconsole.insight.unblock.trial import reductions
 from gpuconsole.scheduling.kueue.messages import paths_in, rule_in
 from gpuconsole.sim.bare import BareRun

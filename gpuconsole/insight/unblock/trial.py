@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from gpuconsole.insight.blockers import blocker
 from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.unblock.steps import Step, size, sized, take
+from gpuconsole.insight.unblock.making import take
+from gpuconsole.insight.unblock.steps import Step, size, sized
 from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.scheduling.kueue.entry import Entry
