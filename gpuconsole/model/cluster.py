@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.gpus.mig import Instance
@@ -297,6 +298,12 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     @property
     def gpus(self) -> int:
         return gpus(self.allocatable)
+
+    def twin(self, name: str) -> "Node":
+        """Another node like this one, as it joins: ready, and taking pods."""
+        labels = {**self.labels, HOSTNAME: name} if HOSTNAME in self.labels else self.labels
+        joins = replace(self, name=name, uid="", labels=labels, conditions={})
+        return replace(joins, unschedulable=False, ready=True, not_ready_since=None)
 
 
 class PodPhase(StrEnum):

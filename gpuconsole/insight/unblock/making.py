@@ -19,7 +19,7 @@ from gpuconsole.insight.unblock.steps import (
     UsePriority,
     UseTopology,
 )
-from gpuconsole.model.cluster import Container, LabelSelector, Namespace, Node, PodTemplate, Toleration
+from gpuconsole.model.cluster import Container, LabelSelector, Namespace, PodTemplate, Toleration
 from gpuconsole.model.queues import ClusterQueue, Cohort, FlavorQuotas, Quota, ResourceGroup, StopPolicy
 from gpuconsole.model.workloads import PodSet, TopologyRequest, Workload
 from gpuconsole.sim.rehearsal import Rehearsal
@@ -37,8 +37,8 @@ def take(rehearsal: Rehearsal, key: str, step: Step) -> None:
         case RaiseLimit():
             rehearsal.apply(_raised(objects.cohorts.get(step.name) or Cohort(name=step.name), step))
         case AddNodes():
-            for copy in more_nodes(objects.nodes[step.like], step.count):
-                rehearsal.apply(copy)
+            for number in range(1, step.count + 1):
+                rehearsal.apply(objects.nodes[step.like].twin(f"{step.like}-more-{number}"))
         case Resume(kind="LocalQueue"):
             rehearsal.apply(replace(objects.local_queues[step.name], stop_policy=StopPolicy.NONE))
         case Resume(kind="ClusterQueue"):
@@ -106,16 +106,6 @@ def _cut(container: Container, resource: str, amount: int) -> Container:
     requests = {**container.requests, resource: amount}
     limits = {**container.limits, resource: amount} if resource in container.limits else container.limits
     return replace(container, requests=requests, limits=limits)
-
-
-def more_nodes(like: Node, count: int) -> list[Node]:
-    """Nodes that differ from one in their names only."""
-    names = [f"{like.name}-more-{number}" for number in range(1, count + 1)]
-    host = "kubernetes.io/hostname"
-    return [
-        replace(like, name=name, labels={**like.labels, host: name} if host in like.labels else like.labels)
-        for name in names
-    ]
 
 
 def _raised(owner: ClusterQueue | Cohort, step: RaiseLimit) -> ClusterQueue | Cohort:

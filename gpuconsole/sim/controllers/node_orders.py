@@ -4,7 +4,7 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import HOSTNAME, Node, Taint
+from gpuconsole.model.cluster import Node, Taint
 from gpuconsole.model.commands import Divide, SetTaint
 from gpuconsole.model.events import What
 from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, division_of
@@ -55,7 +55,8 @@ def add(world: World, like: str, number: int) -> Refusal:
         return f"{number} nodes cannot join; 1 to {MOST:,} can"
     names = (name for n in count(1) if world.node(name := f"{like}-{n}") is None)
     for _ in range(number):
-        creating.create(world, _twin(world, node, next(names)))
+        twin = node.twin(next(names))
+        creating.create(world, replace(twin, uid=world.uid("Node", twin.name), created=world.now))
     return DONE
 
 
@@ -83,21 +84,6 @@ def divide(world: World, command: Divide) -> Refusal:
     world.put(made)
     world.tell(What.NODE_CHANGED, node=node.name, reason=DIVIDED, gpus=made.gpus, message=command.config)
     return DONE
-
-
-def _twin(world: World, node: Node, name: str) -> Node:
-    labels = {**node.labels, **({HOSTNAME: name} if HOSTNAME in node.labels else {})}
-    return replace(
-        node,
-        name=name,
-        uid=world.uid("Node", name),
-        created=world.now,
-        labels=labels,
-        unschedulable=False,
-        ready=True,
-        not_ready_since=None,
-        conditions={},
-    )
 
 
 def _whole(node: Node) -> Node:
