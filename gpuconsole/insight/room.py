@@ -148,15 +148,14 @@ def _keepers(usage: UsageTree, path: tuple[int, ...], column: int) -> list[Keepe
 
 
 def _keeper(usage: UsageTree, node: int, column: int) -> Keeper:
-    tree = usage.tree
-    at = node * tree.width + column
+    seen, never_lent = _level(usage, node, column), usage.tree.local[node * usage.tree.width + column]
     return Keeper(
-        kind=_kind(usage, node),
-        name=tree.names[node],
-        nominal=tree.nominal[at],
-        quota=tree.subtree[at],
-        lending_limit=tree.subtree[at] - tree.local[at],
-        withheld=usage.unlent(node, column),
+        kind=seen.kind,
+        name=seen.name,
+        nominal=seen.nominal,
+        quota=seen.quota,
+        lending_limit=seen.quota - never_lent,
+        withheld=seen.withheld,
     )
 
 
