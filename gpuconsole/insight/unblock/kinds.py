@@ -1,25 +1,25 @@
-"""For each kind of change, the smallest one that lets a workload in; nothing where none of that kind does."""
+"""Changes of a workload itself, of where it may run, and of what was stopped: the smallest one of each kind.
+
+Nothing where none of that kind lets it in. `quotas` has those that give it more quota.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.demand import held
-from gpuconsole.insight.unblock.needs import Gap, flavors_of
+from gpuconsole.insight.unblock.needs import Gap
+from gpuconsole.insight.unblock.quotas import raised
 from gpuconsole.insight.unblock.steps import (
     AddNodes,
     AdmitNamespace,
     AskLess,
     DropSelector,
-    End,
     FewerPods,
-    Limit,
     MoveTo,
-    Owner,
-    RaiseLimit,
     Resume,
     Step,
+    Steps,
     Tolerate,
     UsePriority,
     UseTopology,
@@ -27,112 +27,11 @@ from gpuconsole.insight.unblock.steps import (
 from gpuconsole.insight.unblock.trial import Trial
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.resources import gpus, is_gpu
-from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.entry import Entry
 
-MOST_ENDS = 40
-"""So many workloads are tried one by one."""
-MOST_TOGETHER = 12
-"""So many are ended together at most."""
-SHOWN_ENDS = 3
 MOST_QUEUES = 8
+MOST_PLACES = 8
 MOST_NODES = 16
-Steps = tuple[Step, ...]
-
-
-def ends(trial: Trial, entry: Entry) -> Iterator[Steps]:
-    """Workloads whose end lets it in: up to three that do alone, the smallest first; else a few together."""
-    candidates = list(islice(_candidates(trial, entry), MOST_ENDS))
-    alone = 0
-    for other in candidates:
-        if trial.works((End(other.key),)):
-            alone += 1
-            yield (End(other.key),)
-            if alone == SHOWN_ENDS:
-                return
-    if not alone:
-        yield from _together(trial, candidates)
-
-
-def _candidates(trial: Trial, entry: Entry) -> Iterator[Workload]:
-    """Who holds what it could use, anywhere in its tree, the smallest first; then who is before it in its queue."""
-    session, rules = trial.rehearsal.session, entry.rules
-    pairs = flavors_of(rules.queue)
-    tree = session.tree.tree
-    names = {tree.names[node] for node in tree.subtree_queues(tree.root(rules.node))} if rules.node >= 0 else set()
-    holders = [
-        workload
-        for workload in trial.rehearsal.workloads.values()
-        if workload.reserved
-        and not workload.finished
-        and workload.cluster_queue in names
-        and any(pair in pairs for pair, _ in held(workload))
-    ]
-    yield from sorted(holders, key=lambda w: (w.gpus, w.cluster_queue != rules.name, w.priority, w.key))
-    for place in session.pending(rules.name):
-        if place.workload.key == trial.key:
-            return
-        yield place.workload
-
-
-def _together(trial: Trial, candidates: Sequence[Workload]) -> Iterator[Steps]:
-    """Ends of several, the largest first, until that is enough; then those that are not needed are left out."""
-    chosen: list[Step] = []
-    for other in sorted(candidates, key=lambda w: -w.gpus)[:MOST_TOGETHER]:
-        chosen.append(End(other.key))
-        if len(chosen) > 1 and trial.works(chosen):
-            yield trial.least(chosen)
-            return
-
-
-def raises(trial: Trial, entry: Entry, found: Sequence[Gap]) -> Iterator[Steps]:
-    """A greater quota or limit, of its queue, of a cohort above it, or of who lends; each by as little as is enough."""
-    for kind, name, limit in _limits(trial, entry):
-        tried = (trial.least(steps) for gap in found for steps in _raised(trial, kind, name, limit, gap))
-        yield next((steps for steps in tried if steps), ())
-
-
-def _raised(trial: Trial, kind: Owner, name: str, limit: Limit, gap: Gap) -> Iterator[list[Step]]:
-    """By what is missing, else by all that is wanted."""
-    for amounts in (gap.short, {resource: gap.wanted[resource] for resource in gap.short}):
-        steps: list[Step] = [
-            RaiseLimit(kind=kind, name=name, limit=limit, flavor=gap.flavor, resource=resource, by=amount)
-            for resource, amount in amounts.items()
-            if _limited(trial, kind, name, limit, gap.flavor, resource)
-        ]
-        if steps:
-            yield steps
-
-
-def _limits(trial: Trial, entry: Entry) -> Iterator[tuple[Owner, str, Limit]]:
-    """Whose limits may be in the way, from its own queue upwards, then those of who lends to it."""
-    tree = trial.rehearsal.session.tree.tree
-    yield "ClusterQueue", entry.rules.name, "borrowingLimit"
-    yield "ClusterQueue", entry.rules.name, "nominalQuota"
-    path = tree.paths[entry.rules.node] if entry.rules.node >= 0 else ()
-    for node in path:
-        yield "Cohort", tree.names[node], "borrowingLimit"
-        yield "Cohort", tree.names[node], "nominalQuota"
-    for node in path:
-        for member in tree.queue_children[node]:
-            if tree.names[member] != entry.rules.name:
-                yield "ClusterQueue", tree.names[member], "lendingLimit"
-        for member in tree.children[node]:
-            yield "Cohort", tree.names[member], "lendingLimit"
-
-
-def _limited(trial: Trial, kind: Owner, name: str, limit: Limit, flavor: str, resource: str) -> bool:
-    """True if there is such a limit; a quota can always be given."""
-    objects = trial.rehearsal.session.setup.objects
-    owner = objects.cluster_queues.get(name) if kind == "ClusterQueue" else objects.cohorts.get(name)
-    quota = owner.quotas().get((flavor, resource)) if owner is not None else None
-    match limit:
-        case "nominalQuota":
-            return kind == "Cohort" or quota is not None
-        case "borrowingLimit":
-            return quota is not None and quota.borrowing_limit is not None
-        case "lendingLimit":
-            return quota is not None and quota.lending_limit is not None
 
 
 def smaller(trial: Trial, entry: Entry, found: Sequence[Gap]) -> Iterator[Steps]:
@@ -201,7 +100,7 @@ def nodes(trial: Trial, entry: Entry) -> Iterator[Steps]:
         siblings: dict[object, str] = {}
         for name, leaf in sorted(domains.leaf_of.items()):
             siblings.setdefault(domains.values[domains.leaf_domains[leaf]][:-1], name)
-        for like in islice(siblings.values(), MOST_QUEUES):
+        for like in islice(siblings.values(), MOST_PLACES):
             steps = trial.least((AddNodes(flavor=flavor, like=like, count=MOST_NODES),))
             if steps:
                 yield steps
@@ -263,7 +162,7 @@ def several(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> Iterator
     opened = _doors(trial)
     first = _first_of_all(trial)
     name = entry.rules.name if entry is not None else ""
-    quotas = [steps for gap in found for steps in _raised(trial, "ClusterQueue", name, "nominalQuota", gap)] or [[]]
+    quotas = [steps for gap in found for steps in raised(trial, "ClusterQueue", name, "nominalQuota", gap)] or [[]]
     for steps in quotas:
         whole = [*opened, *([first] if first is not None else []), *steps]
         least = trial.least(whole) if len(whole) > 1 else ()

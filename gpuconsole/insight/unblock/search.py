@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.insight.unblock import kinds
+from gpuconsole.insight.unblock import kinds, quotas
 from gpuconsole.insight.unblock.needs import Gap, gaps
 from gpuconsole.insight.unblock.steps import Step
 from gpuconsole.insight.unblock.trial import Trial, TriedEnough, examined
@@ -66,9 +66,9 @@ def _all(trial: Trial) -> Iterator[tuple[Step, ...]]:
 def _each(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> Iterator[tuple[Step, ...]]:
     yield from kinds.doors(trial)
     if entry is not None:
-        yield from kinds.ends(trial, entry)
+        yield from quotas.ends(trial, entry)
         yield from kinds.smaller(trial, entry, found)
-        yield from kinds.raises(trial, entry, found)
+        yield from quotas.raises(trial, entry, found)
         yield from kinds.priorities(trial)
         yield from kinds.topologies(trial, entry)
         yield from kinds.nodes(trial, entry)

@@ -122,6 +122,7 @@ Step = Union[
     Resume,
     AdmitNamespace,
 ]
+Steps = tuple[Step, ...]
 
 
 def size(step: Step) -> int:
