@@ -1,71 +1,32 @@
 """What needs an operator's eye, found by looking at one Snapshot and the newest history."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
-
-from msgspec import Struct
 
 from gpuconsole.insight.antipatterns.crowd import monopoly
 from gpuconsole.insight.antipatterns.usage import oversized
 from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import borrowed_gpus
-from gpuconsole.insight.checking import checking
 from gpuconsole.insight.gangs import deadlock, waiting_gangs
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.measured import Rule
 from gpuconsole.insight.preemptions import rows
-from gpuconsole.insight.quota import quota_tree
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.queue_troubles import queue_troubles
+from gpuconsole.insight.tables import counted
 from gpuconsole.insight.telemetry import Alarm, alarms
+from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.insight.who import counts
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.events import Happened
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.queues import PreemptionPolicy, StopPolicy
-from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 
 UNPRICED = Prices()
-LONG_WAIT: Span = 30 * MINUTE
 GANG_WAIT: Span = MINUTE
 IDLE_NODES_LISTED = 5
-CHECKS_LISTED = 5
 ALARMS_LISTED = 5
 
 
-class Trouble(StrEnum):
-    """What kind of thing needs attention, the most pressing first."""
-
-    DEADLOCK = "deadlock"
-    NODE_DOWN = "node-down"
-    GPU_FAULT = "gpu-fault"
-    ADMITS_NOBODY = "admits-nobody"
-    THRASH = "thrash"
-    GANG = "gang"
-    CHECKS = "checks"
-    LONG_WAIT = "long-wait"
-    GPU_HOT = "gpu-hot"
-    GPU_UNUSED = "gpu-unused"
-    GPU_WASTED = "gpu-wasted"
-    OVERSIZED = "oversized"
-    MONOPOLY = "monopoly"
-    IDLE_GPUS = "idle-gpus"
-    RECLAIMABLE = "reclaimable"
-    IDLE_NODE = "idle-node"
-
-
 _RANK = {trouble: rank for rank, trouble in enumerate(Trouble)}
-
-
-class Attention(Struct, frozen=True, kw_only=True):
-    """One line of the list; `table` and `key` name the object to open, if there is one."""
-
-    trouble: Trouble
-    text: str
-    table: str = ""
-    key: str = ""
-    since: Time | None = None
-    gpus: int = 0
 
 
 def attention(snapshot: Snapshot, history: Sequence[Happened] = ()) -> tuple[Attention, ...]:
@@ -74,18 +35,12 @@ def attention(snapshot: Snapshot, history: Sequence[Happened] = ()) -> tuple[Att
     found = [
         *_gangs(snapshot),
         *_nodes(snapshot),
-        *_queues(snapshot),
-        *_checks(snapshot),
-        *_borrowers(snapshot),
+        *queue_troubles(snapshot),
         *_measured(snapshot, measured),
         *_patterns(snapshot, measured),
         *_thrash(history),
     ]
     return tuple(sorted(found, key=lambda one: (_RANK[one.trouble], -one.gpus, one.key)))
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
@@ -106,7 +61,7 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
         )
     for gang in gangs:
         if snapshot.time - gang.since >= GANG_WAIT or gang.held_gpus:
-            holds = f", and holds {_count(gang.held_gpus, 'GPU')} meanwhile" if gang.held_gpus else ""
+            holds = f", and holds {counted(gang.held_gpus, 'GPU')} meanwhile" if gang.held_gpus else ""
             yield Attention(
                 trouble=Trouble.GANG,
                 text=f"{gang.name} waits whole: {gang.placed} of {gang.needed} pods have a node{holds}",
@@ -131,7 +86,7 @@ def _nodes(snapshot: Snapshot) -> Iterator[Attention]:
     idle = []
     for row in gpu_rows(snapshot):
         if not row.ready:
-            text = f"{row.node} is not ready: {_count(row.gpus, 'GPU')} out"
+            text = f"{row.node} is not ready: {counted(row.gpus, 'GPU')} out"
             yield Attention(trouble=Trouble.NODE_DOWN, text=text, table="nodes", key=row.node, gpus=row.gpus)
         elif row.gpus and row.counts[GpuState.IDLE] == row.gpus:
             idle.append(row)
@@ -142,18 +97,18 @@ def _idle(snapshot: Snapshot, rows: list[GpuRow], waiting: int) -> Iterator[Atte
     """Idle nodes by name while they are few, as one line when they are many."""
     total = sum(row.gpus for row in rows)
     if waiting and total:
-        text = f"{_count(total, 'GPU')} on {_count(len(rows), 'node')} idle while {waiting} are wanted"
+        text = f"{counted(total, 'GPU')} on {counted(len(rows), 'node')} idle while {waiting} are wanted"
         yield Attention(trouble=Trouble.IDLE_GPUS, text=text, table="nodes", key=rows[0].node, gpus=total)
         return
     if len(rows) > IDLE_NODES_LISTED:
-        text = f"{len(rows)} nodes with {_count(total, 'GPU')} idle"
+        text = f"{len(rows)} nodes with {counted(total, 'GPU')} idle"
         yield Attention(trouble=Trouble.IDLE_NODE, text=text, table="nodes", key=rows[0].node, gpus=total)
         return
     ended = _last_end(snapshot, {row.node for row in rows})
     for row in rows:
         since = ended.get(row.node)
         span = f" for {format_span(snapshot.time - since)}" if since else ""
-        text = f"{row.node}: {_count(row.gpus, 'GPU')} idle{span}"
+        text = f"{row.node}: {counted(row.gpus, 'GPU')} idle{span}"
         yield Attention(trouble=Trouble.IDLE_NODE, text=text, table="nodes", key=row.node, since=since, gpus=row.gpus)
 
 
@@ -164,102 +119,6 @@ def _last_end(snapshot: Snapshot, nodes: set[str]) -> dict[str, Time]:
         if pod.node in nodes and pod.done:
             ended[pod.node] = max(ended.get(pod.node, 0), pod.finished)
     return ended
-
-
-def _queues(snapshot: Snapshot) -> Iterator[Attention]:
-    """Queues that admit nobody, or that let someone wait for long."""
-    for node in _queue_nodes(quota_tree(snapshot)):
-        trouble, text = _queue_trouble(node, snapshot.time)
-        if trouble is not None:
-            table = "cluster_queues" if node.kind is NodeKind.CLUSTER_QUEUE else "local_queues"
-            yield Attention(
-                trouble=trouble, text=text, table=table, key=node.name, since=node.oldest, gpus=node.pending_gpus
-            )
-
-
-def _queue_trouble(node: QuotaNode, now: Time) -> tuple[Trouble | None, str]:
-    waits = f"; {_count(node.pending, 'workload')} waiting there" if node.pending else ""
-    if node.problem:
-        return Trouble.ADMITS_NOBODY, f"{node.name}: {node.problem}{waits}"
-    if node.stop != StopPolicy.NONE and node.pending:
-        return Trouble.ADMITS_NOBODY, f"{node.name} is stopped ({node.stop}){waits}"
-    if node.oldest is not None and now - node.oldest >= LONG_WAIT:
-        return (
-            Trouble.LONG_WAIT,
-            f"{node.name}: {node.pending} waiting, the longest for {format_span(now - node.oldest)}",
-        )
-    return None, ""
-
-
-def _queue_nodes(roots: Sequence[QuotaNode]) -> Iterator[QuotaNode]:
-    """ClusterQueues, and LocalQueues that have none."""
-    waiting = list(roots)
-    while waiting:
-        node = waiting.pop()
-        if node.kind is NodeKind.COHORT:
-            waiting += node.children
-        else:
-            yield node
-
-
-def _checks(snapshot: Snapshot) -> Iterator[Attention]:
-    """Who holds quota while a check is open: by name while they are few, as one line when they are many."""
-    rows = checking(snapshot)
-    if len(rows) > CHECKS_LISTED:
-        gpus = sum(one.gpus for one in rows)
-        text = f"{len(rows)} workloads hold {_count(gpus, 'GPU')} and wait for admission checks"
-        yield Attention(
-            trouble=Trouble.CHECKS, text=text, table="workloads", key=rows[0].workload, since=rows[0].since, gpus=gpus
-        )
-        return
-    for one in rows:
-        span = format_span(max(0, snapshot.time - one.since))
-        text = f"{one.workload} holds {_count(one.gpus, 'GPU')} and waits for {one.names} since {span}"
-        yield Attention(
-            trouble=Trouble.CHECKS, text=text, table="workloads", key=one.workload, since=one.since, gpus=one.gpus
-        )
-
-
-def _borrowers(snapshot: Snapshot) -> Iterator[Attention]:
-    """Workloads on borrowed quota whose lender may reclaim it; one line a queue when several borrow there."""
-    charged = borrowed_gpus(snapshot)
-    by_queue: dict[str, list[str]] = {}
-    for key in charged:
-        by_queue.setdefault(snapshot.workloads[key].cluster_queue, []).append(key)
-    for root in quota_tree(snapshot):
-        queues = list(_queue_nodes([root]))
-        for node in queues:
-            borrowers = by_queue.get(node.name, ())
-            lenders = _lenders(snapshot, node, queues) if borrowers else ()
-            if lenders:
-                yield _reclaimable(node.name, borrowers, sum(charged[key] for key in borrowers), lenders)
-
-
-def _lenders(snapshot: Snapshot, borrower: QuotaNode, queues: Sequence[QuotaNode]) -> list[str]:
-    """Who lends GPUs of the flavors that a queue borrows and may take them back, the largest lender first."""
-    flavors = {use.flavor for use in borrower.flavors if use.borrowed and is_gpu(use.resource)}
-    lent = {
-        node.name: sum(use.lent for use in node.flavors if use.flavor in flavors and is_gpu(use.resource))
-        for node in queues
-        if snapshot.cluster_queues[node.name].preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
-    }
-    return sorted((name for name, gpus in lent.items() if gpus), key=lambda name: (-lent[name], name))
-
-
-def _reclaimable(queue: str, borrowers: Sequence[str], gpus: int, lenders: Sequence[str]) -> Attention:
-    alone = len(borrowers) == 1
-    who = borrowers[0] if alone else f"{len(borrowers)} workloads of {queue}"
-    verb = "it borrows" if alone else "they borrow"
-    owner = " and ".join(lenders[:2]) + (f" and {len(lenders) - 2} more" if len(lenders) > 2 else "")
-    owns = "owns" if len(lenders) == 1 else "own"
-    what = "GPU" if gpus == 1 else f"{gpus} GPUs"
-    return Attention(
-        trouble=Trouble.RECLAIMABLE,
-        text=f"{who} can be reclaimed: {owner} {owns} the {what} that {verb}",
-        table="workloads" if alone else "cluster_queues",
-        key=borrowers[0] if alone else queue,
-        gpus=gpus,
-    )
 
 
 _ALARMS = {
@@ -286,12 +145,12 @@ def _measured(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attenti
             yield Attention(trouble=trouble, text=text, table=table, key=key, since=alarm.since, gpus=alarm.gpus)
         rest = sum(alarm.gpus for alarm in found[ALARMS_LISTED:])
         if rest:
-            text = f"{_count(rest, 'more GPU')} {words}"
+            text = f"{counted(rest, 'more GPU')} {words}"
             yield Attention(trouble=trouble, text=text, table="nodes", key=found[ALARMS_LISTED].node)
 
 
 def _borrowed(gpus: int) -> str:
-    return f"; it borrows {_count(gpus, 'GPU')}" if gpus else ""
+    return f"; it borrows {counted(gpus, 'GPU')}" if gpus else ""
 
 
 def _patterns(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attention]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.insight.attention import Attention, attention
+from gpuconsole.insight.attention import attention
 from gpuconsole.insight.books import books
 from gpuconsole.insight.checking import checking
 from gpuconsole.insight.engine_queues import queues
@@ -15,6 +15,7 @@ from gpuconsole.insight.once import once
 from gpuconsole.insight.pages import Count
 from gpuconsole.insight.quota_node import QuotaNode
 from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.trouble import Attention
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.events import Happened, What

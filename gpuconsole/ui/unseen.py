@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.attention import Attention, Trouble
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.services.status import Status
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from gpuconsole.insight.antipatterns.finding import antipatterns
 from gpuconsole.insight.antipatterns.pattern import Code, Pattern, total_per_day
-from gpuconsole.insight.attention import Trouble, attention
+from gpuconsole.insight.attention import attention
 from gpuconsole.insight.linting import Engines
+from gpuconsole.insight.trouble import Trouble
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.objects import Object

@@ -1,8 +1,9 @@
 """Who holds quota and does not run: on the dashboard's numbers, and among what needs attention."""
 
-from gpuconsole.insight.attention import Trouble, attention
+from gpuconsole.insight.attention import attention
 from gpuconsole.insight.checking import checking
 from gpuconsole.insight.overview import waiting
+from gpuconsole.insight.trouble import Trouble
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import CheckState, Condition, Workload

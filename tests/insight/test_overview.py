@@ -3,9 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.attention import Attention, Trouble, attention
+from gpuconsole.insight.attention import attention
 from gpuconsole.insight.overview import BINS, GpuTotals, LastHour, Waiting, dashboard, gpu_totals, last_hour, waiting
 from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import PodPhase
 from gpuconsole.model.events import Happened, What

@@ -2,8 +2,9 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.attention import Trouble, attention
+from gpuconsole.insight.attention import attention
 from gpuconsole.insight.telemetry import Coverage, Use
+from gpuconsole.insight.trouble import Trouble
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry

@@ -1,0 +1,120 @@
+"""What needs an eye in the queues: nobody is admitted, long waits, open checks, quota that may be reclaimed."""
+
+from collections.abc import Iterator, Sequence
+
+from gpuconsole.insight.borrowing import borrowed_gpus
+from gpuconsole.insight.checking import checking
+from gpuconsole.insight.quota import quota_tree
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.tables import counted
+from gpuconsole.insight.trouble import Attention, Trouble
+from gpuconsole.model.clock import MINUTE, Span, Time, format_span
+from gpuconsole.model.queues import PreemptionPolicy, StopPolicy
+from gpuconsole.model.resources import is_gpu
+from gpuconsole.model.snapshot import Snapshot
+
+LONG_WAIT: Span = 30 * MINUTE
+CHECKS_LISTED = 5
+
+
+def queue_troubles(snapshot: Snapshot) -> Iterator[Attention]:
+    """Everything about queues that is worth a look, in no order that means anything."""
+    yield from _queues(snapshot)
+    yield from _checks(snapshot)
+    yield from _borrowers(snapshot)
+
+
+def _queues(snapshot: Snapshot) -> Iterator[Attention]:
+    """Queues that admit nobody, or that let someone wait for long."""
+    for node in _queue_nodes(quota_tree(snapshot)):
+        trouble, text = _queue_trouble(node, snapshot.time)
+        if trouble is not None:
+            table = "cluster_queues" if node.kind is NodeKind.CLUSTER_QUEUE else "local_queues"
+            yield Attention(
+                trouble=trouble, text=text, table=table, key=node.name, since=node.oldest, gpus=node.pending_gpus
+            )
+
+
+def _queue_trouble(node: QuotaNode, now: Time) -> tuple[Trouble | None, str]:
+    waits = f"; {counted(node.pending, 'workload')} waiting there" if node.pending else ""
+    if node.problem:
+        return Trouble.ADMITS_NOBODY, f"{node.name}: {node.problem}{waits}"
+    if node.stop != StopPolicy.NONE and node.pending:
+        return Trouble.ADMITS_NOBODY, f"{node.name} is stopped ({node.stop}){waits}"
+    if node.oldest is not None and now - node.oldest >= LONG_WAIT:
+        return (
+            Trouble.LONG_WAIT,
+            f"{node.name}: {node.pending} waiting, the longest for {format_span(now - node.oldest)}",
+        )
+    return None, ""
+
+
+def _queue_nodes(roots: Sequence[QuotaNode]) -> Iterator[QuotaNode]:
+    """ClusterQueues, and LocalQueues that have none."""
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        if node.kind is NodeKind.COHORT:
+            waiting += node.children
+        else:
+            yield node
+
+
+def _checks(snapshot: Snapshot) -> Iterator[Attention]:
+    """Who holds quota while a check is open: by name while they are few, as one line when they are many."""
+    rows = checking(snapshot)
+    if len(rows) > CHECKS_LISTED:
+        gpus = sum(one.gpus for one in rows)
+        text = f"{len(rows)} workloads hold {counted(gpus, 'GPU')} and wait for admission checks"
+        yield Attention(
+            trouble=Trouble.CHECKS, text=text, table="workloads", key=rows[0].workload, since=rows[0].since, gpus=gpus
+        )
+        return
+    for one in rows:
+        span = format_span(max(0, snapshot.time - one.since))
+        text = f"{one.workload} holds {counted(one.gpus, 'GPU')} and waits for {one.names} since {span}"
+        yield Attention(
+            trouble=Trouble.CHECKS, text=text, table="workloads", key=one.workload, since=one.since, gpus=one.gpus
+        )
+
+
+def _borrowers(snapshot: Snapshot) -> Iterator[Attention]:
+    """Workloads on borrowed quota whose lender may reclaim it; one line a queue when several borrow there."""
+    charged = borrowed_gpus(snapshot)
+    by_queue: dict[str, list[str]] = {}
+    for key in charged:
+        by_queue.setdefault(snapshot.workloads[key].cluster_queue, []).append(key)
+    for root in quota_tree(snapshot):
+        queues = list(_queue_nodes([root]))
+        for node in queues:
+            borrowers = by_queue.get(node.name, ())
+            lenders = _lenders(snapshot, node, queues) if borrowers else ()
+            if lenders:
+                yield _reclaimable(node.name, borrowers, sum(charged[key] for key in borrowers), lenders)
+
+
+def _lenders(snapshot: Snapshot, borrower: QuotaNode, queues: Sequence[QuotaNode]) -> list[str]:
+    """Who lends GPUs of the flavors that a queue borrows and may take them back, the largest lender first."""
+    flavors = {use.flavor for use in borrower.flavors if use.borrowed and is_gpu(use.resource)}
+    lent = {
+        node.name: sum(use.lent for use in node.flavors if use.flavor in flavors and is_gpu(use.resource))
+        for node in queues
+        if snapshot.cluster_queues[node.name].preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
+    }
+    return sorted((name for name, gpus in lent.items() if gpus), key=lambda name: (-lent[name], name))
+
+
+def _reclaimable(queue: str, borrowers: Sequence[str], gpus: int, lenders: Sequence[str]) -> Attention:
+    alone = len(borrowers) == 1
+    who = borrowers[0] if alone else f"{len(borrowers)} workloads of {queue}"
+    verb = "it borrows" if alone else "they borrow"
+    owner = " and ".join(lenders[:2]) + (f" and {len(lenders) - 2} more" if len(lenders) > 2 else "")
+    owns = "owns" if len(lenders) == 1 else "own"
+    what = "GPU" if gpus == 1 else f"{gpus} GPUs"
+    return Attention(
+        trouble=Trouble.RECLAIMABLE,
+        text=f"{who} can be reclaimed: {owner} {owns} the {what} that {verb}",
+        table="workloads" if alone else "cluster_queues",
+        key=borrowers[0] if alone else queue,
+        gpus=gpus,
+    )

@@ -1,0 +1,39 @@
+"""One thing that needs an operator's eye, and what kinds of them there are."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+
+
+class Trouble(StrEnum):
+    """What kind of thing needs attention, the most pressing first."""
+
+    DEADLOCK = "deadlock"
+    NODE_DOWN = "node-down"
+    GPU_FAULT = "gpu-fault"
+    ADMITS_NOBODY = "admits-nobody"
+    THRASH = "thrash"
+    GANG = "gang"
+    CHECKS = "checks"
+    LONG_WAIT = "long-wait"
+    GPU_HOT = "gpu-hot"
+    GPU_UNUSED = "gpu-unused"
+    GPU_WASTED = "gpu-wasted"
+    OVERSIZED = "oversized"
+    MONOPOLY = "monopoly"
+    IDLE_GPUS = "idle-gpus"
+    RECLAIMABLE = "reclaimable"
+    IDLE_NODE = "idle-node"
+
+
+class Attention(Struct, frozen=True, kw_only=True):
+    """One line of the list; `table` and `key` name the object to open, if there is one."""
+
+    trouble: Trouble
+    text: str
+    table: str = ""
+    key: str = ""
+    since: Time | None = None
+    gpus: int = 0
