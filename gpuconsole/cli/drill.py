@@ -1,5 +1,6 @@
-"""`gpuconsole drill run`: scenarios, and whether what they expect came true."""
+"""`gpuconsole drill`: scenarios, and whether what they expect came true; or played, by somebody who predicts it."""
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,9 +13,11 @@ from gpuconsole.cli.junit import junit as as_junit
 from gpuconsole.cli.options import Request, configured, policed
 from gpuconsole.cli.sources import FindingsError, read_scenario
 from gpuconsole.cli.tables import counted
+from gpuconsole.errors import UsageError
 from gpuconsole.insight.drill import run_drill
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.model.text import clean
+from gpuconsole.services.drills import playable
 
 
 @click.group(no_args_is_help=False)
@@ -53,6 +56,27 @@ def run_drills(
     met = sum(suite.tests for suite in suites) - failed
     click.echo(f"{counted(met, 'expectation')} met, {failed:,} not")
     return 1 if failed or not met else 0
+
+
+@command.command("play")
+@click.argument("file")
+@click.option("--manifests", multiple=True, help="Files or folders whose objects the drill begins with.")
+@click.option("--seed", type=int, help="What chance starts from.")
+@policed
+def play_drill(
+    file: str, manifests: tuple[str, ...], seed: int | None, kueue_config: Path | None, feature_gates: str
+) -> int:
+    """Play a drill in the console: predict who has to go, then see who does, and why.
+
+    FILE is a scenario with steps, or the name of a bundled one.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("a drill is played on a terminal; `gpuconsole drill run` runs it without one")
+    request, settings = configured(Request(seed=seed, kueue_config=kueue_config, feature_gates=feature_gates))
+    scenario = playable(read_scenario([*resolve((file,)), *manifests], request), file)
+    from gpuconsole.cli.playing import show
+
+    return show(scenario, request.seed, settings)
 
 
 def _scenarios(files: Sequence[str]) -> Iterator[str]:

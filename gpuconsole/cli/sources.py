@@ -164,7 +164,7 @@ def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request:
     if not simulation.snapshot().nodes and isinstance(simulation.policy.capacity, FixedCapacity):
         notices.append("there is no Node, and no quota to make nodes from: nothing can be placed")
     source = scenario.name or ", ".join(Path(file).name for file in request.files) or DEFAULT
-    return Opened(simulation=simulation, about=_about(simulation, source), notices=tuple(notices))
+    return Opened(simulation=simulation, about=status_of(simulation, source), notices=tuple(notices))
 
 
 def _from_cluster(request: Request) -> Opened:
@@ -175,7 +175,7 @@ def _from_cluster(request: Request) -> Opened:
         snapshot = look(opened.backend)
         policy = _policy(replace(opened.backend.policy, prices=_prices(request)), request)
     simulation = Simulation.from_snapshot(snapshot, policy=policy, seed=request.seed or 0)
-    about = _about(simulation, opened.about.source)
+    about = status_of(simulation, opened.about.source)
     return Opened(simulation=simulation, about=about, notices=opened.notices, found=snapshot)
 
 
@@ -193,7 +193,7 @@ def _from_snapshot(file: Path, request: Request) -> Opened:
         policy = _selling(policy, catalogue_for(request, ()))
     seed = request.seed if request.seed is not None else saved.seed or 0
     simulation = Simulation.from_snapshot(snapshot, policy=_policy(policy, request), seed=seed)
-    return Opened(simulation=simulation, about=_about(simulation, file.name), found=snapshot)
+    return Opened(simulation=simulation, about=status_of(simulation, file.name), found=snapshot)
 
 
 def _about_placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> list[str]:
@@ -212,7 +212,8 @@ def _selling(policy: SimPolicy, catalogue: Catalogue) -> SimPolicy:
     )
 
 
-def _about(simulation: Simulation, source: str) -> Status:
+def status_of(simulation: Simulation, source: str) -> Status:
+    """What a console says of a simulation: its engines and their policy."""
     policy = simulation.policy
     texts = _about_placement(policy.placement)
     if policy.kueue is not None:

@@ -35,6 +35,8 @@ VIEWS = {
     "submit": "8",
     "cost": "9",
     "history": "H",
+    "drills": "T",
+    "drill": "T enter",
 }
 SCOPES = {
     "Tables": "workloads",
@@ -46,7 +48,10 @@ SCOPES = {
     "Cost": "cost",
     "What-if": "what-if",
     "Submit": "submit",
+    "Drills": "drill",
 }
+READ = ("drills", "drill")
+"""Their files are read first."""
 LEAVING = "app.suspend"
 TOGGLES = ("sim.pause", "app.header", "app.zoom")
 """Pressed again, so that what they change does not stay for the keys that follow."""
@@ -82,8 +87,9 @@ class Session:
 
     def show(self, view: str) -> None:
         self.calm()
-        self._terminal.press(VIEWS[view])
-        time.sleep(0.15)
+        for key in VIEWS[view].split():
+            self._terminal.press(key)
+            time.sleep(0.5 if view in READ else 0.15)
 
     def ran(self, action: str, keys: str, view: str) -> bool:
         """Press the keys on this view; true once the log says that the action ran, or the menu why it cannot now."""

@@ -3,11 +3,13 @@
 import pytest
 
 from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, staged
 from tests.ui.worlds import org_cohort, simulated
 
-KEYS = {"ledger": "b", "slots": "F", "shares": "f", "antipatterns": "L"}
+KEYS = {"ledger": "b", "slots": "F", "shares": "f", "antipatterns": "L", "drills": "T"}
+TEXTS = ("ledger", "slots", "shares", "antipatterns")
 
 
 def test_every_answer_has_a_key() -> None:
@@ -20,12 +22,19 @@ async def test_an_answer_opens_by_its_key_and_escape_leaves_it(name: str, size: 
     async with staged(simulated(org_cohort()), size) as stage:
         await stage.press("2", KEYS[name])
         await stage.settle()
-        screen = stage.screen(AnswerScreen)
+        screen = stage.screen(ConsoleScreen)
         assert screen.crumb() == name
-        assert screen.query_one(TextPane).text
-        assert "as of " in stage.text
         await stage.press("ctrl+r", "j", "escape")
-        assert not isinstance(stage.app.screen, AnswerScreen)
+        assert stage.screen(ConsoleScreen).crumb() == "queues"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+async def test_an_answer_in_words_says_of_when_it_is(name: str) -> None:
+    async with staged(simulated(org_cohort())) as stage:
+        await stage.press("2", KEYS[name])
+        await stage.settle()
+        assert stage.screen(AnswerScreen).query_one(TextPane).text
+        assert "as of " in stage.text
 
 
 async def test_a_screen_that_needs_the_key_itself_keeps_it_and_the_command_line_opens_the_answer() -> None:

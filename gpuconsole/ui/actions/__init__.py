@@ -8,6 +8,7 @@ from gpuconsole.ui.actions.action import Action as Action
 from gpuconsole.ui.actions.action import Scope as Scope
 from gpuconsole.ui.actions.answers import ANSWERS
 from gpuconsole.ui.actions.cluster import MANIFESTS, PLACES, PODS
+from gpuconsole.ui.actions.drills import DRILLS
 from gpuconsole.ui.actions.everywhere import EVERYWHERE
 from gpuconsole.ui.actions.nodes import COST, NODES, TOPOLOGY
 from gpuconsole.ui.actions.objects import OBJECTS
@@ -32,6 +33,7 @@ ACTIONS: tuple[Action, ...] = (
     *SUBMIT,
     *MANIFESTS,
     *PODS,
+    *DRILLS,
     *ANSWERS,
 )
 

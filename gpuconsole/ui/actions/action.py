@@ -23,6 +23,7 @@ class Scope(StrEnum):
     EDIT = "Edit"
     LOGS = "Logs"
     FORWARDS = "Port-forwards"
+    DRILLS = "Drills"
     ANSWERS = "Answers"
 
 

@@ -2,37 +2,39 @@
 
 from gpuconsole.ui.actions.action import Action, Scope
 
+
+def _answer(id: str, key: str, label: str, help: str, *aliases: str) -> Action:
+    return Action(id=f"answer.{id}", keys=(key,), label=label, help=help, scope=Scope.ANSWERS, aliases=aliases)
+
+
 ANSWERS: tuple[Action, ...] = (
-    Action(
-        id="answer.ledger",
-        keys=("b",),
-        label="ledger",
-        help="Show who lends GPUs to whom, and who would have to go if a lender returned.",
-        scope=Scope.ANSWERS,
-        aliases=("ledger",),
+    _answer(
+        "ledger", "b", "ledger", "Show who lends GPUs to whom, and who would have to go if a lender returned.", "ledger"
     ),
-    Action(
-        id="answer.slots",
-        keys=("F",),
-        label="slots",
-        help="Show how many gangs would start now, by quota, nodes and topology, and why these differ.",
-        scope=Scope.ANSWERS,
-        aliases=("slots",),
+    _answer(
+        "slots",
+        "F",
+        "slots",
+        "Show how many gangs would start now, by quota, nodes and topology, and why these differ.",
+        "slots",
     ),
-    Action(
-        id="answer.shares",
-        keys=("f",),
-        label="shares",
-        help="Show fair shares with their arithmetic, and whose turn is next.",
-        scope=Scope.ANSWERS,
-        aliases=("shares", "fair"),
+    _answer(
+        "shares", "f", "shares", "Show fair shares with their arithmetic, and whose turn is next.", "shares", "fair"
     ),
-    Action(
-        id="answer.antipatterns",
-        keys=("L",),
-        label="anti-patterns",
-        help="Show what wastes GPUs or patience, what it costs a day, and what would mend it.",
-        scope=Scope.ANSWERS,
-        aliases=("antipatterns", "waste"),
+    _answer(
+        "antipatterns",
+        "L",
+        "anti-patterns",
+        "Show what wastes GPUs or patience, what it costs a day, and what would mend it.",
+        "antipatterns",
+        "waste",
+    ),
+    _answer(
+        "drills",
+        "T",
+        "drills",
+        "Play a drill step by step: predict who has to go, then see who does, and why.",
+        "drills",
+        "drill",
     ),
 )

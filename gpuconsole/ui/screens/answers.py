@@ -6,6 +6,7 @@ once. What takes long is asked more seldom, so that it never takes more than a t
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual.app import ComposeResult
@@ -28,6 +29,7 @@ from gpuconsole.ui.answers.slots import slots_lines
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.drills import DrillsScreen
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.painter import StatusLine
@@ -140,16 +142,20 @@ def _antipatterns(asked: Asked) -> Sequence[str]:
     return antipatterns_lines(found, measured=len(asked.snapshot.telemetry) > 0)
 
 
-SCREENS: dict[str, tuple[str, Answer]] = {
+_WORDS: dict[str, tuple[str, Answer]] = {
     "ledger": ("Who lends GPUs to whom, and who would have to go if a lender returned", _ledger),
     "slots": ("What would start now, and what idle GPUs are good for", _slots),
     "shares": ("Fair shares with their arithmetic, and whose turn is next", _shares),
     "antipatterns": ("What wastes GPUs or patience, what it costs, and what would mend it", _antipatterns),
 }
-"""Name of the action `answer.NAME` → the title of its screen, and what it shows."""
+"""Name → the title of its screen, and what it shows."""
+SCREENS: dict[str, Callable[[], ConsoleScreen]] = {
+    **{name: partial(AnswerScreen, name, *about) for name, about in _WORDS.items()},
+    "drills": DrillsScreen,
+}
+"""Name of the action `answer.NAME` → its screen."""
 
 
-def answer_screen(name: str) -> AnswerScreen:
+def answer_screen(name: str) -> ConsoleScreen:
     """The screen of one of `SCREENS`."""
-    title, answer = SCREENS[name]
-    return AnswerScreen(name, title, answer)
+    return SCREENS[name]()

@@ -23,8 +23,8 @@ _SCREENS = {
     "history": "HistoryScreen",
 }
 """Name (also of its module) → the class of the screen."""
-ANSWERS = ("ledger", "slots", "shares", "antipatterns")
-"""The screens of text, see `screens.answers`; action `answer.NAME` opens one."""
+ANSWERS = ("ledger", "slots", "shares", "antipatterns", "drills")
+"""See `screens.answers`; action `answer.NAME` opens one."""
 
 
 def answer_screen(name: str) -> Screen[None]:

@@ -1,0 +1,30 @@
+"""The console on a drill: what it takes to build it, and nothing that is kept after it."""
+
+from msgspec.structs import replace
+
+from gpuconsole.backends.simulated import SimulatedBackend
+from gpuconsole.cli.logs import log_to
+from gpuconsole.cli.sources import status_of
+from gpuconsole.config import Config
+from gpuconsole.insight.playing import Play
+from gpuconsole.services.console import Console
+from gpuconsole.sim.scenario import Scenario, build
+from gpuconsole.ui.playing import DrillApp
+
+
+def show(scenario: Scenario, seed: int | None, settings: Config) -> int:
+    """Play a drill until its user leaves; behind it the cluster stands still as it was before the first step."""
+    log_to(settings.log_file, settings.log_level)
+    simulation = build(replace(scenario, steps=()), seed=seed)
+    about = status_of(simulation, scenario.name)
+    console = Console(SimulatedBackend(simulation, speed=1), about=about, prices=scenario.policy.prices)
+    app = DrillApp(console, Play(scenario, seed=seed))
+    if settings.theme and settings.theme in app.available_themes:
+        app.theme = settings.theme
+    console.pause()
+    console.start()
+    try:
+        app.run()
+    finally:
+        console.stop()
+    return app.return_code or 0

@@ -1,0 +1,71 @@
+"""Drills as files: those that come along, and any other one, read so that they can be played."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole import assets
+from gpuconsole.errors import SourceError
+from gpuconsole.model.catalogue import CatalogueError
+from gpuconsole.model.catalogue import load as load_catalogue
+from gpuconsole.model.clock import parse_time
+from gpuconsole.model.manifests import Severity, load
+from gpuconsole.model.text import clean
+from gpuconsole.sim.scenario import START, Scenario, ScenarioError, load_scenario
+
+NO_STEPS = "it has no steps, so there is nothing to predict"
+
+
+class DrillFile(Struct, frozen=True):
+    """A drill that can be opened."""
+
+    name: str
+    description: str
+    steps: int
+    path: str
+
+
+def library() -> Sequence[DrillFile]:
+    """The drills that come along, by name. Reads their files; raises ConsoleError where the installation lacks them."""
+    return [_listed(path) for path in sorted((assets.folder("fixtures") / "drills").glob("*.yaml"))]
+
+
+def open_drill(path: str) -> Scenario:
+    """Read one drill; it tells how victims are chosen. Raises SourceError, with the first thing that is wrong."""
+    try:
+        loaded = load([path], now=parse_time(START))
+        wrong = next((f for f in loaded.findings if f.severity is Severity.ERROR), None)
+        if wrong is not None:
+            raise SourceError(path, f"line {wrong.line}: {wrong.problem}")
+        if loaded.configurations:
+            raise SourceError(path, "it has a Configuration of Kueue beside it: gpuconsole drill play reads that, too")
+        scenario = load_scenario(
+            loaded.scenario,
+            path,
+            objects=loaded.objects,
+            folder=Path(path).parent,
+            catalogue=load_catalogue(assets.catalogue().read_text(), str(assets.catalogue())),
+        )
+    except ScenarioError as error:
+        raise SourceError(path, str(error).splitlines()[0].removeprefix(f"{path}: ")) from error
+    except (OSError, UnicodeDecodeError, CatalogueError) as error:
+        raise SourceError(path, str(error)) from error
+    return playable(scenario, path)
+
+
+def playable(scenario: Scenario, path: str) -> Scenario:
+    """The drill as it is played: every choice is told. Raises SourceError for one without steps."""
+    if not scenario.steps:
+        raise SourceError(path, NO_STEPS)
+    name = scenario.name or Path(path).stem
+    return replace(scenario, name=name, policy=replace(scenario.policy, tells_choices=True))
+
+
+def _listed(path: Path) -> DrillFile:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    document = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+    name, description = (clean(str(document.get(key) or ""), 200) for key in ("name", "description"))
+    return DrillFile(name or path.stem, description, len(document.get("steps") or ()), str(path))

@@ -1,0 +1,166 @@
+"""A drill that is played, as lines: what a step will do, what came of it and why, and what predictions were worth."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from gpuconsole.insight.choices import WORDS
+from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.insight.playing import Coming, Gone, Played, Score
+from gpuconsole.insight.tables import counted
+from gpuconsole.model.choices import Verdict
+from gpuconsole.model.clock import format_span
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.commands import Command, Submit
+from gpuconsole.model.objects import Object
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Job, PodSet, Workload
+from gpuconsole.scheduling.kueue.messages import paths_in
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui import plan
+from gpuconsole.ui.paint import GLYPHS, Painted
+from gpuconsole.ui.widgets.textpane import BLANK, heading, line
+
+MOST = 12
+"""Objects of one step that are named."""
+MOST_CONSIDERED = 8
+
+
+def coming_lines(coming: Coming, snapshot: Snapshot, said: Iterable[str]) -> list[Painted]:
+    """What the next step does, and what was predicted so far."""
+    lines = [_step(coming, "what it does")]
+    orders = [text for command in coming.commands for text in _order(command, snapshot)]
+    lines += [line("  + ", text) for text in orders[:MOST] or ["nothing: time passes"]]
+    lines += [line((f"  … and {len(orders) - MOST} more", "dim"))] if len(orders) > MOST else []
+    names = ", ".join(said) or "nobody"
+    return [*lines, BLANK, line("Who has to go for it? You say: ", (names, "strong"))]
+
+
+def played_lines(played: Played, label: Callable[[str], str]) -> list[Painted]:
+    """Who went, by which rule and why nobody else; then what became of the others, and what the drill expects.
+
+    `label` gives what people call a key.
+    """
+    verdict = ("✓ as you said", "good") if played.right else ("✗ not as you said", "fault")
+    lines = [(*_step(played.coming, "what came of it"), (f"   {verdict[0]}", verdict[1]))]
+    if not played.gone:
+        lines.append(line("  Nobody had to go."))
+    for one in played.gone:
+        lines += _gone(one, played.named)
+    lines += [_stayed(key, played.gone, label) for key in played.spared]
+    lines += _choice(played.gone, label)
+    if played.placed:
+        lines.append(line(("  placed  ", "dim"), _several(played.placed)))
+    if played.waiting:
+        lines.append(line(("  waiting ", "dim"), _several(_reasons(played.waiting))))
+    if played.expected:
+        lines += [BLANK, heading("THE DRILL EXPECTS")]
+        lines += [line("  ", ("✓ ", "good") if one.ok else ("✗ ", "fault"), one.text) for one in played.expected]
+    return lines
+
+
+def score_lines(score: Score, met: int, expected: int) -> list[Painted]:
+    """What the predictions were worth."""
+    went = score.named + score.missed
+    lines = [
+        heading("SCORE"),
+        line("  ", (f"{score.right} of {counted(score.steps, 'step')}", "strong"), " as you said"),
+        line(f"  {score.named} of {counted(went, 'victim')} named" if went else "  nobody had to go"),
+    ]
+    if score.spared:
+        lines.append(line(f"  {score.spared} named who stayed"))
+    return [*lines, line((f"  {met} of {counted(expected, 'expectation')} of the drill met", "dim"))]
+
+
+def _step(coming: Coming, what: str) -> Painted:
+    at = f"after {format_span(coming.at)}" if coming.at else "at the beginning"
+    return line((f"STEP {coming.number} OF {coming.of}", "title"), (f"  {at}: {what}", "dim"))
+
+
+def _order(command: Command, snapshot: Snapshot) -> Iterator[str]:
+    """A command in words; what is submitted with what matters to who has to go for it."""
+    if not isinstance(command, Submit):
+        yield plan.asked(command).words
+        return
+    for thing in command.objects:
+        yield _submitted(thing, snapshot)
+
+
+def _submitted(thing: Object, snapshot: Snapshot) -> str:
+    match thing:
+        case Job(workload_priority_class=name, queue=queue):
+            known = snapshot.workload_priority_classes.get(name) if name else None
+            if known is not None:
+                return _asks(thing.key, thing.pod_sets, queue, f"{name}, priority {known.value}")
+            template = thing.pod_sets[0].template if thing.pod_sets else None
+            of_pods = template.priority_class if template is not None else ""
+            return _asks(thing.key, thing.pod_sets, queue, _class(of_pods, snapshot))
+        case Workload():
+            return _asks(thing.key, thing.pod_sets, thing.queue, f"priority {thing.priority}")
+        case Pod(template=template):
+            return _asks(
+                f"Pod/{thing.key}", (PodSet(template=template),), "", _class(template.priority_class, snapshot)
+            )
+        case _:
+            return f"{type(thing).__name__} {thing.key}"
+
+
+def _class(name: str, snapshot: Snapshot) -> str:
+    known = snapshot.priority_classes.get(name) if name else None
+    return f"{name}, priority {known.value}" if known is not None else name
+
+
+def _asks(key: str, pod_sets: Sequence[PodSet], queue: str, priority: str) -> str:
+    gpus = wanted_gpus(Workload(namespace="", name="", pod_sets=tuple(pod_sets)))
+    pods = sum(pod_set.count for pod_set in pod_sets)
+    size = f"{fmt.gpus(gpus)} in {counted(pods, 'pod')}"
+    return " · ".join(text for text in (key, size, f"queue {queue}" if queue else "", priority) if text)
+
+
+def _gone(one: Gone, named: Sequence[str]) -> list[Painted]:
+    mark = ("✓ ", "good") if one.key in named else ("✗ ", "fault")
+    about = f"{fmt.gpus(one.gpus)}, priority {one.priority}"
+    by = f" {GLYPHS['victim']} for {one.by}, priority {one.by_priority}" if one.by else ""
+    said = "" if one.key in named else "   you did not say so"
+    first = line("  ", mark, (one.name, "strong"), f"  {about}", (by, "victim"), (said, "dim"))
+    return [first, line((f"      after {format_span(one.at)}, {_why(one)}", "dim"))]
+
+
+def _why(one: Gone) -> str:
+    """The rule and both paths; what has no rule has its own words."""
+    by_path, path = paths_in(one.message)
+    if path:
+        return f"{one.reason}: {path} {GLYPHS['victim']} for {by_path}"
+    return f"{one.reason}: {one.message}" if one.message and one.message != one.reason else one.reason
+
+
+def _stayed(key: str, gone: Sequence[Gone], label: Callable[[str], str]) -> Painted:
+    """Why somebody who was named did not have to go, where the choice says it."""
+    considered = (one for each in gone if each.choice is not None for one in each.choice.considered)
+    why = next((WORDS[one.verdict] for one in considered if one.workload == key), "nobody asked for its place")
+    return line("  ", ("✗ ", "fault"), (label(key), "strong"), "  stayed", (f"   {why}", "dim"))
+
+
+def _choice(gone: Sequence[Gone], label: Callable[[str], str]) -> Iterator[Painted]:
+    """Who else was considered, once for each preemptor."""
+    told: set[str] = set()
+    for one in gone:
+        if one.choice is None or one.by in told:
+            continue
+        told.add(one.by)
+        others = [other for other in one.choice.considered if other.verdict is not Verdict.CHOSEN]
+        if others:
+            yield line((f"  considered for {one.by}, and spared:", "dim"))
+        for other in others[:MOST_CONSIDERED]:
+            yield line(f"    {label(other.workload)}, priority {other.priority}: ", (WORDS[other.verdict], "dim"))
+        more = len(others) - MOST_CONSIDERED + one.choice.left_out
+        if more > 0:
+            yield line((f"    and {more} more", "dim"))
+
+
+def _reasons(waiting: Mapping[str, str]) -> Iterator[str]:
+    return (f"{name} ({code})" for name, code in waiting.items())
+
+
+def _several(names: Iterable[str]) -> str:
+    every = list(names)
+    more = f" and {len(every) - MOST} more" if len(every) > MOST else ""
+    return ", ".join(every[:MOST]) + more

@@ -1,0 +1,17 @@
+"""The console opened for one drill."""
+
+from gpuconsole.insight.playing import Play
+from gpuconsole.services.console import Console
+from gpuconsole.ui.app import ConsoleApp
+from gpuconsole.ui.screens.drill import DrillScreen
+
+
+class DrillApp(ConsoleApp):
+    """Begins with the drill; behind it is the drill's cluster as it was before the first step."""
+
+    def __init__(self, cluster: Console, play: Play) -> None:
+        super().__init__(cluster)
+        self._play = play
+
+    def on_ready(self) -> None:
+        self.push_screen(DrillScreen(self._play))

@@ -1,0 +1,183 @@
+"""One drill, played: say who has to go, then see who does and why, step by step."""
+
+from textual.app import ComposeResult
+from textual.containers import Container
+
+from gpuconsole.insight.playing import Play, Played
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Phase
+from gpuconsole.ui.actions import Action
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.drill_text import coming_lines, played_lines, score_lines
+from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.screens.base import ConsoleScreen, Handler, Handlers
+from gpuconsole.ui.screens.errands import errand
+from gpuconsole.ui.screens.text import scrolling
+from gpuconsole.ui.widgets.confirm import Field
+from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.painter import StatusLine
+from gpuconsole.ui.widgets.textpane import BLANK, TextPane
+from gpuconsole.ui.workload_columns import columns
+from gpuconsole.ui.workload_rows import Listing, WorkloadRow, WorkloadRows
+
+WIDE = 130
+"""Cells from which the story and the list of work stand beside each other."""
+_SHOWN = ("status", "reason", "priority", "usage", "borrowed", "wait", "queue")
+_HOLDS = (Phase.RUNNING, Phase.RESERVED, Phase.EVICTING)
+
+
+class DrillScreen(ConsoleScreen):
+    """The story above, the work that there is below; marked rows are those of whom one says that they have to go."""
+
+    def __init__(self, play: Play) -> None:
+        super().__init__()
+        self._play = play
+        self._rows = WorkloadRows()
+        self._listing = Listing()
+        self._told: Played | None = None
+        """What is told of the last step, until one goes on to the next."""
+        self._busy = False
+
+    def crumb(self) -> str:
+        return self._play.scenario.name
+
+    def body(self) -> ComposeResult:
+        yield StatusLine(id="summary")
+        with Container(id="drill"):
+            yield TextPane(id="drill-story")
+            yield Grid(
+                self._columns(),
+                key=lambda row: row.key,
+                labels=lambda row: row.workload.labels,
+                empty="No work is there yet.",
+            )
+
+    def _columns(self) -> tuple[Column[WorkloadRow], ...]:
+        """Those of the table of workloads that matter to who has to go, and names as the drill has them."""
+        name = Column[WorkloadRow]("WORK", self._called, id="name", width=27, flex=3, sort=self._called)
+        return name, *(one for one in columns(lambda: self._listing) if one.id in _SHOWN)
+
+    def _called(self, row: WorkloadRow) -> str:
+        return self._play.label(row.key)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._draw()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.query_one("#drill").set_class(self.size.width >= WIDE, "-wide")
+
+    def show(self, snapshot: Snapshot) -> None:
+        """A drill has a cluster of its own: what happens in the one behind the console changes nothing here."""
+
+    def handlers(self) -> Handlers:
+        table, story = super().handlers(), self.query_one("#drill-story", TextPane)
+        return {
+            **table,
+            **{name: self._saying(table[name]) for name in ("table.mark", "table.mark-range", "table.unmark")},
+            **(scrolling(story) if story.has_focus else {}),
+            "drill.go-on": self.go_on,
+            "drill.name": self._ask_name,
+            "drill.again": self._again,
+        }
+
+    def refusal(self, action: Action) -> str:
+        if action.id == "drill.go-on" and self._play.coming is None:
+            return "the drill is over; R plays it again"
+        if action.id == "drill.name" and self._told is not None:
+            return "⏎ comes to the next step first"
+        return super().refusal(action)
+
+    def go_on(self) -> None:
+        """See what the step does; then come to the next one."""
+        if self._busy:
+            return
+        if self._told is not None:
+            self._told = None
+            self._turn()
+            return
+        self._busy = True
+        said = self._said()
+        errand(self, lambda: self._play.step(said), self._came)
+
+    def _came(self, played: Played) -> None:
+        self._busy, self._told = False, played
+        self._turn()
+
+    def _again(self) -> None:
+        if not self._busy:
+            self._busy = True
+            scenario = self._play.scenario
+            errand(self, lambda: Play(scenario), self._begun)
+
+    def _begun(self, play: Play) -> None:
+        self._busy, self._told, self._play = False, None, play
+        self._turn()
+
+    def _turn(self) -> None:
+        """Another page of the story, unless nobody reads it any more."""
+        if self.stands:
+            self._grid.unmark()
+            self._draw()
+            self.query_one("#drill-story", TextPane).scroll_home(animate=False)
+
+    def _draw(self) -> None:
+        self._listing = self._rows.update(self._play.snapshot)
+        self._grid.show(self._listing.rows)
+        self.query_one("#drill-story", TextPane).show(self._story())
+        summary, score = self.query_one("#summary", StatusLine), self._play.score
+        summary.left = ((f" {self._play.scenario.name} ", "title"), (self._play.scenario.description, ""))
+        summary.right = ((f"{score.right} of {score.steps} right ", "strong"),) if score.steps else ""
+        self.refresh_frame()
+
+    def _story(self) -> list[Painted]:
+        play, told = self._play, self._told
+        if told is None:
+            coming = play.coming
+            said = map(play.label, self._said())
+            return coming_lines(coming, play.snapshot, said) if coming is not None else []
+        lines = played_lines(told, play.label)
+        if play.coming is not None:
+            return lines
+        met = sum(result.ok for result in play.results)
+        return [*score_lines(play.score, met, len(play.results)), BLANK, *lines]
+
+    # Predictions
+
+    @property
+    def _grid(self) -> Grid[WorkloadRow]:
+        return self.query_one(Grid)
+
+    def _said(self) -> list[str]:
+        return [row.key for row in self._grid.marked]
+
+    def _saying(self, mark: Handler) -> Handler:
+        """Marks are predictions, so the story tells them."""
+
+        def said() -> None:
+            mark()
+            self._draw()
+
+        return said
+
+    def _ask_name(self) -> None:
+        wanted = Field(
+            "Who has to go", lines=("Its name, with its namespace where several have it.",), check=self._wrong
+        )
+        self.prompt(wanted, self._mark)
+
+    def _wrong(self, name: str) -> str:
+        return "" if self._find(name) else "nothing that runs has this name, or several have"
+
+    def _find(self, name: str) -> str:
+        """The key of what runs under this name."""
+        rows = [row for row in self._grid.rows if row.phase in _HOLDS]
+        exact = [row.key for row in rows if name in (row.key, self._called(row))]
+        found = exact or [row.key for row in rows if name and name == self._called(row).rpartition("/")[2]]
+        return found[0] if len(found) == 1 else ""
+
+    def _mark(self, name: str) -> None:
+        if self._grid.move_to_key(self._find(name)):
+            self._grid.toggle_mark()
+            self._draw()

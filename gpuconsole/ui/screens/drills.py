@@ -1,0 +1,59 @@
+"""Drills to play: those that come along, or a file."""
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+
+from gpuconsole.insight.playing import Play
+from gpuconsole.services.drills import DrillFile, library, open_drill
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.drill import DrillScreen
+from gpuconsole.ui.screens.errands import errand
+from gpuconsole.ui.widgets.confirm import Field
+from gpuconsole.ui.widgets.grid import Grid
+
+COLUMNS: tuple[Column[DrillFile], ...] = (
+    Column("DRILL", lambda one: one.name, id="name", width=26, sort=lambda one: one.name),
+    Column("STEPS", lambda one: str(one.steps), width=5, align="right", sort=lambda one: one.steps),
+    Column("WHAT IT SHOWS", lambda one: ((one.description, "dim"),), width=30, flex=1),
+)
+
+
+class DrillsScreen(ConsoleScreen):
+    """A list of drills; each opens on a cluster of its own, and the one behind this console is not touched."""
+
+    def crumb(self) -> str:
+        return "drills"
+
+    def body(self) -> ComposeResult:
+        yield Grid(COLUMNS, key=lambda one: one.path, empty="No drills came along. o opens a file.")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        errand(self, library, self._list)
+
+    def handlers(self) -> Handlers:
+        return {**super().handlers(), "drill.file": self._ask_file, "object.open": self._open}
+
+    def _list(self, found: Sequence[DrillFile]) -> None:
+        if self.stands:
+            self.query_one(Grid).show(found)
+            self.refresh_frame()
+
+    def _open(self) -> None:
+        chosen: DrillFile | None = self.query_one(Grid).current
+        if chosen is not None:
+            self.play(chosen.path)
+
+    def _ask_file(self) -> None:
+        wanted = Field("Drill to play", lines=("A scenario with steps, as gpuconsole drill run takes it.",))
+        self.prompt(wanted, self.play)
+
+    def play(self, path: str) -> None:
+        """Open a drill."""
+        errand(self, lambda: Play(open_drill(path)), self._opened)
+
+    def _opened(self, play: Play) -> None:
+        if self.stands and self.is_current:
+            self.app.push_screen(DrillScreen(play))

@@ -1,0 +1,127 @@
+"""Drills in the console: predicted by marks or by name, shown with the reason, scored; on a cluster of their own."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuconsole.ui.screens.drill import DrillScreen
+from gpuconsole.ui.screens.drills import DrillsScreen
+from gpuconsole.ui.widgets.confirm import Prompt
+from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.textpane import TextPane
+from tests.ui.stage import Stage, staged
+from tests.ui.worlds import org_cohort, simulated
+
+SIZES = ((80, 24), (160, 50))
+PLATFORM = "inference-spares-research"
+
+
+async def open_drill(stage: Stage, name: str) -> DrillScreen:
+    await stage.press("1", "T")
+    grid = stage.screen(DrillsScreen).query_one(Grid)
+    grid.move_to(next(number for number, row in enumerate(grid.rows) if row.name == name))
+    await stage.press("enter")
+    return stage.screen(DrillScreen)
+
+
+def story(stage: Stage) -> str:
+    return stage.screen(DrillScreen).query_one("#drill-story", TextPane).text
+
+
+def said(stage: Stage) -> str:
+    """What is said in passing, all of it."""
+    return " ".join(notice.message for notice in stage.app._notifications)
+
+
+async def mark(stage: Stage, name: str) -> None:
+    await stage.press("a")
+    assert isinstance(stage.app.screen, Prompt)
+    await stage.write(name)
+    await stage.press("enter")
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_a_drill_is_played_from_its_first_step_to_its_score(size: tuple[int, int]) -> None:
+    async with staged(simulated(org_cohort()), size) as stage:
+        await open_drill(stage, PLATFORM)
+        assert "STEP 1 OF 3  at the beginning: what it does" in story(stage)
+        assert "Job/research/train-1 · 8 GPUs in 1 pod · queue main · standard, priority 500" in story(stage)
+        assert "You say: nobody" in story(stage)
+
+        await stage.press("enter")
+        assert "✓ as you said\n  Nobody had to go." in story(stage)
+        await stage.press("enter")
+        assert "STEP 2 OF 3  after 10m: what it does\n  + Job/inference/serve-1" in story(stage)
+
+        await mark(stage, "notebooks-2")
+        assert "You say: development/notebooks-2" in story(stage)
+        await stage.press("enter")
+        told = story(stage)
+        assert "✓ development/notebooks-2  8 GPUs, priority 100 ✖ for inference/serve-1, priority 10000" in told
+        assert "after 10m, reclaim in cohort: /platform/development ✖ for /platform/inference" in told
+        assert "considered for inference/serve-1, and spared:\n    development/notebooks-1" in told
+        assert "✓ step 2 at 10m: evicted: development/notebooks-2 by inference/serve-1" in told
+        assert stage.screen(DrillScreen).query_one(Grid).marked == []
+        assert "2 of 2 right" in stage.text
+
+        await stage.press("enter", "enter")
+        assert "SCORE\n  3 of 3 steps as you said\n  1 of 1 victim named\n  7 of 7 expectations" in story(stage)
+        await stage.press("enter")
+        assert "the drill is over; R plays it again" in said(stage)
+        await stage.press("R")
+        assert "STEP 1 OF 3" in story(stage)
+
+
+async def test_who_was_named_and_stayed_is_told_why() -> None:
+    async with staged(simulated(org_cohort())) as stage:
+        await open_drill(stage, PLATFORM)
+        await stage.press("enter", "enter")
+        grid = stage.screen(DrillScreen).query_one(Grid)
+        grid.move_to(
+            next(number for number, row in enumerate(grid.rows) if row.workload.name.startswith("job-train-1"))
+        )
+        await stage.press("space")
+        assert "You say: research/train-1" in story(stage)
+        await stage.press("enter")
+        told = story(stage)
+        assert "✗ not as you said" in told
+        assert "✗ development/notebooks-2  8 GPUs" in told
+        assert "you did not say so" in told
+        assert "✗ research/train-1  stayed   spared: its queue uses no more than its own quota" in told
+
+
+async def test_a_name_that_nothing_running_has_is_not_taken() -> None:
+    async with staged(simulated(org_cohort())) as stage:
+        await open_drill(stage, PLATFORM)
+        await mark(stage, "nobody-knows")
+        assert isinstance(stage.app.screen, Prompt)
+        assert "nothing that runs has this name" in stage.text
+
+
+async def test_the_cluster_behind_the_console_is_not_touched() -> None:
+    console = simulated(org_cohort())
+    async with staged(console) as stage:
+        before = console.snapshot
+        await open_drill(stage, PLATFORM)
+        await stage.press("enter", "enter", "enter")
+        assert console.snapshot is before
+        await stage.press("escape", "escape")
+        assert not isinstance(stage.app.screen, DrillScreen | DrillsScreen)
+
+
+async def test_a_file_is_opened_and_one_that_is_no_drill_says_what_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\nsteps:\n  - commands: [{type: nonsense}]\n")
+    async with staged(simulated(org_cohort())) as stage:
+        await stage.press("1", "T", "o")
+        await stage.write(str(file))
+        await stage.press("enter")
+        await stage.wait(0.1)
+        assert "steps[0].commands[0].type: 'nonsense' is no command" in said(stage)
+        file.write_text("name: mine\nsteps: []\n")
+        await stage.press("o")
+        await stage.write(str(file))
+        await stage.press("enter")
+        await stage.wait(0.1)
+        assert "it has no steps, so there is nothing to predict" in said(stage)
+        assert isinstance(stage.app.screen, DrillsScreen)
