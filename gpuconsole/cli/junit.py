@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 from msgspec import Struct
 
 from gpuconsole.insight.drill import Result, Verdict
-from gpuconsole.model.clock import format_span
+from gpuconsole.model.clock import format_exactly
 from gpuconsole.model.text import clean
 
 
@@ -52,7 +52,7 @@ def junit(suites: Sequence[Suite]) -> bytes:
 
 
 def _case(suite_element: ElementTree.Element, suite: Suite, result: Result) -> None:
-    name = f"step {result.step} at {format_span(result.at)}: {result.key}".rstrip(": ")
+    name = f"step {result.step} at {format_exactly(result.at)}: {result.key}".rstrip(": ")
     case = ElementTree.SubElement(suite_element, "testcase", _named(suite, name))
     match result.verdict:
         case Verdict.FAILED:

@@ -8,7 +8,7 @@ from msgspec import Struct, to_builtins
 
 from gpuconsole.cli.tables import table
 from gpuconsole.insight.pools import Pool
-from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
+from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, format_span, format_time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.workloads import Workload, phase
 
@@ -193,7 +193,7 @@ def _since(report: Report, time: Time | None) -> str:
     if time is None:
         return "–"
     sign = "+" if time >= report.start else ""
-    return sign + format_span(time - report.start)
+    return sign + format_exactly(time - report.start)
 
 
 def _queues(lines: Iterable[Happened]) -> list[QueueRow]:

@@ -14,7 +14,7 @@ from gpuconsole.cli.report import as_json, as_text, pools_as_text, record, repor
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.errors import SourceError, UsageError
 from gpuconsole.insight.pools import pools
-from gpuconsole.model.clock import Span, Time, format_span, parse_span
+from gpuconsole.model.clock import Span, Time, format_exactly, parse_span
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.text import clean
 from gpuconsole.sim.bare import run_lines
@@ -96,7 +96,7 @@ def _refusals(lines: Iterable[Happened], start: Time) -> Iterator[str]:
     """Commands of the scenario that were not carried out: what follows may not be what was meant."""
     for line in lines:
         if line.what is What.COMMAND_REFUSED:
-            yield f"+{format_span(line.time - start)} refused {line.reason}: {line.message}"
+            yield f"+{format_exactly(line.time - start)} refused {line.reason}: {line.message}"
 
 
 def _run(simulation: Simulation, until: Span) -> list[Happened]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gpuconsole.cli.tables import counted, table
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, Shift, Victim, WhatIf
-from gpuconsole.model.clock import Span, Time, format_span, format_time
+from gpuconsole.model.clock import Span, Time, format_exactly, format_time
 
 NOTHING = "–"
 
@@ -12,7 +12,7 @@ NOTHING = "–"
 def as_text(answer: WhatIf, against: str = "") -> list[str]:
     """The answer, the most important first; `against` names what the changes are compared with, if not with none."""
     said = "nothing of it can be carried out" if answer.in_vain else FEASIBLE
-    head = f"At {format_time(answer.time)}, to +{format_span(answer.horizon - answer.time)}; {said}"
+    head = f"At {format_time(answer.time)}, to +{format_exactly(answer.horizon - answer.time)}; {said}"
     lines = [head, *(f"refused: {text}" for text in answer.refused)]
     lines += [_outcome(outcome, answer.time) for outcome in answer.outcomes]
     lines += [f"with {against}: {_outcome(outcome, answer.time)}" for outcome in answer.against]
@@ -106,8 +106,8 @@ def _index(fairness: float | None) -> str:
 
 
 def _span(span: Span | None) -> str:
-    return NOTHING if span is None else format_span(span)
+    return NOTHING if span is None else format_exactly(span)
 
 
 def _at(moment: Time | None, start: Time) -> str:
-    return NOTHING if moment is None else f"+{format_span(moment - start)}"
+    return NOTHING if moment is None else f"+{format_exactly(moment - start)}"

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.expectations import Expectation, ExpectError, Finding, read_expectation
 from gpuconsole.insight.look import Look
 from gpuconsole.insight.names import Names
-from gpuconsole.model.clock import Span, Time, format_span
+from gpuconsole.model.clock import Span, Time, format_exactly
 from gpuconsole.model.commands import Finish
 from gpuconsole.model.events import Happened, What
 from gpuconsole.sim.engine import Simulation
@@ -53,7 +53,7 @@ class Result(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The result in one line."""
-        place = f"step {self.step} at {format_span(self.at)}: {self.key}".rstrip(": ")
+        place = f"step {self.step} at {format_exactly(self.at)}: {self.key}".rstrip(": ")
         match self.verdict:
             case Verdict.PASSED:
                 return f"{place}: {self.got}"

@@ -76,3 +76,18 @@ def format_span(span: Span) -> str:
         elif parts:
             break
     return "".join(parts[:2])
+
+
+def format_exactly(span: Span) -> str:
+    """Write a duration to the millisecond, in what Go reads too (no days): `25h30s`, `1m30s`, `12s`.
+
+    For what is read again, and for moments that stand beside others.
+    """
+    if span < 0:
+        return "-" + format_exactly(-span)
+    parts = []
+    for name, size in (("h", HOUR), ("m", MINUTE), ("s", SECOND), ("ms", MILLISECOND)):
+        amount, span = divmod(span, size)
+        if amount:
+            parts.append(f"{amount}{name}")
+    return "".join(parts) or "0s"

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.model.clock import SECOND, Span, Time, format_span, parse_span
+from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, parse_span
 from gpuconsole.model.commands import Command, Delete, Finish, InCluster, Later, Submit
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.sim.closed import convert
@@ -86,7 +86,7 @@ def as_changes(commands: Iterable[Command], horizon: Span, manifest: Manifests) 
             step["advanceSeconds"] = (moment - reached) / SECOND
             reached = moment
         steps.append(step | _written(order, manifest))
-    return {"horizon": format_span(horizon), "steps": steps}
+    return {"horizon": format_exactly(horizon), "steps": steps}
 
 
 def _horizon(text: str, problems: list[str]) -> Span | None:

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from gpuconsole.model.clock import SECOND, format_span, format_time
+from gpuconsole.model.clock import SECOND, format_exactly, format_time
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import canonical, format_quantity
 from gpuconsole.model.queues import LocalQueue, Quota
@@ -206,7 +206,7 @@ def _value(name: str, value: Any) -> Any:
         case int() if name in _TIMES:
             return format_time(value)
         case int() if name in _SPANS:
-            return format_span(value)
+            return format_exactly(value)
         case int():
             return int(value)
         case str():

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from gpuconsole.insight.headroom import Headroom
-from gpuconsole.model.clock import Span, format_span, parse_span
+from gpuconsole.model.clock import Span, format_exactly, parse_span
 from gpuconsole.model.manifests import Finding, Severity
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Job
@@ -68,8 +68,8 @@ def defaults(template: Template) -> dict[str, str]:
     return {
         "gpus": str(template.gpus),
         "pods": str(template.pods),
-        "duration": format_span(template.duration) if template.duration is not None else "",
-        "checkpoint": format_span(template.checkpoint) if template.checkpoint is not None else "",
+        "duration": format_exactly(template.duration) if template.duration is not None else "",
+        "checkpoint": format_exactly(template.checkpoint) if template.checkpoint is not None else "",
     }
 
 
@@ -98,8 +98,8 @@ def of_job(job: Job) -> dict[str, str]:
         "priority": job.workload_priority_class,
         "gpus": str(gpus),
         "pods": str(pods),
-        "duration": format_span(job.duration) if job.duration else "",
-        "checkpoint": format_span(job.checkpoint_interval) if job.checkpoint_interval else "",
+        "duration": format_exactly(job.duration) if job.duration else "",
+        "checkpoint": format_exactly(job.checkpoint_interval) if job.checkpoint_interval else "",
     }
 
 

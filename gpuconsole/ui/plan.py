@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.demand import wanted_gpus
-from gpuconsole.model.clock import Span, format_span
+from gpuconsole.model.clock import Span, format_exactly
 from gpuconsole.model.commands import (
     Command,
     Cordon,
@@ -46,12 +46,12 @@ def later(change: Change, after: Span) -> Change:
     """The same, but not at once."""
     if not after:
         return change
-    return Change(f"after {format_span(after)}: {change.words}", tuple(Later(after, c) for c in change.commands))
+    return Change(f"after {format_exactly(after)}: {change.words}", tuple(Later(after, c) for c in change.commands))
 
 
 def asked(command: Command) -> Change:
     """Any command, in the words in which a step of a scenario has it."""
-    moment = f"after {format_span(command.after)}: " if isinstance(command, Later) else ""
+    moment = f"after {format_exactly(command.after)}: " if isinstance(command, Later) else ""
     order = command.command if isinstance(command, Later) else command
     if isinstance(order, Submit):
         names = ", ".join(called(thing.key) for thing in order.objects[:3])

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
-from gpuconsole.model.clock import HOUR, MINUTE, Span, format_span
+from gpuconsole.model.clock import HOUR, MINUTE, Span, format_exactly
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 
 Manifest = dict[str, Any]
@@ -66,9 +66,9 @@ def _metadata(request: Request) -> Manifest:
             labels[PRIORITY_LABEL] = request.priority_class
     annotations = {}
     if request.duration is not None:
-        annotations[DURATION] = format_span(request.duration)
+        annotations[DURATION] = format_exactly(request.duration)
     if request.checkpoint is not None:
-        annotations[CHECKPOINT] = format_span(request.checkpoint)
+        annotations[CHECKPOINT] = format_exactly(request.checkpoint)
     metadata: Manifest = {"name": request.name, "namespace": request.namespace}
     if labels:
         metadata["labels"] = labels

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuconsole.model.clock import SECOND, format_span, format_time
+from gpuconsole.model.clock import SECOND, format_exactly, format_time
 from gpuconsole.model.cluster import PodTemplate
 from gpuconsole.model.volcano import NetworkTopology
 from gpuconsole.model.volcano_jobs import LifecyclePolicy, PartitionPolicy, TaskSpec, VolcanoSpec, VolcanoStatus
@@ -72,7 +72,7 @@ def _policy(policy: LifecyclePolicy) -> dict[str, Any]:
         action=policy.action.value,
         events=[event.value for event in policy.events],
         exitCode=policy.exit_code,
-        timeout=None if policy.timeout is None else format_span(policy.timeout),
+        timeout=None if policy.timeout is None else format_exactly(policy.timeout),
     )
 
 

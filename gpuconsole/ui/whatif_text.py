@@ -3,7 +3,7 @@
 from rich.cells import set_cell_size
 
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf
-from gpuconsole.model.clock import Span, Time, format_span
+from gpuconsole.model.clock import Span, Time, format_exactly
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Painted
@@ -71,7 +71,7 @@ def _shift(shift: Shift, start: Time) -> Painted:
 
 
 def _at(moment: Time, start: Time) -> str:
-    return f"+{format_span(moment - start)}"
+    return f"+{format_exactly(moment - start)}"
 
 
 def _table(result: WhatIf, names: tuple[str, str]) -> list[Painted]:

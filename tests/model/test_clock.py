@@ -44,6 +44,25 @@ def test_durations_are_written_with_their_two_largest_units(span: int, want: str
     assert clock.format_span(span) == want
 
 
+EXACTLY = {
+    0: "0s",
+    HOUR + 5 * SECOND: "1h5s",
+    2 * DAY + 4 * HOUR + 5 * MINUTE: "52h5m",
+    12 * SECOND + 250 * MILLISECOND: "12s250ms",
+    -90 * MINUTE - SECOND: "-1h30m1s",
+}
+
+
+@pytest.mark.parametrize(("span", "want"), EXACTLY.items())
+def test_durations_that_are_read_again_are_written_with_all_their_units(span: int, want: str) -> None:
+    assert clock.format_exactly(span) == want
+
+
+@given(st.integers(0, 100 * 365 * DAY // MILLISECOND))
+def test_a_duration_survives_to_the_millisecond(count: int) -> None:
+    assert clock.parse_span(clock.format_exactly(count * MILLISECOND)) == count * MILLISECOND
+
+
 @given(st.integers(0, 4_000_000_000 * SECOND))
 def test_a_moment_survives_rfc_3339(time: int) -> None:
     assert clock.parse_time(clock.format_time(time)) == time

@@ -146,10 +146,10 @@ COMMANDS: tuple[Command, ...] = (
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
 def test_what_is_written_reads_back(command: Command, after: Span) -> None:
     asked = Later(after, command) if after else command
-    document = as_changes([asked], 2 * HOUR, lambda thing: {**FLAVOR, "metadata": {"name": thing.key}})
+    document = as_changes([asked], 25 * HOUR + 30 * SECOND, lambda thing: {**FLAVOR, "metadata": {"name": thing.key}})
 
     found = read(document)
-    assert (found.commands, found.horizon) == ((asked,), 2 * HOUR)
+    assert (found.commands, found.horizon) == ((asked,), 25 * HOUR + 30 * SECOND)
 
 
 def test_changes_at_several_moments_are_written_in_the_order_of_time() -> None:

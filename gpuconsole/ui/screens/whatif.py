@@ -13,7 +13,7 @@ from textual.worker import Worker, get_current_worker
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.whatif import Look, WhatIf
-from gpuconsole.model.clock import HOUR, Span, format_span, parse_span
+from gpuconsole.model.clock import HOUR, Span, format_exactly, parse_span
 from gpuconsole.model.commands import Command
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
@@ -127,7 +127,7 @@ class WhatIfScreen(ChangeScreen):
         lines = [line((" A ", "dim"), change.words) for change in self.against or ()]
         lines += [line((f" {number} ", "key"), change.words) for number, change in enumerate(self.changes, start=1)]
         taken = self.result.time if self.result is not None else self.snapshot.time
-        head = line((" FORK ", "chip"), f" of {fmt.clock(taken)}, ", (f"to +{format_span(self.horizon)}", "strong"))
+        head = line((" FORK ", "chip"), f" of {fmt.clock(taken)}, ", (f"to +{format_exactly(self.horizon)}", "strong"))
         self.query_one("#plan", Lines).lines = (head, *lines)
 
     # A run
@@ -201,7 +201,7 @@ class WhatIfScreen(ChangeScreen):
     def _show_progress(self) -> None:
         took = time.monotonic() - self._began
         dots = "▁▂▃▄▅▆▇█"[int(took * 5) % 8]
-        words = f"  {dots} running two forks to +{format_span(self.horizon)}, at +{format_span(self._reached)}"
+        words = f"  {dots} running two forks to +{format_exactly(self.horizon)}, at +{format_exactly(self._reached)}"
         head = (BLANK, line((f"{words}, {took:.1f} s   ", "pending"), ("Esc", "key"), " gives it up"))
         if self.result is None:
             self._say(head)
@@ -214,12 +214,14 @@ class WhatIfScreen(ChangeScreen):
     # Asking for changes
 
     def _ask_horizon(self) -> None:
-        wanted = Field("How far to look ahead", format_span(self.horizon), ("As 30m, 2h or 1d.",), wrong_span)
+        wanted = Field("How far to look ahead", format_exactly(self.horizon), ("As 30m, 2h or 1d.",), wrong_span)
         self.prompt(wanted, self._set_horizon)
 
     def _ask_later(self) -> None:
         lines = ("From the fork's start, as 10m; 0s is at once. It holds for what is added from now on.",)
-        self.prompt(Field("When what follows takes place", format_span(self.after), lines, _no_span), self._set_after)
+        self.prompt(
+            Field("When what follows takes place", format_exactly(self.after), lines, _no_span), self._set_after
+        )
 
     def _set_after(self, text: str) -> None:
         self.after = parse_span(text)
