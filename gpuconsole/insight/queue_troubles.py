@@ -1,16 +1,17 @@
 """What needs an eye in the queues: nobody is admitted, long waits, open checks, quota that may be reclaimed."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.checking import checking
+from gpuconsole.insight.loans import Loan, loans
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.queues import PreemptionPolicy, StopPolicy
-from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 
 LONG_WAIT: Span = 30 * MINUTE
@@ -81,39 +82,36 @@ def _checks(snapshot: Snapshot) -> Iterator[Attention]:
 def _borrowers(snapshot: Snapshot) -> Iterator[Attention]:
     """Workloads on borrowed quota whose lender may reclaim it; one line a queue when several borrow there."""
     charged = borrowed_gpus(snapshot)
-    by_queue: dict[str, list[str]] = {}
-    for key in charged:
-        by_queue.setdefault(snapshot.workloads[key].cluster_queue, []).append(key)
-    for root in quota_tree(snapshot):
-        queues = list(_queue_nodes([root]))
-        for node in queues:
-            borrowers = by_queue.get(node.name, ())
-            lenders = _lenders(snapshot, node, queues) if borrowers else ()
-            if lenders:
-                yield _reclaimable(node.name, borrowers, sum(charged[key] for key in borrowers), lenders)
+    by_queue: dict[str, list[Loan]] = {}
+    for loan in loans(snapshot) if charged else ():
+        if _may_reclaim(snapshot, loan.lender):
+            by_queue.setdefault(loan.borrower, []).append(loan)
+    for queue, lent in by_queue.items():
+        borrowers = list(dict.fromkeys(key for loan in lent for key in loan.workloads))
+        yield _reclaimable(queue, borrowers, sum(charged[key] for key in borrowers), lent)
 
 
-def _lenders(snapshot: Snapshot, borrower: QuotaNode, queues: Sequence[QuotaNode]) -> list[str]:
-    """Who lends GPUs of the flavors that a queue borrows and may take them back, the largest lender first."""
-    flavors = {use.flavor for use in borrower.flavors if use.borrowed and is_gpu(use.resource)}
-    lent = {
-        node.name: sum(use.lent for use in node.flavors if use.flavor in flavors and is_gpu(use.resource))
-        for node in queues
-        if snapshot.cluster_queues[node.name].preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
-    }
-    return sorted((name for name, gpus in lent.items() if gpus), key=lambda name: (-lent[name], name))
+def _may_reclaim(snapshot: Snapshot, lender: str) -> bool:
+    """A cohort's own pool is nobody's to take back."""
+    queue = snapshot.cluster_queues.get(lender)
+    return queue is not None and queue.preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
 
 
-def _reclaimable(queue: str, borrowers: Sequence[str], gpus: int, lenders: Sequence[str]) -> Attention:
+def _reclaimable(queue: str, borrowers: Sequence[str], borrowed: int, lent: Sequence[Loan]) -> Attention:
+    owned: Counter[str] = Counter()
+    for loan in lent:
+        owned[loan.lender] += loan.gpus
+    lenders, gpus = sorted(owned, key=lambda name: (-owned[name], name)), owned.total()
     alone = len(borrowers) == 1
     who = borrowers[0] if alone else f"{len(borrowers)} workloads of {queue}"
     verb = "it borrows" if alone else "they borrow"
     owner = " and ".join(lenders[:2]) + (f" and {len(lenders) - 2} more" if len(lenders) > 2 else "")
     owns = "owns" if len(lenders) == 1 else "own"
-    what = "GPU" if gpus == 1 else f"{gpus} GPUs"
+    what = "GPU" if borrowed == 1 else f"{borrowed} GPUs"
+    part = "" if gpus == borrowed else f"{gpus} of "
     return Attention(
         trouble=Trouble.RECLAIMABLE,
-        text=f"{who} can be reclaimed: {owner} {owns} the {what} that {verb}",
+        text=f"{who} can be reclaimed: {owner} {owns} {part}the {what} that {verb}",
         table="workloads" if alone else "cluster_queues",
         key=borrowers[0] if alone else queue,
         gpus=gpus,

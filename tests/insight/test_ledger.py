@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.ledger import Exposure, Leaving, Ledger, Loan, ledger, loans
+from gpuconsole.insight.ledger import Exposure, Leaving, Ledger, ledger
+from gpuconsole.insight.loans import Loan, loans
 from gpuconsole.insight.starving import Starving
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object

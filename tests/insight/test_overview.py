@@ -15,7 +15,7 @@ from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, Preemption, Quota, ResourceFlavor, StopPolicy
 from gpuconsole.model.state import RECENT
 from gpuconsole.model.workloads import Workload
-from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, group, node, pod, running, world
+from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, cohort, group, node, pod, running, world
 from tests.insight.world import waiting as waits
 
 HEAD = "couldn't assign flavors to pod set main: "
@@ -196,6 +196,16 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             (Trouble.RECLAIMABLE, "ns/v can be reclaimed: a owns the 2 GPUs that it borrows"),
             (Trouble.RECLAIMABLE, "ns/w can be reclaimed: b owns the GPU that it borrows"),
         ],
+    ),
+    "what is of the cohort's own pool nobody takes back": (
+        [
+            A100,
+            cohort("c", quota=Quota(3)),
+            cluster_queue("a", "c", Quota(0)),
+            cluster_queue("b", "c", Quota(4)),
+            running("w", "ns/lq", 4, "a"),
+        ],
+        [(Trouble.RECLAIMABLE, "ns/w can be reclaimed: b owns 1 of the 4 GPUs that it borrows")],
     ),
     "a node is down": (
         [node("n", ready=False)],

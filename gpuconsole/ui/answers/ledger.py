@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from gpuconsole.insight.ledger import Exposure, Ledger, Loan
+from gpuconsole.insight.ledger import Exposure, Ledger
+from gpuconsole.insight.loans import Loan
 from gpuconsole.insight.starving import Starving
 from gpuconsole.insight.tables import counted, table
 from gpuconsole.model.clock import Time, format_span

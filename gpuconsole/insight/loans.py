@@ -1,0 +1,96 @@
+"""Who lends how many GPUs of which flavor to whom, and since when."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.borrowing import borrowed_parts
+from gpuconsole.insight.capacity import Capacity, capacity
+from gpuconsole.insight.demand import FlavorResource
+from gpuconsole.insight.lending import split
+from gpuconsole.model.clock import Time
+from gpuconsole.model.resources import is_gpu
+from gpuconsole.model.snapshot import Snapshot
+
+
+class Loan(Struct, frozen=True, kw_only=True):
+    """GPUs of one flavor that one queue uses of what another one owns."""
+
+    lender: str
+    """A ClusterQueue, or a cohort whose own pool it is."""
+    borrower: str
+    """A ClusterQueue; empty where only the amount is known to be used by others."""
+    flavor: str
+    resource: str
+    """Whole GPUs, or one of the resources that GPUs are divided into."""
+    gpus: int
+    since: Time
+    """When the oldest of these workloads got its quota: the loan is no older."""
+    workloads: tuple[str, ...]
+    """Those of the borrower that stand on borrowed quota of this flavor, the first to go first."""
+
+
+def loans(snapshot: Snapshot) -> tuple[Loan, ...]:
+    """Who lends how many GPUs of which flavor to whom.
+
+    How much each one lends is attributed as everywhere (`insight.lending`). Of which lender a borrower's GPUs are is
+    attributed from the nearest common cohort upwards, in proportion to what each of several borrows there.
+    """
+    found: list[Loan] = []
+    stands = _stands(snapshot)
+    tree_of = capacity(snapshot)
+    for (flavor, resource), column in sorted(tree_of.tree.numbers.items()):
+        if is_gpu(resource):
+            for (lender, borrower), gpus in _pairs(tree_of, column).items():
+                standing = stands.get((borrower, (flavor, resource)), ())
+                found.append(
+                    Loan(
+                        lender=tree_of.tree.names[lender],
+                        borrower=borrower,
+                        flavor=flavor,
+                        resource=resource,
+                        gpus=gpus,
+                        since=min((since for _, since in standing), default=snapshot.time),
+                        workloads=tuple(key for key, _ in standing),
+                    )
+                )
+    return tuple(sorted(found, key=lambda loan: (-loan.gpus, loan.lender, loan.borrower, loan.flavor, loan.resource)))
+
+
+def _stands(snapshot: Snapshot) -> Mapping[tuple[str, FlavorResource], Sequence[tuple[str, Time]]]:
+    """(ClusterQueue, what it borrows) → the workloads that stand on it and since when, in the order of victims."""
+    stands: dict[tuple[str, FlavorResource], list[tuple[str, Time]]] = {}
+    for key, parts in borrowed_parts(snapshot).items():
+        workload = snapshot.workloads[key]
+        reserved = workload.condition("QuotaReserved")
+        for pair in parts:
+            since = reserved.since if reserved is not None else workload.created
+            stands.setdefault((workload.cluster_queue, pair), []).append((key, since))
+    return stands
+
+
+def _pairs(found: Capacity, column: int) -> dict[tuple[int, str], int]:
+    """(lender's node, borrowing ClusterQueue) → amount of one column."""
+    tree, usage = found.tree, found.usage
+    spare = {node: found.lent(node, column) for node in range(len(tree.names))}
+    need = {
+        node: max(0, usage.used(node, column) - tree.nominal[node * tree.width + column])
+        for node in tree.queues.values()
+        if tree.parent[node] >= 0
+    }
+    pairs: dict[tuple[int, str], int] = {}
+    for cohort in sorted(tree.cohorts.values(), key=lambda node: (-len(tree.paths[node]), node)):
+        borrowers = {node: left for node, left in need.items() if left and cohort in tree.paths[node]}
+        if not borrowers:
+            continue
+        lenders = [node for node, left in spare.items() if left and (node == cohort or cohort in tree.paths[node])]
+        for lender in lenders:
+            # A queue does not borrow from itself: what it lends is below its own quota.
+            for borrower, part in split(spare[lender], {n: left for n, left in borrowers.items() if left}).items():
+                if part:
+                    key = lender, tree.names[borrower]
+                    pairs[key] = pairs.get(key, 0) + part
+                    spare[lender] -= part
+                    need[borrower] -= part
+                    borrowers[borrower] -= part
+    return pairs
