@@ -1,6 +1,8 @@
 """`gpuconsole eta`: where a workload stands, and when it should start."""
 
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import click
@@ -8,10 +10,15 @@ import click
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.subjects import workload_named
+from gpuconsole.errors import HistoryError
+from gpuconsole.insight.calibration import Told
+from gpuconsole.insight.estimates import KEPT, Estimate, Memory
 from gpuconsole.insight.eta import RUNS
-from gpuconsole.insight.expected_start import Eta, expected_start
+from gpuconsole.insight.expected_start import Eta, corrected, expected_start
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
+from gpuconsole.store import queries
+from gpuconsole.store.schema import open_for_writing
 
 
 @click.command()
@@ -29,6 +36,8 @@ def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) 
     """
     key = workload_named(asked.found or asked.simulation.snapshot(), workload)
     answer = expected_start(asked.simulation, key, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
+    if asked.mode == "live":
+        answer = corrected(answer, _earlier(asked))
     return Answer(kind="Eta", body=_body(answer), lines=list(as_text(answer)))
 
 
@@ -46,37 +55,52 @@ def as_text(answer: Eta) -> Iterator[str]:
     if answer.cohort is not None:
         rank = f"number {answer.cohort.place} of {answer.cohort.of}"
         yield f"  {rank} in cohort {answer.cohort.cohort}, by priority and age alone"
-    if not answer.estimated:
+    start = answer.start
+    if start is None:
         yield "  it does not wait: there is nothing to foretell"
         return
     yield ""
-    yield f"  {headline(answer)}"
-    if answer.median is not None:
-        yield f"  as likely before as after {_moment(answer, answer.median)}"
+    yield f"  {headline(start)}"
+    if start.median is not None:
+        yield f"  as likely before as after {_moment(start, start.median)}"
     yield from (f"  within {format_span(one.span)}: {one.probability:.0%}" for one in answer.within)
-    if answer.never:
-        yield f"  not before {format_time(answer.horizon)} in {answer.never} of {counted(answer.runs, 'run')}"
+    if start.never:
+        yield f"  not before {format_time(start.horizon)} in {start.never} of {counted(start.runs, 'run')}"
     yield ""
     yield "GOES BY"
-    yield f"  {counted(answer.runs, 'run')} of the cluster from {format_time(answer.time)} on"
+    yield f"  {counted(start.runs, 'run')} of the cluster from {format_time(answer.time)} on"
     yield f"  run times of {answer.goes_by}: {counted(answer.samples, 'end')} of work"
     yield "ASSUMES"
     yield from (f"  {text}" for text in answer.assumptions)
 
 
-def headline(answer: Eta) -> str:
+def headline(start: Estimate) -> str:
     """The range, in a line."""
-    first = _moment(answer, answer.early) if answer.early is not None else "later than the horizon"
-    last = _moment(answer, answer.late) if answer.late is not None else "later than the horizon"
-    return f"starts {first} – {last} (80 %)" if answer.early is not None else f"starts {first} (90 %)"
+    first = _moment(start, start.early) if start.early is not None else "later than the horizon"
+    last = _moment(start, start.late) if start.late is not None else "later than the horizon"
+    return f"starts {first} – {last} (80 %)" if start.early is not None else f"starts {first} (90 %)"
 
 
-def _moment(answer: Eta, time: Time) -> str:
-    return f"{format_time(time - time % SECOND)} (in {format_span((time - answer.time) // SECOND * SECOND)})"
+def _earlier(asked: Asked) -> Sequence[Told]:
+    """What the console foretold on this live cluster, and what became of it. Raises HistoryError."""
+    path = asked.settings.history_file
+    if not path.exists():
+        return ()
+    try:
+        with closing(open_for_writing(path)) as db:
+            memory = Memory(queries.estimates(db, asked.source, KEPT))
+    except sqlite3.Error as error:
+        raise HistoryError(f"{path}: {error}") from error
+    memory.see(asked.found or asked.simulation.snapshot())
+    return memory.earlier
+
+
+def _moment(start: Estimate, time: Time) -> str:
+    return f"{format_time(time - time % SECOND)} (in {format_span((time - start.asked) // SECOND * SECOND)})"
 
 
 def _body(answer: Eta) -> dict[str, Any]:
-    place, cohort = answer.position, answer.cohort
+    place, cohort, start = answer.position, answer.cohort, answer.start
     return {
         "workload": answer.workload,
         "queue": answer.queue,
@@ -85,16 +109,18 @@ def _body(answer: Eta) -> dict[str, Any]:
         "position": place,
         "cohort": cohort,
         "estimate": {
-            "early": _text(answer.early),
-            "median": _text(answer.median),
-            "late": _text(answer.late),
+            "early": _text(start.early),
+            "median": _text(start.median),
+            "late": _text(start.late),
             "covers": 0.8,
-            "horizon": format_time(answer.horizon),
-            "runs": answer.runs,
-            "runs_beyond_horizon": answer.never,
+            "calibrated_by": start.moved_by,
+            "uncalibrated": {"early": format_time(start.raw.first), "late": format_time(start.raw.last)},
+            "horizon": format_time(start.horizon),
+            "runs": start.runs,
+            "runs_beyond_horizon": start.never,
             "within": [{"span_seconds": one.span / SECOND, "probability": one.probability} for one in answer.within],
         }
-        if answer.estimated
+        if start is not None
         else None,
         "goes_by": {
             "group": answer.goes_by,

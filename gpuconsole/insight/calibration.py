@@ -4,10 +4,11 @@ Conformalized quantile regression (Romano, Patterson, Candès 2019), on the loga
 of the earlier estimates, the wished part has to lie beyond the moved end. Only what is known by now is gone by.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from math import exp, log
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, Span, Time
 
@@ -28,37 +29,41 @@ class Interval(Struct, frozen=True):
 class Told(Struct, frozen=True, kw_only=True):
     """An estimate of earlier, and what became of it."""
 
+    workload: str
     queue: str
     asked: Time
     interval: Interval
     """As it came from the runs."""
-    started: Time | None
+    started: Time | None = None
     """None while it waits."""
 
     def known(self, now: Time) -> "Told | None":
         """The same as it is known at `now`; None if nothing can be said of it yet."""
         if self.started is not None and self.started <= now:
             return self
-        return (
-            Told(queue=self.queue, asked=self.asked, interval=self.interval, started=now)
-            if now > self.interval.last
-            else None
-        )
+        return replace(self, started=now) if now > self.interval.last else None
 
 
-def calibrated(interval: Interval, queue: str, asked: Time, earlier: Sequence[Told]) -> Interval:
+class Calibrated(Struct, frozen=True):
+    """An interval, and by how many earlier estimates it was moved; none leave it as it came."""
+
+    interval: Interval
+    by: int = 0
+
+
+def calibrated(interval: Interval, queue: str, asked: Time, earlier: Iterable[Told]) -> Calibrated:
     """The interval, moved by what is known at `asked` of earlier ones (oldest first)."""
     known = [told for one in earlier if (told := one.known(asked)) is not None]
     own = [told for told in known if told.queue == queue]
     chosen = (own if len(own) >= ENOUGH else known)[-NEWEST:]
     if len(chosen) < ENOUGH:
-        return interval
+        return Calibrated(interval)
     early = [_scaled(told.interval.first - told.asked) - _wait(told) for told in chosen]
     late = [_wait(told) - _scaled(told.interval.last - told.asked) for told in chosen]
     first = _scaled(interval.first - asked) - _quantile(early)
     last = _scaled(interval.last - asked) + _quantile(late)
     low, high = sorted((first, last))
-    return Interval(asked + _span(low), asked + _span(high))
+    return Calibrated(Interval(asked + _span(low), asked + _span(high)), len(chosen))
 
 
 def _quantile(misses: list[float]) -> float:

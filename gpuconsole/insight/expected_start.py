@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.insight.calibration import Told
 from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.insight.estimates import Estimate, estimate
+from gpuconsole.insight.estimates import corrected as moved
 from gpuconsole.insight.eta import HORIZON, RUNS, starts
 from gpuconsole.insight.past import Past, past
 from gpuconsole.insight.positions import Position, pending, position
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
 SPANS: tuple[Span, ...] = (HOUR, 6 * HOUR, 24 * HOUR)
 """How probable a start within these is."""
 
-UNCORRECTED = "the estimate is not corrected by what became of earlier ones"
+UNCORRECTED = "uncalibrated: too few earlier estimates are remembered of which it is known what became of them"
+CORRECTED = "calibrated: its ends moved by what became of {} earlier estimates"
 
 
 class CohortPlace(Struct, frozen=True):
@@ -50,15 +54,8 @@ class Eta(Struct, frozen=True, kw_only=True):
     time: Time
     position: Position | None
     cohort: CohortPlace | None
-    runs: int
-    horizon: Time
-    never: int = 0
-    """In so many runs it had not started by the horizon."""
-    early: Time | None = None
-    """It starts before this in one case of ten."""
-    median: Time | None = None
-    late: Time | None = None
-    """It starts after this in one case of ten. None, as above, if that is beyond the horizon."""
+    start: Estimate | None = None
+    """None if it does not wait."""
     within: tuple[Within, ...] = ()
     goes_by: str = ""
     """The group of past work whose run times its own kind of work goes by."""
@@ -70,10 +67,6 @@ class Eta(Struct, frozen=True, kw_only=True):
     """Submissions of the past that are drawn again."""
     arrivals_span: Span = 0
     assumptions: tuple[str, ...] = ()
-
-    @property
-    def estimated(self) -> bool:
-        return bool(self.runs)
 
 
 def expected_start(
@@ -102,8 +95,6 @@ def expected_start(
         time=snapshot.time,
         position=position(snapshot, workload),
         cohort=_in_cohort(snapshot, subject, queue),
-        runs=0,
-        horizon=snapshot.time + horizon,
     )
     if answer.phase not in (Phase.PENDING, Phase.RESERVED):
         return answer
@@ -112,11 +103,7 @@ def expected_start(
     group, curve = learn(known.runs, {}).curve(Kind(subject.namespace, queue, answer.gpus))
     return replace(
         answer,
-        runs=runs,
-        never=found.times.count(None),
-        early=found.at(0.1),
-        median=found.at(0.5),
-        late=found.at(0.9),
+        start=estimate(found, queue),
         within=tuple(Within(span, found.by(snapshot.time + span)) for span in SPANS if span <= horizon),
         goes_by=group,
         samples=curve.ends if curve is not None else 0,
@@ -125,6 +112,17 @@ def expected_start(
         arrivals_span=known.span,
         assumptions=(*assumptions(known), UNCORRECTED),
     )
+
+
+def corrected(answer: Eta, earlier: Iterable[Told]) -> Eta:
+    """The answer, moved by what became of earlier estimates (oldest first), as far as it was known then."""
+    if answer.start is None:
+        return answer
+    start = moved(answer.start, earlier)
+    if not start.moved_by:
+        return answer
+    named = (CORRECTED.format(start.moved_by) if text == UNCORRECTED else text for text in answer.assumptions)
+    return replace(answer, start=start, assumptions=tuple(named))
 
 
 def assumptions(known: Past) -> tuple[str, ...]:

@@ -94,6 +94,11 @@ def _kind(snapshot: Snapshot, workload: Workload) -> Kind:
     return Kind(workload.namespace, door.cluster_queue if door is not None else "", wanted_gpus(workload))
 
 
+def began(snapshot: Snapshot, workload: Workload) -> Time | None:
+    """When its last run began, as far as its conditions say; None if it has not run, or was evicted since."""
+    return _ran(workload, snapshot.jobs.get(workload.owner))[0]
+
+
 def _ran(workload: Workload, job: Job | None) -> tuple[Time | None, Time | None]:
     """When its last run began and ended, as far as its conditions say."""
     admitted, finished = workload.condition("Admitted"), workload.condition("Finished")

@@ -15,6 +15,7 @@ from gpuconsole.errors import NotSupportedError, WorkerError
 from gpuconsole.insight import positions
 from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.engines import Engines, sharing
+from gpuconsole.insight.expected_start import corrected
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.losses import Losses, lost_by
@@ -33,6 +34,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.score_table import ScoreTable
+from gpuconsole.services.estimates import Estimates
 from gpuconsole.services.forecasting import Forecaster
 from gpuconsole.services.forwards import Forwards
 from gpuconsole.services.loop import Loop
@@ -78,6 +80,7 @@ class Console:
         self._recorder = recorder
         self._worker = worker
         self._forecaster = Forecaster(self._live, worker, recorder) if self._live is not None else None
+        self._estimates = Estimates(recorder, about.source if self._live is not None else "")
         self._stopped = False
         self.trends = Trends()
         """How busy GPUs were lately; only the loop adds to it."""
@@ -308,12 +311,16 @@ class Console:
     def ahead(self, workload: str) -> Ahead | None:
         """When a waiting workload starts, or what may evict a running one, by many runs of the cluster.
 
+        A start is corrected by what became of earlier estimates of this console, and remembered for later ones.
         Blocks while the worker process computes; None where there is none, for this one has keys to answer. Raises
         WorkerError if the console is stopped meanwhile.
         """
         if not isinstance(self._backend, Forkable):
             return None
-        return self._from_worker(lambda worker, seen: worker.ahead(workload, seen))
+        found = self._from_worker(lambda worker, seen: worker.ahead(workload, seen))
+        if found is None or found.eta is None or found.eta.start is None:
+            return found
+        return replace(found, eta=corrected(found.eta, self._estimates.take((found.eta.start.told,))))
 
     def fork(self) -> "Simulation":
         """A simulation of the cluster as it is now, for answers that ask the engines or try something.
@@ -369,6 +376,7 @@ class Console:
         with self._subscribing:
             subscribers = tuple(self._subscribers)
         self.trends.take(snapshot)
+        self._estimates.see(snapshot)
         if self._forecaster is not None:
             self._forecaster.changed(snapshot)
         for callback in subscribers:

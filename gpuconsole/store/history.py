@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from contextlib import closing
 
+from gpuconsole.insight.calibration import Told
+from gpuconsole.insight.estimates import KEPT
 from gpuconsole.insight.losses import Losses, added, lost_by
 from gpuconsole.insight.preemptions import NEEDED
 from gpuconsole.model.events import Happened, What
@@ -44,3 +46,12 @@ def of_workload(recorder: Recorder, workload: str) -> tuple[Happened, ...]:
     with closing(open_for_reading(recorder.path)) as db:
         stored = queries.of_workload(db, recorder.session, workload)
     return tuple((stored | fresh).values())
+
+
+def estimates(recorder: Recorder, source: str) -> list[Told]:
+    """What was foretold of starts on a live cluster in this session and earlier ones, oldest first.
+
+    Raises HistoryError.
+    """
+    with closing(open_for_reading(recorder.path)) as db:
+        return queries.estimates(db, source, KEPT)

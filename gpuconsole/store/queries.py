@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from gpuconsole.errors import HistoryError
+from gpuconsole.insight.calibration import Interval, Told
 from gpuconsole.insight.forecast_check import Cause, Difference, Differences
 from gpuconsole.insight.losses import Losses
 from gpuconsole.insight.preemptions import NEEDED
@@ -106,6 +107,25 @@ def compared(db: sqlite3.Connection, limit: int) -> Differences:
         (limit,),
     ).fetchall()
     return Differences(decisions=decisions, agreed=agreed, differences=tuple(map(_difference, reversed(rows))))
+
+
+def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[Told]:
+    """The newest estimates of starts of a live cluster, from all sessions on it, oldest first."""
+    rows = db.execute(
+        "select workload, queue, asked, first, last, estimates.started from estimates join sessions on id = session"
+        " where mode = 'live' and source = ? order by asked desc, workload desc limit ?",
+        (source, limit),
+    ).fetchall()
+    return [
+        Told(
+            workload=clean(workload),
+            queue=clean(queue),
+            asked=int(asked),
+            interval=Interval(int(first), int(last)),
+            started=int(started) if started is not None else None,
+        )
+        for workload, queue, asked, first, last, started in reversed(rows)
+    ]
 
 
 def _difference(row: tuple[Any, ...]) -> Difference:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from gpuconsole.insight.calibration import Told
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Happened
@@ -32,6 +33,7 @@ _AGREEMENT = (
     "insert into agreement values (?, ?, ?) on conflict (session) do update"
     " set decisions = decisions + excluded.decisions, agreed = agreed + excluded.agreed"
 )
+_ESTIMATE = "insert or replace into estimates values (?, ?, ?, ?, ?, ?, ?)"
 _AUDIT = "insert into audit (session, n, wall, time, command, outcome, detail) values (?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -58,6 +60,7 @@ class Recorder:
         self._waiting: Lines = {}
         self._audits: list[tuple[Time, Time, str, str, str]] = []
         self._compared = Differences()
+        self._told: list[Told] = []
         self._next = 0
         self._next_audit = 0
         self._next_difference = 0
@@ -92,6 +95,11 @@ class Recorder:
         with self._room:
             self._compared += said
 
+    def told(self, estimates: Sequence[Told]) -> None:
+        """Take in estimates of starts: new ones, or such of which it is known by now what became of them."""
+        with self._room:
+            self._told += estimates
+
     def unflushed(self) -> Lines:
         """What is not written yet, or is being written now."""
         with self._room:
@@ -100,9 +108,9 @@ class Recorder:
     def flush(self) -> None:
         """Write all that waits, now. What cannot be written keeps waiting, and `failed` says why."""
         with self._writing:
-            lines, audits, said = self.unflushed(), list(self._audits), self._compared
+            lines, audits, said, told = self.unflushed(), list(self._audits), self._compared, list(self._told)
             try:
-                self._write(lines, audits, said)
+                self._write(lines, audits, said, told)
             except Exception as error:
                 # Whatever it was: this thread lives on, and the screens say that nothing is written.
                 if not self.failed:
@@ -110,7 +118,7 @@ class Recorder:
                 self.failed = f"history: {error}"
                 return
             self.failed = ""
-            self._written(lines, audits, said)
+            self._written(lines, audits, said, told)
 
     def close(self) -> None:
         """Write what waits and end the session."""
@@ -125,7 +133,13 @@ class Recorder:
         while not self._closing.wait(self._interval):
             self.flush()
 
-    def _write(self, lines: Lines, audits: Sequence[tuple[Time, Time, str, str, str]], said: Differences) -> None:
+    def _write(
+        self,
+        lines: Lines,
+        audits: Sequence[tuple[Time, Time, str, str, str]],
+        said: Differences,
+        told: Sequence[Told],
+    ) -> None:
         session = self.session
         with self._db:
             self._db.executemany(_INSERT, [(session, n, *_row(line)) for n, line in lines.items()])
@@ -135,15 +149,17 @@ class Recorder:
                 values = ((session, n, *msgspec.structs.astuple(one)) for n, one in rows)
                 self._db.executemany(_DIFFERENCE, values)
                 self._db.execute(_AGREEMENT, (session, said.decisions, said.agreed))
+            self._db.executemany(_ESTIMATE, [(session, *_estimate(one)) for one in told])
             self._db.execute("update sessions set flushed = ? where id = ?", (self._wall(), session))
 
-    def _written(self, lines: Lines, audits: Sequence[object], said: Differences) -> None:
+    def _written(self, lines: Lines, audits: Sequence[object], said: Differences, told: Sequence[object]) -> None:
         self._next_audit += len(audits)
         self._next_difference += len(said.differences)
         with self._room:
             for n in lines:
                 del self._waiting[n]
             del self._audits[: len(audits)]
+            del self._told[: len(told)]
             self._compared = self._compared.without(said)
             self._room.notify_all()
 
@@ -152,3 +168,7 @@ def _row(line: Happened) -> tuple[object, ...]:
     """The line as its columns; what it tells comes last, and is text."""
     *values, told, choice = msgspec.structs.astuple(line)
     return *values, *(msgspec.json.encode(part).decode() if part else "" for part in (told, choice))
+
+
+def _estimate(told: Told) -> tuple[object, ...]:
+    return told.workload, told.queue, told.asked, told.interval.first, told.interval.last, told.started

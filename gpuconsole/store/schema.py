@@ -70,6 +70,15 @@ def migrations() -> "Migrations":
         """How victims were chosen, as JSON; nothing where it was not told."""
         db.execute("alter table events add column choice text not null default ''")
 
+    @steps()
+    def estimates(db: "Database") -> None:
+        """When workloads should start, as it was foretold first, and when they did."""
+        db.execute(
+            "create table estimates (session integer not null references sessions(id), workload text not null,"
+            " queue text not null, asked integer not null, first integer not null, last integer not null,"
+            " started integer, primary key (session, workload)) without rowid"
+        )
+
     return steps
 
 

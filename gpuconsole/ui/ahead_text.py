@@ -1,6 +1,7 @@
 """What probably comes for a workload, as lines of its page."""
 
 from gpuconsole.insight.ahead import Ahead
+from gpuconsole.insight.estimates import Estimate
 from gpuconsole.insight.expected_start import Eta
 from gpuconsole.insight.risk import Danger
 from gpuconsole.model.clock import DAY, Time, format_span
@@ -19,8 +20,8 @@ def still_open(found: Ahead | None, phase: Phase) -> Ahead | None:
 
 def ahead_lines(found: Ahead, now: Time) -> list[Painted]:
     """Its range for the start, or its risk; none where nothing is foretold."""
-    if found.eta is not None:
-        lines = [BLANK, heading("STARTS"), *_start(found.eta)]
+    if found.eta is not None and found.eta.start is not None:
+        lines = [BLANK, heading("STARTS"), *_start(found.eta, found.eta.start)]
     elif found.danger is not None:
         lines = [BLANK, heading("RISK"), *_risk(found.danger, found)]
     else:
@@ -29,16 +30,16 @@ def ahead_lines(found: Ahead, now: Time) -> list[Painted]:
     return [*lines, line((f"  {age} of its past: likely, not promised", "dim"))]
 
 
-def start_range(found: Eta) -> str:
+def start_range(found: Estimate) -> str:
     """`14:05–15:30 (80 %)`: when it starts in eight of ten cases."""
     if found.early is None:
-        return f"not within {format_span(found.horizon - found.time)}"
-    late = _moment(found.late, found.time) if found.late is not None else "later"
-    return f"{_moment(found.early, found.time)}–{late} (80 %)"
+        return f"not within {format_span(found.horizon - found.asked)}"
+    late = _moment(found.late, found.asked) if found.late is not None else "later"
+    return f"{_moment(found.early, found.asked)}–{late} (80 %)"
 
 
-def _start(found: Eta) -> list[Painted]:
-    lines = [line("  ", (start_range(found), "strong"))]
+def _start(found: Eta, start: Estimate) -> list[Painted]:
+    lines = [line("  ", (start_range(start), "strong"), (f"  {_calibration(start)}", "dim"))]
     if found.within:
         lines.append(line("  ", " · ".join(f"within {format_span(o.span)} {o.probability:.0%}" for o in found.within)))
     if found.cohort is not None:
@@ -47,6 +48,10 @@ def _start(found: Eta) -> list[Painted]:
     ends = f"{found.samples} ends of work of {found.goes_by}, {found.arrivals} arrivals"
     lines.append(line((f"  goes by {ends} in {format_span(found.arrivals_span)}", "dim")))
     return lines
+
+
+def _calibration(start: Estimate) -> str:
+    return f"calibrated by {start.moved_by} earlier estimates" if start.moved_by else "uncalibrated"
 
 
 def _risk(danger: Danger, found: Ahead) -> list[Painted]:

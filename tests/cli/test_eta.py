@@ -63,7 +63,7 @@ def test_eta_for_people(gpuconsole: Line, cluster: Path) -> None:
         "  nothing has ended yet: work lasts about an hour, or as long again as it has lasted",
         "  as much is submitted as in the last 1h (2 workloads)",
         "  quotas, nodes and priorities stay as they are",
-        "  the estimate is not corrected by what became of earlier ones",
+        "  uncalibrated: too few earlier estimates are remembered of which it is known what became of them",
     ]
 
 
@@ -88,6 +88,7 @@ def test_eta_for_programs(gpuconsole: Line, cluster: Path) -> None:
     estimate = answer["estimate"]
     assert estimate["early"] <= estimate["median"] <= estimate["late"]
     assert (estimate["runs"], estimate["runs_beyond_horizon"], answer["cohort"]) == (3, 0, None)
+    assert (estimate["calibrated_by"], estimate["uncalibrated"]["late"]) == (0, estimate["late"])
 
 
 def test_the_same_chance_gives_the_same_answer(gpuconsole: Line, cluster: Path) -> None:

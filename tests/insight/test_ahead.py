@@ -11,7 +11,7 @@ def test_a_waiting_workload_gets_its_start_for_a_day_ahead() -> None:
     found = ahead(simulation, "a/next", runs=2)
     assert (found.danger, found.runs, found.until) == (None, 2, simulation.now + DAY)
     assert found.eta is not None
-    assert found.eta.early is not None
+    assert found.eta.start is not None
 
 
 def test_a_running_workload_gets_its_danger_for_six_hours_ahead() -> None:

@@ -3,6 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.insight.calibration import Interval
+from gpuconsole.insight.estimates import Estimate
 from gpuconsole.insight.eta import Starts, again, starts
 from gpuconsole.insight.expected_start import CohortPlace, Within, expected_start
 from gpuconsole.insight.past import Arrival, Past, past
@@ -170,17 +172,28 @@ def test_of_less_than_a_quarter_of_an_hour_no_arrivals_come_again() -> None:
 
 def test_position_and_start_of_a_waiting_workload() -> None:
     answer = expected_start(after(30, "1h"), "a/next", runs=4, seed=1, horizon=DAY)
-    assert (answer.phase, answer.queue, answer.gpus, answer.runs, answer.never) == (Phase.PENDING, "a", 8, 4, 0)
+    assert (answer.phase, answer.queue, answer.gpus) == (Phase.PENDING, "a", 8)
     assert answer.position == Position("a/next", "a", 1, 1, 1, 1, 0)
     assert answer.cohort == CohortPlace("org", 1, 1)
-    assert answer.early == answer.late == answer.time + 30 * MINUTE + LAG
+    then = answer.time + 30 * MINUTE + LAG
+    assert answer.start == Estimate(
+        workload="a/next",
+        queue="a",
+        asked=answer.time,
+        horizon=answer.time + DAY,
+        runs=4,
+        never=0,
+        median=then,
+        raw=Interval(then, then),
+        interval=Interval(then, then),
+    )
     assert answer.within == (Within(HOUR, 1.0), Within(6 * HOUR, 1.0), Within(24 * HOUR, 1.0))
     assert (answer.goes_by, answer.samples, answer.past_runs) == ("owner a, queue a, size 4", 30, 30)
 
 
 def test_nothing_is_foretold_of_what_runs() -> None:
     answer = expected_start(after(1, "1h"), "a/now")
-    assert (answer.phase, answer.estimated, answer.position, answer.cohort) == (Phase.RUNNING, False, None, None)
+    assert (answer.phase, answer.start, answer.position, answer.cohort) == (Phase.RUNNING, None, None, None)
 
 
 def test_a_workload_that_is_not_there() -> None:

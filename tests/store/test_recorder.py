@@ -224,7 +224,9 @@ def test_opening_twice_migrates_once(tmp_path: Path) -> None:
     open_for_writing(tmp_path / "history.db").close()
     db = open_for_writing(tmp_path / "history.db")
     applied = db.execute("select name from _sqlite_migrations").fetchall()
-    assert sorted(applied) == [("announcements",), ("choices",), ("forecasts",), ("history",), ("losses",)]
+    assert sorted(applied) == [
+        *(("announcements",), ("choices",), ("estimates",), ("forecasts",), ("history",), ("losses",))
+    ]
     db.close()
 
 

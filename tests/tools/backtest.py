@@ -2,17 +2,18 @@
 
 The jobs of the Philly trace (submission, GPUs, run time, virtual cluster) go through a cluster with a ClusterQueue for
 each virtual cluster, whose quotas are in proportion to its nodes there, all in one cohort, lending to each other
-without reclaim; GPUs are one pool, as many as the jobs would use at 80 % of all times if nobody ever waited. At
-submissions all along the trace, for a job that did not start at once, its start is foretold from what is known at that
-moment; how long anything that runs or waits will take, and what comes later, is not. The first third of these only
-calibrates; the others are judged:
+without reclaim; GPUs are one pool, as many as the jobs would use at 80 % of all times if nobody ever waited. The walk
+begins at day 45; now and then the start of whatever waits, and was not foretold before, is foretold from what is known
+at that moment: how long anything that runs or waits will take, and what comes later, is not. What is said, corrected
+and remembered is what the console says, corrects and remembers (insight/estimates.py). What waits from day 50 on is
+judged, the days before only fill the cluster and the memory; days before 45 served for development:
 
 - coverage: how many starts lie in the 80 % interval, to be 75 to 85 %;
 - interval score (Winkler): width, and ten times what a start lies outside; its mean, beside that of the 10 and 90 %
   quantiles of the waits of the same queue's earlier jobs that had to wait, to be at most 0.8 times that.
 
-Nothing is fitted to a trace: an interval moves by how earlier ones missed, as far as that was known when it was given.
-GPUCONSOLE_TRACES names another folder of the same form; `--asks N` says at how many submissions it looks.
+Nothing is fitted to the judged days: an interval moves by how earlier ones missed, as far as that was known when it was
+given. GPUCONSOLE_TRACES names another folder of the same form; `--every 24h` looks less often.
 """
 
 import multiprocessing
@@ -27,10 +28,14 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
-from gpuconsole.insight.calibration import Interval, Told, calibrated
-from gpuconsole.insight.eta import Starts, starts
+from msgspec.structs import replace
+
+from gpuconsole.insight.ahead import RUNS
+from gpuconsole.insight.calibration import Interval, Told
+from gpuconsole.insight.estimates import KEPT, Estimate, corrected, estimate
+from gpuconsole.insight.eta import starts
 from gpuconsole.insight.past import past
-from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time
+from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time, parse_span
 from gpuconsole.model.cluster import Container, LabelSelector, Namespace, Node, PodTemplate
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import Happened, What
@@ -52,15 +57,14 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.traces import rows
 from tests.shared import TRACES
 
-ASKS = 240
-RUNS = 5
+BEGINS, JUDGED_FROM = 45, 50
+"""Days of the trace."""
+EVERY = "8h"
 HORIZON: Span = 36 * HOUR
-CALIBRATES = 3
-"""The first of so many equal parts is not judged."""
 PROCESSES = 2
 BUSY = 0.8
 """The cluster has what the jobs would use at this part of all times."""
-KEPT: Span = 14 * DAY
+FINISHED_KEPT: Span = 14 * DAY
 COVERED, RATIO = (0.75, 0.85), 0.8
 OUTSIDE = 10.0
 """What the score adds for each hour outside an 80 % interval."""
@@ -78,25 +82,26 @@ class TraceJob(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A job whose start was foretold, and what the queue's own past says."""
+    """What was foretold of a job's start, and what the queue's own past says."""
 
     job: TraceJob
-    foretold: Starts
+    foretold: Estimate
     usual: Interval
 
 
 class Judged(NamedTuple):
-    """A start and what had been said of it: calibrated, as it came, and by the queue's own past."""
+    """A start and what had been said of it: corrected, as it came, and by the queue's own past."""
 
     intervals: tuple[Interval, Interval, Interval]
     actual: Time
     error: Span
     """Of the median."""
     waited: Span
+    """From when it was asked for."""
 
 
-def read(folder: Path) -> tuple[list[TraceJob], dict[str, int]]:
-    """The jobs in order, and each virtual cluster's nodes. Raises SourceError."""
+def read(folder: Path, since: int = 0) -> tuple[list[TraceJob], dict[str, int]]:
+    """The jobs from a day on, in order, and each virtual cluster's nodes. Raises SourceError."""
     jobs = [
         TraceJob(
             row["job_id"],
@@ -108,7 +113,8 @@ def read(folder: Path) -> tuple[list[TraceJob], dict[str, int]]:
         for _, row in rows(folder / "philly_vc_jobs.csv.gz", ("job_id", "vc", "submit_s", "num_gpu", "duration_s"))
     ]
     nodes = {row["vc"]: int(row["node num"]) for _, row in rows(folder / "philly_vc_nodes.csv", ("vc", "node num"))}
-    return sorted(jobs, key=lambda job: (job.submitted, job.name)), nodes
+    kept = (job for job in jobs if job.submitted >= since * DAY)
+    return sorted(kept, key=lambda job: (job.submitted, job.name)), nodes
 
 
 def gpus_for(jobs: Sequence[TraceJob]) -> int:
@@ -165,26 +171,32 @@ class Walk:
     """The trace from beginning to end. Mutates."""
 
     def __init__(self, jobs: Sequence[TraceJob], nodes: Mapping[str, int], runs: int) -> None:
-        policy = SimPolicy(keep_finished=KEPT)
-        self.simulation = Simulation.from_objects(cluster(jobs, nodes), policy=policy, seed=1, start=0)
+        policy = SimPolicy(keep_finished=FINISHED_KEPT)
+        begin = jobs[0].submitted
+        self.simulation = Simulation.from_objects(cluster(jobs, nodes), policy=policy, seed=1, start=begin)
         self.jobs, self.runs = jobs, runs
         self.started: dict[str, Time] = {}
         self.waits: dict[str, list[tuple[Time, Span]]] = {}
         """Of those that had to wait, by queue, with their starts in order."""
         self._submitted = {f"{job.queue}/{job.name}": job for job in jobs}
+        self._waiting: dict[str, TraceJob] = {}
+        """What was submitted since it was asked last, and has not started."""
 
-    def asked(self, every: int) -> Iterator[Asked]:
-        """Go on from job to job; what is computed beside comes in order."""
-        going: deque[tuple[TraceJob, Interval, Connection, multiprocessing.process.BaseProcess]] = deque()
-        for number, job in enumerate(self.jobs):
+    def asked(self, every: Span) -> Iterator[list[Asked]]:
+        """Go on from moment to moment; what is computed beside comes in order."""
+        going: deque[tuple[list[tuple[TraceJob, Interval]], Connection, multiprocessing.process.BaseProcess]] = deque()
+        moment = self.simulation.now + every
+        for job in self.jobs:
+            while moment < job.submitted:
+                self._advance(moment)
+                if self._waiting:
+                    if len(going) == PROCESSES:
+                        yield _come(*going.popleft())
+                    going.append(self._ask())
+                moment += every
             self._advance(job.submitted)
             self.simulation.submit(Submit((workload(job),)))
-            key = f"{job.queue}/{job.name}"
-            self._note()
-            if number % every == every // 2 and key not in self.started:
-                if len(going) == PROCESSES:
-                    yield _come(*going.popleft())
-                going.append((job, self._usual(job.queue), *self._ask(key)))
+            self._waiting[f"{job.queue}/{job.name}"] = job
         while going:
             yield _come(*going.popleft())
         self._advance(self.simulation.now + 10 * DAY)
@@ -197,6 +209,7 @@ class Walk:
         for event in self.simulation.drain():
             if isinstance(event, Happened) and event.what is What.STARTED and event.workload not in self.started:
                 self.started[event.workload] = event.time
+                self._waiting.pop(event.workload, None)
                 job = self._submitted[event.workload]
                 if event.time > job.submitted:
                     self.waits.setdefault(job.queue, []).append((event.time, event.time - job.submitted))
@@ -211,25 +224,29 @@ class Walk:
         low, high = (ranked[min(len(ranked) - 1, int(part * len(ranked)))] for part in (0.1, 0.9))
         return Interval(now + low, now + high)
 
-    def _ask(self, key: str) -> tuple[Connection, multiprocessing.process.BaseProcess]:
-        """Foretell in a process of its own, which has this one's memory."""
+    def _ask(self) -> tuple[list[tuple[TraceJob, Interval]], Connection, multiprocessing.process.BaseProcess]:
+        """Foretell all that waits in a process of its own, which has this one's memory."""
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=self._foretell, args=(key, theirs))
+        process = context.Process(target=self._foretell, args=(dict(self._waiting), theirs))
         process.start()
         theirs.close()
-        return ours, process
+        subjects = [(job, self._usual(job.queue)) for job in self._waiting.values()]
+        self._waiting = {}
+        return subjects, ours, process
 
-    def _foretell(self, key: str, pipe: Connection) -> None:
+    def _foretell(self, subjects: Mapping[str, TraceJob], pipe: Connection) -> None:
         known = past(self.simulation.snapshot())
-        found = starts(self.simulation, (key,), known, runs=self.runs, seed=1, horizon=HORIZON)
-        pipe.send(found[key])
+        found = starts(self.simulation, subjects, known, runs=self.runs, seed=1, horizon=HORIZON)
+        pipe.send([estimate(found[key], job.queue) for key, job in subjects.items()])
 
 
-def _come(job: TraceJob, usual: Interval, pipe: Connection, process: multiprocessing.process.BaseProcess) -> Asked:
+def _come(
+    subjects: list[tuple[TraceJob, Interval]], pipe: Connection, process: multiprocessing.process.BaseProcess
+) -> list[Asked]:
     foretold = pipe.recv()
     process.join()
-    return Asked(job, foretold, usual)
+    return [Asked(job, one, usual) for (job, usual), one in zip(subjects, foretold, strict=True)]
 
 
 def score(interval: Interval, actual: Time) -> float:
@@ -238,33 +255,38 @@ def score(interval: Interval, actual: Time) -> float:
     return (interval.last - interval.first + OUTSIDE * outside) / HOUR
 
 
-def report(asked: Sequence[Asked], started: Mapping[str, Time]) -> tuple[list[str], bool]:
-    """The numbers of the judged half, and whether they are good enough."""
+def judge(moments: Sequence[Sequence[Asked]], started: Mapping[str, Time]) -> list[Judged]:
+    """What came of what was said from day JUDGED_FROM on, corrected by what was known of all before."""
     earlier: list[Told] = []
     judged: list[Judged] = []
-    for place, one in enumerate(asked):
-        key, end = f"{one.job.queue}/{one.job.name}", one.foretold.horizon
-        raw = Interval(*(one.foretold.at(part) or end for part in (0.1, 0.9)))
-        actual = started.get(key)
-        if place >= len(asked) // CALIBRATES and actual is not None:
-            moved = calibrated(raw, one.job.queue, one.job.submitted, earlier)
-            missed = abs((one.foretold.at(0.5) or end) - actual)
-            judged.append(Judged((moved, raw, one.usual), actual, missed, actual - one.job.submitted))
-        earlier.append(Told(queue=one.job.queue, asked=one.job.submitted, interval=raw, started=actual))
+    for moment in moments:
+        for one in moment:
+            actual = started.get(one.foretold.workload)
+            if one.foretold.asked >= JUDGED_FROM * DAY and actual is not None:
+                said = corrected(one.foretold, earlier[-KEPT:])
+                missed = abs((said.median or said.horizon) - actual)
+                intervals = (said.interval, said.raw, one.usual)
+                judged.append(Judged(intervals, actual, missed, actual - said.asked))
+        earlier += (replace(one.foretold.told, started=started.get(one.foretold.workload)) for one in moment)
+    return judged
+
+
+def report(judged: Sequence[Judged]) -> tuple[list[str], bool]:
+    """The numbers, and whether they are good enough."""
     if not judged:
-        return ["nothing had to wait in the judged half: the trace does not say anything"], False
+        return ["nothing had to wait on the judged days: the trace does not say anything"], False
     covered = [fmean(one.intervals[n].first <= one.actual <= one.intervals[n].last for one in judged) for n in range(3)]
     scores = [fmean(score(one.intervals[n], one.actual) for one in judged) for n in range(3)]
     widths = [median((one.intervals[n].last - one.intervals[n].first) / HOUR for one in judged) for n in range(3)]
     error, wait = median(one.error / HOUR for one in judged), median(one.waited / HOUR for one in judged)
     good = COVERED[0] <= covered[0] <= COVERED[1] and scores[0] <= RATIO * scores[2]
-    names = ("foretold, calibrated", "foretold, as it came", "the queue's own past")
+    names = ("foretold, corrected", "foretold, as it came", "the queue's own past")
     lines = [f"{'INTERVAL':22} {'COVERED':>8} {'SCORE':>9} {'MEDIAN WIDTH':>13}"]
     for name, part, mean, width in zip(names, covered, scores, widths, strict=True):
         lines.append(f"{name:22} {part:8.1%} {mean:7.2f} h {width:11.2f} h")
     return [
         *lines,
-        f"{len(judged)} starts judged of {len(asked)} foretold; median wait {wait:.2f} h, median error {error:.2f} h",
+        f"{len(judged)} starts judged; median wait from then on {wait:.2f} h, median error {error:.2f} h",
         f"coverage {covered[0]:.1%} (75 to 85 %), "
         f"score {scores[0] / scores[2]:.2f} of that of the queue's own past (at most {RATIO})",
     ], good
@@ -272,17 +294,18 @@ def report(asked: Sequence[Asked], started: Mapping[str, Time]) -> tuple[list[st
 
 def main() -> int:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--asks", type=int, default=ASKS)
+    parser.add_argument("--every", type=parse_span, default=parse_span(EVERY), help="Look so often.")
     parser.add_argument("--runs", type=int, default=RUNS)
     given = parser.parse_args()
     if TRACES is None or not (TRACES / "philly").is_dir():
         print("SKIPPED: no traces beside the project (GPUCONSOLE_TRACES names a folder): nothing was back-tested")
         return 0
     began, load = time.monotonic(), os.getloadavg()[0]
-    jobs, nodes = read(TRACES / "philly")
+    jobs, nodes = read(TRACES / "philly", BEGINS)
     walk = Walk(jobs, nodes, given.runs)
-    asked = list(walk.asked(max(1, len(jobs) // given.asks)))
-    lines, good = report(asked, walk.started)
+    moments = list(walk.asked(given.every))
+    lines, good = report(judge(moments, walk.started))
+    print(f"{len(moments)} moments, {given.runs} runs each")
     for text in lines:
         print(text)
     used = sum(os.times()[:4])

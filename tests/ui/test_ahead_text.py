@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gpuconsole.insight.ahead import Ahead
+from gpuconsole.insight.calibration import Interval
+from gpuconsole.insight.estimates import Estimate
 from gpuconsole.insight.expected_start import CohortPlace, Eta, Within
 from gpuconsole.insight.risk import Cause, Danger, Turn
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, parse_time
@@ -13,6 +15,18 @@ from gpuconsole.ui.ahead_text import ahead_lines, start_range, still_open
 from gpuconsole.ui.paint import Painted
 
 NOW = parse_time("2026-01-05T13:00:00Z")
+START = Estimate(
+    workload="a/w",
+    queue="a",
+    asked=NOW,
+    horizon=NOW + DAY,
+    runs=9,
+    never=0,
+    median=NOW + 90 * MINUTE,
+    raw=Interval(NOW + 75 * MINUTE, NOW + 100 * MINUTE),
+    interval=Interval(NOW + 65 * MINUTE, NOW + 150 * MINUTE),
+    moved_by=40,
+)
 ETA = Eta(
     workload="a/w",
     queue="a",
@@ -21,11 +35,7 @@ ETA = Eta(
     time=NOW,
     position=None,
     cohort=CohortPlace("org", 3, 7),
-    runs=8,
-    horizon=NOW + DAY,
-    early=NOW + 65 * MINUTE,
-    median=NOW + 90 * MINUTE,
-    late=NOW + 150 * MINUTE,
+    start=START,
     within=(Within(HOUR, 0.0), Within(6 * HOUR, 1.0)),
     goes_by="queue a",
     samples=31,
@@ -52,21 +62,22 @@ def texts(lines: Sequence[Painted]) -> list[str]:
 
 
 def test_a_start_is_a_range_with_its_chance_and_what_it_goes_by() -> None:
-    found = Ahead(time=NOW, until=NOW + DAY, runs=8, eta=ETA)
+    found = Ahead(time=NOW, until=NOW + DAY, runs=9, eta=ETA)
     assert texts(ahead_lines(found, NOW + 30 * SECOND))[1:] == [
         "STARTS",
-        "  14:05–15:30 (80 %)",
+        "  14:05–15:30 (80 %)  calibrated by 40 earlier estimates",
         "  within 1h 0% · within 6h 100%",
         "  number 3 of 7 in cohort org, by priority and age alone",
         "  goes by 31 ends of work of queue a, 12 arrivals in 6h",
-        "  8 runs of the cluster from 30s ago on, with the run times and arrivals of its past: likely, not promised",
+        "  9 runs of the cluster from 30s ago on, with the run times and arrivals of its past: likely, not promised",
     ]
 
 
 def test_a_range_may_reach_into_other_days_or_beyond_the_horizon() -> None:
-    assert start_range(replace(ETA, late=NOW + 13 * HOUR)) == "14:05–02:00 +1d (80 %)"
-    assert start_range(replace(ETA, late=None)) == "14:05–later (80 %)"
-    assert start_range(replace(ETA, early=None, median=None, late=None)) == "not within 1d"
+    first, ends = START.interval.first, START.horizon
+    assert start_range(replace(START, interval=Interval(first, NOW + 13 * HOUR))) == "14:05–02:00 +1d (80 %)"
+    assert start_range(replace(START, interval=Interval(first, ends))) == "14:05–later (80 %)"
+    assert start_range(replace(START, interval=Interval(ends, ends))) == "not within 1d"
 
 
 def test_a_danger_names_its_causes_and_whose_turn_it_is() -> None:
@@ -85,7 +96,7 @@ def test_nothing_foretold_takes_no_line() -> None:
 
 
 def test_what_was_foretold_goes_when_it_has_come() -> None:
-    start = Ahead(time=NOW, until=NOW + DAY, runs=8, eta=ETA)
+    start = Ahead(time=NOW, until=NOW + DAY, runs=9, eta=ETA)
     risk = Ahead(time=NOW, until=NOW + 6 * HOUR, runs=8, danger=DANGER)
     kept = [[phase for phase in Phase if still_open(found, phase) is found] for found in (start, risk)]
     others = [phase for phase in Phase if phase not in (Phase.RUNNING, Phase.FINISHED, Phase.FAILED)]

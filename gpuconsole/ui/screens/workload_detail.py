@@ -148,10 +148,10 @@ class WorkloadDetailScreen(WorkloadScreen):
         note = trials.problem or ("changes are tried in a fork …" if trials.busy and answer is None else "")
         coming = still_open(self._ahead.answer, make_row(facts.workload).phase)
         lines = why_lines(facts, answer, self.snapshot, note if waits else "", coming)
-        if coming is not None and coming.eta is not None:
+        if coming is not None and coming.eta is not None and coming.eta.start is not None:
             self.query_one("#summary", StatusLine).right = (
                 *_state(facts),
-                (f"· starts {start_range(coming.eta)} ", ""),
+                (f"· starts {start_range(coming.eta.start)} ", ""),
             )
         self.query_one("#why", TextPane).show(lines)
 

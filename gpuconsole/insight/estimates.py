@@ -1,0 +1,123 @@
+"""Estimates of starts, corrected by earlier ones of the same cluster, and the memory of these.
+
+An estimate that is remembered is the first of its workload; what became of it is read from later Snapshots.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.calibration import Interval, Told, calibrated
+from gpuconsole.insight.eta import Starts
+from gpuconsole.insight.past import began
+from gpuconsole.model.clock import Time
+from gpuconsole.model.snapshot import Snapshot
+
+KEPT = 2000
+"""So many estimates are remembered."""
+EARLY, LATE = 0.1, 0.9
+"""The parts of all runs between which an interval lies."""
+
+
+class Estimate(Struct, frozen=True, kw_only=True):
+    """When a workload starts, in eight of ten cases, as of `asked`."""
+
+    workload: str
+    queue: str
+    asked: Time
+    horizon: Time
+    runs: int
+    never: int
+    """In so many runs it had not started by the horizon."""
+    median: Time | None
+    """None, as the ends below, if that is not before the horizon."""
+    raw: Interval
+    """As it came from the runs; what is beyond the horizon ends there."""
+    interval: Interval
+    """The same, moved by what became of earlier estimates."""
+    moved_by: int = 0
+    """How many these were."""
+
+    @property
+    def early(self) -> Time | None:
+        """It starts before this in one case of ten."""
+        return self.interval.first if self.interval.first < self.horizon else None
+
+    @property
+    def late(self) -> Time | None:
+        """It starts after this in one case of ten."""
+        return self.interval.last if self.interval.last < self.horizon else None
+
+    @property
+    def told(self) -> Told:
+        """What is to be remembered of it."""
+        return Told(workload=self.workload, queue=self.queue, asked=self.asked, interval=self.raw)
+
+
+def estimate(found: Starts, queue: str) -> Estimate:
+    """What the runs say of a workload of this ClusterQueue, as it comes from them."""
+    first, last = (found.at(part) or found.horizon for part in (EARLY, LATE))
+    raw = Interval(first, last)
+    return Estimate(
+        workload=found.workload,
+        queue=queue,
+        asked=found.asked,
+        horizon=found.horizon,
+        runs=len(found.times),
+        never=found.times.count(None),
+        median=found.at(0.5),
+        raw=raw,
+        interval=raw,
+    )
+
+
+def corrected(found: Estimate, earlier: Iterable[Told]) -> Estimate:
+    """The same, moved by what is known of earlier estimates (oldest first) at the moment it was asked for."""
+    moved = calibrated(found.raw, found.queue, found.asked, earlier)
+    ends = moved.interval
+    middle = min(max(found.median or found.horizon, ends.first), ends.last)
+    return replace(found, interval=ends, median=middle if middle < found.horizon else None, moved_by=moved.by)
+
+
+class Memory:
+    """Earlier estimates of a cluster, and what became of them. Mutates."""
+
+    def __init__(self, earlier: Iterable[Told] = ()) -> None:
+        """`earlier`, oldest first, is what was remembered before."""
+        self._told = {one.workload: one for one in earlier}
+        self._open = {key for key, one in self._told.items() if one.started is None}
+
+    @property
+    def earlier(self) -> Sequence[Told]:
+        """Oldest first."""
+        return tuple(self._told.values())
+
+    def note(self, estimates: Iterable[Told]) -> list[Told]:
+        """Remember estimates; returns those that are the first of their workloads."""
+        new = []
+        for one in estimates:
+            if one.workload not in self._told:
+                self._told[one.workload] = one
+                self._open.add(one.workload)
+                new.append(one)
+        for key in list(self._told)[: max(0, len(self._told) - KEPT)]:
+            self._forget(key)
+        return new
+
+    def see(self, snapshot: Snapshot) -> list[Told]:
+        """Learn what has started; returns that. What is gone, and was never seen to start, is forgotten."""
+        came = []
+        for key in sorted(self._open):
+            workload = snapshot.workloads.get(key)
+            if workload is None:
+                self._forget(key)
+            elif (start := began(snapshot, workload)) is not None:
+                self._told[key] = replace(self._told[key], started=start)
+                self._open.discard(key)
+                came.append(self._told[key])
+        return came
+
+    def _forget(self, key: str) -> None:
+        del self._told[key]
+        self._open.discard(key)

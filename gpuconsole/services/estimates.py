@@ -1,0 +1,65 @@
+"""What this console foretold of starts, remembered in the history, and what became of it."""
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from gpuconsole.errors import HistoryError
+from gpuconsole.insight.calibration import Told
+from gpuconsole.insight.estimates import Memory
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.store import history
+from gpuconsole.store.recorder import Recorder
+
+LOG = logging.getLogger(__name__)
+INTERVAL = 1.0
+"""Seconds between two looks at what has started."""
+
+
+class Estimates:
+    """The memory of one cluster's estimates. Mutates; methods may be called from any thread."""
+
+    def __init__(
+        self, recorder: Recorder | None = None, source: str = "", *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """With a `source`, what was foretold of this live cluster in earlier sessions counts as well."""
+        self._recorder = recorder
+        self._source = source
+        self._clock = clock
+        self._memory: Memory | None = None
+        """Read from the history by the first who asks: that is a thread which may wait."""
+        self._guard = threading.Lock()
+        self._seen = 0.0
+
+    def take(self, told: Iterable[Told]) -> tuple[Told, ...]:
+        """Remember estimates; returns what is remembered of earlier ones, oldest first."""
+        with self._guard:
+            if self._memory is None:
+                self._memory = Memory(self._earlier())
+            earlier = tuple(self._memory.earlier)
+            self._record(self._memory.note(told))
+            return earlier
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Learn what has started by now; once a second at most."""
+        now = self._clock()
+        if self._memory is None or now - self._seen < INTERVAL:
+            return
+        with self._guard:
+            self._seen = now
+            self._record(self._memory.see(snapshot))
+
+    def _earlier(self) -> list[Told]:
+        if self._recorder is None or not self._source:
+            return []
+        try:
+            return history.estimates(self._recorder, self._source)
+        except (HistoryError, sqlite3.Error):
+            LOG.exception("Earlier estimates cannot be read")
+            return []
+
+    def _record(self, told: list[Told]) -> None:
+        if self._recorder is not None and told:
+            self._recorder.told(told)
