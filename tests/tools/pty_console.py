@@ -25,7 +25,9 @@ class PtyConsole:
         self.pid, self._terminal = pty.fork()
         if self.pid == 0:
             os.environ.update(environment, TERM="xterm-256color", COLORTERM="truecolor")
-            os.execvp(command[0], list(command))
+            # The environment as Python knows it: readline, which pytest loads, adds COLUMNS and LINES behind its back,
+            # and they would win over the terminal's size.
+            os.execvpe(command[0], list(command), os.environ)
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def _read(self, seconds: float) -> bytes:
