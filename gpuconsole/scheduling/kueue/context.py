@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuconsole.scheduling.kueue.accounts import Accounts
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.findings import Findings, Known
 from gpuconsole.scheduling.kueue.requests import Holding, Place
 from gpuconsole.scheduling.kueue.rules import Setup
 from gpuconsole.scheduling.kueue.stories import Stories
@@ -70,6 +71,7 @@ class Context:
         "away",
         "candidates",
         "config",
+        "findings",
         "found",
         "gates",
         "held_by",
@@ -89,6 +91,7 @@ class Context:
         setup: Setup,
         accounts: Accounts,
         held_by: Callable[[str], Sequence[Holding]],
+        findings: Findings | None = None,
         unready: Callable[[], bool] = lambda: False,
     ) -> None:
         self.config = config
@@ -97,6 +100,8 @@ class Context:
         self.accounts = accounts
         self.held_by = held_by
         """ClusterQueue → who holds quota there, in the order in which they would be preempted."""
+        self.findings = findings
+        """What earlier cycles found, as long as the accounts are those that this one began with."""
         settings = config.pods_ready
         self.one_by_one = settings is not None and settings.block_admission
         """Nobody is admitted before all those that are admitted are ready (waitForPodsReady.blockAdmission)."""
@@ -106,8 +111,8 @@ class Context:
         """How searches for victims went, where somebody wants to know."""
         self.away: frozenset[int] = frozenset()
         """Ids of workloads that are taken for gone."""
-        self.candidates: dict[Hashable, Sequence[Holding]] = {}
-        """Who may be preempted in a ClusterQueue, by what the answer depends on."""
+        self.candidates: dict[str, Known] = {}
+        """ClusterQueue → who may be preempted there, by what the answer depends on; of this cycle alone."""
         self.version = 0
         """Grows whenever what the cycle decided changes the accounts."""
         self.found: dict[Hashable, Any] = {}
@@ -119,12 +124,13 @@ class Context:
     def without(self, holdings: Iterable[Holding]) -> Iterator[None]:
         """Inside the block these workloads hold nothing and cannot be preempted."""
         gone = list(holdings)
-        saved = self.away, self.candidates, self.found
+        saved = self.away, self.candidates, self.found, self.findings
         self.away, self.candidates, self.found = frozenset(holding.id for holding in gone), {}, {}
+        self.findings = None
         with self.accounts.trial():
             self.accounts.remove_all(gone)
             yield
-        self.away, self.candidates, self.found = saved
+        self.away, self.candidates, self.found, self.findings = saved
 
     def count(self, node: int, uses: Iterable[tuple[int, int]], places: Iterable[Place]) -> None:
         """Count as used what was decided; later entries are judged by it."""
@@ -132,3 +138,12 @@ class Context:
         self.accounts.sites.add(places)
         self.version += 1
         self.found.clear()
+        self.findings = None
+
+    def known_of_tree(self, node: int) -> Known:
+        """What was found in the tree of a node on the accounts as they are; to be added to."""
+        return self.found if self.findings is None else self.findings.of_tree(self.accounts.usage.tree.root(node))
+
+    def known_of_queue(self, name: str) -> Known:
+        """What is known of those who hold quota in a ClusterQueue; to be added to."""
+        return self.candidates.setdefault(name, {}) if self.findings is None else self.findings.of_queue(name)

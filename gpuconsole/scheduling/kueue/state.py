@@ -15,6 +15,7 @@ from gpuconsole.scheduling.kueue.afs import Ledger, caught_up, usage
 from gpuconsole.scheduling.kueue.assignment import Resume
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context, Gates
+from gpuconsole.scheduling.kueue.findings import Findings
 from gpuconsole.scheduling.kueue.requests import Holding
 from gpuconsole.scheduling.kueue.roster import Roster
 from gpuconsole.scheduling.kueue.rules import Objects, Setup
@@ -69,6 +70,7 @@ class State:
         "cycles",
         "devices_stale",
         "due",
+        "findings",
         "gates",
         "generations",
         "idle",
@@ -106,6 +108,8 @@ class State:
         """Pods that no topology placed."""
         self.accounts = self._empty_accounts()
         self.roster = Roster()
+        self.findings = Findings()
+        """What cycles found, of trees in which nothing has happened since."""
         self.progress: dict[int, Progress] = {}
         """By workload id, only where flavors are left to try."""
         self.generations: dict[str, int] = {}
@@ -143,6 +147,7 @@ class State:
         twin._objects_shared = self._objects_shared = True
         twin.setup, twin.stale, twin.nodes_stale = self.setup, self.stale, self.nodes_stale
         twin.accounts, twin.roster = self.accounts.fork(), self.roster.fork()
+        twin.findings = self.findings.fork()
         twin.progress, twin.generations = self.progress.copy(), self.generations.copy()
         twin.strangers = self.strangers.copy()
         twin.devices_stale, twin.turned_away = self.devices_stale, self.turned_away.copy()
@@ -197,6 +202,7 @@ class State:
         self.devices_stale = False
 
     def _account_anew(self) -> None:
+        self.findings = Findings()
         self.accounts = self._empty_accounts()
         for holdings in self.roster.holdings.values():
             for holding in holdings.values():
@@ -206,6 +212,12 @@ class State:
         sites = Sites(self.setup.topologies)
         sites.occupy([(node, amounts, 1) for node, amounts in self.strangers.used.items()])
         return Accounts(UsageTree(self.setup.tree), sites)
+
+    def hold(self, holding: Holding) -> None:
+        """A workload holds quota, or holds other quota than before."""
+        self.accounts.add(holding)
+        self.roster.hold(holding)
+        self.findings.forget(self.setup.tree, holding.cluster_queue)
 
     def bump(self, cluster_queue: str) -> None:
         """What the queue can give changed: searches for flavors that were recorded earlier start anew."""
@@ -219,6 +231,8 @@ class State:
             setup=self.setup,
             accounts=self.accounts.for_cycle(overlapping=self.gates.layouts.overlapping),
             held_by=self._heaviest_first() if self.charging else self.roster.ranked,
+            # Usage by LocalQueue changes with time, and places in topologies with pods that admission does not know.
+            findings=None if self.charging or self.setup.topologies else self.findings,
             unready=lambda: any(not h.workload.is_true("PodsReady") for h in self.roster.holders),
         )
 

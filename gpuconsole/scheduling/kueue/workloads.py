@@ -69,8 +69,7 @@ def assume(state: State, request: Request, admission: Admission) -> None:
     if state.charging:
         ledgers.charge(state, request)
     holding = _holding(state, request.id, replace(request.workload, admission=admission))
-    state.accounts.add(holding)
-    state.roster.hold(holding)
+    state.hold(holding)
 
 
 def _hold(state: State, number: int, workload: Workload) -> None:
@@ -91,8 +90,7 @@ def _hold(state: State, number: int, workload: Workload) -> None:
         _unqueue(state, old)
     else:
         _detach(state, number)
-    state.accounts.add(new)
-    state.roster.hold(new)
+    state.hold(new)
 
 
 def enqueue(state: State, request: Request) -> None:
@@ -299,5 +297,6 @@ def _detach(state: State, number: int) -> None:
         case Holding() as old:
             state.accounts.remove(old)
             state.roster.drop_holding(old)
+            state.findings.forget(state.setup.tree, old.cluster_queue)
             state.bump(old.cluster_queue)
             state.due[old.cluster_queue] = None

@@ -116,13 +116,14 @@ def _under(search: Search, cohort: int, advantage: bool) -> Sequence[Candidate]:
     preemption = search.rules.queue.preemption
     policies = preemption.reclaim_within_cohort, preemption.borrow_within_cohort
     key = "under", cohort, advantage, search.columns, policies, dependence(search, *policies)
-    known = search.context.found.get(key)
+    kept = search.context.known_of_tree(cohort)
+    known = kept.get(key)
     if known is None:
         found: list[Candidate] = []
         _collect_subtree(search, cohort, advantage, (), found)
         if search.context.config.usage_based is None:
             found.sort(key=_by_rank)
-        known = search.context.found[key] = found
+        known = kept[key] = found
     return known
 
 

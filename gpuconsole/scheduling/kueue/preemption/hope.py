@@ -6,11 +6,8 @@ its quota as that one is large. If the preemptor lacks room even when all queues
 
 from itertools import pairwise
 
-from gpuconsole.model.queues import BorrowWithinCohort
-from gpuconsole.scheduling.kueue.preemption.policy import candidates_of, dependence
+from gpuconsole.scheduling.kueue.preemption.policy import NOT_BORROWING, candidates_of, dependence
 from gpuconsole.scheduling.kueue.preemption.search import Search
-
-NOT_BORROWING = BorrowWithinCohort()
 
 
 def hopeless(search: Search) -> bool:
@@ -53,11 +50,12 @@ def _floors(search: Search, column: int, root: int) -> dict[int, int]:
     """The least that each node of a tree could use after evictions; the same for many preemptors of a cycle."""
     policy = search.rules.queue.preemption.reclaim_within_cohort
     key = "floors", root, column, policy, dependence(search, policy, NOT_BORROWING)
-    known = search.context.found.get(key)
+    kept = search.context.known_of_tree(root)
+    known = kept.get(key)
     if known is None:
         floors: dict[int, int] = {}
         _sink(search, column, root, floors)
-        search.context.found[key] = known = (floors,)
+        kept[key] = known = (floors,)
     found: dict[int, int] = known[0]
     return found
 

@@ -11,6 +11,7 @@ from gpuconsole.scheduling.kueue.preemption.search import Search
 from gpuconsole.scheduling.kueue.requests import Holding
 
 T = TypeVar("T")
+NOT_BORROWING = BorrowWithinCohort()
 _BUFFER = 5 * MINUTE
 
 
@@ -32,13 +33,12 @@ def allows(search: Search, candidate: Holding, policy: PreemptionPolicy) -> bool
 def candidates_of(search: Search, cluster_queue: str, policy: PreemptionPolicy) -> Sequence[Holding]:
     """Workloads of a queue that the policy allows and that use something that is needed, in order of rank.
 
-    Preemptors of one priority mostly get the same answer, so it is kept for the cycle.
+    Preemptors of one priority mostly get the same answer, so it is kept.
     """
     if policy == PreemptionPolicy.NEVER:
         return ()
-    by_age = policy == PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
-    request, known = search.request, search.context.candidates
-    key = cluster_queue, search.columns, policy, request.priority, request.timestamp if by_age else 0
+    known = search.context.known_of_queue(cluster_queue)
+    key = search.columns, policy, dependence(search, policy, NOT_BORROWING)
     found = known.get(key)
     if found is None:
         found = known[key] = tuple(

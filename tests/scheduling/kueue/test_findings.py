@@ -1,0 +1,125 @@
+"""What cycles keep of what they found changes no decision: without it they decide the same."""
+
+from unittest.mock import patch
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gpuconsole.model.decisions import AdmissionDecision, Refuse, Rule
+from gpuconsole.model.queues import ClusterQueue, Preemption, Quota
+from gpuconsole.scheduling.kueue import conditions, findings, nomination
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from tests.scheduling.kueue.cluster import ANY, LOWER, World, cohort, queue, workload
+from tests.scheduling.kueue.test_hope import members
+
+Change = tuple[str, int, int, int]
+changes = st.tuples(
+    st.sampled_from(("submit", "submit", "submit", "finish", "release", "priority", "quota", "fork")),
+    st.integers(0, 30),
+    st.integers(1, 5),
+    st.integers(0, 2),
+)
+
+
+class Slow(World):
+    """Victims hold their quota until they are released, as they do while their pods end."""
+
+    def _evict(self, key: str, reason: str, message: str, rule: Rule | None = None) -> None:
+        victim = self.workloads[key.removeprefix("team/")]
+        self.apply(conditions.evict(victim, reason, message, self.now, rule))
+
+    def release(self) -> None:
+        for victim in list(self.workloads.values()):
+            if victim.reserved and victim.is_true(conditions.EVICTED) and not victim.finished:
+                self.apply(conditions.release(victim, self.now))
+        self.session.wake(self.now)
+
+
+def queues_of(listed: list[tuple[Quota, Preemption, str]]) -> list[ClusterQueue]:
+    return [
+        queue(
+            f"q{number}",
+            {"f": quota, "g": quota.nominal},
+            cohort=where,
+            within=preemption.within_cluster_queue,
+            reclaim=preemption.reclaim_within_cohort,
+            borrow=preemption.borrow_within_cohort,
+        )
+        for number, (quota, preemption, where) in enumerate(listed)
+    ]
+
+
+def change(world: Slow, queues: list[ClusterQueue], step: int, what: Change) -> None:
+    """Something happens to a workload or to a queue; a fork lives for a while and is forgotten."""
+    kind, which, size, priority = what
+    target = queues[which % len(queues)]
+    names = sorted(name for name, known in world.workloads.items() if not known.finished)
+    match kind:
+        case "submit":
+            for number, door in enumerate((target, queues[size % len(queues)], target)):
+                rank = (priority + number) % 3
+                world.apply(workload(f"w{step}-{number}", door.name, size, priority=rank, created=step // 4))
+        case "finish" if names:
+            world.finish(names[which % len(names)])
+        case "priority" if names:
+            name = names[which % len(names)]
+            world.apply(replace(world.workloads[name], priority=priority))
+        case "quota":
+            flavors = queue(target.name, {"f": size, "g": priority}).resource_groups
+            world.apply(replace(target, resource_groups=flavors))
+            world.session.wake(world.now)
+        case "release":
+            world.release()
+        case "fork":
+            twin = world.session.fork()
+            twin.apply(workload("other", target.name, size, priority=2), world.now)
+            for _ in range(3):
+                twin.run_cycle(world.now)
+
+
+def decided(
+    listed: list[tuple[Quota, Preemption, str]], steps: list[Change], config: KueueConfig
+) -> list[AdmissionDecision]:
+    queues = queues_of(listed)
+    world = Slow(cohort("r", 2), cohort("x", parent="r"), cohort("y", parent="x"), *queues, config=config, flavors="fg")
+    found: list[AdmissionDecision] = []
+    for step, what in enumerate(steps):
+        change(world, queues, step, what)
+        for _ in range(3):
+            found += world.cycle()
+    return found
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(members, min_size=2, max_size=4),
+    st.lists(changes, min_size=4, max_size=20),
+    st.booleans(),
+    st.booleans(),
+)
+def test_what_was_found_earlier_is_what_would_be_found_anew(
+    listed: list[tuple[Quota, Preemption, str]], steps: list[Change], fair: bool, again: bool
+) -> None:
+    gates = {"RecomputeAssignmentUponPreemptionTargetsOverlap": again}
+    config = KueueConfig(fair_sharing=fair, gates=gates)
+    with patch.object(findings, "_kept", lambda kept, key: {}):
+        anew = decided(listed, steps, config)
+    assert decided(listed, steps, config) == anew
+
+
+def test_a_head_that_waits_for_its_victims_is_not_looked_at_anew() -> None:
+    world = World(queue("a", 4, cohort="c", reclaim=ANY), queue("b", 4, cohort="c", within=LOWER))
+    world.run(workload("over", "b", 6), admitted=True)
+    world.apply(workload("p", "a", 4))
+    with patch.object(nomination, "propose", wraps=nomination.propose) as looked:
+        first = world.session.run_cycle(world.now)
+        told = [decision for decision in first if isinstance(decision, Refuse)]
+        again = [world.session.run_cycle(world.now) for _ in range(3)]
+        assert looked.call_count == 1
+        world.apply(workload("small", "b", 1))
+        world.finish("over")
+        after = world.session.run_cycle(world.now)
+    assert [decision.workload for decision in first] == ["team/over", "team/p"]
+    assert again == [told, told, told]
+    assert [decision.workload for decision in after] == ["team/p", "team/small"]
