@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
 
+_LOSSES = (What.EVICTED, What.POD_EVICTED, What.POD_FAILED)
+_PLACES = (What.ADMITTED, What.STARTED)
+
+
 class Victim(Struct, frozen=True, kw_only=True):
-    """An eviction that happens in one future and not in the other."""
+    """An eviction, or pods lost with their node, in one future and not in the other."""
 
     time: Time
     workload: str
@@ -34,7 +38,7 @@ class Victim(Struct, frozen=True, kw_only=True):
     lost_gpu_hours: float
     cost: float
     returns: Time | None
-    """When it is admitted again before the horizon, if it is."""
+    """When it is admitted again (or, with its quota kept, starts again) before the horizon, if it is."""
 
 
 def holdings_of(snapshot: Snapshot) -> dict[str, int]:
@@ -135,20 +139,25 @@ class Future:
         return sum(line.lost_gpu_seconds for line in paid) / 3600, sum(line.cost for line in paid)
 
     def evictions(self) -> list[Victim]:
-        """One for each time that a workload (or a pod without one) lost its place."""
+        """One for each time that a workload (or a pod without one) lost its place, or pods of it."""
         rules = {(line.time, subject(line)): line.reason for line in self.lines if line.what is What.PREEMPTED}
         pods: dict[tuple[Time, str], list[Happened]] = {}
+        back: dict[tuple[Time, str], Time] = {}
+        gone: dict[str, list[tuple[Time, str]]] = {}
         for line in self.lines:
-            if line.what in (What.EVICTED, What.POD_EVICTED):
-                pods.setdefault((line.time, subject(line)), []).append(line)
-        return [self._victim(rules.get(moment, ""), lines) for moment, lines in pods.items()]
+            moment = line.time, subject(line)
+            if line.what in _LOSSES:
+                pods.setdefault(moment, []).append(line)
+                gone.setdefault(moment[1], []).append(moment)
+            elif line.what in _PLACES:
+                back.update(dict.fromkeys(gone.pop(moment[1], ()), line.time))
+        return [self._victim(rules.get(moment, ""), lines, back.get(moment)) for moment, lines in pods.items()]
 
-    def _victim(self, rule: str, lines: Sequence[Happened]) -> Victim:
-        first, key = lines[0], subject(lines[0])
-        back = (line.time for line in self.admitted.get(key, ()) if line.time > first.time)
+    def _victim(self, rule: str, lines: Sequence[Happened], returns: Time | None) -> Victim:
+        first = lines[0]
         return Victim(
             time=first.time,
-            workload=key,
+            workload=subject(first),
             queue=first.queue,
             gpus=sum(line.gpus for line in lines),
             priority=first.priority,
@@ -157,7 +166,7 @@ class Future:
             rule=rule_in_words(rule or first.reason),
             lost_gpu_hours=sum(line.lost_gpu_seconds for line in lines) / 3600,
             cost=sum(line.cost for line in lines),
-            returns=next(back, None),
+            returns=returns,
         )
 
 

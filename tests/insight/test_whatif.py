@@ -17,6 +17,7 @@ from gpuconsole.model.commands import (
     FailPod,
     Later,
     Reconfigure,
+    RestoreNode,
     SetActive,
     SetCohort,
     SetPreemption,
@@ -254,6 +255,18 @@ def test_draining_a_node_names_who_has_to_go_and_what_it_loses() -> None:
         ("prod/serve", 8, "PodsReadyTimeout"),
     ]
     assert (answer.lost_gpu_hours_without, answer.lost_gpu_hours) == (0.0, 27 * 8 / 60)
+
+
+def test_losing_a_node_names_who_was_on_it_what_it_loses_and_when_it_goes_on() -> None:
+    """llm-ft and embed share node-1 and keep their quota: embed goes on elsewhere, llm-ft waits for the node."""
+    answer = ask(FailNode("node-1"), Later(5 * MINUTE, RestoreNode("node-1")))
+
+    assert [(victim.workload, victim.gpus, victim.rule) for victim in answer.victims] == [
+        ("research/llm-ft", 4, "NodeLost"),
+        ("research/embed", 2, "NodeLost"),
+    ]
+    assert sum(victim.lost_gpu_hours for victim in answer.victims) == answer.lost_gpu_hours
+    assert [victim.returns for victim in answer.victims] == [NOW + 5 * MINUTE, NOW]
 
 
 def test_a_refused_command_is_told_and_changes_nothing_else() -> None:
