@@ -45,3 +45,23 @@ async def test_a_screen_that_needs_the_key_itself_keeps_it_and_the_command_line_
         await stage.write("shares")
         await stage.press("enter")
         assert stage.screen(AnswerScreen).crumb() == "shares"
+
+
+async def test_prose_is_wrapped_and_tables_are_scrolled_by_a_part_of_the_screen() -> None:
+    async with staged(simulated(org_cohort()), (80, 24)) as stage:
+        await stage.press("2", "f")
+        pane = stage.screen(AnswerScreen).query_one(TextPane)
+        pane.focus()
+        lines = [f"HEAD {'WIDE ' * 30}", f"row {'cell ' * 30}", "", f"fix  {'a word ' * 20}"]
+        stage.screen(AnswerScreen)._tell((lines, "09:14:20"))
+        await stage.settle()
+        assert [text.split()[:2] for text in stage.lines[3:9]] == [
+            ["HEAD", "WIDE"],
+            ["row", "cell"],
+            [],
+            ["fix", "a"],
+            ["word", "a"],
+            [],
+        ]
+        await stage.press("right")
+        assert (stage.line("row cell"), pane.scroll_offset.x) == ("", pane.size.width // 3)

@@ -73,7 +73,7 @@ class AnswerScreen(ConsoleScreen):
 
     def body(self) -> ComposeResult:
         yield StatusLine(id="summary")
-        yield TextPane(wrap=False)
+        yield TextPane()
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -109,12 +109,22 @@ class AnswerScreen(ConsoleScreen):
             return
         lines, when = found
         self.query_one("#summary", StatusLine).right = ((f"as of {when} ", "dim"),)
-        self.query_one(TextPane).show(map(_painted, lines))
+        self.query_one(TextPane).show(map(_painted, lines), _tables(lines))
 
 
 def _painted(text: str) -> Painted:
     """The heads of tables are the only lines without a small letter."""
     return line((text, "title" if text.isupper() else ""))
+
+
+def _tables(lines: Sequence[str]) -> frozenset[int]:
+    """The numbers of the lines of tables: from a head to the next empty line. They are scrolled sideways."""
+    found, inside = set(), False
+    for number, text in enumerate(lines):
+        inside = text.isupper() or (inside and bool(text))
+        if inside:
+            found.add(number)
+    return frozenset(found)
 
 
 def _ledger(asked: Asked) -> Sequence[str]:

@@ -1,6 +1,7 @@
 """A scrollable pane of finished lines: YAML, descriptions, explanations. Only the visible lines are drawn."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 
 from rich.cells import cell_len
 from textual.geometry import Size
@@ -11,6 +12,8 @@ from gpuconsole.ui.paint import Painted, Piece, plain, segments, width_of
 from gpuconsole.ui.widgets.painter import RoleStyles
 
 BLANK: Painted = ()
+_HANGING = re.compile(r" *(?:[^ ]+ {2,})?")
+"""What continued lines keep free: the indentation, and the name of a value that stands in a column."""
 
 
 def line(*pieces: Piece | str) -> Painted:
@@ -28,11 +31,12 @@ def heading(text: str) -> Painted:
 
 
 def wrapped(source: Painted, width: int) -> list[Painted]:
-    """Break a line at spaces so that it fits; continued lines keep the indentation of the first."""
+    """Break a line at spaces so that it fits; continued lines begin below the first one's text, or its value."""
     if width_of(source) <= width or width < 8:
         return [source]
     text = plain(source)
-    indent = min(len(text) - len(text.lstrip()), width // 2)
+    hanging = _HANGING.match(text)
+    indent = min(hanging.end() if hanging is not None else 0, width // 2)
     out: list[list[Piece]] = [[]]
     used = 0
     for piece, role in source:
@@ -65,6 +69,7 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
         super().__init__(id=id, classes=classes)
         self.wrap = wrap
         self._source: tuple[Painted, ...] = ()
+        self._whole: Collection[int] = ()
         self._lines: list[Painted] = []
 
     @property
@@ -72,13 +77,24 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
         """What it shows, unwrapped, for copying and for tests."""
         return "\n".join(plain(row) for row in self._source)
 
-    def show(self, lines: Iterable[Painted]) -> None:
-        """Replace the lines; the place that was scrolled to stays."""
+    def show(self, lines: Iterable[Painted], whole: Collection[int] = ()) -> None:
+        """Replace the lines; the place that was scrolled to stays. Those with the numbers `whole` are never wrapped."""
         source = tuple(lines)
         if source == self._source:
             return
-        self._source = source
+        self._source, self._whole = source, whole
         self._arrange()
+
+    def action_scroll_left(self) -> None:
+        self.scroll_relative(x=-self._part, animate=False)
+
+    def action_scroll_right(self) -> None:
+        self.scroll_relative(x=self._part, animate=False)
+
+    @property
+    def _part(self) -> int:
+        """So far one key goes sideways: Textual's single column takes for ever across a table."""
+        return max(1, self.size.width // 3)
 
     def on_resize(self) -> None:
         self._arrange()
@@ -86,8 +102,12 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
     def _arrange(self) -> None:
         width = self.scrollable_content_region.width
         if self.wrap and width > 0:
-            self._lines = [row for source in self._source for row in wrapped(source, width)]
-            self.virtual_size = Size(width, len(self._lines))
+            self._lines = [
+                row
+                for number, source in enumerate(self._source)
+                for row in ([source] if number in self._whole else wrapped(source, width))
+            ]
+            self.virtual_size = Size(max([width, *(width_of(self._source[n]) for n in self._whole)]), len(self._lines))
         else:
             self._lines = list(self._source)
             self.virtual_size = Size(max(map(width_of, self._lines), default=0), len(self._lines))
