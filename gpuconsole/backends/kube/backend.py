@@ -287,8 +287,8 @@ class KubeBackend:
         for watch in self._watches:
             if watch.problem:
                 yield watch.problem
-            if watch.decoder.unread:
-                yield f"{watch.decoder.unread} of {watch.label} could not be read"
+            if watch.unread:
+                yield f"{watch.unread} of {watch.label} could not be read"
         if self.telemetry is not None and self.telemetry.sight.trouble:
             yield self.telemetry.sight.trouble
 

@@ -49,6 +49,8 @@ class Item(Struct, frozen=True):
     thing: Object | Told | None
     key: str = ""
     """By which the model knows it; empty where `thing` is None."""
+    unread: bool = False
+    """It could not be read; without a name it is not even known which one it is."""
 
 
 class Page(Struct, frozen=True):
@@ -95,6 +97,16 @@ class _Mark(Struct, frozen=True):
     metadata: _MarkMeta = _MarkMeta()
 
 
+class _NamedMeta(Struct, frozen=True):
+    name: str
+    namespace: str = ""
+    resourceVersion: str = ""
+
+
+class _Named(Struct, frozen=True):
+    metadata: _NamedMeta
+
+
 class _Failure(Struct, frozen=True):
     code: int = 0
     reason: str = ""
@@ -104,6 +116,7 @@ class _Failure(Struct, frozen=True):
 _PAGES = msgspec.json.Decoder(_Pages)
 _LINES = msgspec.json.Decoder(_Lines)
 _MARKS = msgspec.json.Decoder(_Mark)
+_NAMED = msgspec.json.Decoder(_Named)
 _FAILURES = msgspec.json.Decoder(_Failure)
 
 
@@ -112,8 +125,6 @@ class Decoder:
 
     def __init__(self, served: Served, known: Collection[str] = ()) -> None:
         self.served = served
-        self.unread = 0
-        """Objects that could not be read."""
         self._known = known
         self._form: msgspec.json.Decoder[Any] = msgspec.json.Decoder(FORMS.get(served.source, Thing))
         self._version = f"{served.group}/{served.version}" if served.group else served.version
@@ -137,20 +148,18 @@ class Decoder:
         return Line(line.type, item, item.version)
 
     def item(self, raw: msgspec.Raw | bytes, now: Time) -> Item:
-        """Read one object; what cannot be read is counted, never raised."""
+        """Read one object; what cannot be read is told, never raised."""
         try:
             document = self._form.decode(raw)
             meta = document["metadata"]
             name, version = f"{meta.get('namespace') or ''}/{meta['name']}", str(meta.get("resourceVersion", ""))
         except (msgspec.DecodeError, KeyError, TypeError):
-            self.unread += 1
-            return Item("", "", None)
+            return _nameable(raw)
         try:
             thing = self._thing(document, now)
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError):
             # The readers never raise for what a document holds; should one do, its object is missing, and that is said.
-            self.unread += 1
-            thing = None
+            return Item(name, version, None, unread=True)
         key = "" if thing is None or isinstance(thing, Told) else thing.key
         return Item(name, version, thing, key)
 
@@ -174,6 +183,15 @@ class Decoder:
                 return None
             case _:
                 return thing if thing.name else None
+
+
+def _nameable(raw: msgspec.Raw | bytes) -> Item:
+    """Which object it is that cannot be read, as far as even that can be said."""
+    try:
+        meta = _NAMED.decode(raw).metadata
+    except msgspec.DecodeError:
+        return Item("", "", None, unread=True)
+    return Item(f"{meta.namespace}/{meta.name}", meta.resourceVersion, None, unread=True)
 
 
 def _attributed(pod: Pod, document: dict[str, Any]) -> Pod:

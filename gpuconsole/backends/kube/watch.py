@@ -109,6 +109,10 @@ class Watch:
         self._version = ""
         self._names: dict[str, tuple[type, str, str]] = {}
         """Name → struct, key, resourceVersion of what was told."""
+        self._unreadable: set[str] = set()
+        """Names of objects that could not be read, as they are now."""
+        self._nameless = 0
+        """So many of the last list have not even a name."""
         self._bookmarks = False
         self._failures = 0
         self._denied_since: float | None = None
@@ -121,6 +125,11 @@ class Watch:
     def label(self) -> str:
         """For people and threads: `pods in team-a`."""
         return f"{self.decoder.served.resource}{f' in {self.namespace}' if self.namespace else ''}"
+
+    @property
+    def unread(self) -> int:
+        """Objects that are there, and cannot be read."""
+        return len(self._unreadable) + self._nameless
 
     def stop(self) -> None:
         self._stopped.set()
@@ -257,6 +266,7 @@ class Watch:
 
     def _begin(self) -> None:
         self.missing = None
+        self._nameless = 0
         self.phase = Phase.CATCHING_UP if self.synced.is_set() else Phase.READING
 
     def _complete(self, seen: Collection[str], version: str) -> None:
@@ -330,23 +340,37 @@ class Watch:
 
     def _seen(self, item: Item, seen: set[str] | None) -> Iterator[News]:
         if not item.name:
+            self._nameless += item.unread
             return
         if seen is not None:
             seen.add(item.name)
+        self._judge(item)
         known = self._names.get(item.name)
         if item.thing is None:
-            yield from self._gone(item)
+            yield from self._forgotten(item.name)
         elif known is None or known[2] != item.version:
             self._names[item.name] = (type(item.thing), item.key, item.version)
             yield Put(self._wall(), item.thing, listed=not self.synced.is_set())
 
+    def _judge(self, item: Item) -> None:
+        if not item.unread:
+            self._unreadable.discard(item.name)
+        elif item.name not in self._unreadable:
+            LOG.warning("%s: %s cannot be read", self.label, item.name)
+            self._unreadable.add(item.name)
+
     def _gone(self, item: Item) -> Iterator[News]:
-        known = self._names.pop(item.name, None)
+        self._unreadable.discard(item.name)
+        yield from self._forgotten(item.name)
+
+    def _forgotten(self, name: str) -> Iterator[News]:
+        known = self._names.pop(name, None)
         if known is not None and known[0] is not Told:
             yield Drop(self._wall(), known[0], known[1])
 
     def _drops(self, seen: Collection[str]) -> list[News]:
         """What is not there any more."""
+        self._unreadable.intersection_update(seen)
         gone = [name for name in self._names if name not in seen]
         known = [self._names.pop(name) for name in gone]
         return [Drop(self._wall(), kind, key) for kind, key, _ in known if kind is not Told]

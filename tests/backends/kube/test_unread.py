@@ -1,11 +1,12 @@
 """What cannot be read of a live cluster is missing, and counted; it takes nothing else with it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 
-from gpuconsole.backends.kube.decode import Decoder
+from gpuconsole.backends.kube.decode import Decoder, Item
 from gpuconsole.backends.kube.discovery import Served
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
@@ -15,23 +16,54 @@ NOW = 1_767_600_000_000_000
 NODES = Served(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
 
 
+def odd(name: str) -> dict[str, Any]:
+    """A node that has a name and makes no sense."""
+    return {"metadata": {"name": name, "labels": 7}, "spec": 7, "status": [7]}
+
+
 @pytest.mark.parametrize(
     "raw",
     [b"7", b"[]", b'{"kind": "Node"}', b'{"metadata": 7}', b'{"metadata": {"labels": {}}}', b'{"metadata": {"name": ['],
 )
-def test_a_document_without_a_name_is_counted_and_left_out(raw: bytes) -> None:
+def test_a_document_without_a_name_is_told_and_left_out(raw: bytes) -> None:
     decoder = Decoder(NODES)
-    assert decoder.item(raw, NOW).thing is None
-    assert decoder.unread == 1
-    assert decoder.item(msgspec.json.encode(documents.node("n1")), NOW).key == "n1"
-    assert decoder.unread == 1
+    assert decoder.item(raw, NOW) == Item("", "", None, unread=True)
+    after = decoder.item(msgspec.json.encode(documents.node("n1")), NOW)
+    assert (after.key, after.unread) == ("n1", False)
 
 
 def test_the_sight_says_how_many_and_the_others_are_there(api: ApiServer, sight: Callable[..., Sight]) -> None:
     api.put("nodes", documents.node("n1"))
-    api.put("nodes", {"metadata": {"name": "odd", "labels": 7}, "spec": 7, "status": [7]})
+    api.put("nodes", odd("odd"))
     api.objects["nodes"]["/nameless"] = {"metadata": {}}
     see = sight()
     snapshot = see.loaded()
     assert "n1" in snapshot.nodes
     assert see.backend.health.unread == ("2 of nodes could not be read",)
+
+
+def test_what_was_mended_or_deleted_counts_no_more(api: ApiServer, sight: Callable[..., Sight]) -> None:
+    for name in ("mended", "gone", "stays"):
+        api.put("nodes", odd(name))
+    see = sight()
+    see.loaded()
+    assert see.backend.health.unread == ("3 of nodes could not be read",)
+    api.put("nodes", documents.node("mended"))
+    api.delete("nodes", "/gone")
+    see.until(lambda s: "mended" in s.nodes and see.backend.health.unread == ("1 of nodes could not be read",))
+
+
+def test_a_new_list_is_counted_anew(api: ApiServer, sight: Callable[..., Sight]) -> None:
+    api.put("nodes", documents.node("n1"))
+    api.put("nodes", odd("gone"))
+    api.put("nodes", odd("stays"))
+    api.objects["nodes"]["/nameless"] = {"metadata": {}}
+    see = sight()
+    see.loaded()
+    assert see.backend.health.unread == ("3 of nodes could not be read",)
+    del api.objects["nodes"]["/gone"]
+    del api.objects["nodes"]["/nameless"]
+    api.put("nodes", documents.node("n2"))
+    api.expire()
+    api.cut("nodes")
+    see.until(lambda s: "n2" in s.nodes and see.backend.health.unread == ("1 of nodes could not be read",))
