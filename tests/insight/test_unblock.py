@@ -33,7 +33,7 @@ from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, T
 from gpuconsole.sim.rehearsal import Rehearsal
 from tests.insight.random_admission import rest
 from tests.insight.world import world
-from tests.scheduling.kueue.cluster import GPU, LOWER, STRICT, World, cohort, pods, queue, quota, workload
+from tests.scheduling.kueue.cluster import ANY, GPU, LOWER, STRICT, World, cohort, pods, queue, quota, workload
 from tests.tools.check_why import States
 
 HOST, RACK = "kubernetes.io/hostname", "rack"
@@ -82,6 +82,15 @@ def test_all_kinds_that_help_are_found_and_the_least_of_each() -> None:
 def test_where_no_end_is_enough_alone_a_few_are_named_and_no_more_than_needed() -> None:
     rehearsal = after(queue("q", 6), *(workload(f"w{n}", "q", 2, created=n) for n in range(3)), workload("new", "q", 4))
     assert answers(rehearsal, "new", End) == [(End("team/w0"), End("team/w1"))]
+
+
+def test_who_would_be_let_in_and_be_evicted_in_the_next_cycles_is_not_helped() -> None:
+    """When `runs` ends, the lender tries its greater workload first; the guest gets in, and gives it back at once."""
+    lender = queue("lender", 4, cohort="c", reclaim=ANY)
+    things = [queue("guest", 0, cohort="c"), lender, workload("runs", "lender", 4), workload("new", "guest", 4)]
+    assert answers(after(*things), "new", End) == [(End("team/runs"),)]
+    waits = [workload("greater", "lender", 8, priority=1), workload("waits", "lender", 4)]
+    assert answers(after(*things, *waits), "new", End) == []
 
 
 def test_who_is_before_it_in_a_strict_queue_can_be_withdrawn_or_passed() -> None:

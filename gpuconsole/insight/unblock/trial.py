@@ -18,6 +18,8 @@ from gpuconsole.sim.rehearsal import Rehearsal
 MOST_CYCLES = 200
 """A workload that so many cycles did not let in counts as kept out."""
 MOST_CYCLES_IN_ALL = 2000
+PROBATION = 10
+"""Who is let in, and evicted within so many cycles, was not helped."""
 _PROMISING = (Code.NOT_WAITING, Code.WAITING_FOR_VICTIMS, Code.CONTENTION, Code.PODS_READY)
 
 
@@ -44,13 +46,13 @@ class Trial:
         self._most_cycles = most_cycles
 
     def works(self, steps: Sequence[Step]) -> bool:
-        """True if the workload gets quota once all these changes are made. Raises TriedEnough.
+        """True if the workload gets quota once all these changes are made, and keeps it. Raises TriedEnough.
 
         Most changes are refused at a glance: one whose next cycle would refuse the workload even as its queue's head is
         not played to the end. So a change that works may be missed; one that does not is never taken for one that does.
         """
         fork = self._changed(steps)
-        return _promises(fork, self.key) and self._gets_in(fork)
+        return _promises(fork, self.key) and self._gets_in(fork) and self._stays(fork)
 
     def fails(self, steps: Sequence[Step]) -> bool:
         """True if the workload does not get quota with these changes; this is always played to the end."""
@@ -90,20 +92,34 @@ class Trial:
     def _gets_in(self, fork: Rehearsal) -> bool:
         fork.wake()
         for _ in range(MOST_CYCLES):
-            if not fork.session.has_active:
-                return False
-            if self.cycles >= self._most_cycles:
-                raise TriedEnough
-            self.cycles += 1
-            decided = fork.cycle()
-            workload = fork.workloads.get(self.key)
-            if workload is None or workload.finished:
-                return False
-            if workload.reserved:
+            if not self._cycle(fork):
+                return self._holds(fork)
+            if self._holds(fork):
                 return True
-            if not fork.session.progressed and all(isinstance(decision, Refuse) for decision in decided):
-                return False
         return False
+
+    def _stays(self, fork: Rehearsal) -> bool:
+        for _ in range(PROBATION):
+            going = self._cycle(fork)
+            if not self._holds(fork):
+                return False
+            if not going:
+                break
+        return True
+
+    def _cycle(self, fork: Rehearsal) -> bool:
+        """Run a cycle; False if another one would decide nothing."""
+        if not fork.session.has_active:
+            return False
+        if self.cycles >= self._most_cycles:
+            raise TriedEnough
+        self.cycles += 1
+        decided = fork.cycle()
+        return fork.session.progressed or not all(isinstance(decision, Refuse) for decision in decided)
+
+    def _holds(self, fork: Rehearsal) -> bool:
+        workload = fork.workloads.get(self.key)
+        return workload is not None and workload.reserved and not workload.finished
 
 
 def _promises(rehearsal: Rehearsal, key: str) -> bool:
