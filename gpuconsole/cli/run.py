@@ -170,11 +170,7 @@ def _show(console: Console, settings: Config, namespaces: Iterable[str], context
     app.namespaces = frozenset(namespaces)
     _favour_keys()
     console.start()
-    try:
-        app.run()
-    finally:
-        if app.cluster is not console:
-            app.cluster.stop()
+    app.run()
     return app.return_code or 0
 
 

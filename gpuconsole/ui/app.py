@@ -7,6 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import ClassVar
 
+from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
@@ -113,6 +114,8 @@ class ConsoleApp(App[None]):
 
     def on_unmount(self) -> None:
         self._unsubscribe()
+        # Threads that wait for an answer get an error now: the process ends no sooner than they do.
+        self.cluster.stop()
 
     def _published(self, snapshot: Snapshot) -> None:
         """Runs in the loop's thread."""
@@ -167,6 +170,15 @@ class ConsoleApp(App[None]):
         return next((s for s in reversed(self.screen_stack) if isinstance(s, ConsoleScreen)), None)
 
     # Keys
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.InputEvent):
+            if self._exit:
+                return
+            # Typed ahead, it means what it means on the screen that the key before it opened, or went back to.
+            await self._flush_next_callbacks()
+            await self.screen._mounted_event.wait()
+        await super().on_event(event)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action != "press_at_once":
@@ -285,7 +297,17 @@ class ConsoleApp(App[None]):
         return lambda: self.go(name)
 
     def _answerer(self, name: str) -> Handler:
-        return lambda: self.push_screen(answer_screen(name))
+        return lambda: self._show_answer(name)
+
+    def _show_answer(self, name: str) -> None:
+        """Open an answer in the place of another one; the one that is open already is asked again."""
+        screen = self.screen
+        if isinstance(screen, ConsoleScreen) and screen.crumb() in ANSWERS:
+            if screen.crumb() == name:
+                screen.run_id("app.refresh")
+                return
+            self.pop_screen()
+        self.push_screen(answer_screen(name))
 
     def _back_or_quit(self) -> None:
         if len(self.screen_stack) > 1:

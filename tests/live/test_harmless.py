@@ -102,5 +102,4 @@ def test_random_keys_of_an_admin_change_nothing(plane: ControlPlane, busy: Api, 
     said = (tmp_path / "gpuconsole.log").read_text()
     if (failed := CRASH.search(said)) is not None:
         pytest.fail(f"A key ended the console:\n{failed[0]}")
-    # Most keys end in fields and dialogs, how many depends on how fast the machine draws.
-    assert said.count(": action ") > KEYS / 100, "the keys did something"
+    assert said.count(": action ") > KEYS / 20, "the keys did something"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from textual import events
 
 from gpuconsole.ui.screens.answers import AnswerScreen
 from gpuconsole.ui.screens.base import ConsoleScreen
@@ -12,8 +13,12 @@ from gpuconsole.ui.screens.logs import LogScreen
 from gpuconsole.ui.widgets.confirm import Choice, Confirm, Question
 from gpuconsole.ui.widgets.dialog import Dialog
 from tests.ui.live import FakeLogs
-from tests.ui.stage import staged
+from tests.ui.stage import Stage, staged
 from tests.ui.worlds import busy_org
+
+
+def trail(stage: Stage) -> list[ConsoleScreen]:
+    return [screen for screen in stage.app.screen_stack if isinstance(screen, ConsoleScreen)]
 
 
 @pytest.mark.parametrize("make", [lambda: Confirm(Question("Really?", ("so much",))), lambda: Choice("Which?", ())])
@@ -40,6 +45,24 @@ async def test_a_screen_that_goes_before_it_is_drawn_fails_nothing(
             screen.remove()
         await stage.settle()
         assert not screen.children
+
+
+async def test_keys_mean_what_they_mean_on_the_screen_that_the_key_before_them_opened() -> None:
+    """They come at once: the screens are made, asked and left while the next keys wait already."""
+    async with staged(busy_org()) as stage:
+        await stage.press("2")
+        for key in ["enter", "q", "b", "f", "q", *"3L74d", "question_mark", "escape", "f", "3", "b", *"9q6F1q2", "b"]:
+            stage.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await stage.settle()
+        assert (stage.app.view, [screen.crumb() for screen in trail(stage)]) == ("queues", ["queues", "ledger"])
+
+
+async def test_an_answer_takes_the_place_of_another_one() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("b", "f", "f", "F")
+        assert [screen.crumb() for screen in trail(stage)] == ["dashboard", "slots"]
+        await stage.press("q")
+        assert [screen.crumb() for screen in trail(stage)] == ["dashboard"]
 
 
 async def test_a_dialog_that_goes_with_the_console_fails_nothing() -> None:

@@ -1,13 +1,15 @@
 """What screens say and ask: a flash in passing, a question, a choice, a prompt."""
 
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Literal, TypeVar
 
 from textual.screen import Screen
 
 from gpuconsole.model.text import clean
 from gpuconsole.ui.widgets.confirm import Choice, Confirm, Field, Option, Prompt, Question
+from gpuconsole.ui.widgets.dialog import Dialog
 
+Answer = TypeVar("Answer")
 Handler = Callable[[], object]
 SECONDS = 4
 """How long something that was said in passing stays."""
@@ -29,15 +31,20 @@ class AskingScreen(Screen[None]):
             if yes:
                 then()
 
-        self.app.push_screen(Confirm(question), answered)
+        self._push(Confirm(question), answered)
 
     def choose(self, title: str, options: Iterable[Option], then: Callable[[str], object], chosen: str = "") -> None:
         """Offer a list, and go on with the id of what was picked."""
-        self.app.push_screen(Choice(title, tuple(options), chosen), _unless_cancelled(then))
+        self._push(Choice(title, tuple(options), chosen), _unless_cancelled(then))
 
     def prompt(self, wanted: Field, then: Callable[[str], object]) -> None:
         """Ask for one value, and go on with it."""
-        self.app.push_screen(Prompt(wanted), _unless_cancelled(then))
+        self._push(Prompt(wanted), _unless_cancelled(then))
+
+    def _push(self, dialog: Dialog[Answer], answered: Callable[[Answer | None], None]) -> None:
+        # The app goes on with the answer, whoever asked: it does so before the next key, which may leave this screen.
+        with self.app._context():
+            self.app.push_screen(dialog, answered)
 
 
 def _unless_cancelled(then: Callable[[str], object]) -> Callable[[str | None], None]:

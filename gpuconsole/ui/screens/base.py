@@ -22,6 +22,7 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.ui.actions import ACTIONS, BY_ID, Action, Scope
 from gpuconsole.ui.filters import FilterError, parse_filter
 from gpuconsole.ui.keymap import continuations, find, spell
+from gpuconsole.ui.leaving import Leaving
 from gpuconsole.ui.menus import hints, menu
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
 from gpuconsole.ui.screens.asking import AskingScreen
@@ -49,7 +50,7 @@ WIDE_SCOPES = (Scope.GLOBAL, Scope.VIEWS, Scope.SIMULATION, Scope.TABLE)
 """What is the same on every screen stands last in the footer."""
 
 
-class ConsoleScreen(AskingScreen, inherit_bindings=False):
+class ConsoleScreen(Leaving, AskingScreen, inherit_bindings=False):
     """A screen of the console."""
 
     BINDINGS: ClassVar[list[BindingType]] = []
@@ -101,6 +102,11 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
     # For screens to use
 
     @property
+    def stands(self) -> bool:
+        """Whether its widgets are there: it is made, and not left. To be asked where something comes on its own."""
+        return self.is_mounted and self.is_attached and not self._pruning
+
+    @property
     def console(self) -> "Console":
         return self.console_app.cluster
 
@@ -138,7 +144,7 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
 
     def redraw(self) -> None:
         """Draw the Snapshot and the frame anew."""
-        if not (self.is_mounted and self.is_attached):
+        if not self.stands:
             return
         if self.snapshot is not EMPTY:
             self._show_safely(self.snapshot)
@@ -196,11 +202,6 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
         # would parse all styles anew, twice, which took longer than making and drawing the screen.
         self._css_update_count = app._css_update_count
 
-    async def on_event(self, event: events.Event) -> None:
-        # One that was left by keys typed ahead goes before it has a body: there is nothing to set up, or to show.
-        if not isinstance(event, (events.Mount, events.ScreenResume)) or self.query("#body > *"):
-            await super().on_event(event)
-
     def on_mount(self) -> None:
         """For screens that have something to set up."""
 
@@ -232,9 +233,8 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
         self.call_after_refresh(self.refresh_frame)
 
     def refresh_frame(self) -> None:
-        """Bring header, crumbs and footer up to date. A screen that was just opened, or left, has none."""
-        crumbs, footer = self.query(Crumbs), self.query(Footer)
-        if not (crumbs and footer):
+        """Bring header, crumbs and footer up to date."""
+        if not self.stands:
             return
         self.show_header()
         names = [screen.crumb() for screen in self.app.screen_stack if isinstance(screen, ConsoleScreen)]
@@ -249,9 +249,9 @@ class ConsoleScreen(AskingScreen, inherit_bindings=False):
         self.query_one(Crumbs).right = place(grid) if grid is not None else ""
 
     def show_header(self) -> None:
-        """Bring the header up to date: what is shown grows older. A screen just opened has none yet."""
-        for header in self.query(Header):
-            header.show(self.console.status, self.namespaces)
+        """Bring the header up to date: what is shown grows older."""
+        if self.stands:
+            self.query_one(Header).show(self.console.status, self.namespaces)
 
     # From keys to actions
 

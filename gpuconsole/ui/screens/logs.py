@@ -74,7 +74,7 @@ class LogScreen(ConsoleScreen):
             errand(self, lambda: desk.logs(pods, previous=previous), self._began)
 
     def _began(self, logs: Logs) -> None:
-        if self.is_mounted and self.query(TextPane):
+        if self.stands:
             self._logs, self._seen = logs, -1
             self._look()
         else:

@@ -116,8 +116,8 @@ class ScoresScreen(NodeScreen):
             self.app.call_from_thread(self._came, Asked(pod, newest.time, answer))
 
     def _came(self, asked: Asked) -> None:
-        if not self.query("#summary"):
-            return  # It was left meanwhile.
+        if not self.stands:
+            return
         status = self.query_one("#summary", StatusLine)
         status.right = ((f"as of {fmt.clock(asked.time)} ", "dim"),)
         if not isinstance(asked.answer, ScoreTable):

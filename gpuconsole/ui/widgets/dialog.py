@@ -5,16 +5,16 @@ from typing import TypeVar
 from textual.await_complete import AwaitComplete
 from textual.screen import ModalScreen
 
+from gpuconsole.ui.leaving import Leaving
+
 Answer = TypeVar("Answer")
 
 
-class Dialog(ModalScreen[Answer]):
+class Dialog(Leaving, ModalScreen[Answer]):
     """A screen that asks. Keys that were typed before it was gone, but come after its answer, are for nobody."""
 
     def on_mount(self) -> None:
-        # One that was answered by keys typed ahead, or left with the console, goes before it has anything on it.
-        if self.query(".dialog > *"):
-            self.fill()
+        self.fill()
 
     def fill(self) -> None:
         """Write on what `compose` made, and give the keyboard to where it belongs."""
