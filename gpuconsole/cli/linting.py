@@ -20,7 +20,8 @@ from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import Read, read_configuration
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.scenario import Scenario, ScenarioError, load_scenario
+from gpuconsole.sim.scenario import Scenario, load_scenario
+from gpuconsole.sim.scenario_form import ScenarioError
 
 CONFIGURATION = "volcano-scheduler.conf"
 OWN = ("cohort-cycle",)

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from gpuconsole.insight.expectations import ExpectError, read_expectation
 from gpuconsole.model.documents.findings import Path as FieldPath
 from gpuconsole.model.manifests import Finding, Loaded, Severity
-from gpuconsole.sim.scenario import Scenario, ScenarioError, load_scenario
+from gpuconsole.sim.scenario import Scenario, load_scenario
+from gpuconsole.sim.scenario_form import ScenarioError
 
 _PLACE = re.compile(r"([A-Za-z][\w.\[\]]*): (.+)")
 _KEY = re.compile(r"\[(\d+)\]|([^.\[\]]+)")

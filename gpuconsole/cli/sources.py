@@ -38,7 +38,8 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.files import policy_in
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import START as SCENARIO_START
-from gpuconsole.sim.scenario import Scenario, ScenarioError, build, load_scenario
+from gpuconsole.sim.scenario import Scenario, build, load_scenario
+from gpuconsole.sim.scenario_form import ScenarioError
 
 START: Time = parse_time(SCENARIO_START)
 """When a simulation of plain manifests begins: a Monday morning, the same each time."""

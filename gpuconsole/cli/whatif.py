@@ -16,7 +16,7 @@ from gpuconsole.insight.whatif import WhatIf, what_if
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.sim.changes import Changes, read_changes
-from gpuconsole.sim.scenario import ScenarioError
+from gpuconsole.sim.scenario_form import ScenarioError
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _TIMES = {"time", "compared", "horizon", "admitted", "admitted_without", "started", "returns", "without", "changed"}

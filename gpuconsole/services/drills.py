@@ -14,7 +14,8 @@ from gpuconsole.model.catalogue import load as load_catalogue
 from gpuconsole.model.clock import parse_time
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.model.text import clean
-from gpuconsole.sim.scenario import START, Scenario, ScenarioError, load_scenario
+from gpuconsole.sim.scenario import START, Scenario, load_scenario
+from gpuconsole.sim.scenario_form import ScenarioError
 
 NO_STEPS = "it has no steps, so there is nothing to predict"
 

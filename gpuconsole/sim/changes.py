@@ -18,8 +18,7 @@ from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, parse_spa
 from gpuconsole.model.commands import Command, Delete, Finish, InCluster, Later, Submit
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.sim.closed import convert
-from gpuconsole.sim.scenario import ScenarioError
-from gpuconsole.sim.scenario_form import Document, StepForm
+from gpuconsole.sim.scenario_form import Document, ScenarioError, StepForm
 from gpuconsole.sim.scenario_steps import camel, read_steps
 
 Manifests = Callable[[Object], Mapping[str, Any]]

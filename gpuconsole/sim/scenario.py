@@ -20,7 +20,7 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.equipping import equipped
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario_capacity import NO_CATALOGUE
-from gpuconsole.sim.scenario_form import ClusterForm, ScenarioForm
+from gpuconsole.sim.scenario_form import ClusterForm, ScenarioError, ScenarioForm
 from gpuconsole.sim.scenario_policy import policy_of
 from gpuconsole.sim.scenario_sharing import equip, equip_steps, equipment_of
 from gpuconsole.sim.scenario_steps import Step, decode_all, read_steps
@@ -28,10 +28,6 @@ from gpuconsole.sim.synthesis import GPUS_PER_NODE, complete
 
 START = "2026-01-05T08:00:00Z"
 USUAL_PRICES = Prices()
-
-
-class ScenarioError(ValueError):
-    """A scenario cannot be used; the text has one line for each thing that is wrong, with what would be right."""
 
 
 class Scenario(Struct, frozen=True, kw_only=True):

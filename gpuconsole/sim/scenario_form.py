@@ -12,6 +12,10 @@ from gpuconsole.scheduling.kube.policy import Score
 Document = dict[str, Any]
 
 
+class ScenarioError(ValueError):
+    """A scenario cannot be used; the text has one line for each thing that is wrong, with what would be right."""
+
+
 class SpreadForm(Struct, frozen=True, rename="camel"):
     """A log-normal distribution of durations; a plain text in its place is always that duration."""
 

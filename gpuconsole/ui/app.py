@@ -42,6 +42,8 @@ LOG = logging.getLogger(__name__)
 
 REPAINT = 0.25
 """Seconds between two repaints for new data, at least."""
+SELDOM = 4
+"""So many times as long between two repaints, while a large cluster is read for the first time."""
 FRAME = 0.001
 TWICE = 2.0
 """Seconds within which a second ctrl+c quits."""
@@ -106,7 +108,13 @@ class ConsoleApp(App[None]):
         self.set_interval(1.0, self._show_age)
         if self._warm:
             self._warming = Warming(
-                self, VIEWS, load=load, shown=self._shows_data, ready=self._has_data, pressed=lambda: self._pressed
+                self,
+                VIEWS,
+                load=load,
+                others=("answers",),
+                shown=self._shows_data,
+                ready=self._has_data,
+                pressed=lambda: self._pressed,
             )
             self._warming.start()
         for notice in self.cluster.notices:
@@ -126,8 +134,9 @@ class ConsoleApp(App[None]):
         if self._waiting is not None:
             return
         # Keys come first: new data wait a moment for them to end, but not for ever.
-        quiet = min(self._pressed, self._painted + 4 * self._repaint) + self._repaint / 2
-        wait = max(self._painted + self._repaint, quiet) - time.monotonic()
+        repaint = self._repaint * (SELDOM if self._still_reads() else 1)
+        quiet = min(self._pressed, self._painted + 4 * repaint) + repaint / 2
+        wait = max(self._painted + repaint, quiet) - time.monotonic()
         if wait <= 0:
             self._paint(message.snapshot)
         else:
@@ -151,6 +160,10 @@ class ConsoleApp(App[None]):
 
     def _shows_data(self) -> bool:
         return self._painted > 0 and (len(self.cluster.snapshot.nodes) > 0 or not self.cluster.status.loading)
+
+    def _still_reads(self) -> bool:
+        """Whether there is something to see already, and much more to come: to draw it all the time takes from that."""
+        return self._shows_data() and self.cluster.status.loading
 
     def _has_data(self) -> bool:
         return self._painted > 0 and not self.cluster.status.loading

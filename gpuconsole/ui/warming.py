@@ -27,18 +27,22 @@ class Warming:
         app: App[None],
         modes: Iterable[str],
         *,
-        load: Callable[[], None],
+        load: Callable[[str], object],
+        others: Iterable[str],
         shown: Callable[[], bool],
         ready: Callable[[], bool],
         pressed: Callable[[], float],
     ) -> None:
-        """`load` imports the modes, in a thread, as soon as the first one has been `shown`.
+        """`load` imports a mode, in a thread, as soon as the first one has been `shown`; at last it imports `others`.
 
         `ready` says whether there are data worth showing, `pressed` when the last key was, by `time.monotonic`.
         """
         self._app = app
         self._modes = list(modes)
-        self._loading = threading.Thread(target=load, name="import", daemon=True)
+        self._load = load
+        self._loaded: set[str] = set()
+        self._others = list(others)
+        self._importing = False
         self._shown = shown
         self._ready = ready
         self._pressed = pressed
@@ -50,22 +54,32 @@ class Warming:
         self._timer.resume()
 
     def _next(self) -> None:
-        if self._shown() and self._loading.ident is None:
-            self._loading.start()
-        if self._loading.ident is None or self._loading.is_alive():
-            return
+        if not self._importing and self._shown():
+            self._importing = True
+            self._import(self._modes)
         if not self._ready() or time.monotonic() - self._pressed() < QUIET or self._thinking():
             return
         while self._left and self._left[0] in self._app._screen_stacks:
             self._left.pop(0)
         if not self._left:
             self._timer.pause()
+            self._import(self._others)
+            return
+        if self._left[0] not in self._loaded:
             return
         mode = self._left.pop(0)
         # What a change of mode does, without the change.
         self._app._init_mode(mode)
         screen = self._app._screen_stacks[mode][0]
         screen.post_message(events.ScreenSuspend())
+
+    def _import(self, names: Iterable[str]) -> None:
+        def work() -> None:
+            for name in names:
+                self._load(name)
+                self._loaded.add(name)
+
+        threading.Thread(target=work, name="import", daemon=True).start()
 
     def _thinking(self) -> bool:
         """Whether a hidden screen still works on its first answer: several at once slow down the one in front."""

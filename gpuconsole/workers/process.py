@@ -9,6 +9,8 @@ from pathlib import Path
 
 from gpuconsole.workers.protocol import ENCODER, REQUESTS
 
+LESS_URGENT = 5
+
 
 def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
     """The worker process: answer until the parent is gone."""
@@ -17,6 +19,8 @@ def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
     # Ctrl-C goes to the whole group; the parent decides when this process ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _write_to(log_file)
+    # Keys come first, where the cores are few.
+    os.nice(LESS_URGENT)
     # The engines take most of a second, which the parent has better use for while it opens a live cluster.
     from gpuconsole.workers.replica import Desk
 

@@ -14,7 +14,8 @@ from gpuconsole.scheduling.kueue.config import KueueConfig, MultiKueue
 from gpuconsole.scheduling.kueue.multikueue.group import CONTROLLER
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.scenario import ScenarioError, build, load_scenario
+from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario_form import ScenarioError
 from tests.sim.cluster import A100, START, USUAL, job, key_of, nodes, queue, run, submit, workload
 
 FLAVOR = ResourceFlavor(name="a100", node_labels=A100)

@@ -9,7 +9,8 @@ from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.scenario import Scenario, ScenarioError, build, load_scenario
+from gpuconsole.sim.scenario import Scenario, build, load_scenario
+from gpuconsole.sim.scenario_form import ScenarioError
 
 CONF = "actions: allocate\ntiers:\n- plugins:\n  - name: proportion\n"
 QUEUE = {

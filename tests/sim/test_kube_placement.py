@@ -9,7 +9,8 @@ from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.profile import Profile
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import Scenario, ScenarioError, build, load_scenario
+from gpuconsole.sim.scenario import Scenario, build, load_scenario
+from gpuconsole.sim.scenario_form import ScenarioError
 
 CONF = """
 apiVersion: kubescheduler.config.k8s.io/v1

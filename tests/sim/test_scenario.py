@@ -12,7 +12,8 @@ from gpuconsole.scheduling.kube.policy import PlacementPolicy, Score
 from gpuconsole.scheduling.kueue.config import Strategy
 from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.closed import convert
-from gpuconsole.sim.scenario import Scenario, ScenarioError, build, load_scenario
+from gpuconsole.sim.scenario import Scenario, build, load_scenario
+from gpuconsole.sim.scenario_form import ScenarioError
 from tests.sim.cluster import log, two_teams
 
 WORKLOAD: dict[str, Any] = {

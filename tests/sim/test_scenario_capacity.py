@@ -18,7 +18,8 @@ from gpuconsole.sim.autoscaling.policy import (
 )
 from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.scenario import ScenarioError, build, load_scenario
+from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario_form import ScenarioError
 
 SOLD = {"zones": ["a"], "types": {"c.1": {"cpu": 4, "memory": "8Gi", "onDemand": 0.5, "spot": {"a": 0.2}}}}
 TYPE = InstanceType(name="c.1", cpu=4000, memory=8 * 2**30, on_demand=0.5, spot={"a": 0.2}, zones=("a",))

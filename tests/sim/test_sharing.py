@@ -11,7 +11,8 @@ from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.gpus.sharing import device
 from gpuconsole.model.gpus.wiring import NETWORK_BANDWIDTH, NVLINK_BANDWIDTH, WIRING
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import ScenarioError, build, load_scenario
+from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario_form import ScenarioError
 
 GPU = "nvidia.com/gpu"
 T4, A100 = "Tesla-T4", "NVIDIA-A100-SXM4-80GB"

@@ -9,7 +9,8 @@ from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import Scenario, ScenarioError, build, load_scenario
+from gpuconsole.sim.scenario import Scenario, build, load_scenario
+from gpuconsole.sim.scenario_form import ScenarioError
 
 PREEMPTING = HELM_CONF.replace("allocate,", "allocate, preempt,")
 

@@ -1,23 +1,29 @@
 """No key pays for what could be done before or need not be done: screens are made while nobody waits for them."""
 
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 import pytest
 from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
+from gpuconsole.model.cluster import Node
+from gpuconsole.services.console import Console
 from gpuconsole.ui import warming
 from gpuconsole.ui.app import ConsoleApp
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.widgets.grid import Grid
-from tests.ui.worlds import history, org_cohort, recorded
+from tests.backends.elsewhere import Elsewhere
+from tests.ui.worlds import NOW, history, org_cohort, recorded
 
 
 @asynccontextmanager
-async def warmed(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[ConsoleApp, Pilot[None]]]:
-    """A console that had the time to make all its screens."""
+async def warmed(
+    monkeypatch: pytest.MonkeyPatch, views: Iterable[str] = VIEWS
+) -> AsyncIterator[tuple[ConsoleApp, Pilot[None]]]:
+    """A console that had the time to make all its screens, or these."""
     monkeypatch.setattr(warming, "QUIET", 0.0)
     monkeypatch.setattr(warming, "PAUSE", 0.01)
     app = ConsoleApp(recorded(org_cohort(), history()), repaint=0, warm=True)
@@ -25,7 +31,7 @@ async def warmed(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Console
         app.cluster.tick(0.1)
         for _ in range(200):
             await pilot.pause(0.01)
-            if not any(name not in app._screen_stacks for name in VIEWS):
+            if not any(name not in app._screen_stacks for name in views):
                 break
         await pilot.pause()
         yield app, pilot
@@ -44,6 +50,47 @@ async def test_screens_that_nobody_opened_yet_are_made_with_what_they_show(monke
         grid = hidden(app, "queues").query_one(Grid)
         assert grid.rows
         assert grid.size.width > 100, "it knows its place, too"
+
+
+async def test_screens_are_made_as_they_are_imported_and_what_opens_no_screen_comes_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    imported: list[str] = []
+    slow = threading.Event()
+
+    def load(name: str) -> None:
+        if name == "nodes":
+            slow.wait(30)
+        imported.append(name)
+
+    monkeypatch.setattr("gpuconsole.ui.app.load", load)
+    async with warmed(monkeypatch, ["queues", "workloads"]) as (app, pilot):
+        await pilot.pause(0.1)
+        assert set(app._screen_stacks) == {"dashboard", "queues", "workloads"}
+        slow.set()
+        for _ in range(500):
+            await pilot.pause(0.01)
+            if "answers" in imported:
+                break
+        assert set(app._screen_stacks) == set(VIEWS)
+        assert imported == [*VIEWS, "answers"]
+
+
+@pytest.mark.parametrize(("loading", "wait"), [(True, 400), (False, 100)])
+async def test_what_is_read_for_the_first_time_is_drawn_seldom(
+    loading: bool, wait: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Elsewhere((Node(name="a-1"),), NOW)
+    cluster.loading = loading
+    app = ConsoleApp(Console(cluster), repaint=100)
+    async with app.run_test(size=(120, 36)) as pilot:
+        waits: list[float] = []
+        monkeypatch.setattr(app, "set_timer", lambda delay, callback: waits.append(delay))
+        for name in ("b-1", "b-2"):
+            cluster.put(Node(name=name))
+            app.cluster.tick(0.1)
+            await pilot.pause()
+        assert [round(wait, -1) for wait in waits] == [wait]
 
 
 async def test_what_is_hidden_hears_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

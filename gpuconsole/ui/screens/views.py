@@ -29,22 +29,17 @@ ANSWERS = ("ledger", "slots", "shares", "antipatterns", "drills")
 
 def answer_screen(name: str) -> Screen[None]:
     """The screen of one of `ANSWERS`."""
-    screen: Screen[None] = _module("answers").answer_screen(name)
+    screen: Screen[None] = load("answers").answer_screen(name)
     return screen
 
 
-def load() -> None:
-    """Import them all, so that no key has to wait for that; in a thread."""
-    for name in (*_SCREENS, "answers"):
-        _module(name)
-
-
-def _module(name: str) -> Any:
+def load(name: str) -> Any:
+    """Import the module of a screen, before somebody has to wait for that."""
     return import_module(f"gpuconsole.ui.screens.{name}")
 
 
 def _made(name: str) -> Screen[None]:
-    screen: Screen[None] = getattr(_module(name), _SCREENS[name])()
+    screen: Screen[None] = getattr(load(name), _SCREENS[name])()
     return screen
 
 

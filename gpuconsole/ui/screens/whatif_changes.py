@@ -10,7 +10,7 @@ from gpuconsole.model.manifests import Severity
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.changes import Changes, read_changes
-from gpuconsole.sim.scenario import ScenarioError
+from gpuconsole.sim.scenario_form import ScenarioError
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
 from gpuconsole.ui.as_yaml import as_documents
