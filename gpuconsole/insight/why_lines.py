@@ -6,7 +6,7 @@ from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.room import Keeper, Level, Room
 from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.words import in_words
-from gpuconsole.insight.why import Considered, Why
+from gpuconsole.insight.why import ENGINE, Considered, Evidence, Why
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.snapshot import Snapshot
@@ -92,8 +92,14 @@ def evidence_lines(answer: Why, now: Time) -> Iterator[str]:
     codes = {one.code for one in answer.evidence if one.code is not Code.NOT_WAITING}
     said: dict[tuple[Code, str], list[str]] = {}
     for one in answer.evidence:
-        age = f", {format_span(max(0, now - one.since))} old" if one.since is not None else ""
-        said.setdefault((one.code, one.text), []).append(f"{one.source}{age}")
+        said.setdefault((one.code, one.text), []).append(f"{one.source}{_age(one, now)}")
     for (code, text), sources in said.items():
         differs = " (overtaken)" if len(codes) > 1 and code is not answer.code else ""
         yield f"{' and '.join(sources)}: {code}{differs}: {text}"
+
+
+def _age(one: Evidence, now: Time) -> str:
+    """A condition tells since when it is so; its words may be newer."""
+    if one.since is None:
+        return ""
+    return f", {'' if one.source == ENGINE else 'at most '}{format_span(max(0, now - one.since))} old"

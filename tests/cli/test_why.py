@@ -31,7 +31,7 @@ def test_why_for_people(gpuconsole: Line) -> None:
         "  ✓ raise the nominalQuota of ClusterQueue team by 4 GPUs of a100",
         "",
         "EVIDENCE",
-        "  engine, 0s old and Kueue, 59m old: quota: couldn't assign flavors to pod set main: "
+        "  engine, 0s old and Kueue, at most 59m old: quota: couldn't assign flavors to pod set main: "
         "insufficient unused quota for nvidia.com/gpu in flavor a100, 4 more needed",
     ]
 
@@ -60,7 +60,7 @@ def test_a_saved_cluster_is_asked_as_others_left_it_with_the_words_of_its_kueue(
     assert lines[0] == "research/rlhf-2  quota  in cq-research"
     assert lines[-2:] == [
         f"  engine, 0s old: quota: {TEXT}2 more needed",
-        f"  Kueue, 12m old: quota: {TEXT}4 more needed",
+        f"  Kueue, at most 12m old: quota: {TEXT}4 more needed",
     ]
 
 

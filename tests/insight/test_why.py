@@ -108,7 +108,7 @@ def test_a_text_that_the_cluster_has_overtaken_stands_beside_what_is_true_now() 
     )
     assert list(evidence_lines(answer, START)) == [
         "engine, 0s old: not-waiting: it fits",
-        f"Kueue, 12m old: quota: {TEXT}4 more needed",
+        f"Kueue, at most 12m old: quota: {TEXT}4 more needed",
     ]
 
 

@@ -146,7 +146,7 @@ async def test_the_detail_explains_a_pending_workload_beside_kueues_words(size: 
         detail = stage.screen(WorkloadDetailScreen)
         why = detail.query_one("#why", TextPane).text
         assert "The cohort org-cohort has 4 GPUs free, and rlhf-2 needs 6 GPUs." in why
-        assert "Kueue wrote 12m ago: couldn't assign flavors to pod set main" in why
+        assert "Kueue wrote within the last 12m: couldn't assign flavors to pod set main" in why
         assert "research/rlhf 6 GPUs ▲4" in why
         assert "TIMELINE" in why
         if size[0] < 110:

@@ -209,7 +209,7 @@ def why_lines(
         line("  ", (tried.why.explanation.headline if tried is not None else found.headline, "strong")),
     ]
     if found.text:
-        age = f" {fmt.since(facts.now, found.since)} ago" if found.since else ""
+        age = f" within the last {fmt.since(facts.now, found.since)}" if found.since else ""
         lines.append(line((f"  {found.source} wrote{age}: ", "dim"), found.text))
     lines += tried_lines(tried) if tried is not None else [line(f"    {text}") for text in found.lines]
     if found.parked:
