@@ -1,7 +1,12 @@
-"""How busy each GPU was in the last hour: a ring of samples a node, kept in memory while the console looks on."""
+"""How busy each GPU was in the last hour: a ring of samples a node, kept in memory while the console looks on.
+
+A part of the samples is worth keeping for the next console that looks at the same cluster.
+"""
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
 
 from gpuconsole.insight.measured import Gpu
 from gpuconsole.insight.scan import changes
@@ -15,6 +20,8 @@ APART: Span = 20 * SECOND
 """Samples that come sooner are left out, so that the ring holds its hour."""
 BINS = 12
 BIN: Span = HOUR // BINS
+KEPT_APART: Span = BIN // 2
+"""Samples that are kept: two for each five minutes that are shown."""
 _UNKNOWN = 255
 
 Place = tuple[int, int]
@@ -22,26 +29,45 @@ Trend = tuple[float | None, ...]
 """Percent at work in each five minutes of the last hour, the oldest first; None where nothing was measured."""
 
 
+class Sample(Struct, frozen=True):
+    """How busy the devices of a node were at one moment."""
+
+    node: str
+    time: Time
+    places: tuple[Place, ...]
+    percents: bytes
+    """A byte a device: 0 to 100, or 255 where it is not known."""
+
+
+Past = Callable[[Sequence[str]], Iterable[Sample]]
+"""What was kept of nodes, the oldest sample first."""
+
+
+def _nothing(nodes: Sequence[str]) -> Iterable[Sample]:
+    return ()
+
+
 class _Ring:
     """The samples of one node. Mutates by `add`."""
 
-    __slots__ = ("_at", "places", "times", "values")
+    __slots__ = ("_at", "kept", "places", "times", "values")
 
     def __init__(self, places: tuple[Place, ...]) -> None:
         self.places = places
         self.times = array("q")
         self.values = bytearray()
         """A byte a device and sample."""
+        self.kept: Time = 0
+        """When the newest sample was taken that was kept."""
         self._at = 0
 
-    def add(self, told: NodeTelemetry) -> None:
-        found = bytes(_percent(busy(told, position)) for position in range(len(self.places)))
+    def add(self, time: Time, found: bytes) -> None:
         if len(self.times) < SAMPLES:
-            self.times.append(told.time)
+            self.times.append(time)
             self.values += found
         else:
             width = len(self.places)
-            self.times[self._at] = told.time
+            self.times[self._at] = time
             self.values[self._at * width : (self._at + 1) * width] = found
         self._at = (self._at + 1) % SAMPLES
 
@@ -53,26 +79,52 @@ class _Ring:
 class Trends:
     """What was measured lately. Mutates by `take`; others may read meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, past: Past = _nothing) -> None:
+        """`past` is asked once of each node, when it is seen first."""
+        self._past = past
         self._seen = EMPTY.telemetry
         self._rings: dict[str, _Ring] = {}
 
-    def take(self, snapshot: Snapshot) -> None:
-        """Take in what is new of the telemetry; of a Snapshot without news this costs nothing."""
+    def take(self, snapshot: Snapshot) -> Sequence[Sample]:
+        """Take in what is new of the telemetry; returns what of it is worth keeping.
+
+        Of a Snapshot without news this costs nothing.
+        """
         if snapshot.telemetry is self._seen:
-            return
+            return ()
         gone, come = changes(self._seen.rows, snapshot.telemetry.rows)
         self._seen = snapshot.telemetry
-        for told in come:
-            ring = self._rings.get(told.name)
-            places = tuple(device.place for device in told.devices)
-            if ring is None or ring.places != places:
-                # Another division into MIG instances makes other devices.
-                ring = self._rings[told.name] = _Ring(places)
-            if told.time >= ring.newest + APART:
-                ring.add(told)
+        self._recall([told.name for told in come if told.name not in self._rings])
+        kept = [sample for told in come if (sample := self._add(told)) is not None]
         for name in {told.name for told in gone} - {told.name for told in come}:
             self._rings.pop(name, None)
+        return kept
+
+    def _recall(self, nodes: Sequence[str]) -> None:
+        """Begin with what was kept of nodes that are new here."""
+        for sample in self._past(nodes) if nodes else ():
+            ring = self._rings.get(sample.node)
+            if ring is None or ring.places != sample.places:
+                ring = self._rings[sample.node] = _Ring(sample.places)
+            if sample.time > ring.newest and len(sample.percents) == len(ring.places):
+                ring.add(sample.time, sample.percents)
+                ring.kept = sample.time
+
+    def _add(self, told: NodeTelemetry) -> Sample | None:
+        """A node's newest values; given back if they are to be kept."""
+        ring = self._rings.get(told.name)
+        places = tuple(device.place for device in told.devices)
+        if ring is None or ring.places != places:
+            # Another division into MIG instances makes other devices.
+            ring = self._rings[told.name] = _Ring(places)
+        if told.time < ring.newest + APART:
+            return None
+        found = bytes(_percent(busy(told, position)) for position in range(len(places)))
+        ring.add(told.time, found)
+        if told.time < ring.kept + KEPT_APART:
+            return None
+        ring.kept = told.time
+        return Sample(told.name, told.time, places, found)
 
     def of(self, gpus: Iterable[Gpu], now: Time) -> Trend:
         """How busy some devices were, on average, each since its owner has it; see `Trend`."""

@@ -1,23 +1,33 @@
 """How busy GPUs were in the last hour, by five minutes; what was not measured is no zero."""
 
+from collections.abc import Iterable, Sequence
+
 from gpuconsole.insight.telemetry import on_node
-from gpuconsole.insight.trends import BINS, SAMPLES, Trend, Trends, known
+from gpuconsole.insight.trends import BINS, SAMPLES, Sample, Trend, Trends, known
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
 from tests.insight.world import START, node, pod
 
+PLACES = ((0, -1), (1, -1))
 NO_TREND: Trend = (None,) * BINS
 
 
 class Measured:
     """A node of two GPUs whose telemetry comes as the tests say."""
 
-    def __init__(self) -> None:
+    def __init__(self, *past: Sample) -> None:
+        self.asked: list[str] = []
+        self.kept: list[Sample] = []
+        self.past = past
         self.state = ClusterState(START)
-        self.trends = Trends()
+        self.trends = Trends(self.remember)
         self.put(node("n", 2))
+
+    def remember(self, nodes: Sequence[str]) -> Iterable[Sample]:
+        self.asked += nodes
+        return self.past
 
     def put(self, thing: object) -> None:
         self.state.apply(Applied(self.state.time, thing))  # type: ignore[arg-type]
@@ -26,7 +36,7 @@ class Measured:
         devices = tuple(Device(gpu=gpu, instance=instance, pod=owner) for gpu in range(len(busy)))
         self.put(NodeTelemetry(name="n", time=at, devices=devices, columns={Measure.UTILISATION: busy}))
         self.state.time = max(self.state.time, at)
-        self.trends.take(self.state.freeze())
+        self.kept += self.trends.take(self.state.freeze())
 
     def of(self, *gpus: int, now: Time = START) -> Trend:
         found = on_node(self.state.freeze(), "n")
@@ -85,3 +95,31 @@ def test_other_devices_and_nodes_that_are_gone_begin_anew() -> None:
     measured.trends.take(measured.state.freeze())
     measured.tell(START + 2 * MINUTE, 20.0, 20.0, instance=3)
     assert measured.of(0, now=START + 2 * MINUTE)[-1] == 20.0
+
+
+def test_two_samples_of_each_five_minutes_are_worth_keeping() -> None:
+    measured = Measured()
+    for number in range(21):
+        measured.tell(START + number * 30 * SECOND, float(number), None)
+    assert measured.kept == [
+        Sample("n", START + number * 30 * SECOND, PLACES, bytes([number, 255])) for number in (0, 5, 10, 15, 20)
+    ]
+
+
+def test_what_was_kept_goes_before_what_is_measured_now() -> None:
+    past = [
+        Sample("n", START - minutes * MINUTE, PLACES, bytes([percent, 255])) for minutes, percent in ((7, 40), (2, 80))
+    ]
+    measured = Measured(*past)
+    measured.tell(START, 100.0, 20.0)
+    measured.tell(START + MINUTE, 100.0, 20.0)
+    assert measured.asked == ["n"], "once, when the node is seen first"
+    assert measured.of(0, now=START + MINUTE)[-2:] == (40.0, (80 + 100 + 100) / 3)
+    assert measured.of(1, now=START + MINUTE)[-2:] == (None, 20.0)
+    assert [sample.time for sample in measured.kept] == [START + MINUTE], "three minutes after the last one"
+
+
+def test_what_was_kept_of_other_devices_is_left_out() -> None:
+    measured = Measured(Sample("n", START - MINUTE, ((0, 3), (1, 3)), b"\x10\x10"), Sample("n", START, PLACES, b"odd"))
+    measured.tell(START, 100.0, 20.0)
+    assert measured.of(0) == (*NO_TREND[1:], 100.0)

@@ -1,0 +1,44 @@
+"""How busy GPUs were lately, also before this console began: kept in the history as long as it can be shown."""
+
+import logging
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+
+from gpuconsole.errors import HistoryError
+from gpuconsole.insight.trends import Sample, Trends
+from gpuconsole.model.clock import HOUR, Time
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.store import gpus
+from gpuconsole.store.recorder import Recorder
+from gpuconsole.store.schema import open_for_reading
+
+LOG = logging.getLogger(__name__)
+
+
+class Measurements:
+    """The trends of one cluster. Mutates; only the loop calls `take`, others may read `trends` meanwhile."""
+
+    def __init__(self, recorder: Recorder | None = None, source: str = "") -> None:
+        """Only of a live cluster, which has a `source`, samples are kept: in a simulation it is another time."""
+        self._recorder = recorder if source else None
+        self._source = source
+        self._now: Time = 0
+        self.trends = Trends(self._past)
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Take in what is new; of a Snapshot without telemetry this costs nothing."""
+        self._now = snapshot.time
+        samples = self.trends.take(snapshot)
+        if samples and self._recorder is not None:
+            self._recorder.measured(self._source, samples)
+
+    def _past(self, nodes: Sequence[str]) -> Iterable[Sample]:
+        if self._recorder is None:
+            return ()
+        try:
+            with closing(open_for_reading(self._recorder.path)) as db:
+                return gpus.kept(db, self._source, nodes, self._now - HOUR)
+        except (HistoryError, sqlite3.Error):
+            LOG.exception("Earlier measures of GPUs cannot be read")
+            return ()

@@ -1,0 +1,44 @@
+"""How busy GPUs of live clusters were in the last hour, for the next console; no more than that is kept."""
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from gpuconsole.insight.trends import Place, Sample
+from gpuconsole.model.clock import HOUR, Time
+from gpuconsole.model.text import clean
+
+MOST = 200_000
+"""Samples of all clusters together; 5,000 nodes have 120,000 in an hour."""
+MOST_WAITING = 50_000
+"""Samples that wait to be written; the oldest are left out."""
+_PLACES = msgspec.msgpack.Decoder(tuple[Place, ...])
+
+
+def keep(db: sqlite3.Connection, source: str, samples: Sequence[Sample]) -> None:
+    """Write samples of a cluster, and forget what is older than an hour, and the oldest beyond `MOST`."""
+    rows = [(source, one.node, one.time, msgspec.msgpack.encode(one.places), one.percents) for one in samples]
+    db.executemany("insert or replace into gpu_samples values (?, ?, ?, ?, ?)", rows)
+    db.execute("delete from gpu_samples where time <= ?", (max(one.time for one in samples) - HOUR,))
+    db.execute(
+        "delete from gpu_samples where time <= (select time from gpu_samples order by time desc limit 1 offset ?)",
+        (MOST,),
+    )
+
+
+def kept(db: sqlite3.Connection, source: str, nodes: Sequence[str], since: Time) -> list[Sample]:
+    """What was kept of nodes of a cluster, the oldest first; what makes no sense is left out."""
+    rows = db.execute(
+        "select node, time, places, percents from gpu_samples"
+        " where source = ? and node in (select value from json_each(?)) and time > ? order by time",
+        (source, msgspec.json.encode(nodes).decode(), since),
+    ).fetchall()
+    return [sample for row in rows if (sample := _sample(*row)) is not None]
+
+
+def _sample(node: str, time: int, places: bytes, percents: bytes) -> Sample | None:
+    try:
+        return Sample(clean(str(node)), int(time), _PLACES.decode(places), bytes(percents))
+    except (msgspec.DecodeError, TypeError, ValueError):
+        return None
