@@ -11,7 +11,7 @@ from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.subjects import workload_named
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.calibration import Told
+from gpuconsole.insight.calibration import Told, experience
 from gpuconsole.insight.estimates import KEPT, Estimate, Memory
 from gpuconsole.insight.eta import RUNS
 from gpuconsole.insight.expected_start import Eta, corrected, expected_start
@@ -19,6 +19,7 @@ from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
 from gpuconsole.store import queries
 from gpuconsole.store.schema import open_for_writing
+from gpuconsole.ui.names import called
 
 
 @click.command()
@@ -37,13 +38,13 @@ def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) 
     key = workload_named(asked.found or asked.simulation.snapshot(), workload)
     answer = expected_start(asked.simulation, key, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
     if asked.mode == "live":
-        answer = corrected(answer, _earlier(asked))
+        answer = corrected(answer, experience(_earlier(asked), answer.time))
     return Answer(kind="Eta", body=_body(answer), lines=list(as_text(answer)))
 
 
 def as_text(answer: Eta) -> Iterator[str]:
     """The answer for people."""
-    yield f"{answer.workload}  {counted(answer.gpus, 'GPU')}  {answer.phase}" + (
+    yield f"{called(answer.workload)}  {counted(answer.gpus, 'GPU')}  {answer.phase}" + (
         f"  in {answer.queue}" if answer.queue else ""
     )
     place = answer.position
@@ -61,8 +62,7 @@ def as_text(answer: Eta) -> Iterator[str]:
         return
     yield ""
     yield f"  {headline(start)}"
-    if start.median is not None:
-        yield f"  as likely before as after {_moment(start, start.median)}"
+    yield f"  as likely before as after {_moment(start, start.median)}"
     yield from (f"  within {format_span(one.span)}: {one.probability:.0%}" for one in answer.within)
     if start.never:
         yield f"  not before {format_time(start.horizon)} in {start.never} of {counted(start.runs, 'run')}"
@@ -76,9 +76,7 @@ def as_text(answer: Eta) -> Iterator[str]:
 
 def headline(start: Estimate) -> str:
     """The range, in a line."""
-    first = _moment(start, start.early) if start.early is not None else "later than the horizon"
-    last = _moment(start, start.late) if start.late is not None else "later than the horizon"
-    return f"starts {first} – {last} (80 %)" if start.early is not None else f"starts {first} (90 %)"
+    return f"starts {_moment(start, start.interval.first)} – {_moment(start, start.interval.last)} (80 %)"
 
 
 def _earlier(asked: Asked) -> Sequence[Told]:
@@ -109,11 +107,11 @@ def _body(answer: Eta) -> dict[str, Any]:
         "position": place,
         "cohort": cohort,
         "estimate": {
-            "early": _text(start.early),
-            "median": _text(start.median),
-            "late": _text(start.late),
+            "early": format_time(start.interval.first),
+            "median": format_time(start.median),
+            "late": format_time(start.interval.last),
             "covers": 0.8,
-            "calibrated_by": start.moved_by,
+            "calibrated_by": start.calibrated_by,
             "uncalibrated": {"early": format_time(start.raw.first), "late": format_time(start.raw.last)},
             "horizon": format_time(start.horizon),
             "runs": start.runs,
@@ -131,7 +129,3 @@ def _body(answer: Eta) -> dict[str, Any]:
         },
         "assumptions": answer.assumptions,
     }
-
-
-def _text(time: Time | None) -> str | None:
-    return format_time(time) if time is not None else None

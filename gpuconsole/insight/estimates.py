@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.calibration import Interval, Told, calibrated
+from gpuconsole.insight.calibration import Experience, Interval, Told, stretched
 from gpuconsole.insight.eta import Starts
 from gpuconsole.insight.past import began
 from gpuconsole.model.clock import Time
@@ -24,44 +24,31 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """When a workload starts, in eight of ten cases, as of `asked`."""
 
     workload: str
-    queue: str
     asked: Time
     horizon: Time
+    """What lies behind it was not looked at, see `Starts.at`."""
     runs: int
     never: int
     """In so many runs it had not started by the horizon."""
-    median: Time | None
-    """None, as the ends below, if that is not before the horizon."""
+    median: Time
     raw: Interval
-    """As it came from the runs; what is beyond the horizon ends there."""
+    """As it came from the runs."""
     interval: Interval
-    """The same, moved by what became of earlier estimates."""
-    moved_by: int = 0
+    """The same, stretched by what became of earlier estimates."""
+    calibrated_by: int = 0
     """How many these were."""
-
-    @property
-    def early(self) -> Time | None:
-        """It starts before this in one case of ten."""
-        return self.interval.first if self.interval.first < self.horizon else None
-
-    @property
-    def late(self) -> Time | None:
-        """It starts after this in one case of ten."""
-        return self.interval.last if self.interval.last < self.horizon else None
 
     @property
     def told(self) -> Told:
         """What is to be remembered of it."""
-        return Told(workload=self.workload, queue=self.queue, asked=self.asked, interval=self.raw)
+        return Told(workload=self.workload, asked=self.asked, median=self.median, interval=self.raw)
 
 
-def estimate(found: Starts, queue: str) -> Estimate:
-    """What the runs say of a workload of this ClusterQueue, as it comes from them."""
-    first, last = (found.at(part) or found.horizon for part in (EARLY, LATE))
-    raw = Interval(first, last)
+def estimate(found: Starts) -> Estimate:
+    """What the runs say, as it comes from them."""
+    raw = Interval(found.at(EARLY), found.at(LATE))
     return Estimate(
         workload=found.workload,
-        queue=queue,
         asked=found.asked,
         horizon=found.horizon,
         runs=len(found.times),
@@ -72,12 +59,10 @@ def estimate(found: Starts, queue: str) -> Estimate:
     )
 
 
-def corrected(found: Estimate, earlier: Iterable[Told]) -> Estimate:
-    """The same, moved by what is known of earlier estimates (oldest first) at the moment it was asked for."""
-    moved = calibrated(found.raw, found.queue, found.asked, earlier)
-    ends = moved.interval
-    middle = min(max(found.median or found.horizon, ends.first), ends.last)
-    return replace(found, interval=ends, median=middle if middle < found.horizon else None, moved_by=moved.by)
+def corrected(found: Estimate, learned: Experience) -> Estimate:
+    """The same, stretched by what earlier estimates teach."""
+    interval = stretched(found.raw, found.median, found.asked, learned)
+    return replace(found, interval=interval, calibrated_by=learned.by)
 
 
 class Memory:

@@ -36,17 +36,23 @@ class Starts(Struct, frozen=True, kw_only=True):
     horizon: Time
     times: tuple[Time | None, ...]
 
-    def at(self, part: float) -> Time | None:
-        """The moment by which this part (0 to 1) of the runs had started it; None if that is beyond the horizon.
+    def at(self, part: float) -> Time:
+        """The moment by which this part (0 to 1) of the runs had started it.
 
-        Between two runs it lies in between; with n runs, the first stands for 1/(n+1).
+        Between two runs it lies in between; with n runs, the first stands for 1/(n+1). Beyond the horizon, what has
+        waited so long waits about as long again.
         """
         place = min(max(part * (len(self.times) + 1) - 1, 0.0), len(self.times) - 1.0)
-        low = self.times[int(place)]
-        high = self.times[min(int(place) + 1, len(self.times) - 1)]
-        if low is None or (high is None and place > int(place)):
-            return None
-        return low if high is None else low + round((high - low) * (place - int(place)))
+        low, high = self._start(int(place)), self._start(min(int(place) + 1, len(self.times) - 1))
+        return low + round((high - low) * (place - int(place)))
+
+    def _start(self, place: int) -> Time:
+        """The start in the run at this place from the first; half of what waits so long waits twice as long."""
+        start = self.times[place]
+        if start is not None:
+            return start
+        still, beyond = len(self.times) - place, self.times.count(None) + 1
+        return self.asked + (self.horizon - self.asked) * beyond // still
 
     def by(self, time: Time) -> float:
         """The part of the runs that had started it by then."""

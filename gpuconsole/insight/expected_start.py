@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.calibration import Told
+from gpuconsole.insight.calibration import Experience
 from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.insight.estimates import Estimate, estimate
-from gpuconsole.insight.estimates import corrected as moved
+from gpuconsole.insight.estimates import corrected as stretched
 from gpuconsole.insight.eta import HORIZON, RUNS, starts
 from gpuconsole.insight.past import Past, past
 from gpuconsole.insight.positions import Position, pending, position
@@ -26,7 +26,7 @@ SPANS: tuple[Span, ...] = (HOUR, 6 * HOUR, 24 * HOUR)
 """How probable a start within these is."""
 
 UNCORRECTED = "uncalibrated: too few earlier estimates are remembered of which it is known what became of them"
-CORRECTED = "calibrated: its ends moved by what became of {} earlier estimates"
+CORRECTED = "calibrated: {:.1f} times as wide as the runs say, by what became of {} earlier estimates"
 
 
 class CohortPlace(Struct, frozen=True):
@@ -103,7 +103,7 @@ def expected_start(
     group, curve = learn(known.runs, {}).curve(Kind(subject.namespace, queue, answer.gpus))
     return replace(
         answer,
-        start=estimate(found, queue),
+        start=estimate(found),
         within=tuple(Within(span, found.by(snapshot.time + span)) for span in SPANS if span <= horizon),
         goes_by=group,
         samples=curve.ends if curve is not None else 0,
@@ -114,14 +114,14 @@ def expected_start(
     )
 
 
-def corrected(answer: Eta, earlier: Iterable[Told]) -> Eta:
-    """The answer, moved by what became of earlier estimates (oldest first), as far as it was known then."""
-    if answer.start is None:
+def corrected(answer: Eta, learned: Experience) -> Eta:
+    """The answer, stretched by what earlier estimates teach."""
+    if answer.start is None or not learned.by:
         return answer
-    start = moved(answer.start, earlier)
-    if not start.moved_by:
-        return answer
-    named = (CORRECTED.format(start.moved_by) if text == UNCORRECTED else text for text in answer.assumptions)
+    start = stretched(answer.start, learned)
+    named = (
+        CORRECTED.format(learned.stretch, learned.by) if text == UNCORRECTED else text for text in answer.assumptions
+    )
     return replace(answer, start=start, assumptions=tuple(named))
 
 
@@ -138,7 +138,7 @@ def assumptions(known: Past) -> tuple[str, ...]:
         f"as much is submitted as in the last {format_span(known.span)} ({len(known.arrivals)} workloads)"
         if known.repeats
         else "nothing else is submitted",
-        "quotas, nodes and priorities stay as they are",
+        "what waits beyond the horizon waits about as long again; quotas, nodes and priorities stay as they are",
     )
 
 

@@ -38,7 +38,6 @@ from gpuconsole.services.estimates import Estimates
 from gpuconsole.services.forecasting import Forecaster
 from gpuconsole.services.forwards import Forwards
 from gpuconsole.services.loop import Loop
-from gpuconsole.services.measurements import Measurements
 from gpuconsole.services.status import Status
 from gpuconsole.store import history
 from gpuconsole.store.recorder import Recorder
@@ -83,7 +82,8 @@ class Console:
         self._forecaster = Forecaster(self._live, worker, recorder) if self._live is not None else None
         self._estimates = Estimates(recorder, about.source if self._live is not None else "")
         self._stopped = False
-        self._measurements = Measurements(recorder, about.source if self._live is not None else "")
+        self.trends = Trends()
+        """How busy GPUs were lately; only the loop adds to it."""
         self.forwards = Forwards()
         self._guard = Guard(backend, read_only=read_only, protected=protected, audit=self._audited)
         self._subscribers: list[Callable[[Snapshot], None]] = []
@@ -100,11 +100,6 @@ class Console:
     def snapshot(self) -> Snapshot:
         """The newest Snapshot; an empty one before the first tick."""
         return self._loop.snapshot
-
-    @property
-    def trends(self) -> Trends:
-        """How busy GPUs were lately; only the loop adds to it."""
-        return self._measurements.trends
 
     @property
     def status(self) -> Status:
@@ -325,7 +320,7 @@ class Console:
         found = self._from_worker(lambda worker, seen: worker.ahead(workload, seen))
         if found is None or found.eta is None or found.eta.start is None:
             return found
-        return replace(found, eta=corrected(found.eta, self._estimates.take((found.eta.start.told,))))
+        return replace(found, eta=corrected(found.eta, self._estimates.take((found.eta.start.told,), found.time)))
 
     def fork(self) -> "Simulation":
         """A simulation of the cluster as it is now, for answers that ask the engines or try something.
@@ -380,7 +375,7 @@ class Console:
     def _published(self, snapshot: Snapshot) -> None:
         with self._subscribing:
             subscribers = tuple(self._subscribers)
-        self._measurements.take(snapshot)
+        self.trends.take(snapshot)
         self._estimates.see(snapshot)
         if self._forecaster is not None:
             self._forecaster.changed(snapshot)

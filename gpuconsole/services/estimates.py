@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterable
 
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.calibration import Told
+from gpuconsole.insight.calibration import Experience, Told, experience
 from gpuconsole.insight.estimates import Memory
+from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.store import history
 from gpuconsole.store.recorder import Recorder
@@ -33,14 +34,14 @@ class Estimates:
         self._guard = threading.Lock()
         self._seen = 0.0
 
-    def take(self, told: Iterable[Told]) -> tuple[Told, ...]:
-        """Remember estimates; returns what is remembered of earlier ones, oldest first."""
+    def take(self, told: Iterable[Told], now: Time) -> Experience:
+        """Remember estimates of now; returns what those before teach."""
         with self._guard:
             if self._memory is None:
                 self._memory = Memory(self._earlier())
-            earlier = tuple(self._memory.earlier)
+            learned = experience(self._memory.earlier, now)
             self._record(self._memory.note(told))
-            return earlier
+            return learned
 
     def see(self, snapshot: Snapshot) -> None:
         """Learn what has started by now; once a second at most."""

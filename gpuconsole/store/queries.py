@@ -112,19 +112,19 @@ def compared(db: sqlite3.Connection, limit: int) -> Differences:
 def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[Told]:
     """The newest estimates of starts of a live cluster, from all sessions on it, oldest first."""
     rows = db.execute(
-        "select workload, queue, asked, first, last, estimates.started from estimates join sessions on id = session"
+        "select workload, asked, median, first, last, foretold.started from foretold join sessions on id = session"
         " where mode = 'live' and source = ? order by asked desc, workload desc limit ?",
         (source, limit),
     ).fetchall()
     return [
         Told(
             workload=clean(workload),
-            queue=clean(queue),
             asked=int(asked),
+            median=int(median),
             interval=Interval(int(first), int(last)),
             started=int(started) if started is not None else None,
         )
-        for workload, queue, asked, first, last, started in reversed(rows)
+        for workload, asked, median, first, last, started in reversed(rows)
     ]
 
 

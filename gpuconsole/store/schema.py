@@ -71,22 +71,13 @@ def migrations() -> "Migrations":
         db.execute("alter table events add column choice text not null default ''")
 
     @steps()
-    def estimates(db: "Database") -> None:
+    def foretold(db: "Database") -> None:
         """When workloads should start, as it was foretold first, and when they did."""
         db.execute(
-            "create table estimates (session integer not null references sessions(id), workload text not null,"
-            " queue text not null, asked integer not null, first integer not null, last integer not null,"
+            "create table foretold (session integer not null references sessions(id), workload text not null,"
+            " asked integer not null, median integer not null, first integer not null, last integer not null,"
             " started integer, primary key (session, workload)) without rowid"
         )
-
-    @steps()
-    def gpu_samples(db: "Database") -> None:
-        """How busy the GPUs of live clusters were in the last hour."""
-        db.execute(
-            "create table gpu_samples (source text not null, node text not null, time integer not null,"
-            " places blob not null, percents blob not null, primary key (source, node, time)) without rowid"
-        )
-        db.execute("create index gpu_samples_time on gpu_samples (time)")
 
     return steps
 

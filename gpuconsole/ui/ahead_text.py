@@ -32,10 +32,8 @@ def ahead_lines(found: Ahead, now: Time) -> list[Painted]:
 
 def start_range(found: Estimate) -> str:
     """`14:05–15:30 (80 %)`: when it starts in eight of ten cases."""
-    if found.early is None:
-        return f"not within {format_span(found.horizon - found.asked)}"
-    late = _moment(found.late, found.asked) if found.late is not None else "later"
-    return f"{_moment(found.early, found.asked)}–{late} (80 %)"
+    first, last = (_moment(time, found.asked) for time in (found.interval.first, found.interval.last))
+    return f"{first}–{last} (80 %)"
 
 
 def _start(found: Eta, start: Estimate) -> list[Painted]:
@@ -51,7 +49,7 @@ def _start(found: Eta, start: Estimate) -> list[Painted]:
 
 
 def _calibration(start: Estimate) -> str:
-    return f"calibrated by {start.moved_by} earlier estimates" if start.moved_by else "uncalibrated"
+    return f"calibrated by {start.calibrated_by} earlier estimates" if start.calibrated_by else "uncalibrated"
 
 
 def _risk(danger: Danger, found: Ahead) -> list[Painted]:

@@ -62,7 +62,7 @@ def test_eta_for_people(gpuconsole: Line, cluster: Path) -> None:
         "ASSUMES",
         "  nothing has ended yet: work lasts about an hour, or as long again as it has lasted",
         "  as much is submitted as in the last 1h (2 workloads)",
-        "  quotas, nodes and priorities stay as they are",
+        "  what waits beyond the horizon waits about as long again; quotas, nodes and priorities stay as they are",
         "  uncalibrated: too few earlier estimates are remembered of which it is known what became of them",
     ]
 

@@ -1,8 +1,6 @@
 """Estimates of starts: what the runs say, what earlier estimates make of it, and what is remembered of them."""
 
-from msgspec.structs import replace
-
-from gpuconsole.insight.calibration import Interval, Told
+from gpuconsole.insight.calibration import Experience, Interval, Told
 from gpuconsole.insight.estimates import KEPT, Estimate, Memory, corrected, estimate
 from gpuconsole.insight.eta import Starts
 from gpuconsole.model.clock import DAY, HOUR, MINUTE
@@ -22,7 +20,8 @@ def found(*hours: float | None) -> Starts:
 
 
 def told(key: str, asked: int = NOW, started: int | None = None) -> Told:
-    return Told(workload=key, queue="a", asked=asked, interval=Interval(asked, asked + HOUR), started=started)
+    interval = Interval(asked, asked + HOUR)
+    return Told(workload=key, asked=asked, median=asked + HOUR // 2, interval=interval, started=started)
 
 
 def seen(*workloads: Workload) -> Snapshot:
@@ -32,36 +31,27 @@ def seen(*workloads: Workload) -> Snapshot:
     return state.freeze()
 
 
-def ends(one: Estimate) -> tuple[float | None, ...]:
+def ends(one: Estimate) -> tuple[float, ...]:
     """Early, median and late, in hours from now."""
-    times = (one.early, one.median, one.late)
-    return tuple(round((time - NOW) / HOUR, 2) if time is not None else None for time in times)
+    return tuple(round((time - NOW) / HOUR, 2) for time in (one.interval.first, one.median, one.interval.last))
 
 
 def test_nine_runs_are_enough_for_eight_of_ten_cases() -> None:
-    one = estimate(found(1, 2, 3, 4, 5, 6, 7, 8, 9), "a")
-    assert (ends(one), one.runs, one.never, one.moved_by) == ((1, 5, 9), 9, 0, 0)
+    one = estimate(found(1, 2, 3, 4, 5, 6, 7, 8, 9))
+    assert (ends(one), one.runs, one.never, one.calibrated_by) == ((1, 5, 9), 9, 0, 0)
 
 
 def test_what_had_not_started_by_the_horizon_starts_later_than_that() -> None:
-    one = estimate(found(1, 2, 3, 4, None, None, None, None, None), "a")
-    assert (ends(one), one.never, one.raw.last) == ((1, None, None), 5, NOW + DAY)
-    assert ends(estimate(found(None, None), "a")) == (None, None, None)
+    one = estimate(found(1, 2, 3, 4, None, None, None, None, None))
+    assert (ends(one), one.never) == ((1, 28.8, 144), 5)
 
 
-def test_earlier_estimates_move_the_ends_and_the_median_stays_between_them() -> None:
-    # Work started after a quarter of an hour each time, where half an hour to an hour had been said.
-    before = NOW - 5 * HOUR
-    said = replace(told("a/w", before, before + 15 * MINUTE), interval=Interval(before + 30 * MINUTE, before + HOUR))
-    earlier = [said] * 30
-    one = corrected(estimate(found(1, 1, 3), "a"), earlier)
-    assert (one.moved_by, one.raw) == (30, Interval(NOW + HOUR, NOW + 3 * HOUR))
-    assert ends(one) == (0.51, 0.77, 0.77)
-
-
-def test_few_earlier_estimates_leave_it_as_it_came() -> None:
-    one = estimate(found(1, 2, 3), "a")
-    assert corrected(one, [told("a/1", NOW - DAY, NOW - DAY)]) == one
+def test_earlier_estimates_make_it_wider_or_narrower_about_its_median() -> None:
+    one = estimate(found(1, 2, 3))
+    assert ends(corrected(one, Experience(2.0, 30))) == (0.5, 2, 4.5)
+    assert ends(corrected(one, Experience(0.0, 30))) == (2, 2, 2)
+    assert corrected(one, Experience(2.0, 30)).calibrated_by == 30
+    assert corrected(one, Experience()) == one
 
 
 def test_the_first_estimate_of_a_workload_is_remembered() -> None:

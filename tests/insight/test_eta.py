@@ -115,10 +115,17 @@ def test_where_little_is_known_it_follows_upon_itself() -> None:
     assert all(2 * n * HOUR <= time < 2 * (n + 1) * HOUR for n, time in enumerate(coming))
 
 
-def test_quantiles_lie_between_runs_and_end_at_the_horizon() -> None:
+def test_quantiles_lie_between_runs() -> None:
     found = Starts(workload="a/w", asked=0, horizon=100, times=(10, 20, 30, None))
-    assert [found.at(part) for part in (0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.9)] == [10, 10, 15, 25, 30, None, None]
+    assert [found.at(part) for part in (0.1, 0.2, 0.3, 0.5, 0.6)] == [10, 10, 15, 25, 30]
     assert [found.by(time) for time in (9, 10, 35)] == [0.0, 0.25, 0.75]
+
+
+def test_what_waits_beyond_the_horizon_waits_about_as_long_again() -> None:
+    found = Starts(workload="a/w", asked=0, horizon=100, times=(10, 20, 30, None, None, None, None, None, None))
+    # Seven of ten wait longer than to the horizon: half of them, and a seventh of them, as many times as long.
+    assert [found.at(part) for part in (0.5, 0.9)] == [140, 700]
+    assert Starts(workload="a/w", asked=0, horizon=100, times=(None,) * 9).at(0.1) == 111
 
 
 def test_the_past_is_what_ended_what_runs_and_what_history_tells_of_what_is_gone() -> None:
@@ -178,7 +185,6 @@ def test_position_and_start_of_a_waiting_workload() -> None:
     then = answer.time + 30 * MINUTE + LAG
     assert answer.start == Estimate(
         workload="a/next",
-        queue="a",
         asked=answer.time,
         horizon=answer.time + DAY,
         runs=4,

@@ -31,7 +31,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gpuconsole.insight.ahead import RUNS
-from gpuconsole.insight.calibration import Interval, Told
+from gpuconsole.insight.calibration import Interval, Told, experience
 from gpuconsole.insight.estimates import KEPT, Estimate, corrected, estimate
 from gpuconsole.insight.eta import starts
 from gpuconsole.insight.past import past
@@ -59,7 +59,7 @@ from tests.shared import TRACES
 
 BEGINS, JUDGED_FROM = 45, 50
 """Days of the trace."""
-EVERY = "8h"
+EVERY = "10h"
 HORIZON: Span = 36 * HOUR
 PROCESSES = 2
 BUSY = 0.8
@@ -238,7 +238,7 @@ class Walk:
     def _foretell(self, subjects: Mapping[str, TraceJob], pipe: Connection) -> None:
         known = past(self.simulation.snapshot())
         found = starts(self.simulation, subjects, known, runs=self.runs, seed=1, horizon=HORIZON)
-        pipe.send([estimate(found[key], job.queue) for key, job in subjects.items()])
+        pipe.send([estimate(found[key]) for key in subjects])
 
 
 def _come(
@@ -260,13 +260,13 @@ def judge(moments: Sequence[Sequence[Asked]], started: Mapping[str, Time]) -> li
     earlier: list[Told] = []
     judged: list[Judged] = []
     for moment in moments:
+        learned = experience(earlier[-KEPT:], moment[0].foretold.asked)
         for one in moment:
             actual = started.get(one.foretold.workload)
             if one.foretold.asked >= JUDGED_FROM * DAY and actual is not None:
-                said = corrected(one.foretold, earlier[-KEPT:])
-                missed = abs((said.median or said.horizon) - actual)
+                said = corrected(one.foretold, learned)
                 intervals = (said.interval, said.raw, one.usual)
-                judged.append(Judged(intervals, actual, missed, actual - said.asked))
+                judged.append(Judged(intervals, actual, abs(said.median - actual), actual - said.asked))
         earlier += (replace(one.foretold.told, started=started.get(one.foretold.workload)) for one in moment)
     return judged
 
