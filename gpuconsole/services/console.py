@@ -38,6 +38,7 @@ from gpuconsole.services.estimates import Estimates
 from gpuconsole.services.forecasting import Forecaster
 from gpuconsole.services.forwards import Forwards
 from gpuconsole.services.loop import Loop
+from gpuconsole.services.measurements import Measurements
 from gpuconsole.services.status import Status
 from gpuconsole.store import history
 from gpuconsole.store.recorder import Recorder
@@ -82,8 +83,7 @@ class Console:
         self._forecaster = Forecaster(self._live, worker, recorder) if self._live is not None else None
         self._estimates = Estimates(recorder, about.source if self._live is not None else "")
         self._stopped = False
-        self.trends = Trends()
-        """How busy GPUs were lately; only the loop adds to it."""
+        self._measurements = Measurements(recorder, about.source if self._live is not None else "")
         self.forwards = Forwards()
         self._guard = Guard(backend, read_only=read_only, protected=protected, audit=self._audited)
         self._subscribers: list[Callable[[Snapshot], None]] = []
@@ -100,6 +100,11 @@ class Console:
     def snapshot(self) -> Snapshot:
         """The newest Snapshot; an empty one before the first tick."""
         return self._loop.snapshot
+
+    @property
+    def trends(self) -> Trends:
+        """How busy GPUs were lately; only the loop adds to it."""
+        return self._measurements.trends
 
     @property
     def status(self) -> Status:
@@ -375,7 +380,7 @@ class Console:
     def _published(self, snapshot: Snapshot) -> None:
         with self._subscribing:
             subscribers = tuple(self._subscribers)
-        self.trends.take(snapshot)
+        self._measurements.take(snapshot)
         self._estimates.see(snapshot)
         if self._forecaster is not None:
             self._forecaster.changed(snapshot)

@@ -4,6 +4,7 @@ What was written stays, whatever happens to the process: a kill loses at most wh
 """
 
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,9 +13,10 @@ import msgspec
 
 from gpuconsole.insight.calibration import Told
 from gpuconsole.insight.forecast_check import Differences
+from gpuconsole.insight.trends import Sample
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Happened
-from gpuconsole.store import sessions
+from gpuconsole.store import gpus, sessions
 from gpuconsole.store.queries import COLUMNS, Lines
 from gpuconsole.store.schema import open_for_writing
 from gpuconsole.store.sessions import Opening, Recovered
@@ -61,6 +63,7 @@ class Recorder:
         self._audits: list[tuple[Time, Time, str, str, str]] = []
         self._compared = Differences()
         self._told: list[Told] = []
+        self._measured: dict[str, list[Sample]] = {}
         self._next = 0
         self._next_audit = 0
         self._next_difference = 0
@@ -100,6 +103,13 @@ class Recorder:
         with self._room:
             self._told += estimates
 
+    def measured(self, source: str, samples: Sequence[Sample]) -> None:
+        """Take in how busy GPUs of a live cluster were."""
+        with self._room:
+            waiting = self._measured.setdefault(source, [])
+            waiting += samples
+            del waiting[: -gpus.MOST_WAITING]
+
     def unflushed(self) -> Lines:
         """What is not written yet, or is being written now."""
         with self._room:
@@ -118,6 +128,7 @@ class Recorder:
                 self.failed = f"history: {error}"
                 return
             self.failed = ""
+            self._keep_measured()
             self._written(lines, audits, said, told)
 
     def close(self) -> None:
@@ -151,6 +162,17 @@ class Recorder:
                 self._db.execute(_AGREEMENT, (session, said.decisions, said.agreed))
             self._db.executemany(_ESTIMATE, [(session, *_estimate(one)) for one in told])
             self._db.execute("update sessions set flushed = ? where id = ?", (self._wall(), session))
+
+    def _keep_measured(self) -> None:
+        """What cannot be written is left out: it is worth nothing soon, and must not hold up what happened."""
+        with self._room:
+            measured, self._measured = self._measured, {}
+        try:
+            with self._db:
+                for source, samples in measured.items():
+                    gpus.keep(self._db, source, samples)
+        except sqlite3.Error as error:
+            LOG.info("Measures of GPUs could not be kept: %s", error)
 
     def _written(self, lines: Lines, audits: Sequence[object], said: Differences, told: Sequence[object]) -> None:
         self._next_audit += len(audits)

@@ -79,6 +79,15 @@ def migrations() -> "Migrations":
             " started integer, primary key (session, workload)) without rowid"
         )
 
+    @steps()
+    def gpu_samples(db: "Database") -> None:
+        """How busy the GPUs of live clusters were in the last hour."""
+        db.execute(
+            "create table gpu_samples (source text not null, node text not null, time integer not null,"
+            " places blob not null, percents blob not null, primary key (source, node, time)) without rowid"
+        )
+        db.execute("create index gpu_samples_time on gpu_samples (time)")
+
     return steps
 
 
