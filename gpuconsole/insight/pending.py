@@ -56,12 +56,22 @@ def workload_of(snapshot: Snapshot, key: str) -> Workload | None:
 
 def _explain_workload(snapshot: Snapshot, workload: Workload, verdict: Verdict | None) -> Explanation:
     if workload.finished:
-        finished = workload.condition("Finished")
-        text = finished.message if finished is not None else ""
-        return Explanation(subject=workload.key, code=Code.NOT_WAITING, headline="It is finished.", text=text)
+        return _explain_finished(workload)
     if workload.reserved:
         return _explain_reserved(snapshot, workload)
     return _explain_waiting(snapshot, workload, verdict)
+
+
+def _explain_finished(workload: Workload) -> Explanation:
+    said = workload.condition("Finished")
+    return Explanation(
+        subject=workload.key,
+        code=Code.NOT_WAITING,
+        headline="It is finished.",
+        text=said.message if said is not None else "",
+        source=KUEUE if said is not None and said.message else "",
+        since=said.since if said is not None else None,
+    )
 
 
 def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:

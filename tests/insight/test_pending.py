@@ -465,6 +465,12 @@ def test_what_does_not_wait_says_so(subject: Workload, headline: str) -> None:
     assert (answer.code, answer.headline) == (Code.NOT_WAITING, headline)
 
 
+def test_what_is_finished_names_who_said_how_it_ended_and_when() -> None:
+    ended = Condition("Finished", True, "Succeeded", "Job finished successfully", START - MINUTE)
+    answer = explain(world([*ORG_QUEUES, running("w", "prod/lq", 4, "cq-prod", conditions=(ended,))]), "prod/w")
+    assert (answer.source, answer.since, answer.text) == ("Kueue", START - MINUTE, "Job finished successfully")
+
+
 def test_an_unknown_name_is_no_error() -> None:
     assert explain(world([]), "ns/gone").headline == "ns/gone is not known: it may be gone by now."
 

@@ -41,6 +41,16 @@ async def test_counts_sum_up_and_name_who_was_hit_most_often() -> None:
         assert "⟲2" in stage.line("prod/serve-3")
 
 
+async def test_only_a_victim_goes_in_circles_and_not_who_gained_from_it_once() -> None:
+    lines = [preempted("research/rlhf", f"prod/serve-{number}", number * MINUTE) for number in (3, 2, 1)]
+    async with staged(recorded(org_cohort(), lines)) as stage:
+        await stage.press("6")
+        counts = stage.screen(PreemptionsScreen).query_one("#counts", TextPane).text.splitlines()
+        assert [line for line in counts if "in circles" in line] == [
+            "    3×  research/rlhf  0.0 GPU-h, 0.00 $ ✖ in circles"
+        ]
+
+
 async def test_who_else_was_considered_stands_below_with_the_shares_of_that_time() -> None:
     candidates = (
         Considered("research/embed", "cq-research", Verdict.PUT_BACK, 400),

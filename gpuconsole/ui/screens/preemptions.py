@@ -127,7 +127,7 @@ def count_lines(found: Who) -> list[Painted]:
     if found.circles or found.queue_circles:
         lines += [BLANK, heading("IN CIRCLES"), *map(_circle, (*found.queue_circles, *found.circles))]
     lines += [BLANK, heading("BY RULE"), *(line(f"  {count.times:>4}  {count.name}") for count in found.rules)]
-    lines += [BLANK, heading("MOST OFTEN EVICTED"), *_counted(found.victims)]
+    lines += [BLANK, heading("MOST OFTEN EVICTED"), *_counted(found.victims, victims=True)]
     lines += [BLANK, heading("FOR WHOM"), *_counted(found.causers)]
     lines += [BLANK, heading("QUEUES THAT LOSE"), *_counted(found.victim_queues)]
     return [*lines, BLANK, heading("QUEUES THAT GAIN"), *_counted(found.causing_queues)]
@@ -144,9 +144,10 @@ def _circle(circle: Circle) -> Painted:
     )
 
 
-def _counted(counts: Sequence[Count]) -> Iterable[Painted]:
+def _counted(counts: Sequence[Count], *, victims: bool = False) -> Iterable[Painted]:
+    """Only a victim itself goes in circles: whoever gained from it may have done so once."""
     for count in counts[:LISTED]:
-        circles = (f" {GLYPHS['victim']} in circles", "fault") if count.thrash else ""
+        circles = (f" {GLYPHS['victim']} in circles", "fault") if victims and count.thrash else ""
         lost = f"  {_lost(count.lost_gpu_hours, count.cost)}"
         yield line(f"  {count.times:>3}×  ", (called(count.name), "strong"), (lost, "dim"), circles)
 
