@@ -86,8 +86,8 @@ def gpu_type(labels: Mapping[str, str], name: str = "") -> str:
         found = _read_type(text, _labelled_memory(labels))
         if found:
             return found
-    for label in _INSTANCE_LABELS:
-        instance = f"{labels.get(label, '').lower()}."
+    for label in filter(labels.__contains__, _INSTANCE_LABELS):
+        instance = f"{labels[label].lower()}."
         for prefix, kind in _INSTANCES:
             if instance.startswith(prefix):
                 return kind

@@ -134,6 +134,27 @@ async def test_only_visible_lines_are_drawn_and_the_cursor_walks_by_nodes_and_li
         assert gpu_map.cursor_key == "node-0999"
 
 
+@pytest.mark.parametrize(
+    ("by", "kept"), [(by, by in (ColourBy.STATE, ColourBy.QUEUE, ColourBy.OWNER)) for by in ColourBy]
+)
+async def test_nodes_that_did_not_change_are_not_drawn_anew_but_where_time_counts(by: ColourBy, kept: bool) -> None:
+    rows = gpu_rows(snapshot_of([node("a"), node("b")]))
+    app = MapApp()
+    async with app.run_test(size=(80, 24)):
+        gpu_map = app.query_one(GpuMap)
+        gpu_map.colour = by
+        gpu_map.show(rows, now=NOW)
+        look = gpu_map.look
+        gpu_map.show([*rows], now=NOW + MINUTE)
+        assert (gpu_map.look is look) == kept
+        changes = [(rows[:1], frozenset[str]()), (rows, frozenset[str]()), (rows, frozenset({"a"}))]
+        changes.append((gpu_rows(snapshot_of([node("a"), node("b", unschedulable=True)])), frozenset({"a"})))
+        for other, marked in changes:
+            look = gpu_map.look
+            gpu_map.show(other, marked, now=NOW)
+            assert gpu_map.look is not look
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_hostile_name_is_drawn_clean(name: str) -> None:
     owner = replace(running("w", 4), name=name)

@@ -3,15 +3,19 @@
 import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.services.console import Console
 from gpuconsole.ui import warming
 from gpuconsole.ui.app import ConsoleApp
+from gpuconsole.ui.screens import background
+from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.widgets.grid import Grid
@@ -135,3 +139,40 @@ async def test_a_new_screen_is_painted_once_with_all_it_shows(monkeypatch: pytes
         assert app.current_mode == "queues"
         assert painted
         assert not [state for state in painted if "0 rows" in state or " 0 columns" in state]
+
+
+async def test_answers_of_several_screens_take_turns_and_what_is_read_from_the_store_waits_for_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(background, "MANY", 0)
+    app = ConsoleApp(recorded(org_cohort()), repaint=0)
+    at_work: list[str] = []
+    met: set[frozenset[str]] = set()
+    told: list[str] = []
+    reading = threading.Event()
+
+    def answer(name: str) -> str:
+        at_work.append(name)
+        reading.wait(30)
+        met.add(frozenset(at_work))
+        at_work.remove(name)
+        return name
+
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = app.front
+        assert screen is not None
+        for name in ("a", "b", "store"):
+            asked = partial(lambda name, _: answer(name), name)
+            Background(screen, asked, told.append, reads=name == "store").ask(EMPTY)
+        for _ in range(500):
+            await pilot.pause(0.01)
+            if "store" in at_work and len(at_work) > 1:
+                break
+        reading.set()
+        for _ in range(500):
+            await pilot.pause(0.01)
+            if len(told) == 3:
+                break
+    assert sorted(told) == ["a", "b", "store"]
+    assert not [together for together in met if together >= {"a", "b"}]
+    assert [together for together in met if "store" in together and len(together) > 1]

@@ -1,5 +1,10 @@
-"""Answers that take long on a large cluster: made in a thread, so that keys never wait for them."""
+"""Answers that take long on a large cluster: made in a thread, so that keys never wait for them.
 
+Python runs one thread at a time: each that computes takes its share from the one that answers keys. So the answers of
+all screens take turns, and keys have to do with one of them at most.
+"""
+
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Generic, TypeVar
@@ -15,6 +20,7 @@ MANY = 1000
 """A Snapshot with as many workloads, pods or nodes is answered in a thread; a smaller one at once."""
 
 
+_TURN = threading.Lock()
 GROUP = "background"
 """The workers of these threads, as Textual groups them."""
 
@@ -49,9 +55,13 @@ class Background(Generic[Answer]):
             self._screen.run_worker(partial(self._think, snapshot), thread=True, group=GROUP)
 
     def _think(self, snapshot: Snapshot) -> None:
-        answer = self._answer(snapshot)
+        answer = self._answer(snapshot) if self._reads else self._in_turn(snapshot)
         if not get_current_worker().is_cancelled:
             self._screen.call_later(self._done, answer)
+
+    def _in_turn(self, snapshot: Snapshot) -> Answer:
+        with _TURN:
+            return self._answer(snapshot)
 
     def _done(self, answer: Answer) -> None:
         self._busy = False

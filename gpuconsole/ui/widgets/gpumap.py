@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 from math import inf
+from operator import is_
 from string import ascii_letters
 from typing import NamedTuple
 from zlib import crc32
@@ -100,6 +101,8 @@ SCALES: Mapping[ColourBy, tuple[Band, ...]] = {
         Band(inf, f"{HOT:.0f} °C and more", "█", "fault"),
     ),
 }
+LASTING = (ColourBy.STATE, ColourBy.QUEUE, ColourBy.OWNER)
+"""What is the same as long as the nodes are, whatever time it is."""
 UNMEASURED: Mapping[str, NodeTelemetry] = {}
 Known = dict[str, tuple[NodeTelemetry | None, GpuRow, Sequence[Band]]]
 """Node → what its bands were made of, and they."""
@@ -128,10 +131,10 @@ class Look:
                 for band in self._bands(row):
                     self.counts[band.word] += 1
                 continue
-            for cell in row.cells:
-                self.states[cell.state] += 1
-                if cell.state not in FREE:
-                    self.counts[self._group(cell)] += 1
+            for state, count in row.counts.items():
+                self.states[state] += count
+            if by is not ColourBy.STATE:
+                self.counts.update(self._group(cell) for cell in row.cells if cell.state not in FREE)
         names = sorted(self.counts) if by is ColourBy.QUEUE else ()
         self._letters = {name: ascii_letters[26:][position % 26] for position, name in enumerate(names)}
         self._series = {name: f"series-{position % SERIES + 1}" for position, name in enumerate(names)}
@@ -273,11 +276,24 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
     ) -> None:
         """Show these nodes; the cursor stays on its node while that is there. `empty` is said where there are none."""
         key = self.cursor_key
+        drawn = self._draws(rows, marked)
         self._said = notice(State.EMPTY, empty)
         self._rows, self._marked, self._now, self._telemetry = rows, marked, now, telemetry
+        if drawn:
+            return
         self.select(key)
         self._cursor = min(self._cursor, max(0, len(rows) - 1))
         self._recolour()
+
+    def _draws(self, rows: Sequence[GpuRow], marked: frozenset[str]) -> bool:
+        """Whether it shows just that already: most changes of a cluster change no node. What ages is never done."""
+        return (
+            self.colour in LASTING
+            and bool(rows)
+            and len(rows) == len(self._rows)
+            and all(map(is_, rows, self._rows))
+            and marked == self._marked
+        )
 
     def select(self, node: str) -> None:
         """Put the cursor on this node, if it is there."""
