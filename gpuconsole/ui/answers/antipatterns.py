@@ -25,7 +25,7 @@ def antipatterns_lines(found: Sequence[Pattern], *, measured: bool = True) -> li
 
 def _cost(one: Pattern) -> str:
     if not one.cost_per_day:
-        return "no price"
+        return "nothing that has a price"
     shared = f", {one.shared_cost_per_day:,.2f} $ of it counted with its circle of queues"
     return f"{one.cost_per_day:,.2f} $ a day{shared if one.shared_cost_per_day else ''}"
 
