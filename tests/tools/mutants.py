@@ -79,8 +79,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "victims of the own queue before those of others",
         f"{KUEUE}/preemption/candidates.py",
-        "everything = [*self.hierarchical, *self.priority, *self.same_queue]",
-        "everything = [*self.same_queue, *self.hierarchical, *self.priority]",
+        "everything = [*hierarchical, *priority, *same_queue]",
+        "everything = [*same_queue, *hierarchical, *priority]",
         KUEUE_TESTS,
     ),
     Mutant(

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuconsole.scheduling.kueue.accounts import Accounts
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.findings import Findings, Known
+from gpuconsole.scheduling.kueue.findings import Asked, Findings, Known
 from gpuconsole.scheduling.kueue.requests import Holding, Place
 from gpuconsole.scheduling.kueue.rules import Setup
 from gpuconsole.scheduling.kueue.stories import Stories
@@ -75,8 +75,8 @@ class Context:
         "found",
         "gates",
         "held_by",
-        "looked",
         "one_by_one",
+        "proposals",
         "setup",
         "stories",
         "unready",
@@ -92,6 +92,7 @@ class Context:
         accounts: Accounts,
         held_by: Callable[[str], Sequence[Holding]],
         findings: Findings | None = None,
+        proposals: Known,
         unready: Callable[[], bool] = lambda: False,
     ) -> None:
         self.config = config
@@ -102,6 +103,8 @@ class Context:
         """ClusterQueue → who holds quota there, in the order in which they would be preempted."""
         self.findings = findings
         """What earlier cycles found, as long as the accounts are those that this one began with."""
+        self.proposals = proposals
+        """What was proposed where nobody could be evicted, by what that depends on."""
         settings = config.pods_ready
         self.one_by_one = settings is not None and settings.block_admission
         """Nobody is admitted before all those that are admitted are ready (waitForPodsReady.blockAdmission)."""
@@ -117,8 +120,8 @@ class Context:
         """Grows whenever what the cycle decided changes the accounts."""
         self.found: dict[Hashable, Any] = {}
         """What was found on the accounts as they are, by what was searched for: victims, and what to propose."""
-        self.asked, self.looked = 0, 0
-        """How often victims were asked for, and how often more than amounts had to be looked at for that."""
+        self.asked: list[Asked] | None = []
+        """What was asked for since this was emptied that nobody could be evicted for; None once somebody could."""
 
     @contextmanager
     def without(self, holdings: Iterable[Holding]) -> Iterator[None]:

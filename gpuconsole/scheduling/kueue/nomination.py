@@ -4,18 +4,15 @@ Kueue 0.19 scheduler.nominate, getAssignments and flavorassigner.PodSetReducer.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
+from typing import TypeVar
 
-from msgspec import Struct
-
-from gpuconsole.model.clock import Time
-from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.model.workloads import PodSet
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.flavors import Assigner, Nominated
+from gpuconsole.scheduling.kueue.likeness import Proposal, proposal_for
 from gpuconsole.scheduling.kueue.limits import violation
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.pending import Requeue
@@ -24,11 +21,9 @@ from gpuconsole.scheduling.kueue.preemption.telling import find_and_tell
 from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
-from gpuconsole.scheduling.kueue.slices import given_to, replaced_slice, replacement_for
-from gpuconsole.scheduling.kueue.stories import Told
+from gpuconsole.scheduling.kueue.slices import given_to, replaced_slice
 from gpuconsole.scheduling.kueue.topology.passes import demands, place_after_preemption
 
-Proposal = tuple[Assignment, Sequence[Target]]
 Found = TypeVar("Found")
 
 
@@ -53,83 +48,11 @@ def nominate(context: Context, entry: Entry, resume: Resume | None) -> bool:
     if problem:
         entry.refuse(problem, Reason.MISCONFIGURED)
         return False
-    entry.record(*(propose(context, entry.rules, entry.request, resume) if resume else _kept(context, entry)))
+    if resume:
+        entry.record(*propose(context, entry.rules, entry.request, resume))
+    else:
+        entry.record(*proposal_for(context, entry, propose))
     return True
-
-
-class _Last(Struct, frozen=True):
-    """What was proposed to the last head of a queue."""
-
-    shape: bytes
-    timestamp: Time
-    proposal: Proposal
-    told: Sequence[Told] | None
-    """How its victims were chosen, where that was asked for."""
-
-
-def _kept(context: Context, entry: Entry) -> Proposal:
-    """What is proposed to the entry; a head that comes again, before anything happened in its tree, gets the same."""
-    request, stories = entry.request, context.stories
-    if not _amounts_decide(context, entry):
-        return propose(context, entry.rules, request)
-    known, key = context.known_of_tree(entry.rules.node), ("last", entry.rules.name)
-    last: _Last | None = known.get(key)
-    alike = last is not None and (last.shape, last.timestamp) == (request.shape, request.timestamp)
-    if last is None or not alike or (stories is not None and last.told is None):
-        proposal = _shared(context, entry)
-        told = stories.get(request.id, ()) if stories is not None else None
-        last = known[key] = _Last(request.shape, request.timestamp, proposal, told)
-    elif stories is not None and last.told:
-        stories[request.id] = [*last.told]
-    return last.proposal
-
-
-def _amounts_decide(context: Context, entry: Entry) -> bool:
-    """True if nothing but quota, and who uses it, decides about the entry."""
-    workload = entry.request.workload
-    return not (
-        entry.round
-        or not context.gates.hashing
-        or context.gates.concurrent_admission
-        or context.setup.topologies
-        or workload.unhealthy_nodes
-        or replacement_for(workload) is not None
-    )
-
-
-def _shared(context: Context, entry: Entry) -> Proposal:
-    """What is proposed to the entry; what amounts alone decide is found once for all heads of a cycle that are alike.
-
-    Alike are heads of one shape, in queues side by side with equal rules of which the same is used; where victims were
-    asked for, and amounts told that there are none, workloads of the same sizes must hold it.
-    """
-    key = _likeness(context, entry)
-    if key is None:
-        return propose(context, entry.rules, entry.request)
-    found = context.found
-    if key in found:
-        return cast(Proposal, found[key])
-    held = tuple(sorted((holding.priority, holding.uses) for holding in context.held_by(entry.rules.name)))
-    closer = (*key, held)
-    if closer in found:
-        return cast(Proposal, found[closer])
-    asked, looked = context.asked, context.looked
-    proposal = propose(context, entry.rules, entry.request)
-    if context.looked == looked:
-        found[key if context.asked == asked else closer] = proposal
-    return proposal
-
-
-def _likeness(context: Context, entry: Entry) -> tuple[object, ...] | None:
-    """What decides about the entry besides what the tree's other queues use; None where there is more to it."""
-    preemption = entry.rules.queue.preemption
-    by_age = PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
-    if by_age in (preemption.within_cluster_queue, preemption.reclaim_within_cohort):
-        return None
-    usage, node = context.accounts.usage, entry.rules.node
-    width = usage.tree.width
-    used = tuple(usage.usage[node * width : (node + 1) * width])
-    return "proposal", entry.request.shape, entry.rules.likeness, used
 
 
 def propose(

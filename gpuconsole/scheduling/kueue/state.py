@@ -233,6 +233,7 @@ class State:
             held_by=self._heaviest_first() if self.charging else self.roster.ranked,
             # Usage by LocalQueue changes with time, and places in topologies with pods that admission does not know.
             findings=None if self.charging or self.setup.topologies else self.findings,
+            proposals=self.findings.proposals,
             unready=lambda: any(not h.workload.is_true("PodsReady") for h in self.roster.holders),
         )
 

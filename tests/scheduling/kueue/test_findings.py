@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.decisions import AdmissionDecision, Refuse, Rule
 from gpuconsole.model.queues import ClusterQueue, Preemption, Quota
-from gpuconsole.scheduling.kueue import conditions, findings, nomination
+from gpuconsole.scheduling.kueue import conditions, findings, likeness, nomination
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import ANY, LOWER, World, cohort, queue, workload
 from tests.scheduling.kueue.test_hope import members
@@ -103,7 +103,8 @@ def test_what_was_found_earlier_is_what_would_be_found_anew(
 ) -> None:
     gates = {"RecomputeAssignmentUponPreemptionTargetsOverlap": again}
     config = KueueConfig(fair_sharing=fair, gates=gates)
-    with patch.object(findings, "_kept", lambda kept, key: {}):
+    forgetful = patch.object(findings, "_kept", lambda kept, key: {})
+    with forgetful, patch.object(likeness, "keep", lambda known, key, proposal: None):
         anew = decided(listed, steps, config)
     assert decided(listed, steps, config) == anew
 

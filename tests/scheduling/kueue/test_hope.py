@@ -50,7 +50,7 @@ def removable(search: Search) -> bool:
     accounts = search.context.accounts
     for borrowing in (True, False):
         with accounts.trial():
-            for candidate in collect(search).in_order():
+            for candidate in collect(search).ordered:
                 if all(not search.usage.within(node, search.columns) for node in candidate.below):
                     accounts.remove(candidate.holding)
                     if search.fits(borrowing=borrowing):

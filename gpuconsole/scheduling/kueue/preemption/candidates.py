@@ -4,7 +4,7 @@ A preemptor has a hierarchical advantage over workloads outside a subtree in who
 what is nearer to it. Kueue 0.19 preemption/classical.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from itertools import chain
 from operator import attrgetter
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gpuconsole.model.decisions import Rule
 from gpuconsole.model.queues import PreemptionPolicy
-from gpuconsole.scheduling.kueue.preemption.policy import candidates_of, dependence, in_turn
+from gpuconsole.scheduling.kueue.preemption.policy import NOT_BORROWING, candidates_of, dependence, in_turn
 from gpuconsole.scheduling.kueue.preemption.search import Search
 from gpuconsole.scheduling.kueue.requests import Holding
 
@@ -56,27 +56,41 @@ def _by_rank(candidate: Candidate) -> tuple[bool, tuple[bool, int, int, str]]:
 
 
 class Candidates(Struct, frozen=True):
-    """The three kinds, each in the order in which it is considered."""
+    """Everybody who could be evicted for preemptors that are alike."""
 
-    same_queue: list[Candidate]
-    hierarchical: list[Candidate]
-    priority: list[Candidate]
-
-    def in_order(self) -> list[Candidate]:
-        """Those already evicted first; of both kinds hierarchical, then priority, then the own queue's."""
-        everything = [*self.hierarchical, *self.priority, *self.same_queue]
-        return sorted(everything, key=_not_evicted)
+    ordered: list[Candidate]
+    """Those already evicted first; of both kinds hierarchical, then priority, then the own queue's."""
+    hierarchical: bool
+    """Whether there are any of that kind."""
+    others: bool
+    """Whether there are any of other queues."""
+    failures: list[dict[int, int]]
+    """Amounts for which none of them made room, by column; added to."""
 
 
 def collect(search: Search) -> Candidates:
-    """All candidates of the preemptor, by kind."""
-    preemption = search.rules.queue.preemption
+    """All candidates of the preemptor; the same for those that have the same advantages and priority, or age."""
+    preemption, node = search.rules.queue.preemption, search.rules.node
+    own, others = preemption.within_cluster_queue, preemption.reclaim_within_cohort
+    advantages = tuple(_advantages(search))
+    looks_at = dependence(search, own, NOT_BORROWING), dependence(search, others, preemption.borrow_within_cohort)
+    known, key = search.context.known_of_tree(node), ("candidates", node, search.columns, advantages, looks_at)
+    found: Candidates | None = known.get(key)
+    if found is None:
+        found = known[key] = _collect(search, advantages)
+    return found
+
+
+def _collect(search: Search, advantages: Sequence[bool]) -> Candidates:
+    within = search.rules.queue.preemption.within_cluster_queue
     same_queue = [
-        Candidate(holding, Variant.WITHIN_QUEUE)
-        for holding in candidates_of(search, search.rules.name, preemption.within_cluster_queue)
+        Candidate(holding, Variant.WITHIN_QUEUE) for holding in candidates_of(search, search.rules.name, within)
     ]
-    hierarchical, priority = _in_cohort(search)
-    return Candidates(same_queue, _together(search, hierarchical), _together(search, priority))
+    kinds = _in_cohort(search, advantages)
+    hierarchical, priority = (_together(search, kind) for kind in kinds)
+    everything = [*hierarchical, *priority, *same_queue]
+    everything.sort(key=_not_evicted)
+    return Candidates(everything, bool(hierarchical), bool(hierarchical or priority), [])
 
 
 def _together(search: Search, parts: list[list[Candidate]]) -> list[Candidate]:
@@ -87,21 +101,27 @@ def _together(search: Search, parts: list[list[Candidate]]) -> list[Candidate]:
     return in_turn(search, chain.from_iterable(parts), _holding)
 
 
-def _in_cohort(search: Search) -> tuple[list[list[Candidate]], list[list[Candidate]]]:
-    hierarchical: list[list[Candidate]] = []
-    priority: list[list[Candidate]] = []
-    path = search.usage.tree.paths[search.rules.node]
-    if not path or search.rules.queue.preemption.reclaim_within_cohort == PreemptionPolicy.NEVER:
-        return hierarchical, priority
+def _advantages(search: Search) -> Iterator[bool]:
+    """For each cohort on the path up whether the preemptor has a hierarchical advantage over those below it."""
+    if search.rules.queue.preemption.reclaim_within_cohort == PreemptionPolicy.NEVER:
+        return
+    node = search.rules.node
+    advantage, rest = _fits_in_quota(search, node, dict(search.uses))
+    for cohort in search.usage.tree.paths[node]:
+        yield advantage
+        if not advantage:
+            advantage, rest = _fits_in_quota(search, cohort, rest)
+
+
+def _in_cohort(search: Search, advantages: Sequence[bool]) -> tuple[list[list[Candidate]], list[list[Candidate]]]:
+    """Those with whom it has an advantage, and the others, each cohort by itself."""
+    kinds: tuple[list[list[Candidate]], list[list[Candidate]]] = [], []
     visited = search.rules.node
-    advantage, rest = _fits_in_quota(search, visited, dict(search.uses))
-    for cohort in path:
+    for cohort, advantage in zip(search.usage.tree.paths[visited], advantages, strict=False):
         found = [c for c in _under(search, cohort, advantage) if c.below[-1] != visited]
-        (hierarchical if advantage else priority).append(found)
-        fits, rest = _fits_in_quota(search, cohort, rest)
-        advantage = advantage or fits
+        kinds[0 if advantage else 1].append(found)
         visited = cohort
-    return hierarchical, priority
+    return kinds
 
 
 def _fits_in_quota(search: Search, node: int, amounts: dict[int, int]) -> tuple[bool, dict[int, int]]:

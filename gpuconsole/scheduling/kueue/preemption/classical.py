@@ -10,19 +10,37 @@ from gpuconsole.scheduling.kueue.preemption.hope import hopeless
 from gpuconsole.scheduling.kueue.preemption.search import Search, Target, fill_back
 
 
-def classical_targets(search: Search) -> list[Target] | None:
-    """The victims of the first attempt that makes room, or nobody; None where amounts alone tell that."""
+def classical_targets(search: Search) -> list[Target]:
+    """The victims of the first attempt that makes room, or nobody."""
     if hopeless(search):
-        return None
+        return []
     candidates = collect(search)
-    ordered = candidates.in_order()
-    if not ordered:
+    if not candidates.ordered or _too_much(search, candidates):
         return []
     for borrowing in _attempts(search, candidates):
-        targets = _attempt(search, ordered, borrowing)
+        targets = _attempt(search, candidates.ordered, borrowing)
         if targets:
             return targets
+    _note_failure(search, candidates)
     return []
+
+
+def _too_much(search: Search, candidates: Candidates) -> bool:
+    """True if all these candidates did not make room for as much, or less: they leave in the same order for anybody."""
+    uses = dict(search.uses)
+    return any(_at_least(uses, failed) for failed in candidates.failures)
+
+
+def _note_failure(search: Search, candidates: Candidates) -> None:
+    """Where pods need places, too, it may have been for want of those."""
+    if not search.demands:
+        uses = dict(search.uses)
+        candidates.failures[:] = [*(more for more in candidates.failures if not _at_least(more, uses)), uses]
+
+
+def _at_least(uses: dict[int, int], others: dict[int, int]) -> bool:
+    """True if these amounts include the others."""
+    return all(uses.get(column, -1) >= amount for column, amount in others.items())
 
 
 def _attempts(search: Search, candidates: Candidates) -> tuple[bool, ...]:
@@ -31,8 +49,7 @@ def _attempts(search: Search, candidates: Candidates) -> tuple[bool, ...]:
     Without borrowing there may be more candidates (those that only a queue within its quota may reclaim from).
     """
     forbidden = search.rules.queue.preemption.borrow_within_cohort.policy == PreemptionPolicy.NEVER
-    others = candidates.hierarchical or candidates.priority
-    if not others or (forbidden and not _under_nominal(search)):
+    if not candidates.others or (forbidden and not _under_nominal(search)):
         return (True,)
     if forbidden and not candidates.hierarchical:
         return False, True

@@ -16,7 +16,19 @@ def hopeless(search: Search) -> bool:
         return False
     (column,) = search.columns
     wanted = next((amount for needed, amount in search.uses if needed == column), 0)
-    return wanted > 0 and wanted > _most_available(search, column)
+    return wanted > 0 and wanted > _known_most(search, column)
+
+
+def _known_most(search: Search, column: int) -> int:
+    """What the preemptor's queue could take at most; the same for all of its preemptors of a priority, or age."""
+    preemption, node = search.rules.queue.preemption, search.rules.node
+    own, others = preemption.within_cluster_queue, preemption.reclaim_within_cohort
+    looks_at = dependence(search, own, NOT_BORROWING), dependence(search, others, NOT_BORROWING)
+    known, key = search.context.known_of_tree(node), ("most", node, column, looks_at)
+    found: int | None = known.get(key)
+    if found is None:
+        found = known[key] = _most_available(search, column)
+    return found
 
 
 def _most_available(search: Search, column: int) -> int:

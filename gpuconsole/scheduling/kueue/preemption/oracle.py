@@ -17,9 +17,12 @@ def find_targets(search: Search) -> Sequence[Target]:
     found = context.found
     if key not in found or search.story is not None:
         found[key] = fair_targets(search) if context.config.fair_sharing else classical_targets(search)
-    context.asked += 1
-    context.looked += found[key] is not None
-    return found[key] or ()
+    targets: Sequence[Target] = found[key]
+    if targets:
+        context.asked = None
+    elif context.asked is not None:
+        context.asked.append((search.columns, tuple(search.uses)))
+    return targets
 
 
 def possibility(context: Context, rules: QueueRules, request: Request, column: int, amount: int) -> Outcome:

@@ -1,0 +1,100 @@
+"""Heads that are alike get one proposal: the same head in the next cycle, and others while the same is used.
+
+A proposal is made of what is used on the way from the queue up to its root, and of whom the preemptor may evict. While
+the former is equal, and still nobody is found for it to evict, what was proposed once would be proposed again.
+"""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.scheduling.kueue.assignment import Assignment
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.findings import Asked, keep
+from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
+from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.slices import replacement_for
+from gpuconsole.scheduling.kueue.stories import Told
+
+Proposal = tuple[Assignment, Sequence[Target]]
+Propose = Callable[[Context, QueueRules, Request], Proposal]
+
+
+class _Last(Struct, frozen=True):
+    """What was proposed to the last head of a queue."""
+
+    shape: bytes
+    timestamp: Time
+    proposal: Proposal
+    told: Sequence[Told] | None
+    """How its victims were chosen, where that was asked for."""
+
+
+class _Alike(Struct, frozen=True):
+    """What was proposed where nobody could be evicted."""
+
+    assignment: Assignment
+    asked: tuple[Asked, ...]
+    """For what somebody was looked for."""
+
+
+def proposal_for(context: Context, entry: Entry, propose: Propose) -> Proposal:
+    """What is proposed to the entry; a head that comes again, before anything happened in its tree, gets the same."""
+    request, stories = entry.request, context.stories
+    if not _amounts_decide(context, entry):
+        return propose(context, entry.rules, request)
+    known, key = context.known_of_tree(entry.rules.node), ("last", entry.rules.name)
+    last: _Last | None = known.get(key)
+    same = last is not None and last.timestamp == request.timestamp and last.shape == request.shape
+    if last is None or not same or (stories is not None and last.told is None):
+        proposal = _alike(context, entry, propose)
+        told = stories.get(request.id, ()) if stories is not None else None
+        last = known[key] = _Last(request.shape, request.timestamp, proposal, told)
+    elif stories is not None and last.told:
+        stories[request.id] = [*last.told]
+    return last.proposal
+
+
+def _amounts_decide(context: Context, entry: Entry) -> bool:
+    """True if nothing but quota, and who uses it, decides about the entry."""
+    workload = entry.request.workload
+    return not (
+        entry.round
+        or not context.gates.hashing
+        or context.gates.concurrent_admission
+        or context.setup.topologies
+        or workload.unhealthy_nodes
+        or replacement_for(workload) is not None
+    )
+
+
+def _key(context: Context, entry: Entry) -> tuple[object, ...]:
+    """What decides about the entry besides who could be evicted for it."""
+    usage, node = context.accounts.usage, entry.rules.node
+    width, used = usage.tree.width, usage.usage
+    path = (node, *usage.tree.paths[node])
+    rows = tuple(tuple(used[at * width : (at + 1) * width]) for at in path)
+    return entry.request.shape, entry.rules.likeness, rows
+
+
+def _as_before(context: Context, entry: Entry, alike: _Alike) -> bool:
+    """True if for this entry, too, there is nobody to evict."""
+    return not any(
+        find_targets(Search(context, entry.rules, entry.request, columns, uses)) for columns, uses in alike.asked
+    )
+
+
+def _alike(context: Context, entry: Entry, propose: Propose) -> Proposal:
+    """What was proposed to one that is alike, else what is proposed now."""
+    key = _key(context, entry)
+    alike: _Alike | None = context.proposals.get(key)
+    if alike is not None and _as_before(context, entry, alike):
+        return alike.assignment, ()
+    context.asked = []
+    assignment, targets = propose(context, entry.rules, entry.request)
+    if context.asked is not None:
+        keep(context.proposals, key, _Alike(assignment, tuple(context.asked)))
+    return assignment, targets
