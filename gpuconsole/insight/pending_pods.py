@@ -12,6 +12,7 @@ from gpuconsole.insight.node_texts import read_nodes
 from gpuconsole.insight.reasons import Code, Reason
 from gpuconsole.insight.shortage import Remedy
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Job, JobPhase
 
@@ -120,6 +121,8 @@ def explain_podless(snapshot: Snapshot, job: Job) -> Explanation:
     """A job without pods: ended, held by Kueue, or its PodGroup was not let in yet."""
     if job.ended:
         return fine(job.key, "It is finished." if job.phase is JobPhase.SUCCEEDED else "It failed.")
+    if isinstance(job.rules, CronRules):
+        return fine(job.key, f"It waits for nothing: it makes a Job at each time of {job.rules.schedule}.")
     for name in (f"{job.name}-{job.uid}", job.name):
         group = snapshot.pod_groups.get(f"{job.namespace}/{name}")
         conditions = [one for one in group.conditions if one.status and one.message] if group is not None else []

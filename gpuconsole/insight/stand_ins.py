@@ -6,6 +6,7 @@ from gpuconsole.insight.holdings import holdings, queue_of
 from gpuconsole.insight.once import once
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Condition, Job, JobPhase, PodSet, Workload
 
@@ -17,13 +18,14 @@ _kept: list[Known] = [{}]
 def stand_ins(snapshot: Snapshot) -> Mapping[str, Workload]:
     """Key of the job (`Kind/ns/name`) or of the lone pod (`ns/name`) → what it would look like as a Workload.
 
-    Those that look as before are the same objects. A job that belongs to another one is part of that.
+    Those that look as before are the same objects. A job that belongs to another one is part of that; but a CronJob
+    neither runs nor waits, only the Jobs do that it makes.
     """
     owned = {workload.owner for workload in snapshot.workloads.all()}
     queues, waiting = _queues(snapshot)
     before, now = _kept[0], Known()
     for job in snapshot.jobs.all():
-        if job.key not in owned and not job.owner:
+        if job.key not in owned and _stands_for_itself(job):
             queue, waits = queues.get(job.key, ""), job.key in waiting
             known = before.get(job.key)
             same = known is not None and known[0] is job and known[1:3] == (queue, waits)
@@ -37,6 +39,10 @@ def stand_ins(snapshot: Snapshot) -> Mapping[str, Workload]:
                 now[pod.key] = known if same and known is not None else (pod, queue, False, _of_pod(pod, queue))
     _kept[0] = now
     return {key: workload for key, (_, _, _, workload) in now.items()}
+
+
+def _stands_for_itself(job: Job) -> bool:
+    return not isinstance(job.rules, CronRules) and job.owner.partition("/")[0] in ("", "CronJob")
 
 
 def _queues(snapshot: Snapshot) -> tuple[dict[str, str], set[str]]:

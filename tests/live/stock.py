@@ -139,6 +139,14 @@ def job(
     }
 
 
+def cron_job(name: str, schedule: str, queue: str, *, gpus: int) -> Manifest:
+    """A CronJob whose Jobs are queued."""
+    made = job(name, queue, gpus=gpus)
+    template = {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]}
+    spec = {"schedule": schedule, "timeZone": "Etc/UTC", "jobTemplate": template}
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": _metadata("team-a", name, {}), "spec": spec}
+
+
 KUEUE = "kueue.x-k8s.io/v1beta2"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.backends.kube.watch import Pace
+from gpuconsole.model.clock import SECOND
 from tests.live import stock
 from tests.live.api import Api, until
 from tests.live.controlplane import ControlPlane
@@ -69,6 +70,19 @@ class TestWhole:
         cluster.delete(f"{JOBS}/comes?propagationPolicy=Background")
         seeing.until(lambda s: "comes" not in workload_states(seeing))
         seeing.until(lambda s: not any(pod.job.endswith("/comes") for pod in s.pods.all()))
+
+    def test_what_a_cron_job_will_make_is_part_of_what_is_foreseen(self, seeing: Seeing, cluster: Api) -> None:
+        due = seeing.backend.now // (60 * SECOND) % (24 * 60) + 30
+        schedule = f"{due % 60} {due // 60 % 24} * * *"
+        cluster.create(stock.cron_job("nightly", schedule, "lq-a", gpus=1))
+        try:
+            seeing.until(lambda s: "CronJob/team-a/nightly" in s.jobs)
+            fork = seeing.backend.fork()
+            fork.advance(fork.now + 31 * 60 * SECOND)
+            made = [job for job in fork.snapshot().jobs.all() if job.owner == "CronJob/team-a/nightly"]
+            assert [(job.kind, job.queue) for job in made] == [("Job", "lq-a")]
+        finally:
+            cluster.delete("/apis/batch/v1/namespaces/team-a/cronjobs/nightly")
 
 
 class TestRights:

@@ -14,6 +14,7 @@ from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.jobs.podgroup import GROUP
 from gpuconsole.model.manifests.kinds import DECODERS
@@ -204,6 +205,7 @@ def _is_ours(job: Job) -> bool:
     """True for a job that is queued or asks for devices; a cluster has many others."""
     return bool(
         job.queue
+        or (isinstance(job.rules, CronRules) and job.rules.queue)
         or QUEUE in job.labels
         or job.volcano is not None
         or any(_template_wants_gpus(pods.template) for pods in job.pod_sets)

@@ -18,11 +18,11 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 EVENT = ("", "Event")
 LEFT_ALONE = frozenset(
     {
-        *(("", "PersistentVolume"), ("", "PersistentVolumeClaim"), ("", "PodTemplate"), ("batch", "CronJob")),
+        *(("", "PersistentVolume"), ("", "PersistentVolumeClaim"), ("", "PodTemplate")),
         *(("storage.k8s.io", "StorageClass"), ("storage.k8s.io", "CSINode")),
     }
 )
-"""Many objects, of which no screen shows any."""
+"""Many objects, of which no screen shows any. Without the claims nobody looks at the volumes of pods either."""
 SOURCES = (*(source for source in DECODERS if source not in LEFT_ALONE), EVENT)
 """(group, kind) of all that is watched where it is served."""
 

@@ -12,6 +12,8 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.findings import Report, Silence
 from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.queues import ClusterQueue, Quota
 from gpuconsole.model.workloads import Admission, Condition, Job, PodSetAssignment, RequeueState, Workload
 from tests.backends.kube import documents
@@ -29,6 +31,7 @@ KUEUE = "kueue.x-k8s.io"
 PODS = served("", "v1", "Pod", "pods")
 NODES = served("", "v1", "Node", "nodes")
 JOBS = served("batch", "v1", "Job", "jobs")
+CRON_JOBS = served("batch", "v1", "CronJob", "cronjobs")
 EVENTS = served("", "v1", "Event", "events")
 WORKLOADS = served(KUEUE, "v1beta2", "Workload", "workloads")
 QUEUES = served(KUEUE, "v1beta2", "ClusterQueue", "clusterqueues")
@@ -165,6 +168,27 @@ def test_jobs_that_are_queued_or_want_gpus_are_kept_and_those_that_others_made_a
         read(JOBS, documents.job("made", ownerReferences=owner)),
     ]
     assert [isinstance(job, Job) for job in kept] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "labels", "kept"),
+    [(1, {}, True), (0, {"kueue.x-k8s.io/queue-name": "lq"}, True), (0, {}, False)],
+    ids=["its Jobs want GPUs", "its Jobs are queued", "neither"],
+)
+def test_a_cron_job_is_kept_for_the_jobs_that_it_makes(gpus: int, labels: dict[str, str], kept: bool) -> None:
+    template = {"metadata": {"labels": labels}, "spec": documents.job("", gpus)["spec"]}
+    spec = {"schedule": "30 3 * * *", "jobTemplate": template}
+    status = {"lastScheduleTime": documents.SINCE}
+    found = read(CRON_JOBS, {"metadata": {"name": "nightly", "namespace": "team"}, "spec": spec, "status": status})
+    assert (found is not None) is kept
+    if found is not None:
+        assert isinstance(found, Job)
+        assert isinstance(found.rules, CronRules)
+        assert (found.rules.schedule, found.rules.queue, found.rules.last) == (
+            "30 3 * * *",
+            labels.get(QUEUE, ""),
+            THEN,
+        )
 
 
 def test_hostile_text_is_cleaned_and_large_annotations_are_left_out() -> None:

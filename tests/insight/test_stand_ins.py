@@ -1,0 +1,37 @@
+"""Jobs that no Workload stands for run and wait themselves; a CronJob does neither, the Jobs do that it makes."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from gpuconsole.insight.codes import Code
+from gpuconsole.insight.pending import explain
+from gpuconsole.insight.stand_ins import stand_ins
+from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.workloads import Job
+from tests.insight.world import world
+
+NIGHTLY = Job(kind="CronJob", namespace="team", name="nightly", rules=CronRules(schedule="30 3 * * *"))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "keys"),
+    [
+        ([Job(namespace="team", name="alone")], ["Job/team/alone"]),
+        ([Job(namespace="team", name="part", owner="JobSet/team/whole")], []),
+        ([NIGHTLY], []),
+        ([NIGHTLY, Job(namespace="team", name="nightly-1", owner=NIGHTLY.key)], ["Job/team/nightly-1"]),
+        ([Job(namespace="team", name="nightly-1", owner=NIGHTLY.key)], ["Job/team/nightly-1"]),
+    ],
+    ids=["alone", "part of another", "a CronJob", "with a Job of its", "its Job where it may not be read"],
+)
+def test_who_stands_for_itself(jobs: Sequence[Job], keys: Sequence[str]) -> None:
+    assert list(stand_ins(world(jobs))) == keys
+
+
+def test_a_cron_job_waits_for_nothing() -> None:
+    told = explain(world([NIGHTLY]), NIGHTLY.key)
+    assert (told.code, told.headline) == (
+        Code.NOT_WAITING,
+        "It waits for nothing: it makes a Job at each time of 30 3 * * *.",
+    )
