@@ -15,11 +15,11 @@ def resolve(files: Sequence[str]) -> list[str]:
     """Replace names of bundled fixtures by their paths; what exists as a path is that. Raises UsageError."""
     resolved = []
     for file in files:
-        bundled = None if file == "-" or Path(file).exists() else fixtures().get(file)
-        if bundled is None and file != "-" and not Path(file).exists():
-            raise UsageError(
-                f"{file}: there is no such file, folder or bundled fixture ({', '.join(sorted(fixtures()))})"
-            )
+        there = file == "-" or (file and Path(file).exists())
+        bundled = None if there else fixtures().get(file)
+        if bundled is None and not there:
+            known = ", ".join(sorted(fixtures()))
+            raise UsageError(f"{file or 'an empty name'}: there is no such file, folder or bundled fixture ({known})")
         resolved.append(file if bundled is None else str(bundled))
     return resolved
 

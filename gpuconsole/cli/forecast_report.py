@@ -9,6 +9,7 @@ from gpuconsole.cli.tables import counted, table
 from gpuconsole.insight.forecast import Fate, Forecast, Prospect, in_words
 from gpuconsole.insight.forecast_check import Cause, Difference, Differences
 from gpuconsole.model.clock import format_time
+from gpuconsole.ui.names import called, named
 
 CAUSES = {
     Cause.TIMING: "foreseen otherwise, as something changed in between; on that cluster the engine agrees",
@@ -31,7 +32,7 @@ def forecast_as_text(foreseen: Forecast) -> list[str]:
     lines = [f"At {format_time(foreseen.time)}: {', '.join(counts)}; feasible, not a reservation", ""]
     lines += table(
         ("WORKLOAD", "QUEUE", "GPUS", "PRIORITY", "FORECAST"),
-        [(one.workload, one.queue, one.gpus, one.priority, in_words(one)) for one in order],
+        [(called(one.workload), one.queue, one.gpus, one.priority, named(in_words(one))) for one in order],
     )
     return [*lines, *_assumed(foreseen)]
 
@@ -79,9 +80,9 @@ def _prospect(one: Prospect) -> dict[str, Any]:
 
 
 def _difference(one: Difference) -> Iterator[str]:
-    yield f"{format_time(one.time)}  {one.workload}  {one.cause.value}{f': {one.detail}' if one.detail else ''}"
-    yield f"  foreseen: {one.foreseen}"
-    yield f"  Kueue:    {one.fact}"
+    yield f"{format_time(one.time)}  {called(one.workload)}  {one.cause.value}{f': {one.detail}' if one.detail else ''}"
+    yield f"  foreseen: {named(one.foreseen)}"
+    yield f"  Kueue:    {named(one.fact)}"
 
 
 def _assumed(foreseen: Forecast) -> list[str]:

@@ -1,7 +1,7 @@
 """`gpuconsole preemptions`: who had to make room for whom, by which rule, who else was considered, at what cost."""
 
 import sqlite3
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from functools import wraps
 from pathlib import Path
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of, say
 from gpuconsole.cli.options import Request, configured
+from gpuconsole.cli.subjects import workload_named
 from gpuconsole.cli.tables import counted, table
 from gpuconsole.errors import HistoryError, UsageError
 from gpuconsole.insight.choices import WORDS, shares
@@ -20,6 +21,7 @@ from gpuconsole.insight.who import Circle, Count, Who, about, chain, who
 from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import SECOND, format_span, format_time
 from gpuconsole.model.events import Happened
+from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
@@ -80,7 +82,7 @@ def _naming(function: Callable[..., int]) -> Callable[..., int]:
         if files or options["live"] or options["snapshot"] is not None:
             raise UsageError("--history reads what was recorded; it takes no cluster")
         asked, lines = recorded()
-        return say(asked, answer_about(lines, workload, ()), output)
+        return say(asked, answer_about(lines, workload, EMPTY), output)
 
     return command
 
@@ -101,25 +103,23 @@ def command(asked: Asked, workload: str) -> Answer:
     them (`namespace/name`) keeps to what it lost and what it made others lose, and shows who else was considered. With
     --history the answer comes from what the console recorded: it is there when the cluster's events are gone.
     """
-    return answer_about(lines_of(asked), workload, asked.simulation.snapshot().workloads)
+    return answer_about(lines_of(asked), workload, asked.simulation.snapshot())
 
 
-def answer_about(lines: Sequence[Happened], workload: str, known: Container[str]) -> Answer:
+def answer_about(lines: Sequence[Happened], workload: str, snapshot: Snapshot) -> Answer:
     """The preemptions among these lines, oldest first; those of one workload, where one is named.
 
-    Raises UsageError for a workload that neither they nor the cluster know.
+    Raises UsageError for a workload that neither they nor the cluster, as it is now, know.
     """
     everything = rows(lines)
-    name = next((row_name for row_name in _names_in(everything) if workload in (row_name, called(row_name))), workload)
+    name = workload_named(snapshot, workload, _names_in(everything)) if workload else ""
     found = about(everything, name) if name else everything
-    if name and not found and name not in known:
-        raise UsageError(f"there is no workload {name}, and no preemption of it is known")
     summary = who(found)
     body = Body(name, summary, tuple(_preemption(row, everything) for row in found))
     return Answer(kind="Preemptions", body=body, lines=as_text(body))
 
 
-def _names_in(found: Iterable[PreemptionRow]) -> Iterable[str]:
+def _names_in(found: Iterable[PreemptionRow]) -> Collection[str]:
     return dict.fromkeys(name for row in found for name in (row.victim, row.by))
 
 

@@ -11,6 +11,7 @@ from gpuconsole.insight.pools import Pool
 from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, format_span, format_time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.workloads import Workload, phase
+from gpuconsole.ui.names import called
 
 _STATES = {
     What.SUBMITTED: "pending",
@@ -166,7 +167,7 @@ def as_text(report: Report) -> list[str]:
     queues = [_cells(row) for row in report.queues]
     workloads = [
         (
-            *(w.workload, w.queue, w.gpus, w.state),
+            *(called(w.workload), w.queue, w.gpus, w.state),
             *(_since(report, time) for time in (w.submitted, w.started, w.ended)),
             w.evictions,
         )

@@ -11,6 +11,7 @@ from gpuconsole.cli.simulate import Duration
 from gpuconsole.insight.risk import RUNS, Danger, Risk, risk
 from gpuconsole.insight.tables import counted, table
 from gpuconsole.model.clock import SECOND, Span, format_span, format_time
+from gpuconsole.ui.names import called
 
 COLUMNS = (
     "WORKLOAD",
@@ -62,7 +63,7 @@ def _row(one: Danger, runs: int) -> tuple[object, ...]:
     causes = "; ".join(f"{c.by_queue or c.reason} {c.runs / runs:.0%}" for c in one.causes[:2])
     turns = ", ".join(f"{turn.lender} as no. {turn.place}" for turn in one.turns[:2])
     return (
-        one.workload,
+        called(one.workload),
         one.queue,
         one.gpus,
         one.borrowed or "–",

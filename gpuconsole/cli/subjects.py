@@ -1,15 +1,15 @@
 """Which workload is meant by the name that somebody typed: any name under which an answer shows it will do."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 from gpuconsole.errors import UsageError
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.names import called
 
 CLOSE = 3
 """So many names that are like an unknown one are offered."""
+_EMPTY = "without a name"
 
 
 def subject_named(snapshot: Snapshot, name: str) -> str:
@@ -20,20 +20,21 @@ def subject_named(snapshot: Snapshot, name: str) -> str:
     return _only(snapshot, name, found, "workload, job or pod")
 
 
-def workload_named(snapshot: Snapshot, name: str) -> str:
-    """The key of a Workload. Raises UsageError."""
-    return _only(snapshot, name, _workloads(snapshot, name), "workload")
+def workload_named(snapshot: Snapshot, name: str, told: Collection[str] = ()) -> str:
+    """The key of one of `told`, which need not be there any more, else of a Workload. Raises UsageError."""
+    found = [name] if name in told else [key for key in told if name in _names(key)]
+    return _only(snapshot, name, found or _workloads(snapshot, name), "workload")
 
 
 def _workloads(snapshot: Snapshot, name: str) -> list[str]:
     """The Workload of this key; else those of a job of this name, or called so, in any namespace where it has none."""
     if name in snapshot.workloads:
         return [name]
-    return [one.key for one in snapshot.workloads.all() if name in _names(one)]
+    return [one.key for one in snapshot.workloads.all() if name in _names(one.key, one.owner)]
 
 
-def _names(workload: Workload) -> set[str]:
-    keys = {workload.key, called(workload.key), workload.owner or workload.key}
+def _names(key: str, owner: str = "") -> set[str]:
+    keys = {key, called(key), owner or key}
     return {*keys, *map(_plain, keys), *map(_bare, keys)}
 
 
@@ -52,7 +53,7 @@ def _only(snapshot: Snapshot, name: str, found: list[str], what: str) -> str:
     if found:
         raise UsageError(f"{name} is not one {what}: {', '.join(sorted(found)[:8])}; write one of them")
     near = _close(name, (called(key) for key in snapshot.workloads))
-    raise UsageError(f"there is no {what} {name}" + (f"; did you mean {', '.join(near)}?" if near else ""))
+    raise UsageError(f"there is no {what} {name or _EMPTY}" + (f"; did you mean {', '.join(near)}?" if near else ""))
 
 
 def _close(name: str, names: Iterable[str]) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from gpuconsole.cli.tables import counted, table
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, Shift, Victim, WhatIf
 from gpuconsole.model.clock import Span, Time, format_exactly, format_time
+from gpuconsole.ui.names import called, named
 
 NOTHING = "–"
 
@@ -27,10 +28,10 @@ def as_text(answer: WhatIf, against: str = "") -> list[str]:
 
 
 def _outcome(outcome: Outcome, start: Time) -> str:
-    what = f"{outcome.workload}, {counted(outcome.gpus, 'GPU')}"
+    what = f"{called(outcome.workload)}, {counted(outcome.gpus, 'GPU')}"
     if outcome.admitted is None:
         own = f" ({outcome.text})" if outcome.text and outcome.text != outcome.why else ""
-        return f"{what}: not admitted before the horizon. {outcome.why}{own}"
+        return f"{what}: not admitted before the horizon. {named(outcome.why)}{own}"
     where = f" from {', '.join(outcome.flavors)}" if outcome.flavors else ""
     nodes = f" on {', '.join(outcome.nodes[:4])}{' …' if len(outcome.nodes) > 4 else ''}" if outcome.nodes else ""
     return f"{what}: admitted at {_at(outcome.admitted, start)}{where}{nodes}"
@@ -41,11 +42,11 @@ def _victims(title: str, victims: tuple[Victim, ...], start: Time) -> list[str]:
         return []
     rows = [
         (
-            victim.workload,
+            called(victim.workload),
             victim.queue,
             victim.gpus,
             _at(victim.time, start),
-            victim.by or NOTHING,
+            called(victim.by) or NOTHING,
             victim.rule,
             f"{victim.lost_gpu_hours:.1f}",
             f"{victim.cost:.2f}",
@@ -59,7 +60,7 @@ def _victims(title: str, victims: tuple[Victim, ...], start: Time) -> list[str]:
 def _shifts(shifts: tuple[Shift, ...], start: Time) -> list[str]:
     if not shifts:
         return []
-    rows = [(s.workload, s.queue, s.gpus, _at(s.without, start), _at(s.changed, start)) for s in shifts]
+    rows = [(called(s.workload), s.queue, s.gpus, _at(s.without, start), _at(s.changed, start)) for s in shifts]
     return ["", *table(("ADMITTED AT ANOTHER TIME", "QUEUE", "GPUS", "WITHOUT", "WITH"), rows)]
 
 

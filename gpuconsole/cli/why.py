@@ -14,6 +14,7 @@ from gpuconsole.insight.why import Why, rehearsal_of, rehearsal_on, unblocking, 
 from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines, suggestion_texts
 from gpuconsole.model.clock import format_time
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui.names import called, named
 
 
 @click.command()
@@ -38,8 +39,8 @@ def command(asked: Asked, workload: str, quick: bool) -> Answer:
 
 def _text(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> Iterator[str]:
     told = answer.explanation
-    yield f"{told.subject}  {told.code}" + (f"  in {told.queue}" if told.queue else "")
-    yield f"  {told.headline}"
+    yield f"{called(told.subject)}  {told.code}" + (f"  in {told.queue}" if told.queue else "")
+    yield f"  {named(told.headline)}"
     if told.position is not None:
         place = told.position
         yield f"  number {place.in_cluster_queue} of {place.of_cluster_queue} in {place.cluster_queue}"
@@ -47,7 +48,7 @@ def _text(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> Iterato
         if lines:
             yield ""
             yield title
-            yield from (f"  {line}" for line in lines)
+            yield from (f"  {named(line)}" for line in lines)
 
 
 def _sections(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:

@@ -6,7 +6,7 @@ from gpuconsole.insight.forecast import Fate, Forecast, Prospect, in_words
 from gpuconsole.model.clock import Time
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
-from gpuconsole.ui.names import called
+from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 from gpuconsole.ui.workload_rows import WorkloadRow
@@ -53,5 +53,5 @@ def forecast_lines(foreseen: Forecast, workload: str, now: Time) -> list[Painted
     if prospect is None:
         return []
     age = f"by our engine, {fmt.since(now, foreseen.time)} ago: feasible, not a reservation"
-    lines = [BLANK, heading("FORECAST"), line("  ", (in_words(prospect), "strong")), line((f"  {age}", "dim"))]
+    lines = [BLANK, heading("FORECAST"), line("  ", (named(in_words(prospect)), "strong")), line((f"  {age}", "dim"))]
     return [*lines, *(line((f"  {text}", "dim")) for text in foreseen.assumed)]

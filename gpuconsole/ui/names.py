@@ -7,6 +7,7 @@ from gpuconsole.model.jobs.naming import GROUPS, HASH
 
 _KINDS = "|".join(sorted((kind.lower() for kind in GROUPS), key=len, reverse=True))
 _OWNED = re.compile(rf"(?P<space>[^/]*/)?(?:{_KINDS})-(?P<job>.+)-[0-9a-f]{{{HASH}}}")
+_INSIDE = re.compile(rf"(?<![\w./-])(?:[a-z0-9-]+/)?(?:{_KINDS})-[a-z0-9.-]+?-[0-9a-f]{{{HASH}}}(?![\w/-])")
 
 
 @lru_cache(maxsize=65_536)
@@ -14,3 +15,8 @@ def called(key: str) -> str:
     """A workload's key with its job's name in place of the name that Kueue made from it; other keys stay."""
     found = _OWNED.fullmatch(key)
     return f"{found['space'] or ''}{found['job']}" if found is not None else key
+
+
+def named(text: str) -> str:
+    """A sentence with every such key in it as `called` has it; of what Kueue named within a word nothing changes."""
+    return _INSIDE.sub(lambda found: called(found[0]), text)

@@ -5,7 +5,7 @@ from rich.cells import set_cell_size
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf
 from gpuconsole.model.clock import Span, Time, format_exactly
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.names import called
+from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 
@@ -49,7 +49,7 @@ def _outcome(outcome: Outcome, start: Time) -> list[Painted]:
     if outcome.admitted is None:
         first = line((f"{GLYPHS['pending']} ", "pending"), name, f"{gpus}: not admitted before the horizon")
         own = [line(("  ", ""), (outcome.text, "dim"))] if outcome.text and outcome.text != outcome.why else []
-        return [first, line(f"  {outcome.why}"), *own]
+        return [first, line(f"  {named(outcome.why)}"), *own]
     where = f" from {', '.join(outcome.flavors)}" if outcome.flavors else ""
     nodes = f" on {', '.join(outcome.nodes[:4])}{' …' if len(outcome.nodes) > 4 else ''}" if outcome.nodes else ""
     when = f"{gpus}: admitted at {_at(outcome.admitted, start)}{where}{nodes}"

@@ -8,6 +8,7 @@ from gpuconsole.insight.why_lines import flavor_lines, room_lines, suggestion_te
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.names import named
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 
@@ -15,10 +16,10 @@ from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 def tried_lines(tried: Tried) -> Iterator[Painted]:
     """The flavors with their modes, and the arithmetic level by level."""
     for text in flavor_lines(tried.why):
-        yield line(f"    {text}")
+        yield line(f"    {named(text)}")
     for room in tried.why.rooms[:1]:
         for number, text in enumerate(room_lines(room)):
-            yield line((f"    {text}", "" if not number else "dim"))
+            yield line((f"    {named(text)}", "" if not number else "dim"))
     told = next((one for one in tried.why.evidence if one.source != "engine"), None)
     if told is not None and told.code not in (tried.why.code, Code.OTHER):
         yield line(
@@ -32,6 +33,12 @@ def unblocking_lines(tried: Tried, snapshot: Snapshot, now: Time) -> Iterator[Pa
         return
     yield BLANK
     yield heading("WOULD UNBLOCK IT")
+    search = tried.under_way
     for works, text in suggestion_texts(tried.why, tried.suggestions, snapshot):
-        yield line("  ", ("✓ ", "good") if works else ("  ", ""), text)
+        if works or search is None:
+            yield line("  ", ("✓ ", "good") if works else ("  ", ""), named(text))
+    if search is not None:
+        done = f"{search.done} of {search.of} kinds done, {tried.suggestions.tried} changes tried"
+        yield line((f"  … trying {search.kind}: {done}", "pending"))
+        return
     yield line((f"  {tried.suggestions.tried} changes were tried, {fmt.since(now, tried.time)} ago", "dim"))

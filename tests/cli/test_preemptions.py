@@ -82,7 +82,7 @@ def test_a_name_that_nobody_knows_is_an_error(gpuconsole: Line) -> None:
     result = gpuconsole("preemptions", "no/body", "org-cohort")
     assert (result.status, result.err) == (
         2,
-        "gpuconsole: there is no workload no/body, and no preemption of it is known\n",
+        "gpuconsole: there is no workload no/body\n",
     )
 
 

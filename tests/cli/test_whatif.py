@@ -44,14 +44,14 @@ def test_who_gets_in_and_who_pays_for_it(gpuconsole: Line, change: Path) -> None
     assert (result.status, result.err) == (0, "")
     assert result.lines == [
         "At 2026-01-05T08:50:00Z, to +10m; feasible, not a reservation",
-        "prod/job-serve-extra-de103, 8 GPUs: admitted at +30s from a100 on a100-3",
+        "prod/serve-extra, 8 GPUs: admitted at +30s from a100 on a100-3",
         "",
         *result.lines[3:],
     ]
     victim, numbers = result.lines[4].split("  "), result.lines[6:]
     assert [cell.strip() for cell in victim if cell] == [
-        *("research/job-rlhf-e06a1", "cq-research", "6", "+0s"),
-        *("prod/job-serve-extra-de103", "reclaim in cohort", "3.0", "6.63", "–"),
+        *("research/rlhf", "cq-research", "6", "+0s"),
+        *("prod/serve-extra", "reclaim in cohort", "3.0", "6.63", "–"),
     ]
     assert numbers[0].split() == ["QUEUES", "AND", "GPUS", "AT", "+30s", "NOW", "WITHOUT", "WITH"]
     assert [line.split("  ")[0] for line in numbers[1:]][:5] == [
@@ -93,7 +93,7 @@ def test_two_files_against_each_other(gpuconsole: Line, change: Path) -> None:
 
     assert result.status == 0
     assert [line.partition(":")[0] for line in result.lines[1:3]] == [
-        "prod/job-serve-extra-de103, 8 GPUs",
+        "prod/serve-extra, 8 GPUs",
         "with serve.yaml",
     ]
     assert result.lines[-1] == "These changes make no difference."

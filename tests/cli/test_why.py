@@ -13,8 +13,8 @@ WAITS = "team/job-large-bcd0a"
 
 def test_why_for_people(gpuconsole: Line) -> None:
     assert gpuconsole("why", "large", "strict-fifo", "--until", "1h").lines == [
-        f"{WAITS}  quota  in team",
-        "  team has 4 GPUs free, and job-large-bcd0a needs 8 GPUs.",
+        "team/large  quota  in team",
+        "  team has 4 GPUs free, and large needs 8 GPUs.",
         "  number 1 of 2 in team",
         "",
         "FLAVORS",
@@ -23,10 +23,10 @@ def test_why_for_people(gpuconsole: Line) -> None:
         "ARITHMETIC",
         "  a100 nvidia.com/gpu: needs 8, gets 4 · 4 short at ClusterQueue team",
         "    ClusterQueue team: quota 8, used 4, unused 4 → gives 4",
-        "    used by team/job-first-252ac 4",
+        "    used by team/first 4",
         "",
         "WOULD UNBLOCK IT",
-        "  ✓ team/job-first-252ac ends (4 GPUs)",
+        "  ✓ team/first ends (4 GPUs)",
         "  ✓ ask for 4 GPUs a pod instead of 8 GPUs",
         "  ✓ raise the nominalQuota of ClusterQueue team by 4 GPUs of a100",
         "",

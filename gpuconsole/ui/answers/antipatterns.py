@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpuconsole.insight.antipatterns.pattern import Pattern, total_per_day
 from gpuconsole.insight.tables import counted
-from gpuconsole.ui.names import called
+from gpuconsole.ui.names import named
 
 
 def antipatterns_lines(found: Sequence[Pattern], *, measured: bool = True) -> list[str]:
@@ -16,10 +16,9 @@ def antipatterns_lines(found: Sequence[Pattern], *, measured: bool = True) -> li
     lines.append(f"{counted(len(found), 'anti-pattern')}, about {total_per_day(found):,.2f} $ a day{once}")
     for one in found:
         shown = ", ".join(f"{name}: {value}" for name, value in one.evidence.items() if value != "")
-        text = one.text.replace(one.subject, called(one.subject)) if one.subject else one.text
-        lines += ["", f"{one.code}: {text}", f"  cost      {_cost(one)}{_gpus(one)}"]
-        lines += [f"  evidence  {shown}"] if shown else []
-        lines.append(f"  fix       {one.fix}")
+        lines += ["", f"{one.code}: {named(one.text)}", f"  cost      {_cost(one)}{_gpus(one)}"]
+        lines += [f"  evidence  {named(shown)}"] if shown else []
+        lines.append(f"  fix       {named(one.fix)}")
     return lines
 
 

@@ -1,0 +1,31 @@
+"""Names as people know them: by themselves, and within sentences."""
+
+import pytest
+
+from gpuconsole.model.jobs.naming import workload_name
+from gpuconsole.ui.names import called, named
+
+KEYS = {
+    "research/job-rlhf-04066": "research/rlhf",
+    "job-rlhf-04066": "rlhf",
+    "ranking/pytorchjob-rank-16-82e33": "ranking/rank-16",
+    "team/jobset-job-a-1c0de-82e33": "team/job-a-1c0de",
+    "research/rlhf": "research/rlhf",
+    "research/job-rlhf": "research/job-rlhf",
+}
+
+
+@pytest.mark.parametrize(("key", "want"), KEYS.items())
+def test_a_workload_goes_by_the_name_of_its_job(key: str, want: str) -> None:
+    assert (called(key), named(key)) == (want, want)
+
+
+@pytest.mark.parametrize("kind", ["Job", "JobSet", "PyTorchJob", "RayCluster", "StatefulSet"])
+def test_every_name_that_kueue_makes_is_known(kind: str) -> None:
+    assert called(f"team/{workload_name(kind, 'train', 'uid')}") == "team/train"
+
+
+def test_a_sentence_has_all_its_names_and_nothing_else_changes() -> None:
+    told = "number 2, after team/job-large-bcd0a; used by c/job-c-32-b7650 32, c/jobset-d-aaaaa. See job-x-12345-0."
+
+    assert named(told) == "number 2, after team/large; used by c/c-32 32, c/d. See job-x-12345-0."
