@@ -10,6 +10,7 @@ from typing import ClassVar
 from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.notifications import Notify
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.timer import Timer
@@ -18,6 +19,7 @@ from gpuconsole import assets
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
+from gpuconsole.ui.brief import Brief
 from gpuconsole.ui.keymap import single_keys
 from gpuconsole.ui.messages import SnapshotReady
 from gpuconsole.ui.paint import ROLE_CLASSES
@@ -420,6 +422,18 @@ class ConsoleApp(App[None]):
         """Say something in passing, in a corner."""
         if self.front is not None:
             self.front.flash(text, severity)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: Severity = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        lasts = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
+        self.post_message(Notify(Brief(message, title, severity, lasts, markup)))
 
     def _handle_exception(self, error: Exception) -> None:
         # Textual shows it after leaving the screen; the log keeps it with its traceback.

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 from textual import events
+from textual.widgets._toast import Toast
 
+from gpuconsole.ui.brief import Brief
 from gpuconsole.ui.screens.answers import AnswerScreen
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
@@ -94,3 +96,26 @@ async def test_what_comes_late_for_a_screen_that_was_left_is_for_nobody() -> Non
         screen.refresh_frame()
         screen.show_header()
         assert logs.closed, "nobody reads them on"
+
+
+def test_words_said_in_passing_have_time_left_for_whoever_shows_them() -> None:
+    late, fresh = Brief("late", timeout=-1.0), Brief("fresh", timeout=4.0)
+    assert (late.has_expired, late.time_left > 0, fresh.has_expired, 3 < fresh.time_left <= 4) == (
+        True,
+        True,
+        False,
+        True,
+    )
+
+
+async def test_words_whose_time_is_over_when_they_are_shown_hold_nothing_up() -> None:
+    """Their timer ran in circles: the time that was left was below zero."""
+    async with staged(busy_org()) as stage:
+        stage.screen(ConsoleScreen).flash("said just now")
+        await stage.pause()
+        (said,) = stage.app._notifications
+        said.timeout = -1.0
+        await stage.app.screen.mount(Toast(said))
+        await stage.settle()
+        assert isinstance(said, Brief)
+        assert "said just now" not in stage.text
