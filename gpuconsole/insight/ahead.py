@@ -1,19 +1,22 @@
-"""What probably comes for one workload: its start while it waits, an eviction while it runs."""
+"""What probably comes for one workload: its start while it waits, an eviction while it runs.
 
+By fewer runs than a command takes, for this is asked again and again.
+"""
+
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from gpuconsole.insight.expected_start import Eta, expected_start
-from gpuconsole.insight.risk import HORIZON, Danger, risk
+from gpuconsole.insight.expected_start import Eta, expecting
+from gpuconsole.insight.outlook import RUNS
+from gpuconsole.insight.risk import HORIZON, Danger, foreboding
 from gpuconsole.model.clock import DAY, Time
-from gpuconsole.model.workloads import Phase
+from gpuconsole.model.workloads import Phase, phase
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
-
-RUNS = 9
-"""Fewer than a command takes, for this is asked again and again; with fewer, no run stands for 10 or 90 %."""
 
 
 class Ahead(Struct, frozen=True, kw_only=True):
@@ -24,6 +27,8 @@ class Ahead(Struct, frozen=True, kw_only=True):
     runs: int
     eta: Eta | None = None
     danger: Danger | None = None
+    whole: bool = True
+    """False as long as the runs go on."""
 
 
 def ahead(simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: int = 0) -> Ahead:
@@ -31,14 +36,29 @@ def ahead(simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: in
 
     Nothing is known of a workload that is not there, or that neither waits nor runs.
     """
+    *_, last = looking(simulation, workload, runs=runs, seed=seed)
+    return last
+
+
+def looking(simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: int = 0) -> Iterator[Ahead]:
+    """The same piece by piece: who stops asking gives up. The simulation has to stand still meanwhile."""
     now = simulation.now
-    if simulation.workload(workload) is None:
-        return Ahead(time=now, until=now, runs=0)
-    found = expected_start(simulation, workload, runs=runs, seed=seed, horizon=DAY)
-    if found.start is not None:
-        return Ahead(time=now, until=found.start.horizon, runs=runs, eta=found)
-    if found.phase is not Phase.RUNNING:
-        return Ahead(time=now, until=now, runs=0)
-    told = risk(simulation, runs=runs, seed=seed, horizon=HORIZON)
-    danger = next((one for one in told.dangers if one.workload == workload), None)
-    return Ahead(time=now, until=told.horizon, runs=runs, danger=danger)
+    nothing = Ahead(time=now, until=now, runs=0)
+    subject = simulation.workload(workload)
+    if subject is not None and phase(subject) is Phase.RUNNING:
+        yield from _endangered(simulation, workload, runs, seed)
+    elif subject is not None and phase(subject) in (Phase.PENDING, Phase.RESERVED):
+        for found in expecting(simulation, workload, runs=runs, seed=seed, horizon=DAY):
+            whole = found.start is not None
+            yield replace(nothing, until=now + DAY, runs=runs, eta=found if whole else None, whole=whole)
+    else:
+        yield nothing
+
+
+def _endangered(simulation: "Simulation", workload: str, runs: int, seed: int) -> Iterator[Ahead]:
+    now, until = simulation.now, simulation.now + HORIZON
+    for piece in foreboding(simulation, runs=runs, seed=seed, horizon=HORIZON):
+        dangers = piece.risk.dangers if piece.risk is not None else ()
+        danger = next((one for one in dangers if one.workload == workload), None)
+        whole = piece.runs == runs
+        yield Ahead(time=now, until=until, runs=piece.runs, danger=danger if whole else None, whole=whole)

@@ -6,7 +6,7 @@ simulation's own future arrivals and a scenario's steps are unknown, as they are
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -59,20 +59,45 @@ class Starts(Struct, frozen=True, kw_only=True):
         return sum(start is not None and start <= time for start in self.times) / len(self.times)
 
 
+class Starting(Struct, frozen=True, kw_only=True):
+    """How far the runs are: so many are over."""
+
+    runs: int
+    starts: Mapping[str, Starts] | None = None
+    """When all of them are."""
+
+
 def starts(
     simulation: "Simulation", workloads: Collection[str], known: Past, *, runs: int, seed: int, horizon: Span
-) -> dict[str, Starts]:
+) -> Mapping[str, Starts]:
     """Run the cluster forward `runs` times until these workloads have started, or the horizon is reached.
 
     The simulation is not touched. The same seed gives the same runs.
     """
+    *_, last = starting(simulation, workloads, known, runs=runs, seed=seed, horizon=horizon)
+    assert last.starts is not None
+    return last.starts
+
+
+def starting(
+    simulation: "Simulation", workloads: Collection[str], known: Past, *, runs: int, seed: int, horizon: Span
+) -> Iterator[Starting]:
+    """The same piece by piece: who stops asking gives up. The simulation has to stand still meanwhile."""
     run_times = learn(known.runs, simulation.progress())
     end = simulation.now + horizon
     found: dict[str, list[Time]] = {key: [] for key in workloads}
     for number in range(runs):
-        for key, time in _run(simulation.estimating(run_times, seed + number), found.keys(), known, end).items():
+        came: dict[str, Time] = {}
+        for lines in life(simulation.estimating(run_times, seed + number), known, end):
+            for line in lines:
+                if line.what is What.STARTED and line.workload in found:
+                    came.setdefault(line.workload, line.time)
+            if len(came) == len(found):
+                break
+            yield Starting(runs=number)
+        for key, time in came.items():
             found[key].append(time)
-    return {
+    told = {
         key: Starts(
             workload=key,
             asked=simulation.now,
@@ -81,18 +106,7 @@ def starts(
         )
         for key, times in found.items()
     }
-
-
-def _run(twin: "Simulation", workloads: Collection[str], known: Past, end: Time) -> dict[str, Time]:
-    """The first starts of these workloads in one run."""
-    found: dict[str, Time] = {}
-    for lines in life(twin, known, end):
-        for line in lines:
-            if line.what is What.STARTED and line.workload in workloads:
-                found.setdefault(line.workload, line.time)
-        if len(found) == len(workloads):
-            break
-    return found
+    yield Starting(runs=runs, starts=told)
 
 
 def life(twin: "Simulation", known: Past, end: Time) -> Iterator[list[Happened]]:

@@ -1,6 +1,6 @@
 """One workload's position and expected start, with what the estimate goes by and how much of it is assumed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,7 +10,7 @@ from gpuconsole.insight.calibration import Experience
 from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.insight.estimates import Estimate, estimate
 from gpuconsole.insight.estimates import corrected as stretched
-from gpuconsole.insight.eta import HORIZON, RUNS, starts
+from gpuconsole.insight.eta import HORIZON, RUNS, Starts, starting
 from gpuconsole.insight.past import Past, past
 from gpuconsole.insight.positions import Position, pending, position
 from gpuconsole.model.clock import HOUR, Span, Time, format_span
@@ -55,7 +55,7 @@ class Eta(Struct, frozen=True, kw_only=True):
     position: Position | None
     cohort: CohortPlace | None
     start: Estimate | None = None
-    """None if it does not wait."""
+    """None if it does not wait, or as long as the runs go on."""
     within: tuple[Within, ...] = ()
     goes_by: str = ""
     """The group of past work whose run times its own kind of work goes by."""
@@ -83,6 +83,20 @@ def expected_start(
     `lines` of history add run times of what is gone. The simulation is not touched; the same seed, the same answer.
     Raises KeyError for a workload that is not there.
     """
+    *_, last = expecting(simulation, workload, lines, runs=runs, seed=seed, horizon=horizon)
+    return last
+
+
+def expecting(
+    simulation: "Simulation",
+    workload: str,
+    lines: Iterable[Happened] = (),
+    *,
+    runs: int = RUNS,
+    seed: int = 0,
+    horizon: Span = HORIZON,
+) -> Iterator[Eta]:
+    """The same piece by piece, without a start until the last: who stops asking gives up."""
     snapshot = simulation.snapshot()
     subject = snapshot.workloads[workload]
     door = snapshot.local_queues.get(subject.local_queue)
@@ -97,14 +111,22 @@ def expected_start(
         cohort=_in_cohort(snapshot, subject, queue),
     )
     if answer.phase not in (Phase.PENDING, Phase.RESERVED):
-        return answer
+        yield answer
+        return
     known = past(snapshot, lines)
-    found = starts(simulation, (workload,), known, runs=runs, seed=seed, horizon=horizon)[workload]
-    group, curve = learn(known.runs, {}).curve(Kind(subject.namespace, queue, answer.gpus))
+    for piece in starting(simulation, (workload,), known, runs=runs, seed=seed, horizon=horizon):
+        yield answer if piece.starts is None else _answered(answer, known, piece.starts[workload], subject)
+
+
+def _answered(answer: Eta, known: Past, found: Starts, subject: Workload) -> Eta:
+    """With the start, and what it goes by."""
+    group, curve = learn(known.runs, {}).curve(Kind(subject.namespace, answer.queue, answer.gpus))
     return replace(
         answer,
         start=estimate(found),
-        within=tuple(Within(span, found.by(snapshot.time + span)) for span in SPANS if span <= horizon),
+        within=tuple(
+            Within(span, found.by(found.asked + span)) for span in SPANS if found.asked + span <= found.horizon
+        ),
         goes_by=group,
         samples=curve.ends if curve is not None else 0,
         past_runs=sum(run.ended for run in known.runs),

@@ -4,7 +4,7 @@ A kind of candidate grows in one number (GPUs of quota, nodes, a priority), and 
 wait longer as a rule: so the least is found by halving, and what is found is tried before it is proposed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MOST = 64
 """Most of a number that is tried: nodes, or steps of quota."""
+PARTS = 12
+"""Pieces of a run to the horizon."""
 RAISED = 1_000
 """By so much a priority is raised to see whether that helps at all."""
 
@@ -68,6 +70,16 @@ class Plan(Struct, frozen=True, kw_only=True):
         return self.options[0] if self.options else None
 
 
+class Planning(Struct, frozen=True, kw_only=True):
+    """How far a plan is: the kind that is being tried, and how many of how many are done."""
+
+    kind: str = ""
+    done: int
+    of: int
+    plan: Plan | None = None
+    """Once all were tried."""
+
+
 Make = Callable[[int], tuple[str, tuple[Command, ...], float]]
 """A number → words, commands and USD an hour."""
 
@@ -77,16 +89,24 @@ def plan(base: "Simulation", commands: Sequence[Command], wanted: Span, horizon:
 
     `base` is not touched. Whatever holds was tried in a fork of it, to `horizon` (at least `wanted`).
     """
+    *_, last = planning(base, commands, wanted, horizon)
+    assert last.plan is not None
+    return last.plan
+
+
+def planning(base: "Simulation", commands: Sequence[Command], wanted: Span, horizon: Span = HOUR) -> Iterator[Planning]:
+    """The same piece by piece: who stops asking gives up. The last one has the plan."""
     search = _Search(base, commands, wanted, max(wanted, horizon))
-    without = search.tried("nothing", "no change", (), 0.0)
+    without = yield from _told(search.plainly(), Planning(kind="no change", done=0, of=1))
     options: list[Option] = []
     failed: list[Option] = []
-    if not without.holds:
-        for kind, most, make in search.kinds():
-            found = search.least(kind, most, make)
-            (options if found.holds else failed).append(found)
+    kinds = [] if without.holds else search.kinds()
+    for done, (kind, most, make) in enumerate(kinds, start=1):
+        state = Planning(kind=kind, done=done, of=len(kinds) + 1)
+        found = yield from _told(search.least(kind, most, make), state)
+        (options if found.holds else failed).append(found)
     cheapest = sorted(options, key=lambda option: (option.hourly + option.lost, option.victims, option.kind))
-    return Plan(
+    made = Plan(
         workloads=tuple(sorted(search.subjects)),
         wanted=wanted,
         horizon=search.horizon,
@@ -94,6 +114,22 @@ def plan(base: "Simulation", commands: Sequence[Command], wanted: Span, horizon:
         options=(without,) if without.holds else tuple(cheapest),
         failed=tuple(failed),
     )
+    yield Planning(done=len(kinds) + 1, of=len(kinds) + 1, plan=made)
+
+
+Trial = Generator[None, None, Option]
+"""A candidate on its way to the horizon."""
+
+
+def _told(trial: Trial, state: Planning) -> Generator[Planning, None, Option]:
+    """Tell how far the plan is with every piece of a trial; returns what came of that."""
+    while True:
+        yield state
+        try:
+            next(trial)
+        except StopIteration as over:
+            found: Option = over.value
+            return found
 
 
 class _Search:
@@ -107,14 +143,27 @@ class _Search:
         asked = self._plain.simulation.snapshot()
         self.subjects = subjects_of(self.commands, asked)
         self.workloads = [asked.workloads[key] for key in sorted(self.subjects) if key in asked.workloads]
-        self._plain.advance(base.now + self.horizon)
 
-    def tried(self, kind: str, words: str, more: tuple[Command, ...], hourly: float) -> Option:
+    def plainly(self) -> Trial:
+        """What comes without any change, which all others are compared with. It has to be first."""
+        yield from self._run(self._plain)
+        return self._judged("nothing", "no change", (), 0.0, self._plain)
+
+    def _run(self, future: Future) -> Generator[None, None, None]:
+        """Come to the horizon in a few pieces, so that others get their turn, or somebody gives up."""
+        for part in range(1, PARTS + 1):
+            future.advance(self.base.now + self.horizon * part // PARTS)
+            yield
+
+    def tried(self, kind: str, words: str, more: tuple[Command, ...], hourly: float) -> Trial:
         """Run a candidate to the horizon: first what it changes, then what was asked for, then its priorities."""
         late = tuple(command for command in more if isinstance(command, SetPriority))
         early = tuple(command for command in more if not isinstance(command, SetPriority))
         future = Future(self.base, self._held, (*early, *self.commands, *late))
-        future.advance(self.base.now + self.horizon)
+        yield from self._run(future)
+        return self._judged(kind, words, more, hourly, future)
+
+    def _judged(self, kind: str, words: str, more: tuple[Command, ...], hourly: float, future: Future) -> Option:
         waits = sorted(self._wait(future, key) for key in self.subjects)
         victims: tuple[Victim, ...] = more_evictions(future, self._plain)
         p95 = waits[max(0, -(-len(waits) * 95 // 100) - 1)] if waits else None
@@ -132,13 +181,13 @@ class _Search:
             lost=sum(victim.cost for victim in victims),
         )
 
-    def least(self, kind: str, most: int, make: Make) -> Option:
+    def least(self, kind: str, most: int, make: Make) -> Trial:
         """The least of a kind that holds, found by halving; the most of it where not even that does."""
-        found = self.tried(kind, *make(most))
+        found = yield from self.tried(kind, *make(most))
         below, above = 0, most
         while found.holds and above - below > 1:
             middle = (below + above) // 2
-            option = self.tried(kind, *make(middle))
+            option = yield from self.tried(kind, *make(middle))
             if option.holds:
                 found, above = option, middle
             else:

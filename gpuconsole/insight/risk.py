@@ -4,7 +4,7 @@ Beside it, who goes first when a lender wants its quota back, by the engine's ow
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -78,6 +78,15 @@ class Risk(Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...]
 
 
+class Foreboding(Struct, frozen=True, kw_only=True):
+    """How far the runs are: so many are over, and the one under way has come so far."""
+
+    runs: int
+    reached: Span
+    risk: Risk | None = None
+    """Of the runs that are over; only where one has just ended."""
+
+
 class _Fall(Struct, frozen=True):
     """An eviction in one run."""
 
@@ -98,28 +107,47 @@ def risk(
 
     The simulation is not touched; the same seed gives the same answer.
     """
+    *_, last = foreboding(simulation, lines, runs=runs, seed=seed, horizon=horizon)
+    assert last.risk is not None
+    return last.risk
+
+
+def foreboding(
+    simulation: "Simulation",
+    lines: Iterable[Happened] = (),
+    *,
+    runs: int = RUNS,
+    seed: int = 0,
+    horizon: Span = HORIZON,
+) -> Iterator[Foreboding]:
+    """The same piece by piece, with an answer after each run: who stops asking gives up."""
     snapshot = simulation.snapshot()
     known = past(snapshot, lines)
     run_times = learn(known.runs, simulation.progress())
     running = {workload.key for workload in snapshot.workloads.all() if phase(workload) is Phase.RUNNING}
     falls: dict[str, list[_Fall]] = {}
+    turns = _turns(simulation, snapshot)
     for number in range(runs):
         twin = simulation.estimating(run_times, seed + number)
-        told = [line for piece in life(twin, known, snapshot.time + horizon) for line in piece]
+        told: list[Happened] = []
+        for piece in life(twin, known, snapshot.time + horizon):
+            told += piece
+            yield Foreboding(runs=number, reached=twin.now - snapshot.time)
         for key, fall in _falls(told, running, snapshot.time).items():
             falls.setdefault(key, []).append(fall)
-    turns = _turns(simulation, snapshot)
-    dangers = [_danger(simulation, snapshot, key, falls.get(key, ()), runs, turns.get(key, ())) for key in running]
-    dangers.sort(
-        key=lambda one: (-one.probability, min((t.place for t in one.turns), default=len(running)), one.workload)
-    )
-    return Risk(
-        time=snapshot.time,
-        horizon=snapshot.time + horizon,
-        runs=runs,
-        dangers=tuple(dangers),
-        assumptions=assumptions(known),
-    )
+        over = number + 1
+        dangers = [_danger(simulation, snapshot, key, falls.get(key, ()), over, turns.get(key, ())) for key in running]
+        dangers.sort(
+            key=lambda one: (-one.probability, min((t.place for t in one.turns), default=len(running)), one.workload)
+        )
+        answer = Risk(
+            time=snapshot.time,
+            horizon=snapshot.time + horizon,
+            runs=over,
+            dangers=tuple(dangers),
+            assumptions=assumptions(known),
+        )
+        yield Foreboding(runs=over, reached=0, risk=answer)
 
 
 def _falls(lines: Sequence[Happened], running: set[str], start: Time) -> dict[str, _Fall]:

@@ -15,7 +15,7 @@ from gpuconsole.insight.explanation import Explanation
 from gpuconsole.insight.pending import Verdict, explain, resource_groups, workload_of
 from gpuconsole.insight.reasons import Code, dominant, read_kueue
 from gpuconsole.insight.room import Room, room
-from gpuconsole.insight.unblock.search import Suggestions, suggest
+from gpuconsole.insight.unblock.search import Suggestions, UnderWay, searching, suggest
 from gpuconsole.insight.unblock.trial import examined
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
@@ -99,12 +99,25 @@ class Tried(Struct, frozen=True, kw_only=True):
     time: Time
     why: Why
     suggestions: Suggestions | None = None
+    under_way: UnderWay | None = None
+    """How far the search for suggestions is; None once it is over."""
+
+
+def trying(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str) -> Iterator[Tried]:
+    """Answer, and try what would unblock it, piece by piece: who stops asking gives up. The last one is whole."""
+    answer = why(snapshot, rehearsal, key)
+    if rehearsal is None or not _helped(rehearsal, answer):
+        yield Tried(time=snapshot.time, why=answer)
+        return
+    classes = snapshot.workload_priority_classes.all()
+    for look in searching(rehearsal, answer.subject, classes):
+        yield Tried(time=snapshot.time, why=answer, suggestions=look.so_far, under_way=look.under_way)
 
 
 def tried(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str) -> Tried:
     """Answer, and try what would unblock it; this may take seconds on a large cluster."""
-    answer = why(snapshot, rehearsal, key)
-    return Tried(time=snapshot.time, why=answer, suggestions=unblocking(snapshot, rehearsal, answer))
+    *_, last = trying(snapshot, rehearsal, key)
+    return last
 
 
 def rehearsal_of(simulation: "Simulation", snapshot: Snapshot) -> Rehearsal | None:
@@ -140,9 +153,13 @@ def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str) -> Why:
 
 def unblocking(snapshot: Snapshot, rehearsal: Rehearsal | None, answer: Why) -> Suggestions | None:
     """What would let it in; None for what no change of quotas, queues or the workload itself helps with."""
-    if rehearsal is None or answer.code in _HELPLESS or answer.subject not in rehearsal.workloads:
+    if rehearsal is None or not _helped(rehearsal, answer):
         return None
     return suggest(rehearsal, answer.subject, snapshot.workload_priority_classes.all())
+
+
+def _helped(rehearsal: Rehearsal, answer: Why) -> bool:
+    return answer.code not in _HELPLESS and answer.subject in rehearsal.workloads
 
 
 def _verdict(entry: Entry, head: str) -> Verdict:

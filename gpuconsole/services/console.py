@@ -19,11 +19,14 @@ from gpuconsole.insight.expected_start import corrected
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.losses import Losses, lost_by
+from gpuconsole.insight.outlook import Outlook, calibrated
+from gpuconsole.insight.plan import Planning, planning
 from gpuconsole.insight.queue_metrics import QueueMetrics
+from gpuconsole.insight.risk import Foreboding, foreboding
 from gpuconsole.insight.standings import Standings
 from gpuconsole.insight.trends import Trends
 from gpuconsole.insight.whatif import Look, looks
-from gpuconsole.insight.why import Tried, rehearsal_of, rehearsal_on, tried
+from gpuconsole.insight.why import Tried, rehearsal_of, rehearsal_on, trying
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
@@ -273,16 +276,10 @@ class Console:
         """
         backend = self._forkable()
 
-        def begin(worker: Worker, seen: Seen | None) -> tuple[Look, Iterator[Look]]:
-            trial = worker.looks(commands, horizon, against, seen)
-            return next(trial), trial
-
-        begun = self._from_worker(begin)
-        if begun is None:
-            yield from looks(backend.fork(), commands, horizon, against)
-        else:
-            yield begun[0]
-            yield from begun[1]
+        return self._pieces(
+            lambda worker, seen: worker.looks(commands, horizon, against, seen),
+            lambda: looks(backend.fork(), commands, horizon, against),
+        )
 
     def scores(self, pod: Pod) -> ScoreTable | None:
         """What every filter and score says of every node if this pod came now; None where the engine has no such table.
@@ -293,39 +290,60 @@ class Console:
         answer = self._from_worker(lambda worker, seen: (worker.scores(pod, seen),))
         return backend.fork().placement.scores(pod) if answer is None else answer[0]
 
-    def why(self, workload: str) -> Tried:
-        """Why a workload waits, and what would let it in: changes that were tried in forks.
+    def why(self, workload: str) -> Iterator[Tried]:
+        """Why a workload waits, and what would let it in: changes that are tried in forks, piece by piece.
 
-        Blocks while it computes, in the worker process where there is one: call it in a thread. Of a recording nobody
-        knows how its Kueue was set up: there it is asked by Kueue's defaults. Raises WorkerError as `what_if` does.
+        Each piece blocks, as those of `looks` do. Of a recording nobody knows how its Kueue was set up: there it is
+        asked by Kueue's defaults.
         """
-        backend = self._backend
-        if not isinstance(backend, Forkable):
-            snapshot = self.snapshot
-            return tried(snapshot, rehearsal_on(snapshot, DEFAULT), workload)
-        answer = self._from_worker(lambda worker, seen: worker.why(workload, seen))
-        if answer is not None:
-            return answer
-        if self._live is not None:
-            snapshot = self._live.snapshot()
-            return tried(snapshot, rehearsal_on(snapshot, self._live.policy.kueue), workload)
+        return self._pieces(lambda worker, seen: worker.why(workload, seen), lambda: self._why_here(workload))
+
+    def _why_here(self, workload: str) -> Iterator[Tried]:
+        backend, live = self._backend, self._live
+        if live is not None or not isinstance(backend, Forkable):
+            snapshot = self.snapshot if live is None else live.snapshot()
+            kueue = DEFAULT if live is None else live.policy.kueue
+            return trying(snapshot, rehearsal_on(snapshot, kueue), workload)
         fork = backend.fork()
         snapshot = fork.snapshot()
-        return tried(snapshot, rehearsal_of(fork, snapshot), workload)
+        return trying(snapshot, rehearsal_of(fork, snapshot), workload)
 
-    def ahead(self, workload: str) -> Ahead | None:
+    def plan(self, commands: Sequence[Command], wanted: Span) -> Iterator[Planning]:
+        """What quota, nodes or policy would let these run within a wait, piece by piece, as `looks` does."""
+        backend = self._forkable()
+        return self._pieces(
+            lambda worker, seen: worker.plan(commands, wanted, seen),
+            lambda: planning(backend.fork(), commands, wanted),
+        )
+
+    def risk(self) -> Iterator[Foreboding]:
+        """What may evict running work, run by run, as `looks` does."""
+        backend = self._forkable()
+        return self._pieces(lambda worker, seen: worker.risk(seen), lambda: foreboding(backend.fork()))
+
+    @property
+    def foretells(self) -> bool:
+        """True where there is a process to run the cluster forward: this one has keys to answer."""
+        return self._worker is not None and isinstance(self._backend, Forkable)
+
+    def ahead(self, workload: str) -> Iterator[Ahead]:
         """When a waiting workload starts, or what may evict a running one, by many runs of the cluster.
 
         A start is corrected by what became of earlier estimates of this console, and remembered for later ones.
-        Blocks while the worker process computes; None where there is none, for this one has keys to answer. Raises
-        WorkerError if the console is stopped meanwhile.
+        Piece by piece, as `looks`; nothing at all where nothing is foretold.
         """
-        if not isinstance(self._backend, Forkable):
-            return None
-        found = self._from_worker(lambda worker, seen: worker.ahead(workload, seen))
-        if found is None or found.eta is None or found.eta.start is None:
-            return found
-        return replace(found, eta=corrected(found.eta, self._estimates.take((found.eta.start.told,), found.time)))
+        for piece in self._pieces(lambda worker, seen: worker.ahead(workload, seen), lambda: iter(())):
+            start = piece.eta.start if piece.eta is not None else None
+            if piece.eta is None or start is None:
+                yield piece
+            else:
+                yield replace(piece, eta=corrected(piece.eta, self._estimates.take((start.told,), piece.time)))
+
+    def outlook(self) -> Iterator[Outlook]:
+        """When all that waits starts, corrected and remembered as by `ahead`."""
+        for piece in self._pieces(lambda worker, seen: worker.outlook(seen), lambda: iter(())):
+            told = [one.told for one in piece.estimates.values()]
+            yield calibrated(piece, self._estimates.take(told, piece.time)) if piece.whole else piece
 
     def fork(self) -> "Simulation":
         """A simulation of the cluster as it is now, for answers that ask the engines or try something.
@@ -338,6 +356,22 @@ class Console:
         if not isinstance(self._backend, Forkable):
             raise NotSupportedError("A recording has no other future; open its snapshot with --snapshot FILE")
         return self._backend
+
+    def _pieces(
+        self, ask: Callable[[Worker, Seen | None], Iterator[Answer]], here: Callable[[], Iterator[Answer]]
+    ) -> Iterator[Answer]:
+        """The worker's answer piece by piece; where it does not begin one, this process answers."""
+
+        def begin(worker: Worker, seen: Seen | None) -> tuple[Answer, Iterator[Answer]]:
+            trial = ask(worker, seen)
+            return next(trial), trial
+
+        begun = self._from_worker(begin) if isinstance(self._backend, Forkable) else None
+        if begun is None:
+            yield from here()
+        else:
+            yield begun[0]
+            yield from begun[1]
 
     def _from_worker(self, ask: Callable[[Worker, Seen | None], Answer]) -> Answer | None:
         """What the worker process says; None where there is none, or it did not answer."""

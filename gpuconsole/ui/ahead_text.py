@@ -32,8 +32,12 @@ def ahead_lines(found: Ahead, now: Time) -> list[Painted]:
 
 def start_range(found: Estimate) -> str:
     """`14:05–15:30 (80 %)`: when it starts in eight of ten cases."""
-    first, last = (_moment(time, found.asked) for time in (found.interval.first, found.interval.last))
-    return f"{first}–{last} (80 %)"
+    return f"{moments(found)} (80 %)"
+
+
+def moments(found: Estimate) -> str:
+    """The range alone."""
+    return "–".join(_moment(time, found.asked) for time in (found.interval.first, found.interval.last))
 
 
 def _start(found: Eta, start: Estimate) -> list[Painted]:

@@ -1,10 +1,12 @@
 """A cluster that others run, as a worker process knows it: told what changed, it is looked at and tried out."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences, Observer
-from gpuconsole.insight.why import Tried, rehearsal_on, tried
+from gpuconsole.insight.why import Tried, rehearsal_on, trying
 from gpuconsole.model.clock import MINUTE, Span
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
@@ -50,8 +52,11 @@ class Mirror:
         """What comes next, and what came of the look before; see `Observer.look`."""
         return self._observer.look(self._snapshot, self._policy, assumed, unseen)
 
-    def why(self, workload: str) -> Tried:
-        """Why a workload waits, and what would let it in; the cluster as it is, with nothing decided by us."""
+    def why(self, workload: str) -> Iterator[Tried]:
+        """Why a workload waits, and what would let it in; the cluster as it is, with nothing decided by us.
+
+        It is tried piece by piece, in a fork: what is seen meanwhile changes nothing in the answer.
+        """
         kept, now = self._rehearsal, self._snapshot.time
         if kept is None or (kept.session.next_requeue or now) < now or kept.session.next_sample is not None:
             # Time that passed counts where backoffs end or usage is forgotten: there nothing is kept.
@@ -59,7 +64,7 @@ class Mirror:
         self._rehearsal = kept
         if kept is not None:
             kept.now = now
-        return tried(self._snapshot, kept, workload)
+        return trying(self._snapshot, kept.fork() if kept is not None else None, workload)
 
     @property
     def simulation(self) -> Simulation:

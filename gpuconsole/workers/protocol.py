@@ -8,6 +8,9 @@ from msgspec import Struct
 from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
+from gpuconsole.insight.outlook import Outlook
+from gpuconsole.insight.plan import Planning
+from gpuconsole.insight.risk import Foreboding
 from gpuconsole.insight.whatif import Look
 from gpuconsole.insight.why import Tried
 from gpuconsole.model.clock import Span, Time
@@ -62,7 +65,7 @@ class Ask(Struct, frozen=True, tag=True):
 
 
 class GoOn(Struct, frozen=True, tag=True):
-    """Take the next look of a what-if. Who does not ask has given it up."""
+    """Take the next look of a what-if, or go on with another long answer. Who does not ask has given it up."""
 
     number: int
 
@@ -76,18 +79,46 @@ class AskScores(Struct, frozen=True, tag=True):
 
 
 class AskWhy(Struct, frozen=True, tag=True):
-    """Follow (if there is news), and then say why a workload waits and what would let it in."""
+    """Follow (if there is news), and then say why a workload waits, and begin to try what would let it in."""
 
     follow: Follow | None
+    number: int
     workload: str
     seen: bool = False
 
 
-class AskAhead(Struct, frozen=True, tag=True):
-    """Follow (if there is news), and then say when a workload starts, or what may evict it."""
+class AskPlan(Struct, frozen=True, tag=True):
+    """Follow (if there is news), and then begin to try what would let these run within a wait."""
 
     follow: Follow | None
+    number: int
+    commands: tuple[Command, ...]
+    wanted: Span
+    seen: bool = False
+
+
+class AskRisk(Struct, frozen=True, tag=True):
+    """Follow (if there is news), and then begin to run the cluster forward for what may be evicted."""
+
+    follow: Follow | None
+    number: int
+    seen: bool = False
+
+
+class AskAhead(Struct, frozen=True, tag=True):
+    """Follow (if there is news), and then begin to run the cluster forward for one workload."""
+
+    follow: Follow | None
+    number: int
     workload: str
+    seen: bool = False
+
+
+class AskStarts(Struct, frozen=True, tag=True):
+    """Follow (if there is news), and then begin to run the cluster forward for all that waits."""
+
+    follow: Follow | None
+    number: int
     seen: bool = False
 
 
@@ -116,8 +147,20 @@ class Reasoned(Struct, frozen=True, tag=True):
     tried: Tried
 
 
+class Planned(Struct, frozen=True, tag=True):
+    planning: Planning
+
+
+class Foreboded(Struct, frozen=True, tag=True):
+    foreboding: Foreboding
+
+
 class Foretold(Struct, frozen=True, tag=True):
     ahead: Ahead
+
+
+class Awaited(Struct, frozen=True, tag=True):
+    outlook: Outlook
 
 
 class Foreseen(Struct, frozen=True, tag=True):
@@ -129,9 +172,12 @@ class Failed(Struct, frozen=True, tag=True):
     problem: str
 
 
-Question = Union[Ask, AskScores, AskWhy, AskAhead]
-Request = Union[Begin, Follow, See, Ask, AskScores, AskWhy, AskAhead, GoOn, Foresee]
-Reply = Union[Done, Looked, Scored, Reasoned, Foretold, Foreseen, Failed]
+Long = Union[Ask, AskWhy, AskPlan, AskRisk, AskAhead, AskStarts]
+"""What is answered piece by piece; a new question of a kind takes the place of the last one of its kind."""
+Question = Union[Long, AskScores]
+Request = Union[Begin, Follow, See, Question, GoOn, Foresee]
+Answered = Union[Looked, Scored, Reasoned, Planned, Foreboded, Foretold, Awaited, Foreseen]
+Reply = Union[Done, Answered, Failed]
 
 ENCODER = msgspec.msgpack.Encoder()
 REQUESTS = msgspec.msgpack.Decoder(Request)

@@ -5,26 +5,36 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from gpuconsole.backends.simulated import digest
-from gpuconsole.insight.ahead import ahead
-from gpuconsole.insight.whatif import Look, looks, prepare
-from gpuconsole.insight.why import rehearsal_of, tried
+from gpuconsole.insight.ahead import looking
+from gpuconsole.insight.outlook import outlook
+from gpuconsole.insight.plan import planning
+from gpuconsole.insight.risk import foreboding
+from gpuconsole.insight.whatif import looks, prepare
+from gpuconsole.insight.why import rehearsal_of, trying
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.workers.mirror import Mirror
 from gpuconsole.workers.protocol import (
     Ask,
     AskAhead,
+    AskPlan,
+    AskRisk,
     AskScores,
+    AskStarts,
     AskWhy,
+    Awaited,
     Begin,
     Done,
     Failed,
     Follow,
+    Foreboded,
     Foresee,
     Foreseen,
     Foretold,
     GoOn,
+    Long,
     Looked,
+    Planned,
     Question,
     Reasoned,
     Reply,
@@ -61,16 +71,22 @@ class Replica:
         return self._simulation
 
 
-def answered(simulation: Simulation, question: AskScores | AskWhy | AskAhead) -> Reply:
-    """What a simulation says to a question."""
+def pieces(simulation: Simulation, question: Long) -> Iterator[Reply]:
+    """What a simulation says to a long question, piece by piece: in forks, whatever it does meanwhile."""
     match question:
-        case AskScores():
-            return Scored(simulation.placement.scores(question.pod))
+        case Ask():
+            return map(Looked, looks(simulation, question.commands, question.horizon, question.against))
         case AskWhy():
             snapshot = simulation.snapshot()
-            return Reasoned(tried(snapshot, rehearsal_of(simulation, snapshot), question.workload))
+            return map(Reasoned, trying(snapshot, rehearsal_of(simulation, snapshot), question.workload))
+        case AskPlan():
+            return map(Planned, planning(simulation.fork(), question.commands, question.wanted))
+        case AskRisk():
+            return map(Foreboded, foreboding(simulation.fork()))
         case AskAhead():
-            return Foretold(ahead(simulation, question.workload))
+            return map(Foretold, looking(simulation.fork(), question.workload))
+        case AskStarts():
+            return map(Awaited, outlook(simulation.fork()))
         case _:
             assert_never(question)
 
@@ -81,8 +97,8 @@ class Desk:
     def __init__(self) -> None:
         self._replica: Replica | None = None
         self._mirror = Mirror()
-        self._trial: tuple[int, Iterator[Look]] = (0, iter(()))
-        """The what-if that was asked for last: it goes on in forks of its own, whatever else is asked meanwhile."""
+        self._trials: dict[type[Long], tuple[int, Iterator[Reply]]] = {}
+        """What was asked for last of each kind: it goes on in forks of its own, whatever else is asked meanwhile."""
 
     def reply(self, request: Request) -> Reply:
         """Carry a request out; what goes wrong is a reply too."""
@@ -104,29 +120,37 @@ class Desk:
             case Foresee():
                 return Foreseen(*self._mirror.look(request.assumed, request.unseen))
             case AskWhy(seen=True):
-                return Reasoned(self._mirror.why(request.workload))
+                return self._begun(request, map(Reasoned, self._mirror.why(request.workload)))
             case GoOn():
-                return self._look(request.number)
-            case Ask(seen=True) | AskScores(seen=True) | AskAhead(seen=True):
+                return self._go_on(request.number)
+            case (
+                Ask(seen=True)
+                | AskScores(seen=True)
+                | AskAhead(seen=True)
+                | AskStarts(seen=True)
+                | AskPlan(seen=True)
+                | AskRisk(seen=True)
+            ):
                 return self._answer(self._mirror.simulation, request)
-            case Follow() | Ask() | AskScores() | AskWhy() | AskAhead() if self._replica is None:
+            case _ if self._replica is None:
                 return Done(same=False)
             case Follow():
                 return Done(same=self._replica.follow(request))
-            case Ask() | AskScores() | AskWhy() | AskAhead():
+            case Ask() | AskScores() | AskWhy() | AskAhead() | AskStarts() | AskPlan() | AskRisk():
                 simulation = self._replica.followed(request)
                 return Done(same=False) if simulation is None else self._answer(simulation, request)
             case _:
                 assert_never(request)
 
     def _answer(self, simulation: Simulation, question: Question) -> Reply:
-        if not isinstance(question, Ask):
-            return answered(simulation, question)
-        trial = looks(simulation, question.commands, question.horizon, question.against)
-        self._trial = question.number, trial
-        return self._look(question.number)
+        if isinstance(question, AskScores):
+            return Scored(simulation.placement.scores(question.pod))
+        return self._begun(question, pieces(simulation, question))
 
-    def _look(self, number: int) -> Reply:
-        known, trial = self._trial
-        look = next(trial, None) if known == number else None
-        return Failed("another what-if took the place of this one") if look is None else Looked(look)
+    def _begun(self, question: Long, trial: Iterator[Reply]) -> Reply:
+        self._trials[type(question)] = question.number, trial
+        return self._go_on(question.number)
+
+    def _go_on(self, number: int) -> Reply:
+        trial = next((trial for known, trial in self._trials.values() if known == number), iter(()))
+        return next(trial, Failed("another question took the place of this one"))

@@ -19,6 +19,9 @@ from gpuconsole.insight import scan
 from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
+from gpuconsole.insight.outlook import Outlook
+from gpuconsole.insight.plan import Planning
+from gpuconsole.insight.risk import RUNS, Foreboding
 from gpuconsole.insight.whatif import Look
 from gpuconsole.insight.why import Tried
 from gpuconsole.model.clock import Span, Time
@@ -31,20 +34,28 @@ from gpuconsole.workers.process import serve
 from gpuconsole.workers.protocol import (
     ENCODER,
     REPLIES,
+    Answered,
     Ask,
     AskAhead,
+    AskPlan,
+    AskRisk,
     AskScores,
+    AskStarts,
     AskWhy,
+    Awaited,
     Begin,
     Carried,
     Done,
     Failed,
     Follow,
+    Foreboded,
     Foresee,
     Foreseen,
     Foretold,
     GoOn,
+    Long,
     Looked,
+    Planned,
     Question,
     Reasoned,
     Reply,
@@ -147,15 +158,44 @@ class Worker:
 
         Between two looks others may ask; who stops asking gives it up. Raises WorkerError.
         """
-        number = next(_NUMBERS)
-        asked = (number, tuple(commands), horizon, tuple(against), seen is not None)
-        reply = self._answer(lambda follow: Ask(follow, *asked), seen)
-        while True:
+        asked = (tuple(commands), horizon, tuple(against), seen is not None)
+        for reply in self._pieces(lambda follow, number: Ask(follow, number, *asked), seen):
             assert isinstance(reply, Looked)
             yield reply.look
             if reply.look.last:
                 return
-            reply = self._answer(lambda _: GoOn(number), None, follows=False)
+
+    def why(self, workload: str, seen: Seen | None = None) -> Iterator[Tried]:
+        """Have the worker say why a workload waits, and try what would let it in, as `looks`. Raises WorkerError."""
+        for reply in self._pieces(lambda follow, number: AskWhy(follow, number, workload, seen is not None), seen):
+            assert isinstance(reply, Reasoned)
+            yield reply.tried
+            if reply.tried.under_way is None:
+                return
+
+    def plan(self, commands: Sequence[Command], wanted: Span, seen: Seen | None = None) -> Iterator[Planning]:
+        """Have the worker try what would let these run within a wait, as `looks` does. Raises WorkerError."""
+        asked = (tuple(commands), wanted, seen is not None)
+        for reply in self._pieces(lambda follow, number: AskPlan(follow, number, *asked), seen):
+            assert isinstance(reply, Planned)
+            yield reply.planning
+            if reply.planning.plan is not None:
+                return
+
+    def risk(self, seen: Seen | None = None) -> Iterator[Foreboding]:
+        """Have the worker run the cluster forward for what may be evicted, as `looks` does. Raises WorkerError."""
+        for reply in self._pieces(lambda follow, number: AskRisk(follow, number, seen is not None), seen):
+            assert isinstance(reply, Foreboded)
+            yield reply.foreboding
+            if reply.foreboding.runs == RUNS:
+                return
+
+    def _pieces(self, question: Callable[[Follow | None, int], Long], seen: Seen | None) -> Iterator[Answered]:
+        """Ask, and go on asking; between two pieces others may ask, and who stops asking gives it up."""
+        number = next(_NUMBERS)
+        yield self._answer(lambda follow: question(follow, number), seen)
+        while True:
+            yield self._answer(lambda _: GoOn(number), None, follows=False)
 
     def scores(self, pod: Pod, seen: Seen | None = None) -> ScoreTable | None:
         """Have the worker judge all nodes for a pod, as `looks` does. Raises WorkerError."""
@@ -163,17 +203,21 @@ class Worker:
         assert isinstance(reply, Scored)
         return reply.table
 
-    def why(self, workload: str, seen: Seen | None = None) -> Tried:
-        """Have the worker say why a workload waits, as `looks` does. Raises WorkerError."""
-        reply = self._answer(lambda follow: AskWhy(follow, workload, seen is not None), seen)
-        assert isinstance(reply, Reasoned)
-        return reply.tried
+    def ahead(self, workload: str, seen: Seen | None = None) -> Iterator[Ahead]:
+        """Have the worker run the cluster forward for a workload, as `looks` does. Raises WorkerError."""
+        for reply in self._pieces(lambda follow, number: AskAhead(follow, number, workload, seen is not None), seen):
+            assert isinstance(reply, Foretold)
+            yield reply.ahead
+            if reply.ahead.whole:
+                return
 
-    def ahead(self, workload: str, seen: Seen | None = None) -> Ahead:
-        """Have the worker say what probably comes for a workload, as `looks` does. Raises WorkerError."""
-        reply = self._answer(lambda follow: AskAhead(follow, workload, seen is not None), seen)
-        assert isinstance(reply, Foretold)
-        return reply.ahead
+    def outlook(self, seen: Seen | None = None) -> Iterator[Outlook]:
+        """Have the worker run the cluster forward for all that waits, as `looks` does. Raises WorkerError."""
+        for reply in self._pieces(lambda follow, number: AskStarts(follow, number, seen is not None), seen):
+            assert isinstance(reply, Awaited)
+            yield reply.outlook
+            if reply.outlook.whole:
+                return
 
     def foresee(self, seen: Seen, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, Differences]:
         """Have the worker look at a live cluster, see `Observer.look`. Raises WorkerError."""
@@ -187,7 +231,7 @@ class Worker:
         seen: Seen | None,
         *,
         follows: bool = True,
-    ) -> Looked | Scored | Reasoned | Foretold | Foreseen:
+    ) -> Answered:
         with self._talking:
             if self.lost:
                 raise WorkerError(self.lost)
@@ -199,7 +243,7 @@ class Worker:
                 self._give_up("the worker process died")
                 raise WorkerError(self.lost) from error
         match reply:
-            case Looked() | Scored() | Reasoned() | Foretold() | Foreseen():
+            case Looked() | Scored() | Reasoned() | Planned() | Foreboded() | Foretold() | Awaited() | Foreseen():
                 return reply
             case Failed(problem):
                 raise WorkerError(problem)

@@ -8,15 +8,18 @@ import pytest
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.errors import WorkerError
 from gpuconsole.insight.ahead import ahead
+from gpuconsole.insight.outlook import outlook
+from gpuconsole.insight.plan import plan, planning
 from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.risk import foreboding
 from gpuconsole.insight.whatif import looks, what_if
-from gpuconsole.insight.why import rehearsal_of, tried
+from gpuconsole.insight.why import rehearsal_of, trying
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.commands import Cordon, Submit
 from gpuconsole.model.events import Event
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.workers.protocol import Ask, Begin, Carried, Done, Failed, Follow, GoOn, Looked
+from gpuconsole.workers.protocol import Ask, AskPlan, Begin, Carried, Done, Failed, Follow, GoOn, Looked, Planned
 from gpuconsole.workers.replica import Desk, Replica
 from gpuconsole.workers.worker import Worker
 from tests.backends.cluster import job, simulation
@@ -67,8 +70,15 @@ def test_it_says_why_something_waits_as_the_simulation_itself_would(beside: Besi
     fork = beside.backend.fork()
     snapshot = fork.snapshot()
     key = next(workload.key for workload in snapshot.workloads.all() if workload.owner.endswith("/much"))
-    answer = beside.console.why(key)
-    assert answer == tried(snapshot, rehearsal_of(fork, snapshot), key)
+    pieces = list(beside.console.why(key))
+    answer = pieces[-1]
+    assert pieces == list(trying(snapshot, rehearsal_of(fork, snapshot), key))
+    under_way = [piece.under_way for piece in pieces if piece.under_way is not None]
+    assert [(one.kind, one.done) for one in under_way[:2]] == [
+        ("what is stopped or shut", 0),
+        ("ends of other work", 1),
+    ]
+    assert answer.under_way is None
     assert answer.why.code is Code.EXCEEDS_MAX
     assert answer.suggestions is not None
     assert answer.suggestions.found
@@ -79,14 +89,33 @@ def test_it_says_when_something_starts_as_the_simulation_itself_would(beside: Be
     beside.console.tick(0.5)
     fork = beside.backend.fork()
     keys = [workload.key for workload in fork.snapshot().workloads.all()]
-    answers = {key: beside.console.ahead(key) for key in keys}
+    answers = {key: list(beside.console.ahead(key))[-1] for key in keys}
     assert answers == {key: ahead(fork, key) for key in keys}
-    assert any(answer is not None and answer.runs for answer in answers.values())
+    assert any(answer.runs for answer in answers.values())
+
+
+def test_it_says_when_all_that_waits_starts_as_the_simulation_itself_would(beside: Beside) -> None:
+    beside.console.submit(Submit((job("much", 16, 30), job("more", 16, 30))))
+    beside.console.tick(0.5)
+    pieces = list(beside.console.outlook())
+    assert pieces == list(outlook(beside.backend.fork()))
+    assert ([piece.whole for piece in pieces[-2:]], len(pieces[-1].estimates) > 1) == ([False, True], True)
+
+
+def test_it_foretells_risks_run_by_run_as_the_simulation_itself_would(beside: Beside) -> None:
+    beside.console.tick(0.5)
+    assert list(beside.console.risk()) == list(foreboding(beside.backend.fork()))
+
+
+def test_it_plans_as_the_simulation_itself_would(beside: Beside) -> None:
+    beside.console.tick(0.5)
+    *_, last = beside.console.plan(QUESTION, HOUR)
+    assert last.plan == plan(beside.backend.fork(), QUESTION, HOUR)
 
 
 def test_nothing_is_run_forward_where_there_is_no_worker() -> None:
     console = Console(SimulatedBackend(simulation(), speed=1000, clock=lambda: 0.0))
-    assert console.ahead("default/anything") is None
+    assert (list(console.ahead("default/anything")), list(console.outlook()), console.foretells) == ([], [], False)
     console.stop()
 
 
@@ -112,7 +141,7 @@ def test_others_may_ask_between_two_looks_and_the_simulation_may_go_on(beside: B
     next(trial)
     beside.console.tick(1)
     assert whole(beside.console.looks(QUESTION, HOUR)).time > expected.time
-    with pytest.raises(WorkerError, match="another what-if"):
+    with pytest.raises(WorkerError, match="another question"):
         next(trial)
 
 
@@ -176,9 +205,21 @@ class TestReplica:
         said = [desk.reply(Ask(None, 1, QUESTION, HOUR)), *(desk.reply(GoOn(1)) for _ in found[1:])]
         assert said == [Looked(look) for look in found]
 
+    def test_questions_of_several_kinds_are_answered_in_turns(self) -> None:
+        original, desk = self.desk()
+        futures = list(looks(original.fork(), QUESTION, HOUR))
+        plans = list(planning(original.fork(), QUESTION, HOUR))
+        said = [desk.reply(Ask(None, 1, QUESTION, HOUR)), desk.reply(AskPlan(None, 2, QUESTION, HOUR))]
+        assert said == [Looked(futures[0]), Planned(plans[0])]
+        for look in futures[1:]:
+            assert desk.reply(GoOn(1)) == Looked(look)
+        for piece in plans[1:]:
+            assert desk.reply(GoOn(2)) == Planned(piece)
+        assert plans[-1].plan is not None
+
     def test_a_new_what_if_takes_the_place_of_the_last(self) -> None:
         _, desk = self.desk()
         desk.reply(Ask(None, 1, QUESTION, HOUR))
         desk.reply(Ask(None, 2, QUESTION, HOUR))
-        assert desk.reply(GoOn(1)) == Failed("another what-if took the place of this one")
+        assert desk.reply(GoOn(1)) == Failed("another question took the place of this one")
         assert isinstance(desk.reply(GoOn(2)), Looked)

@@ -5,13 +5,16 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.pending import Explanation
 from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.why import rehearsal_on, trying
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import Phase, Workload
+from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.text import TextScreen
 from gpuconsole.ui.screens.workload_detail import Facts, WorkloadDetailScreen, pod_lines
 from gpuconsole.ui.screens.workloads import WorkloadsScreen
+from gpuconsole.ui.why_text import unblocking_lines
 from gpuconsole.ui.widgets.confirm import Choice, Confirm, Prompt
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.textpane import TextPane
@@ -166,6 +169,18 @@ async def test_the_detail_shows_what_was_tried_level_by_level_and_what_would_let
         assert "changes were tried" in why
         await stage.press("x")
         assert "changes were tried" in stage.screen(WorkloadDetailScreen).query_one("#why", TextPane).text
+
+
+def test_a_search_that_is_under_way_says_how_far_it_is_and_what_was_found_so_far() -> None:
+    snapshot = snapshot_of(org_cohort())
+    pieces = list(trying(snapshot, rehearsal_on(snapshot, DEFAULT), "research/rlhf-2"))
+    told = [[plain(row) for row in unblocking_lines(piece, snapshot, snapshot.time)] for piece in pieces]
+    first_end = next(lines for lines in told if lines[2].startswith("  ✓"))
+    assert first_end[2] == "  ✓ research/embed ends (2 GPUs)"
+    assert first_end[3].startswith("  … trying ends of other work: 1 of 9 kinds done, ")
+    assert told[0][2] == "  … trying what is stopped or shut: 0 of 9 kinds done, 1 changes tried"
+    assert "no change that was tried" not in "".join(told[0])
+    assert told[-1][-1].endswith("changes were tried, 0s ago")
 
 
 async def test_the_detail_names_the_pods_and_where_they_run() -> None:

@@ -27,6 +27,9 @@ def ends(trial: Trial, entry: Entry) -> Iterator[Steps]:
             yield (End(other.key),)
             if alone == SHOWN_ENDS:
                 return
+        else:
+            # Whoever asks may do something else in between, or give up.
+            yield ()
     if not alone:
         yield from _together(trial, candidates)
 

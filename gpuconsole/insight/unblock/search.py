@@ -1,6 +1,6 @@
 """All suggestions for one workload: kind by kind, each tried before it is given."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -30,47 +30,76 @@ class Suggestions(Struct, frozen=True, kw_only=True):
     """False if the bound on what is tried was reached before all kinds were."""
 
 
-def suggest(
-    rehearsal: Rehearsal,
-    key: str,
-    classes: Iterable[WorkloadPriorityClass] = (),
-    progress: Callable[[int], object] = lambda tried: None,
-) -> Suggestions:
-    """Find what would let a waiting workload in; `progress` hears how many changes were tried. Nothing changes."""
+class UnderWay(Struct, frozen=True):
+    """How far a search is: the kind that is being tried, and how many of how many are done."""
+
+    kind: str
+    done: int
+    of: int
+
+
+class Search(Struct, frozen=True):
+    """What was found so far; `under_way` is None once that is all."""
+
+    so_far: Suggestions
+    under_way: UnderWay | None = None
+
+
+def suggest(rehearsal: Rehearsal, key: str, classes: Iterable[WorkloadPriorityClass] = ()) -> Suggestions:
+    """Find what would let a waiting workload in. Nothing changes."""
+    *_, last = searching(rehearsal, key, classes)
+    return last.so_far
+
+
+def searching(rehearsal: Rehearsal, key: str, classes: Iterable[WorkloadPriorityClass] = ()) -> Iterator[Search]:
+    """The same piece by piece, with every few changes that were tried: who stops asking gives up."""
     trial = Trial(rehearsal, key, classes)
     found: list[Suggestion] = []
     try:
         if not trial.fails(()):
-            return Suggestions(admitted_anyway=True, tried=trial.tries)
-        for steps in _all(trial):
-            found.append(Suggestion(steps))
-            progress(trial.tries)
+            yield Search(Suggestions(admitted_anyway=True, tried=trial.tries))
+            return
+        for under_way, steps in _all(trial):
+            if steps:
+                found.append(Suggestion(steps))
+            yield Search(Suggestions(found=tuple(found), tried=trial.tries), under_way)
     except TriedEnough:
-        return Suggestions(found=tuple(found), tried=trial.tries, complete=False)
-    return Suggestions(found=tuple(found), tried=trial.tries)
+        yield Search(Suggestions(found=tuple(found), tried=trial.tries, complete=False))
+        return
+    yield Search(Suggestions(found=tuple(found), tried=trial.tries))
 
 
-def _all(trial: Trial) -> Iterator[tuple[Step, ...]]:
-    """Kind by kind; where no single kind is enough, several together."""
+def _all(trial: Trial) -> Iterator[tuple[UnderWay, tuple[Step, ...]]]:
+    """Kind by kind; where no single kind is enough, several together. No steps where a trial came to nothing."""
     entry = examined(trial.rehearsal, trial.key)
     found = gaps(trial.rehearsal.session, entry) if entry is not None else []
-    nothing = True
-    for steps in _each(trial, entry, found):
-        if steps:
-            nothing = False
-            yield steps
+    every, nothing = _kinds(trial, entry, found), True
+    for done, (kind, tried) in enumerate(every):
+        under_way = UnderWay(kind, done, len(every))
+        yield under_way, ()
+        for steps in tried:
+            nothing = nothing and not steps
+            yield under_way, steps
     if nothing:
-        yield from kinds.several(trial, entry, found)
+        last = UnderWay("several changes together", len(every), len(every) + 1)
+        yield last, ()
+        for steps in kinds.several(trial, entry, found):
+            yield last, steps
 
 
-def _each(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> Iterator[tuple[Step, ...]]:
-    yield from kinds.doors(trial)
-    if entry is not None:
-        yield from quotas.ends(trial, entry)
-        yield from kinds.smaller(trial, entry, found)
-        yield from quotas.raises(trial, entry, found)
-        yield from kinds.priorities(trial)
-        yield from kinds.topologies(trial, entry)
-        yield from kinds.nodes(trial, entry)
-        yield from kinds.suiting(trial, entry)
-    yield from kinds.moves(trial)
+def _kinds(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> list[tuple[str, Iterator[tuple[Step, ...]]]]:
+    """What is tried, in words, and how; the searches begin when they are asked."""
+    doors, moves = ("what is stopped or shut", kinds.doors(trial)), ("other queues", kinds.moves(trial))
+    if entry is None:
+        return [doors, moves]
+    return [
+        doors,
+        ("ends of other work", quotas.ends(trial, entry)),
+        ("smaller requests", kinds.smaller(trial, entry, found)),
+        ("quotas and limits", quotas.raises(trial, entry, found)),
+        ("priorities", kinds.priorities(trial)),
+        ("topology levels", kinds.topologies(trial, entry)),
+        ("more nodes", kinds.nodes(trial, entry)),
+        ("tolerations and selectors", kinds.suiting(trial, entry)),
+        moves,
+    ]

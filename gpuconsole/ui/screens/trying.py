@@ -1,7 +1,10 @@
-"""A question about one workload that takes long, asked in the background again and again while its page is open."""
+"""A question about one workload that takes long, asked in the background again and again while its page is open.
+
+The answer comes piece by piece, and each piece is shown: who leaves the page has the rest given up.
+"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -17,8 +20,8 @@ SHARE = 4.0
 
 
 Answer = TypeVar("Answer")
-Question = Callable[[Console, str], Answer]
-"""From the console and the workload's key; it may wait, in a thread of its own, and raise ConsoleError."""
+Question = Callable[[Console, str], Iterator[Answer]]
+"""From the console and the workload's key to pieces; each may wait, in a thread of its own, and raise ConsoleError."""
 
 
 class Trials(Generic[Answer]):
@@ -50,24 +53,34 @@ class Trials(Generic[Answer]):
         if self.busy or (not now and time.monotonic() < self._next):
             return
         self.busy = True
-        self._screen.run_worker(partial(self._try, console), thread=True, group=f"ask-{id(self)}")
+        # The pieces of a first answer are shown as they come; a whole one stays until the next is whole, too.
+        work = partial(self._try, console, self.answer is None)
+        self._screen.run_worker(work, thread=True, group=f"ask-{id(self)}")
 
-    def _try(self, console: Console) -> None:
-        began = time.monotonic()
-        answer: Answer | ConsoleError
+    def _try(self, console: Console, in_pieces: bool) -> None:
+        began, worker = time.monotonic(), get_current_worker()
+        whole: list[Answer] = []
+        problem = ""
         try:
-            answer = self._question(console, self._key)
+            for answer in self._question(console, self._key):
+                # Who does not ask for the next piece has given up.
+                if worker.is_cancelled:
+                    return
+                whole = [answer]
+                if in_pieces:
+                    self._screen.call_later(self._came, answer)
         except ConsoleError as error:
-            answer = error
-        took = time.monotonic() - began
-        if not get_current_worker().is_cancelled:
-            self._screen.call_later(self._came, answer, took)
+            whole, problem = [], str(error)
+        if not worker.is_cancelled:
+            self._screen.call_later(self._ended, whole, problem, time.monotonic() - began)
 
-    def _came(self, answer: Answer | ConsoleError, took: float) -> None:
-        self.busy = False
+    def _came(self, answer: Answer) -> None:
+        self.answer, self.problem = answer, ""
+        self._show()
+
+    def _ended(self, whole: list[Answer], problem: str, took: float) -> None:
+        self.busy, self.problem = False, problem
         self._next = time.monotonic() + max(REST, self._share * took)
-        if isinstance(answer, ConsoleError):
-            self.problem = str(answer)
-        else:
-            self.answer, self.problem = answer, ""
+        for answer in whole:
+            self.answer = answer
         self._show()

@@ -1,5 +1,6 @@
 """One workload: why it waits or where it runs, what would help, its life, its pods and its events."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from textual.app import ComposeResult
@@ -26,7 +27,7 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui.ahead_text import ahead_lines, start_range, still_open
 from gpuconsole.ui.describing import events
 from gpuconsole.ui.forecast_text import forecast_lines
-from gpuconsole.ui.names import called
+from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import GLYPHS, Painted, painted
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import Handlers
@@ -79,7 +80,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         self._key = key
         self._background = Background(self, self._gather, self._tell, reads=True)
         self._trials: Trials[Tried] = Trials(self, key, Console.why, self._draw)
-        self._ahead: Trials[Ahead | None] = Trials(self, key, Console.ahead, self._draw, share=AHEAD_SHARE)
+        self._ahead: Trials[Ahead] = Trials(self, key, _ahead, self._draw, share=AHEAD_SHARE)
         self._facts: Facts | None = None
 
     def crumb(self) -> str:
@@ -172,6 +173,11 @@ class WorkloadDetailScreen(WorkloadScreen):
         }
 
 
+def _ahead(console: Console, key: str) -> Iterator[Ahead]:
+    """Only the whole answer: of half of the runs there is nothing to show."""
+    return (piece for piece in console.ahead(key) if piece.whole)
+
+
 def _title(facts: Facts) -> Painted:
     workload = facts.workload
     row = make_row(workload)
@@ -206,12 +212,12 @@ def why_lines(
     found = facts.explanation
     lines = [
         heading("WHY"),
-        line("  ", (tried.why.explanation.headline if tried is not None else found.headline, "strong")),
+        line("  ", (named((tried.why.explanation if tried is not None else found).headline), "strong")),
     ]
     if found.text:
         age = f" within the last {fmt.since(facts.now, found.since)}" if found.since else ""
         lines.append(line((f"  {found.source} wrote{age}: ", "dim"), found.text))
-    lines += tried_lines(tried) if tried is not None else [line(f"    {text}") for text in found.lines]
+    lines += tried_lines(tried) if tried is not None else [line(f"    {named(text)}") for text in found.lines]
     if found.parked:
         lines.append(line(("    parked: it is tried again when something in its cohort changes", "dim")))
     if found.position is not None and found.position.gpus_ahead:
@@ -224,7 +230,7 @@ def why_lines(
         lines += unblocking_lines(tried, snapshot, facts.now)
     elif found.remedies:
         lines += [BLANK, heading("WOULD UNBLOCK IT")]
-        lines += [line("  ", ("✓ ", "good") if r.works else ("✗ ", "fault"), r.text) for r in found.remedies]
+        lines += [line("  ", ("✓ ", "good") if r.works else ("✗ ", "fault"), named(r.text)) for r in found.remedies]
     if note:
         lines.append(line((f"  {note}", "dim")))
     if facts.workload.admission is not None and found.code is Code.NOT_WAITING:

@@ -1,19 +1,27 @@
 """The workloads: what waits and where in its queue, what runs and on whose quota."""
 
+from collections.abc import Iterator
+
 from textual.app import ComposeResult
 
+from gpuconsole.insight.outlook import Outlook
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase
+from gpuconsole.services.console import Console
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.forecast_text import forecast_column
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.trying import Trials
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
-from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.screens.workload_detail import AHEAD_SHARE, WorkloadDetailScreen
+from gpuconsole.ui.starts_column import starts_column
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.workload_columns import columns
 from gpuconsole.ui.workload_rows import Listing, WorkloadRow, WorkloadRows
+
+NO_OUTLOOK = Outlook()
 
 
 class WorkloadsScreen(WorkloadScreen):
@@ -26,16 +34,23 @@ class WorkloadsScreen(WorkloadScreen):
         super().__init__()
         rows = WorkloadRows()
         self._listing = Listing()
+        self._outlooks: Trials[Outlook] = Trials(self, "", _outlook, self._draw, share=AHEAD_SHARE)
         self._listings = Background(self, lambda snapshot: rows.update(snapshot, self.namespaces), self._list)
 
     def body(self) -> ComposeResult:
         yield Grid(
-            (*columns(lambda: self._listing), *self._foreseen()),
+            (*columns(lambda: self._listing), *self._foretold(), *self._foreseen()),
             key=lambda row: row.key,
             labels=lambda row: row.workload.labels,
             fault=lambda row: row.phase in (Phase.FAILED, Phase.EVICTING) or row.workload.evictions > 0,
             empty="No workloads. n submits a job; 0 shows all namespaces.",
         )
+
+    def _foretold(self) -> tuple[Column[WorkloadRow], ...]:
+        """When what waits should start, where there is a process to run the cluster forward."""
+        if not self.console.foretells:
+            return ()
+        return (starts_column(lambda: self._outlooks.answer or NO_OUTLOOK, lambda: self._listing.time),)
 
     def _foreseen(self) -> tuple[Column[WorkloadRow], ...]:
         """What Kueue does next, where it is not the simulator that decides."""
@@ -43,10 +58,15 @@ class WorkloadsScreen(WorkloadScreen):
 
     def show(self, snapshot: Snapshot) -> None:
         self._listings.ask(snapshot)
+        if self.console.foretells:
+            self._outlooks.ask(self.console)
 
     def _list(self, listing: Listing) -> None:
         self._listing = listing
-        self.query_one(Grid).show(listing.rows)
+        self._draw()
+
+    def _draw(self) -> None:
+        self.query_one(Grid).show(self._listing.rows)
 
     def subject(self) -> Subject | None:
         row = self._row
@@ -69,6 +89,10 @@ class WorkloadsScreen(WorkloadScreen):
             "object.open": lambda: self.app.push_screen(WorkloadDetailScreen(row.key)),
             "object.explain": lambda: self.app.push_screen(WorkloadDetailScreen(row.key)),
         }
+
+
+def _outlook(console: Console, _: str) -> Iterator[Outlook]:
+    return console.outlook()
 
 
 def subject_of(row: WorkloadRow) -> Subject:

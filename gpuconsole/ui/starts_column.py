@@ -1,0 +1,29 @@
+"""When what waits should start, as a column of the workloads table."""
+
+from collections.abc import Callable
+
+from gpuconsole.insight.outlook import Outlook
+from gpuconsole.model.clock import Time
+from gpuconsole.model.workloads import Phase
+from gpuconsole.ui.ahead_text import moments
+from gpuconsole.ui.columns import Column
+from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.workload_rows import WorkloadRow
+
+_WAITING = (Phase.PENDING, Phase.RESERVED)
+
+
+def starts_column(newest: Callable[[], Outlook], now: Callable[[], Time]) -> Column[WorkloadRow]:
+    """The column; it is read from the newest outlook while drawing. What is over by now is not shown any more."""
+
+    def cell(row: WorkloadRow) -> Cell:
+        found = newest().estimates.get(row.key)
+        if found is None or row.phase not in _WAITING or found.interval.last < now():
+            return ""
+        return f"~{moments(found)}"
+
+    def order(row: WorkloadRow) -> tuple[bool, Time]:
+        found = newest().estimates.get(row.key) if row.phase in _WAITING else None
+        return (False, found.median) if found is not None else (True, 0)
+
+    return Column("STARTS 80 %", cell, id="starts", width=12, flex=1, sort=order, rank=3)
