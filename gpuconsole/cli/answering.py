@@ -18,11 +18,23 @@ from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
-from gpuconsole.model.clock import SECOND, Span, format_time
+from gpuconsole.model.clock import SECOND, Span, Time, format_time
 from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """Where an answer comes from."""
+
+    source: str
+    mode: str
+    """`simulated`, `saved`, `live` or `recorded`."""
+    now: Time | None
+    """As of when it is; None for a record of several sessions."""
+    assumed: tuple[str, ...] = ()
+    """What is not known of the cluster and was taken for granted."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -38,6 +50,10 @@ class Asked(Struct, frozen=True, kw_only=True):
     assumed: tuple[str, ...] = ()
     """What is not known of the cluster and was taken for granted."""
 
+    @property
+    def origin(self) -> Origin:
+        return Origin(source=self.source, mode=self.mode, now=self.simulation.now, assumed=self.assumed)
+
 
 class Answer(Struct, frozen=True, kw_only=True):
     """What is printed: `lines` for people, or `body` in a document of this `kind`."""
@@ -50,6 +66,10 @@ class Answer(Struct, frozen=True, kw_only=True):
     """Exit status."""
 
 
+printing = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+"""How an answer is printed."""
+
+
 def answering(function: Callable[..., Answer]) -> Callable[..., int]:
     """Make a command of a function from `asked` (and its own options) to an Answer.
 
@@ -58,19 +78,20 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
 
     @clustered
     @click.option("--until", type=Duration(), default="0s", show_default=True, help="Run it so long first.")
-    @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+    @printing
     @wraps(function)
     def command(request: Request, until: Span, output: str, **options: Any) -> int:
         asked = open_cluster(request, until)
-        return say(asked, function(asked=asked, **options), output)
+        answer = function(asked=asked, **options)
+        return say(asked.origin, answer, output)
 
     return command
 
 
-def say(asked: Asked, answer: Answer, output: str) -> int:
+def say(origin: Origin, answer: Answer, output: str) -> int:
     """Print an answer; returns its exit status."""
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(document(asked, answer)), indent=2).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(document(origin, answer)), indent=2).decode())
     else:
         for line in answer.lines:
             click.echo(clean(line))
@@ -84,15 +105,19 @@ def open_cluster(request: Request, until: Span = 0) -> Asked:
     opened.simulation.advance(opened.simulation.now + until)
     for notice in opened.notices:
         click.echo(clean(f"gpuconsole: {notice}"), err=True)
-    mode = "live" if request.live else "saved" if request.snapshot is not None else "simulated"
     return Asked(
         simulation=opened.simulation,
         source=opened.about.source,
-        mode=mode,
+        mode=mode_of(request),
         settings=settings,
         found=opened.found if not until else None,
         assumed=opened.notices if request.live else (),
     )
+
+
+def mode_of(request: Request) -> str:
+    """What kind of cluster is asked: `live`, `saved` or `simulated`."""
+    return "live" if request.live else "saved" if request.snapshot is not None else "simulated"
 
 
 def lines_of(asked: Asked) -> list[Happened]:
@@ -102,16 +127,17 @@ def lines_of(asked: Asked) -> list[Happened]:
     return [line for line in asked.simulation.snapshot().recent if line.time < before] + told
 
 
-def document(asked: Asked, answer: Answer) -> dict[str, Any]:
+def document(origin: Origin, answer: Answer) -> dict[str, Any]:
     """The answer with where it comes from."""
-    now = asked.simulation.now
+    now = origin.now
+    ages = now is not None and origin.mode != "simulated"
     return {
         "kind": answer.kind,
         "version": answer.version,
-        "source": asked.source,
-        "mode": asked.mode,
-        "time": format_time(now),
-        "age_seconds": None if asked.mode == "simulated" else round(max(0, time.time_ns() // 1000 - now) / SECOND, 3),
-        "assumed": asked.assumed,
+        "source": origin.source,
+        "mode": origin.mode,
+        "time": format_time(now) if now is not None else None,
+        "age_seconds": round(max(0, time.time_ns() // 1000 - (now or 0)) / SECOND, 3) if ages else None,
+        "assumed": origin.assumed,
         "answer": msgspec.to_builtins(answer.body, str_keys=True),
     }

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from gpuconsole.cli.forecast_report import as_json, check_as_text, forecast_as_text
+from gpuconsole.cli.answering import Answer, Origin, mode_of, printing, say
+from gpuconsole.cli.forecast_report import as_json, as_text
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.simulate import Duration
@@ -19,7 +20,7 @@ from gpuconsole.errors import SourceError, UsageError
 from gpuconsole.insight.forecast import Forecast, forecast
 from gpuconsole.insight.forecast_check import Cause, Differences, Observer
 from gpuconsole.model.clock import SECOND, Span, format_span
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.sim.files import picture_in
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.store import queries
@@ -30,10 +31,11 @@ KEPT = 200
 
 
 class Sight(NamedTuple):
-    """A cluster at one moment, how its Kueue is set up, what had to be assumed, and what may not be seen."""
+    """A cluster at one moment, how its Kueue is set up, its name, what had to be assumed, and what may not be seen."""
 
     snapshot: Snapshot
     policy: SimPolicy
+    source: str
     assumed: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
 
@@ -50,7 +52,7 @@ class Sight(NamedTuple):
     help="A later Snapshot of the cluster of --snapshot (with --check); several are a recording.",
 )
 @click.option("--history", is_flag=True, help="What the console's live sessions recorded (with --check).")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@printing
 def command(
     request: Request,
     check: bool,
@@ -69,18 +71,29 @@ def command(
     _refuse_nonsense(check, against, history, request)
     request, settings = configured(request)
     if history:
-        said = _recorded(settings)
-        _print(output, check_as_text(said, None), as_json(None, said))
-        return int(said.of(Cause.DISAGREEMENT) > 0)
+        origin = Origin(source=str(settings.history_file), mode="recorded", now=None)
+        return say(origin, _answer(None, _recorded(settings)), output)
     if not check:
         with _sights(request, settings, against, 0, every) as sights:
             sight = next(sights)
         foreseen = forecast(sight.snapshot, sight.policy, assumed=(*sight.assumed, *sight.unseen))
-        _print(output, forecast_as_text(foreseen), as_json(foreseen, None))
-        return 0
-    foreseen, said = _checked(request, settings, against, lasting, every)
-    _print(output, check_as_text(said, foreseen), as_json(foreseen, said))
-    return int(said.of(Cause.DISAGREEMENT) > 0)
+        return say(_origin(request, sight), _answer(foreseen, None), output)
+    sight, foreseen, said = _checked(request, settings, against, lasting, every)
+    return say(_origin(request, sight), _answer(foreseen, said), output)
+
+
+def _origin(request: Request, sight: Sight) -> Origin:
+    assumed = (*sight.assumed, *sight.unseen)
+    return Origin(source=sight.source, mode=mode_of(request), now=sight.snapshot.time, assumed=assumed)
+
+
+def _answer(foreseen: Forecast | None, said: Differences | None) -> Answer:
+    return Answer(
+        kind="Forecast",
+        body=as_json(foreseen, said),
+        lines=as_text(foreseen, said),
+        status=int(said is not None and said.of(Cause.DISAGREEMENT) > 0),
+    )
 
 
 def _refuse_nonsense(check: bool, against: tuple[Path, ...], history: bool, request: Request) -> None:
@@ -94,13 +107,14 @@ def _refuse_nonsense(check: bool, against: tuple[Path, ...], history: bool, requ
 
 def _checked(
     request: Request, settings: Config, against: tuple[Path, ...], lasting: Span, every: Span
-) -> tuple[Forecast, Differences]:
+) -> tuple[Sight, Forecast, Differences]:
     observer, said, foreseen = Observer(), Differences(), Forecast()
+    sight = Sight(EMPTY, SimPolicy(), "")
     with _sights(request, settings, against, lasting, every) as sights:
         for sight in sights:
             foreseen, new = observer.look(sight.snapshot, sight.policy, (*sight.assumed, *sight.unseen), sight.unseen)
             said += new
-    return foreseen, said
+    return sight, foreseen, said
 
 
 @contextmanager
@@ -112,7 +126,7 @@ def _sights(
         from gpuconsole.cli.live import connected
 
         with connected(request, settings) as opened:
-            yield _seen(opened.backend, lasting, every)
+            yield _seen(opened.backend, opened.about.source, lasting, every)
     elif against or (request.snapshot is not None and not lasting):
         yield _saved(request, against)
     else:
@@ -120,12 +134,13 @@ def _sights(
 
 
 def _simulated(request: Request, lasting: Span, every: Span) -> Iterator[Sight]:
-    simulation = open_simulation(request).simulation
+    opened = open_simulation(request)
+    simulation, source = opened.simulation, opened.about.source
     end = simulation.now + lasting
-    yield Sight(simulation.snapshot(), simulation.policy)
+    yield Sight(simulation.snapshot(), simulation.policy, source)
     while simulation.now < end:
         simulation.advance(min(end, simulation.now + every))
-        yield Sight(simulation.snapshot(), simulation.policy)
+        yield Sight(simulation.snapshot(), simulation.policy, source)
 
 
 def _saved(request: Request, against: tuple[Path, ...]) -> Iterator[Sight]:
@@ -135,16 +150,16 @@ def _saved(request: Request, against: tuple[Path, ...]) -> Iterator[Sight]:
             snapshot, policy = picture_in(file.read_bytes())
         except (OSError, msgspec.DecodeError) as error:
             raise SourceError(str(file), str(error)) from error
-        yield Sight(snapshot, with_kueue(policy, request))
+        yield Sight(snapshot, with_kueue(policy, request), file.name)
 
 
-def _seen(backend: Any, lasting: Span, every: Span) -> Iterator[Sight]:
+def _seen(backend: Any, source: str, lasting: Span, every: Span) -> Iterator[Sight]:
     """A live cluster from when everything was read; what happens between two looks is taken in all the while."""
     from gpuconsole.cli.live import look
     from gpuconsole.services.forecasting import unseen
 
     def sight(snapshot: Snapshot) -> Sight:
-        return Sight(snapshot, backend.policy, backend.assumed, unseen(backend.health.missing))
+        return Sight(snapshot, backend.policy, source, backend.assumed, unseen(backend.health.missing))
 
     yield sight(look(backend))
     click.echo(f"gpuconsole: everything is read; looking on for {format_span(lasting)}", err=True)
@@ -163,11 +178,3 @@ def _recorded(settings: Config) -> Differences:
         return Differences()
     with closing(open_for_reading(settings.history_file)) as db:
         return queries.compared(db, KEPT)
-
-
-def _print(output: str, lines: list[str], facts: dict[str, Any]) -> None:
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(facts), indent=2).decode())
-        return
-    for text in lines:
-        click.echo(text)

@@ -25,7 +25,14 @@ FATES = {
 }
 
 
-def forecast_as_text(foreseen: Forecast) -> list[str]:
+def as_text(foreseen: Forecast | None, said: Differences | None) -> list[str]:
+    """What was asked for: how forecasts compared, else what is foreseen."""
+    if said is not None:
+        return _check_as_text(said, foreseen)
+    return _forecast_as_text(foreseen) if foreseen is not None else []
+
+
+def _forecast_as_text(foreseen: Forecast) -> list[str]:
     """What happens next, first who gets on."""
     order = foreseen.in_order()
     counts = [f"{sum(one.fate is fate for one in order)} {words}" for fate, words in FATES.items()]
@@ -37,7 +44,7 @@ def forecast_as_text(foreseen: Forecast) -> list[str]:
     return [*lines, *_assumed(foreseen)]
 
 
-def check_as_text(said: Differences, foreseen: Forecast | None) -> list[str]:
+def _check_as_text(said: Differences, foreseen: Forecast | None) -> list[str]:
     """How many decisions agreed, by cause where they did not, and each difference."""
     lines = [
         f"{counted(said.decisions, 'decision')} of Kueue compared, {said.agreement:.1%} as the engine decides",
@@ -59,8 +66,6 @@ def as_json(foreseen: Forecast | None, said: Differences | None) -> dict[str, An
     """The same facts as a document; what was not asked for is left out."""
     document: dict[str, Any] = {}
     if foreseen is not None:
-        document["time"] = format_time(foreseen.time)
-        document["assumed"] = foreseen.assumed
         document["forecast"] = [_prospect(one) for one in foreseen.in_order()]
     if said is not None:
         document["agreement"] = {

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from gpuconsole.cli.answering import Answer, Asked, answering, lines_of, say
+from gpuconsole.cli.answering import Answer, Asked, Origin, answering, lines_of, say
 from gpuconsole.cli.options import Request, configured
 from gpuconsole.cli.subjects import workload_named
 from gpuconsole.cli.tables import counted, table
@@ -22,9 +22,6 @@ from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import SECOND, format_span, format_time
 from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import EMPTY, Snapshot
-from gpuconsole.model.state import ClusterState
-from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.store import queries, sessions
 from gpuconsole.store.schema import open_for_writing
 from gpuconsole.ui.names import called
@@ -81,8 +78,8 @@ def _naming(function: Callable[..., int]) -> Callable[..., int]:
             return function(files=files, output=output, workload=workload, **options)
         if files or options["live"] or options["snapshot"] is not None:
             raise UsageError("--history reads what was recorded; it takes no cluster")
-        asked, lines = recorded()
-        return say(asked, answer_about(lines, workload, EMPTY), output)
+        origin, lines = recorded()
+        return say(origin, answer_about(lines, workload, EMPTY), output)
 
     return command
 
@@ -123,7 +120,7 @@ def _names_in(found: Iterable[PreemptionRow]) -> Collection[str]:
     return dict.fromkeys(name for row in found for name in (row.victim, row.by))
 
 
-def recorded() -> tuple[Asked, Sequence[Happened]]:
+def recorded() -> tuple[Origin, Sequence[Happened]]:
     """The preemptions of the newest session of the history, oldest line first. Raises UsageError, HistoryError."""
     _, settings = configured(Request())
     if not settings.history_file.exists():
@@ -137,8 +134,7 @@ def recorded() -> tuple[Asked, Sequence[Happened]]:
             lines = tuple(queries.preemptions(db, session.number, RECORDED).values())
     except sqlite3.Error as error:
         raise HistoryError(f"{settings.history_file}: {error}") from error
-    past = Simulation.from_snapshot(ClusterState(session.last).freeze(), policy=SimPolicy(kueue=None), seed=0)
-    return Asked(simulation=past, source=session.source, mode="recorded", settings=settings), lines
+    return Origin(source=session.source, mode="recorded", now=session.last), lines
 
 
 def _preemption(row: PreemptionRow, everything: Sequence[PreemptionRow]) -> Preemption:

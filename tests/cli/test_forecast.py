@@ -44,8 +44,11 @@ def test_what_comes_next_for_people(gpuconsole: Line, snapshots: list[Path]) -> 
 
 def test_what_comes_next_for_programs(gpuconsole: Line, snapshots: list[Path]) -> None:
     document = json.loads(gpuconsole("forecast", "--snapshot", snapshots[0], "-o", "json").out)
-    assert list(document) == ["time", "assumed", "forecast"]
-    first = document["forecast"][0]
+    assert (document["kind"], document["version"], document["source"]) == ("Forecast", 1, "before")
+    assert (document["mode"], document["time"], document["assumed"]) == ("saved", "2026-01-05T08:00:00Z", [])
+    assert document["age_seconds"] > 0
+    assert list(document["answer"]) == ["forecast"]
+    first = document["answer"]["forecast"][0]
     assert (first["workload"], first["fate"], first["cycle"]) == ("prod/waits", "admitted", 1)
     assert first["flavors"] == ["a100"]
 
@@ -66,8 +69,10 @@ def test_a_disagreement_is_told_and_is_a_finding(gpuconsole: Line, snapshots: li
         "  foreseen: admitted in cycle 1 on a100",
         "  Kueue:    admitted: main×1 nvidia.com/gpu=h100",
     ]
-    document = json.loads(gpuconsole("forecast", "--check", "--snapshot", before, "--against", other, "-o", "json").out)
-    assert document["agreement"] == {
+    result = gpuconsole("forecast", "--check", "--snapshot", before, "--against", other, "-o", "json")
+    document, status = json.loads(result.out), result.status
+    assert (document["source"], status) == ("other", 1)
+    assert document["answer"]["agreement"] == {
         "decisions": 1,
         "agreed": 0,
         "timing": 0,
@@ -76,7 +81,7 @@ def test_a_disagreement_is_told_and_is_a_finding(gpuconsole: Line, snapshots: li
         "disagreement": 1,
         "part": 0.0,
     }
-    assert document["differences"][0]["fact"] == "admitted: main×1 nvidia.com/gpu=h100"
+    assert document["answer"]["differences"][0]["fact"] == "admitted: main×1 nvidia.com/gpu=h100"
 
 
 def test_the_simulator_does_what_is_foreseen(gpuconsole: Line) -> None:
@@ -105,6 +110,14 @@ def test_what_live_sessions_recorded_can_be_read_later(
     lines = gpuconsole("forecast", "--check", "--history").lines
     assert lines[0] == "5 decisions of Kueue compared, 60.0% as the engine decides"
     assert lines[-3] == "1970-01-01T00:00:00Z  a/b  order: a/c is its equal"
+    document = json.loads(gpuconsole("forecast", "--check", "--history", "-o", "json").out)
+    assert [document[name] for name in ("source", "mode", "time", "age_seconds")] == [
+        str(tmp_path / "history.db"),
+        "recorded",
+        None,
+        None,
+    ]
+    assert list(document["answer"]) == ["agreement", "differences"]
 
 
 @pytest.mark.parametrize(
