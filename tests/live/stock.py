@@ -302,7 +302,11 @@ def fill(etcd: str, manifests: Iterable[Manifest]) -> int:
 
 
 def kwok_configuration(stages: Path, folder: Path) -> str:
-    """KWOK's stages without their delays: a pod runs at once, and ends only when it says so itself."""
+    """KWOK's stages without their delays: a pod runs at once, and ends only when it says so itself.
+
+    As its kubelet, KWOK tells logs, runs what is executed in a pod in a folder of ours, and sends back what comes to
+    the port of one.
+    """
     documents = []
     for path in sorted(stages.glob("*.yaml")):
         stage = yaml.safe_load(path.read_text())
@@ -315,13 +319,19 @@ def kwok_configuration(stages: Path, folder: Path) -> str:
         documents.append(stage)
     log = folder / "pod-output.log"
     log.write_text(_output())
-    logs = {
-        "apiVersion": "kwok.x-k8s.io/v1alpha1",
-        "kind": "ClusterLogs",
-        "metadata": {"name": "all"},
-        "spec": {"logs": [{"logsFile": str(log)}]},
-    }
-    return yaml.safe_dump_all([*documents, logs])
+    inside = folder / "inside-a-pod"
+    inside.mkdir()
+    documents += [
+        _kubelet("ClusterLogs", logs=[{"logsFile": str(log)}]),
+        _kubelet("ClusterExec", execs=[{"local": {"workDir": str(inside)}}]),
+        _kubelet("ClusterPortForward", forwards=[{"command": ["cat"]}]),
+    ]
+    return yaml.safe_dump_all(documents)
+
+
+def _kubelet(kind: str, **spec: Any) -> Manifest:
+    """How KWOK answers as the kubelet of all its nodes."""
+    return {"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": kind, "metadata": {"name": "all"}, "spec": spec}
 
 
 def _output() -> str:

@@ -275,7 +275,7 @@ def test_kubectl_is_asked_for_the_same_cluster_as_the_same_user(operator: Seeing
 
 
 def test_a_port_forward_that_cannot_be_says_why_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """KWOK's pods have no ports: what is started, listed and stopped here is a server that stands for kubectl."""
+    """What is started, listed and stopped here is a server that stands for kubectl."""
     served = tmp_path / "served.py"
     served.write_text(
         "import http.server\n"

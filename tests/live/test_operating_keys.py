@@ -1,5 +1,7 @@
 """An operator at the keyboard, on a real cluster: logs, a shell, an editor, another context, by their keys."""
 
+import shutil
+import socket
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from tests.live.api import Api, until
 from tests.live.controlplane import ControlPlane
 from tests.live.identities import OPERATOR
 from tests.live.paths import CLUSTER_QUEUES, JOBS
+from tests.live.processes import free_ports
 from tests.tools.pty_console import PtyConsole
 
 pytestmark = pytest.mark.live
@@ -60,3 +63,38 @@ def test_an_operator_reads_logs_edits_and_goes_elsewhere(plane: ControlPlane, cl
     log = (tmp_path / "gpuconsole.log").read_text()
     assert "Traceback" not in log
     assert "done  edits" in log or "edits ClusterQueue" in log, "what became of it is in the audit"
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here")
+def test_a_shell_and_a_port_of_a_pod_come_by_kubectl(plane: ControlPlane, cluster: Api, tmp_path: Path) -> None:
+    """As the kubelet, KWOK runs what is executed in a pod, and sends back what comes to the port of one."""
+    arguments = ["run", "--live", "--kubeconfig", str(plane.kubeconfig(OPERATOR)), "--context", "operator"]
+    (here,) = free_ports(1)
+    with PtyConsole([str(COMMAND), *arguments], 140, 40, {"GPUCONSOLE_STATE_DIR": str(tmp_path)}) as console:
+        console.wait("QUEUE|GPU")
+        console.insist("3", "WORKLOAD")
+        console.insist("ms", "Shell in")
+        console.write("\r")
+        console.wait(r"\x1b\[\?1049l")
+        console.wait("[#$] ")
+        console.insist("pwd; echo hello-$((6*7))\r", r"inside-a-pod\s+hello-42")
+        console.write("exit 0\r")
+        console.wait("ended with 0")
+        console.insist("mf", "Port of")
+        console.write("\r")
+        console.wait("PORT, or HERE:PORT")
+        console.write(f"{here}:8080\r")
+        assert until(lambda: echoed(here)) == b"hello"
+    until(lambda: not echoed(here))
+    log = (tmp_path / "gpuconsole.log").read_text()
+    assert "Traceback" not in log
+
+
+def echoed(port: int) -> bytes:
+    """What comes back from a port; nothing where nobody listens."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 5) as connection:
+            connection.sendall(b"hello")
+            return connection.recv(100)
+    except OSError:
+        return b""
