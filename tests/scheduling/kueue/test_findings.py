@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.model.decisions import AdmissionDecision, Refuse, Rule
-from gpuconsole.model.queues import ClusterQueue, Preemption, Quota
+from gpuconsole.model.decisions import AdmissionDecision, Preempt, Refuse, Rule
+from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, Preemption, Quota
 from gpuconsole.scheduling.kueue import conditions, findings, likeness, nomination
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import ANY, LOWER, World, cohort, queue, workload
@@ -124,3 +124,22 @@ def test_a_head_that_waits_for_its_victims_is_not_looked_at_anew() -> None:
     assert [decision.workload for decision in first] == ["team/over", "team/p"]
     assert again == [told, told, told]
     assert [decision.workload for decision in after] == ["team/p", "team/small"]
+
+
+def test_of_two_heads_alike_only_one_may_have_somebody_to_evict() -> None:
+    # The queues are equal, and so is what is used of them; only who uses it differs.
+    world = World(queue("a", 4, cohort="c", within=LOWER), queue("b", 4, cohort="c", within=LOWER))
+    world.run(workload("urgent", "a", 4, priority=5), workload("idle", "b", 4), admitted=True)
+    world.apply(workload("p", "a", 4, priority=3), workload("q", "b", 4, priority=3))
+    decisions = world.session.run_cycle(world.now)
+    assert [d.workload for d in decisions if isinstance(d, Preempt)] == ["team/idle"]
+
+
+def test_what_cannot_be_freed_for_a_large_one_may_be_for_a_smaller() -> None:
+    may_borrow = BorrowWithinCohort(LOWER)
+    world = World(queue("a", 6, cohort="c", reclaim=ANY, borrow=may_borrow), queue("b", 4, cohort="c"))
+    # b may lose one of its two, then it borrows nothing: of ten a can have four beside its own three.
+    world.run(workload("own", "a", 3), workload("over", "b", 3), workload("more", "b", 3), admitted=True)
+    world.apply(workload("large", "a", 5, priority=1), workload("smaller", "a", 4, priority=1, created=1))
+    found = [decision for _ in range(2) for decision in world.session.run_cycle(world.now)]
+    assert [(d.workload, d.by) for d in found if isinstance(d, Preempt)] == [("team/more", "team/smaller")]
