@@ -11,6 +11,7 @@ from msgspec import Struct
 from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.model.clock import DAY, MINUTE, Span, Time
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Job, Workload, anew
 from gpuconsole.sim.run_times import Kind, Run
@@ -65,7 +66,8 @@ def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = L
             runs.append((start, Run(kind, end - start + done)))
         elif start is not None:
             runs.append((start, Run(kind, snapshot.time - start + done, ended=False)))
-        if snapshot.time - look_back <= workload.created <= snapshot.time:
+        recent = snapshot.time - look_back <= workload.created <= snapshot.time
+        if recent and not _comes_by_itself(snapshot, job):
             arrivals.append(Arrival(workload.created, anew(workload)))
     runs.sort(key=lambda one: one[0])
     arrivals.sort(key=lambda one: (one.time, one.workload.key))
@@ -76,6 +78,12 @@ def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = L
         arrivals=tuple(one for one in arrivals if one.time >= since),
         since=since,
     )
+
+
+def _comes_by_itself(snapshot: Snapshot, job: Job | None) -> bool:
+    """True for what a CronJob made that is there: it makes more in a run forward, and nothing must come twice."""
+    maker = snapshot.jobs.get(job.owner) if job is not None else None
+    return maker is not None and isinstance(maker.rules, CronRules)
 
 
 def _known_since(snapshot: Snapshot) -> Time:

@@ -12,13 +12,14 @@ from gpuconsole.insight.positions import Position
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, Quota
-from gpuconsole.model.workloads import Phase, Workload
+from gpuconsole.model.workloads import Job, Phase, Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import Kind, Run
-from tests.insight.world import A100, START, cluster_queue, node, waiting
+from tests.insight.world import A100, START, cluster_queue, node, waiting, world
 
 LAG = 31 * SECOND
 """Thirty-one jobs went before, each a second after there was room."""
@@ -80,6 +81,14 @@ def test_what_is_planned_is_not_foreseen() -> None:
     known = only(past(simulation.snapshot()))
     found = starts(simulation, ("a/next",), known, runs=1, seed=1, horizon=DAY)["a/next"]
     assert found.at(0.5) == simulation.now + 30 * MINUTE + LAG
+
+
+@pytest.mark.parametrize(("there", "again"), [(True, 0), (False, 1)], ids=["it is there", "it is gone"])
+def test_what_a_cron_job_made_comes_again_by_itself(there: bool, again: int) -> None:
+    cron = Job(kind="CronJob", namespace="a", name="nightly", rules=CronRules(schedule="30 3 * * *"))
+    made = Job(namespace="a", name="nightly-1", owner=cron.key)
+    known = past(world([waiting("job-nightly-1", "a/lq", 8, owner=made.key), made, *([cron] if there else [])]))
+    assert len(known.arrivals) == again
 
 
 def test_what_was_submitted_before_comes_again_and_pushes_in_by_priority() -> None:
