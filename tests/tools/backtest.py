@@ -30,10 +30,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.ahead import RUNS
 from gpuconsole.insight.calibration import Interval, Told, experience
 from gpuconsole.insight.estimates import KEPT, Estimate, corrected, estimate
 from gpuconsole.insight.eta import starts
+from gpuconsole.insight.outlook import RUNS
 from gpuconsole.insight.past import past
 from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time, parse_span
 from gpuconsole.model.cluster import Container, LabelSelector, Namespace, Node, PodTemplate
