@@ -267,18 +267,20 @@ class Console:
             return QueueMetrics(queue=cluster_queue)
         return self._live.queue_metrics(cluster_queue)
 
-    def looks(self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = ()) -> Iterator[Look]:
+    def looks(
+        self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
+    ) -> Iterator[Look]:
         """Try commands in a fork and compare its future with what comes anyway (or of other commands), look by look.
 
-        Each look blocks while it is computed, in the worker process where there is one: ask in a thread. Who stops
-        asking gives up. Raises NotSupportedError where no future can be computed, WorkerError if the console is
-        stopped meanwhile.
+        `places` name each of them, for refusals. Each look blocks while it is computed, in the worker process where
+        there is one: ask in a thread. Who stops asking gives up. Raises NotSupportedError where no future can be
+        computed, WorkerError if the console is stopped meanwhile.
         """
         backend = self._forkable()
 
         return self._pieces(
-            lambda worker, seen: worker.looks(commands, horizon, against, seen),
-            lambda: looks(backend.fork(), commands, horizon, against),
+            lambda worker, seen: worker.looks(commands, horizon, against, seen, places),
+            lambda: looks(backend.fork(), commands, horizon, against, places),
         )
 
     def scores(self, pod: Pod) -> ScoreTable | None:

@@ -62,6 +62,8 @@ class Ask(Struct, frozen=True, tag=True):
     against: tuple[Command, ...] = ()
     seen: bool = False
     """In the cluster that was seen last, not in the simulation that is followed."""
+    places: tuple[str, ...] = ()
+    """Where each of the commands stands, for those that are refused."""
 
 
 class GoOn(Struct, frozen=True, tag=True):

@@ -75,7 +75,8 @@ def pieces(simulation: Simulation, question: Long) -> Iterator[Reply]:
     """What a simulation says to a long question, piece by piece: in forks, whatever it does meanwhile."""
     match question:
         case Ask():
-            return map(Looked, looks(simulation, question.commands, question.horizon, question.against))
+            asked = (question.commands, question.horizon, question.against, question.places)
+            return map(Looked, looks(simulation, *asked))
         case AskWhy():
             snapshot = simulation.snapshot()
             return map(Reasoned, trying(snapshot, rehearsal_of(simulation, snapshot), question.workload))

@@ -152,13 +152,18 @@ class Worker:
             self._anew, self._steps, self._stands, self._differs = Begin(state, digest), [], None, False
 
     def looks(
-        self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), seen: Seen | None = None
+        self,
+        commands: Sequence[Command],
+        horizon: Span,
+        against: Sequence[Command] = (),
+        seen: Seen | None = None,
+        places: Sequence[str] = (),
     ) -> Iterator[Look]:
         """Have the worker compute a what-if look by look, from where the simulation stands, or from a cluster.
 
         Between two looks others may ask; who stops asking gives it up. Raises WorkerError.
         """
-        asked = (tuple(commands), horizon, tuple(against), seen is not None)
+        asked = (tuple(commands), horizon, tuple(against), seen is not None, tuple(places))
         for reply in self._pieces(lambda follow, number: Ask(follow, number, *asked), seen):
             assert isinstance(reply, Looked)
             yield reply.look

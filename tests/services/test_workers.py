@@ -14,8 +14,8 @@ from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.risk import foreboding
 from gpuconsole.insight.whatif import looks, what_if
 from gpuconsole.insight.why import rehearsal_of, trying
-from gpuconsole.model.clock import HOUR
-from gpuconsole.model.commands import Cordon, Submit
+from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.commands import Cordon, SetWeight, Submit
 from gpuconsole.model.events import Event
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
@@ -52,6 +52,11 @@ def beside() -> Iterator[Beside]:
     made = Beside()
     yield made
     made.console.stop()
+
+
+def test_what_it_refuses_has_its_place(beside: Beside) -> None:
+    found = whole(beside.console.looks([SetWeight("cq-nobody", -1)], MINUTE, (), ["the first step"]))
+    assert [text.partition(": ")[0] for text in found.refused] == ["the first step"]
 
 
 def test_it_answers_as_the_simulation_itself_would_after_commands_at_odd_times(beside: Beside) -> None:
@@ -95,7 +100,7 @@ def test_it_says_when_something_starts_as_the_simulation_itself_would(beside: Be
 
 
 def test_it_says_when_all_that_waits_starts_as_the_simulation_itself_would(beside: Beside) -> None:
-    beside.console.submit(Submit((job("much", 16, 30), job("more", 16, 30))))
+    beside.console.submit(Submit((job("brief", 1, 1), job("much", 16, 30), job("more", 16, 30))))
     beside.console.tick(0.5)
     pieces = list(beside.console.outlook())
     assert pieces == list(outlook(beside.backend.fork()))

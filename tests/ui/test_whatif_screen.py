@@ -9,7 +9,7 @@ import pytest
 from gpuconsole.cli.whatif import changes_in
 from gpuconsole.insight.whatif import Look
 from gpuconsole.model.clock import HOUR, MINUTE, Span
-from gpuconsole.model.commands import Command, FailNode, Later, Submit
+from gpuconsole.model.commands import Command, FailNode, Later, SetWeight, Submit
 from gpuconsole.model.events import What
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.services.console import Console
@@ -159,9 +159,11 @@ class SlowConsole(Console):
 
     released = threading.Event()
 
-    def looks(self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = ()) -> Iterator[Look]:
+    def looks(
+        self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
+    ) -> Iterator[Look]:
         self.released.wait(10)
-        return super().looks(commands, horizon, against)
+        return super().looks(commands, horizon, against, places)
 
 
 async def test_a_run_shows_that_it_computes_and_can_be_given_up() -> None:
@@ -292,13 +294,23 @@ async def test_two_lists_are_held_against_each_other() -> None:
         assert screen.against is None
 
 
+async def test_a_refusal_names_its_change() -> None:
+    async with staged(busy_org()) as stage:
+        change = plan.Change("weigh cq-prod with -1", (SetWeight("cq-prod", -1),))
+        await _added(stage, plan.submit([SERVE_2], "prod/serve-2"), change)
+        await stage.press("enter")
+        assert stage.line("refused").strip(" │").endswith("refused: weigh cq-prod with -1: weight -1 is not 0 or more")
+
+
 class FirstLook(Console):
     """Gives the first look, and no more until it is told to."""
 
     released = threading.Event()
 
-    def looks(self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = ()) -> Iterator[Look]:
-        for look in super().looks(commands, horizon, against):
+    def looks(
+        self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
+    ) -> Iterator[Look]:
+        for look in super().looks(commands, horizon, against, places):
             yield look
             self.released.wait(10)
 
