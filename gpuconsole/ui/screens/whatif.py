@@ -159,8 +159,9 @@ class WhatIfScreen(ChangeScreen):
     def _run(self) -> None:
         worker = get_current_worker()
         commands, against = _commands(self.changes), _commands(self.against or ())
+        places = [change.words for change in self.changes for _ in change.commands]
         try:
-            for look in self.console.looks(commands, self.horizon, against):
+            for look in self.console.looks(commands, self.horizon, against, places):
                 # Who does not ask for the next look has given up.
                 if worker.is_cancelled:
                     return
