@@ -86,8 +86,8 @@ class PendingQueue:
 
     @property
     def idle(self) -> bool:
-        """True if nobody waits in a lane, so that there is certainly no head."""
-        return not self._waiting
+        """True if nobody waits in an open lane, so that there is certainly no head."""
+        return not self._waiting or not any(self._tops.values())
 
     def push(self, request: Request) -> None:
         """Add a workload, or take in that one changed. In a closed lane it counts as parked at once."""
