@@ -1,14 +1,14 @@
 """Dialogs and screens that fingers outrun."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import pytest
 from textual import events
 from textual.widgets._toast import Toast
 
 from gpuconsole.ui.brief import Brief
-from gpuconsole.ui.screens.answers import AnswerScreen
+from gpuconsole.ui.screens.answers import AnswerScreen, Asked
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.logs import LogScreen
@@ -119,3 +119,19 @@ async def test_words_whose_time_is_over_when_they_are_shown_hold_nothing_up() ->
         await stage.settle()
         assert isinstance(said, Brief)
         assert "said just now" not in stage.text
+
+
+async def test_an_answer_that_cannot_be_drawn_is_said_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Answers made in a thread come on their own, not while the screen is drawn."""
+
+    def broken(asked: Asked) -> Sequence[str]:
+        return [cast("str", 7)]
+
+    async with staged(busy_org()) as stage:
+        await stage.app.push_screen(AnswerScreen("shares", "Shares", broken))
+        await stage.settle()
+        await stage.pause()
+        assert "This screen failed" in stage.text
+        await stage.press("q")
+        assert [screen.crumb() for screen in trail(stage)] == ["dashboard"]
+    assert "The screen shares failed" in caplog.text

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic, TypeVar
 
-from textual.screen import Screen
 from textual.worker import get_current_worker
 
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui.screens.base import ConsoleScreen
 
 Answer = TypeVar("Answer")
 
@@ -30,7 +30,7 @@ class Background(Generic[Answer]):
 
     def __init__(
         self,
-        screen: Screen[None],
+        screen: ConsoleScreen,
         answer: Callable[[Snapshot], Answer],
         show: Callable[[Answer], object],
         *,
@@ -65,7 +65,7 @@ class Background(Generic[Answer]):
 
     def _done(self, answer: Answer) -> None:
         self._busy = False
-        self._show(answer)
+        self._screen.safely(partial(self._show, answer))
         waiting, self._next = self._next, None
         if waiting is not None and self._screen.is_current:
             self.ask(waiting)

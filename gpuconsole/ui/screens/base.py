@@ -147,7 +147,7 @@ class ConsoleScreen(Leaving, AskingScreen, inherit_bindings=False):
         if not self.stands:
             return
         if self.snapshot is not EMPTY:
-            self._show_safely(self.snapshot)
+            self.safely(self._show_newest)
             if self.grid is None or self.grid.state is not State.LOADING:
                 self._arrived()
         self.refresh_frame()
@@ -160,11 +160,14 @@ class ConsoleScreen(Leaving, AskingScreen, inherit_bindings=False):
         if at:
             self.point_at(at)
 
-    def _show_safely(self, snapshot: Snapshot) -> None:
-        """A screen that cannot be drawn says so, and leaves the rest of the console usable."""
+    def _show_newest(self) -> None:
+        self.show(self.snapshot)
+        self._say_why_empty()
+
+    def safely(self, draw: Handler) -> None:
+        """Draw something: a screen that cannot be drawn says so, and leaves the rest of the console usable."""
         try:
-            self.show(snapshot)
-            self._say_why_empty()
+            draw()
         except Exception as error:
             LOG.exception("The screen %s failed", self.crumb())
             for grid in self.query(Grid):

@@ -76,11 +76,11 @@ class Trials(Generic[Answer]):
 
     def _came(self, answer: Answer) -> None:
         self.answer, self.problem = answer, ""
-        self._show()
+        self._screen.safely(self._show)
 
     def _ended(self, whole: list[Answer], problem: str, took: float) -> None:
         self.busy, self.problem = False, problem
         self._next = time.monotonic() + max(REST, self._share * took)
         for answer in whole:
             self.answer = answer
-        self._show()
+        self._screen.safely(self._show)
