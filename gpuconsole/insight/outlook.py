@@ -34,14 +34,16 @@ class Outlook(Struct, frozen=True, kw_only=True):
 def outlook(simulation: "Simulation", *, runs: int = RUNS, seed: int = 0, horizon: Span = DAY) -> Iterator[Outlook]:
     """Foretell the start of everything that waits, piece by piece: who stops asking gives up.
 
-    The simulation is not touched, and has to stand still meanwhile.
+    As long as no work has ended nothing is foretold: how long it lasts would be anybody's guess. The simulation is not
+    touched, and has to stand still meanwhile.
     """
     snapshot = simulation.snapshot()
     keys = [one.key for one in snapshot.workloads.all() if phase(one) in (Phase.PENDING, Phase.RESERVED)]
-    if not keys:
+    known = past(snapshot)
+    if not keys or not any(run.ended for run in known.runs):
         yield Outlook(time=snapshot.time, whole=True)
         return
-    for piece in starting(simulation, keys, past(snapshot), runs=runs, seed=seed, horizon=horizon):
+    for piece in starting(simulation, keys, known, runs=runs, seed=seed, horizon=horizon):
         estimates = {key: estimate(found) for key, found in (piece.starts or {}).items()}
         yield Outlook(time=snapshot.time, runs=piece.runs, estimates=estimates, whole=piece.starts is not None)
 

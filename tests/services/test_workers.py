@@ -100,8 +100,8 @@ def test_it_says_when_something_starts_as_the_simulation_itself_would(beside: Be
 
 
 def test_it_says_when_all_that_waits_starts_as_the_simulation_itself_would(beside: Beside) -> None:
-    beside.console.submit(Submit((job("brief", 1, 1), job("much", 16, 30), job("more", 16, 30))))
-    beside.console.tick(0.5)
+    beside.console.submit(Submit((job("much", 16, 30), job("more", 16, 30))))
+    beside.console.tick(0.7)  # By then work has ended.
     pieces = list(beside.console.outlook())
     assert pieces == list(outlook(beside.backend.fork()))
     assert ([piece.whole for piece in pieces[-2:]], len(pieces[-1].estimates) > 1) == ([False, True], True)

@@ -58,7 +58,7 @@ async def test_the_table_has_it_from_the_worker_process() -> None:
     backend = SimulatedBackend(original, speed=1000, follower=worker, clock=lambda: 0.0)
     console = Console(backend, worker=worker)
     console.submit(Submit((job("much", 16, 30), job("more", 16, 30))))
-    console.tick(0.5)
+    console.tick(0.7)  # By then work has ended.
     async with staged(console, size=(200, 40)) as stage:
         await stage.press("3")
         assert "STARTS 80 %" in stage.line("WORKLOAD")
