@@ -131,7 +131,8 @@ async def test_an_answer_that_cannot_be_drawn_is_said_and_ends_nothing(caplog: p
         await stage.app.push_screen(AnswerScreen("shares", "Shares", broken))
         await stage.settle()
         await stage.pause()
-        assert "This screen failed" in stage.text
+        (said,) = stage.app._notifications
+        assert said.message.startswith("This screen failed, the log says where: ")
         await stage.press("q")
         assert [screen.crumb() for screen in trail(stage)] == ["dashboard"]
     assert "The screen shares failed" in caplog.text
