@@ -164,7 +164,7 @@ def test_the_command_line_looks_on_and_prints_the_agreement(plane: ControlPlane,
         api.create(waiting("second", 1, queue="lq-b"))
         until(lambda: api.get(f"{WORKLOADS}/second").get("status", {}).get("admission"))
         out, _ = checking.communicate(timeout=60)
-    agreement = json.loads(out)["agreement"]
+    agreement = json.loads(out)["answer"]["agreement"]
     assert (checking.returncode, agreement["decisions"], agreement["part"]) == (0, 2, 1.0)
 
 
