@@ -8,12 +8,11 @@ import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering
 from gpuconsole.cli.simulate import Duration
-from gpuconsole.cli.tables import table
 from gpuconsole.cli.whatif import changes_in
 from gpuconsole.insight.plan import Option, Plan, plan
-from gpuconsole.insight.whatif import FEASIBLE
-from gpuconsole.model.clock import HOUR, SECOND, Span, format_span
+from gpuconsole.model.clock import HOUR, SECOND, Span
 from gpuconsole.sim.changes import as_changes
+from gpuconsole.ui.answers.plan import plan_lines
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -31,41 +30,7 @@ def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Ans
     """
     changes = changes_in(wanted, asked.simulation.now)
     answer = plan(asked.simulation, changes.commands, wait, horizon)
-    return Answer(kind="Plan", body=as_body(answer), lines=as_text(answer), status=int(answer.best is None))
-
-
-def as_text(answer: Plan) -> list[str]:
-    """The answer for people, the cheapest first."""
-    asked = f"{len(answer.workloads)} asked for, to run within {format_span(answer.wanted)} (p95)"
-    if answer.without.holds:
-        return [f"{asked}: they do without any change, after {_wait(answer.without, answer)}; {FEASIBLE}"]
-    rows = [_row(option, answer) for option in (*answer.options, *answer.failed, answer.without)]
-    head = ("WHAT", "ENOUGH", "RUN", "P95 WAIT", "USD/H", "EVICTED", "LOST USD")
-    if answer.best is None:
-        last = "nothing that was tried is enough"
-    else:
-        last = f"the cheapest that is enough: {answer.best.words}; {FEASIBLE}"
-    return [asked, "", *table(head, rows), "", last]
-
-
-def _row(option: Option, answer: Plan) -> tuple[object, ...]:
-    return (
-        option.words,
-        "yes" if option.holds else "no",
-        f"{option.admitted}/{len(answer.workloads)}",
-        _wait(option, answer),
-        f"{option.hourly:.2f}",
-        option.victims,
-        f"{option.lost:.2f}",
-    )
-
-
-def _wait(option: Option, answer: Plan) -> str:
-    if option.p95_wait is None:
-        return "–"
-    if option.p95_wait > answer.horizon:
-        return f"over {format_span(answer.horizon)}"
-    return format_span(option.p95_wait)
+    return Answer(kind="Plan", body=as_body(answer), lines=plan_lines(answer), status=int(answer.best is None))
 
 
 def as_body(answer: Plan) -> dict[str, Any]:

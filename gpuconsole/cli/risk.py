@@ -1,6 +1,5 @@
 """`gpuconsole risk`: what may evict running work, and how probable that is."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -8,24 +7,9 @@ import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
 from gpuconsole.cli.simulate import Duration
-from gpuconsole.insight.risk import RUNS, Danger, Risk, risk
-from gpuconsole.insight.tables import counted, table
-from gpuconsole.model.clock import SECOND, Span, format_span, format_time
-from gpuconsole.ui.names import called
-
-COLUMNS = (
-    "WORKLOAD",
-    "QUEUE",
-    "GPUS",
-    "BORROWED",
-    "PRIORITY",
-    "RISK",
-    "MEDIAN",
-    "BY",
-    "GOES FOR",
-    "LOSES GPU-H",
-    "COST $",
-)
+from gpuconsole.insight.risk import RUNS, Risk, risk
+from gpuconsole.model.clock import SECOND, Span, format_time
+from gpuconsole.ui.answers.risk import risk_lines
 
 
 @click.command()
@@ -40,41 +24,7 @@ def command(asked: Asked, runs: int, horizon: Span, chance: int) -> Answer:
     many times from what an observer knows of it; with --until, a simulated one has a past to go by.
     """
     answer = risk(asked.simulation, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
-    return Answer(kind="Risk", body=_body(answer), lines=list(as_text(answer)))
-
-
-def as_text(answer: Risk) -> Iterator[str]:
-    """The answer for people."""
-    if not answer.dangers:
-        yield "nothing runs"
-        return
-    ahead = format_span(answer.horizon - answer.time)
-    endangered = sum(one.probability > 0 for one in answer.dangers)
-    yield f"{endangered} of {counted(len(answer.dangers), 'running workload')} may be evicted within {ahead}"
-    yield ""
-    yield from table(COLUMNS, [_row(one, answer.runs) for one in answer.dangers])
-    yield ""
-    yield f"{counted(answer.runs, 'run')} of the cluster from {format_time(answer.time)} on; assumed:"
-    yield from (f"  {text}" for text in answer.assumptions)
-
-
-def _row(one: Danger, runs: int) -> tuple[object, ...]:
-    median = format_span(one.median // SECOND * SECOND) if one.median is not None else "–"
-    causes = "; ".join(f"{c.by_queue or c.reason} {c.runs / runs:.0%}" for c in one.causes[:2])
-    turns = ", ".join(f"{turn.lender} as no. {turn.place}" for turn in one.turns[:2])
-    return (
-        called(one.workload),
-        one.queue,
-        one.gpus,
-        one.borrowed or "–",
-        one.priority,
-        f"{one.probability:.0%}",
-        median,
-        causes or "–",
-        turns or "–",
-        f"{one.lost_gpu_hours:.1f}",
-        f"{one.cost:.2f}",
-    )
+    return Answer(kind="Risk", body=_body(answer), lines=risk_lines(answer))
 
 
 def _body(answer: Risk) -> dict[str, Any]:

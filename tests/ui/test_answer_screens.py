@@ -4,11 +4,12 @@ import pytest
 
 from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen
 from gpuconsole.ui.screens.base import ConsoleScreen
+from gpuconsole.ui.screens.long_answer import LongAnswerScreen
 from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, staged
 from tests.ui.worlds import org_cohort, simulated
 
-KEYS = {"ledger": "b", "slots": "F", "shares": "f", "antipatterns": "L", "drills": "T"}
+KEYS = {"ledger": "b", "slots": "F", "shares": "f", "antipatterns": "L", "risk": "K", "drills": "T"}
 TEXTS = ("ledger", "slots", "shares", "antipatterns")
 
 
@@ -65,3 +66,12 @@ async def test_prose_is_wrapped_and_tables_are_scrolled_by_a_part_of_the_screen(
         ]
         await stage.press("right")
         assert (stage.line("row cell"), pane.scroll_offset.x) == ("", pane.size.width // 3)
+
+
+async def test_risk_comes_run_by_run_until_it_is_whole() -> None:
+    async with staged(simulated(org_cohort()), (160, 50)) as stage:
+        await stage.press("2", "K")
+        text = stage.screen(LongAnswerScreen).query_one(TextPane).text
+        assert "4 running workloads may be evicted within 6h" in text
+        assert "20 runs of the cluster" in text
+        assert "run 20 of 20" not in stage.text

@@ -134,6 +134,14 @@ async def test_every_action_of_the_registry_is_offered_somewhere() -> None:
         app.go("workloads")
         await press(pilot, "enter")
         offered |= {action.id for action in front(app).offered()}
+        await press(pilot, "escape", "T")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        offered |= {action.id for action in front(app).offered()}
+        await press(pilot, "enter")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        offered |= {action.id for action in front(app).offered()}
     assert set(BY_ID) - offered == elsewhere
 
 

@@ -14,10 +14,12 @@ from gpuconsole.model.events import What
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.services.console import Console
 from gpuconsole.ui import plan
+from gpuconsole.ui.screens.long_answer import LongAnswerScreen
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen, try_out
 from gpuconsole.ui.templates import BY_ID, Request
 from gpuconsole.ui.widgets.confirm import Choice, Prompt
+from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import a_job, busy_org, history, org_cohort, recorded, snapshot_of
 
@@ -339,3 +341,17 @@ async def _added(stage: Stage, *changes: plan.Change) -> WhatIfScreen:
         try_out(stage.app, change)
         await stage.settle()
     return stage.screen(WhatIfScreen)
+
+
+async def test_a_plan_is_made_for_the_jobs_of_the_what_if_and_needs_one() -> None:
+    async with staged(busy_org(), (160, 50)) as stage:
+        await stage.press("7", "p")
+        assert "no job is among the changes" in " ".join(notice.message for notice in stage.app._notifications)
+        await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        await stage.press("p", "enter")
+        screen = stage.screen(LongAnswerScreen)
+        text = screen.query_one(TextPane).text
+        assert (screen.crumb(), "1 asked for, to run within 10m (p95)" in text) == ("plan", True)
+        assert "kinds done" not in stage.text
+        await stage.press("escape")
+        assert isinstance(stage.app.screen, WhatIfScreen)

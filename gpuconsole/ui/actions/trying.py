@@ -45,6 +45,15 @@ WHAT_IF: tuple[Action, ...] = (
         scope=Scope.WHAT_IF,
     ),
     Action(
+        id="whatif.plan",
+        keys=("p",),
+        label="plan",
+        help="Find what quota, nodes or policy would let what is submitted here run within a wait, at the least cost.",
+        scope=Scope.WHAT_IF,
+        aliases=("plan",),
+        footer=True,
+    ),
+    Action(
         id="whatif.write",
         keys=("W",),
         label="write",

@@ -26,14 +26,15 @@ from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 from gpuconsole.ui.answers.ledger import ledger_lines
 from gpuconsole.ui.answers.shares import shares_lines
 from gpuconsole.ui.answers.slots import slots_lines
-from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.screens.answers_text import painted, tables
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
 from gpuconsole.ui.screens.drills import DrillsScreen
+from gpuconsole.ui.screens.planning import risk_screen
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.painter import StatusLine
-from gpuconsole.ui.widgets.textpane import TextPane, line
+from gpuconsole.ui.widgets.textpane import TextPane
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -109,22 +110,7 @@ class AnswerScreen(ConsoleScreen):
             return
         lines, when = found
         self.query_one("#summary", StatusLine).right = ((f"as of {when} ", "dim"),)
-        self.query_one(TextPane).show(map(_painted, lines), _tables(lines))
-
-
-def _painted(text: str) -> Painted:
-    """The heads of tables are the only lines without a small letter."""
-    return line((text, "title" if text.isupper() else ""))
-
-
-def _tables(lines: Sequence[str]) -> frozenset[int]:
-    """The numbers of the lines of tables: from a head to the next empty line. They are scrolled sideways."""
-    found, inside = set(), False
-    for number, text in enumerate(lines):
-        inside = text.isupper() or (inside and bool(text))
-        if inside:
-            found.add(number)
-    return frozenset(found)
+        self.query_one(TextPane).show(map(painted, lines), tables(lines))
 
 
 def _ledger(asked: Asked) -> Sequence[str]:
@@ -161,6 +147,7 @@ _WORDS: dict[str, tuple[str, Answer]] = {
 """Name → the title of its screen, and what it shows."""
 SCREENS: dict[str, Callable[[], ConsoleScreen]] = {
     **{name: partial(AnswerScreen, name, *about) for name, about in _WORDS.items()},
+    "risk": risk_screen,
     "drills": DrillsScreen,
 }
 """Name of the action `answer.NAME` → its screen."""

@@ -23,7 +23,7 @@ _SCREENS = {
     "history": "HistoryScreen",
 }
 """Name (also of its module) → the class of the screen."""
-ANSWERS = ("ledger", "slots", "shares", "antipatterns", "drills")
+ANSWERS = ("ledger", "slots", "shares", "antipatterns", "risk", "drills")
 """See `screens.answers`; action `answer.NAME` opens one."""
 
 

@@ -14,7 +14,7 @@ from textual.worker import Worker, get_current_worker
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.whatif import Look, WhatIf
 from gpuconsole.model.clock import HOUR, Span, format_exactly, parse_span
-from gpuconsole.model.commands import Command
+from gpuconsole.model.commands import Command, Submit
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.changes import as_changes
@@ -25,6 +25,7 @@ from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.plan import Change
 from gpuconsole.ui.screens.base import Handlers
+from gpuconsole.ui.screens.planning import plan_screen
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.screens.whatif_changes import ChangeScreen
 from gpuconsole.ui.whatif_text import result_lines
@@ -84,6 +85,7 @@ class WhatIfScreen(ChangeScreen):
             "whatif.horizon": self._ask_horizon,
             "whatif.later": self._ask_later,
             "whatif.compare": self.put_aside,
+            "whatif.plan": self._ask_wait,
             "whatif.write": self._ask_file,
             **scrolling(self.query_one("#result", TextPane)),
         }
@@ -91,6 +93,8 @@ class WhatIfScreen(ChangeScreen):
     def refusal(self, action: Action) -> str:
         if action.id in ("whatif.run", "whatif.undo", "whatif.write") and not self.changes:
             return "there is no change yet; a adds one"
+        if action.id == "whatif.plan" and not any(isinstance(c, Submit) for c in _commands(self.changes)):
+            return "no job is among the changes; a adds one"
         if action.id == "whatif.compare" and not self.changes and self.against is None:
             return "there is no change yet; a adds one"
         return super().refusal(action)
@@ -227,6 +231,11 @@ class WhatIfScreen(ChangeScreen):
     def _set_after(self, text: str) -> None:
         self.after = parse_span(text)
         self.flash(f"What is added now takes place after {text}" if self.after else "What is added takes place at once")
+
+    def _ask_wait(self) -> None:
+        wanted = Field("How soon they have to run", "10m", ("Their p95 wait at most, as 5m or 1h.",), wrong_span)
+        commands = _commands(self.changes)
+        self.prompt(wanted, lambda text: self.app.push_screen(plan_screen(commands, parse_span(text))))
 
     def _ask_file(self) -> None:
         self.prompt(Field("File to write the changes to", "change.yaml"), self._write)

@@ -1,0 +1,40 @@
+"""What would let workloads in soon enough, in words."""
+
+from gpuconsole.insight.plan import Option, Plan
+from gpuconsole.insight.tables import table
+from gpuconsole.insight.whatif import FEASIBLE
+from gpuconsole.model.clock import format_span
+
+
+def plan_lines(answer: Plan) -> list[str]:
+    """The answer for people, the cheapest first."""
+    asked = f"{len(answer.workloads)} asked for, to run within {format_span(answer.wanted)} (p95)"
+    if answer.without.holds:
+        return [f"{asked}: they do without any change, after {_wait(answer.without, answer)}; {FEASIBLE}"]
+    rows = [_row(option, answer) for option in (*answer.options, *answer.failed, answer.without)]
+    head = ("WHAT", "ENOUGH", "RUN", "P95 WAIT", "USD/H", "EVICTED", "LOST USD")
+    if answer.best is None:
+        last = "nothing that was tried is enough"
+    else:
+        last = f"the cheapest that is enough: {answer.best.words}; {FEASIBLE}"
+    return [asked, "", *table(head, rows), "", last]
+
+
+def _row(option: Option, answer: Plan) -> tuple[object, ...]:
+    return (
+        option.words,
+        "yes" if option.holds else "no",
+        f"{option.admitted}/{len(answer.workloads)}",
+        _wait(option, answer),
+        f"{option.hourly:.2f}",
+        option.victims,
+        f"{option.lost:.2f}",
+    )
+
+
+def _wait(option: Option, answer: Plan) -> str:
+    if option.p95_wait is None:
+        return "–"
+    if option.p95_wait > answer.horizon:
+        return f"over {format_span(answer.horizon)}"
+    return format_span(option.p95_wait)

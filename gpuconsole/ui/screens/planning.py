@@ -1,0 +1,34 @@
+"""The screens of what many runs of the cluster tell: what may evict running work, and what would let work in."""
+
+from collections.abc import Sequence
+
+from gpuconsole.insight.plan import Planning
+from gpuconsole.insight.risk import RUNS, Foreboding
+from gpuconsole.model.clock import Span, format_span
+from gpuconsole.model.commands import Command
+from gpuconsole.services.console import Console
+from gpuconsole.ui.answers.plan import plan_lines
+from gpuconsole.ui.answers.risk import risk_lines
+from gpuconsole.ui.screens.long_answer import LongAnswerScreen, Told
+
+
+def risk_screen() -> LongAnswerScreen[Foreboding]:
+    """For each running workload, what may evict it and how probable that is."""
+    return LongAnswerScreen("risk", "What may evict running work, and how probable that is", Console.risk, _risk)
+
+
+def plan_screen(commands: Sequence[Command], wanted: Span) -> LongAnswerScreen[Planning]:
+    """What quota, nodes or policy would let what these submit run within a wait, at the least cost."""
+    title = f"What would let them run within {format_span(wanted)}, at the least cost"
+    return LongAnswerScreen("plan", title, lambda console: console.plan(commands, wanted), _plan)
+
+
+def _risk(piece: Foreboding) -> Told:
+    under_way = f"run {piece.runs + 1} of {RUNS}, at +{format_span(piece.reached)}" if piece.runs < RUNS else ""
+    return Told(under_way, risk_lines(piece.risk) if piece.risk is not None else None)
+
+
+def _plan(piece: Planning) -> Told:
+    if piece.plan is not None:
+        return Told("", plan_lines(piece.plan))
+    return Told(f"{piece.done} of {piece.of} kinds done, trying: {piece.kind}")
