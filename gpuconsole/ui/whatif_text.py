@@ -100,35 +100,11 @@ def _table(result: WhatIf, names: tuple[str, str]) -> list[Painted]:
             str(result.waiting),
             _signed(result.waiting - result.waiting_without),
         ),
-        _row(
-            "GPU-hours held",
-            "",
-            f"{result.gpu_hours_without:.1f}",
-            f"{result.gpu_hours:.1f}",
-            f"{result.gpu_hours - result.gpu_hours_without:+.1f}",
-        ),
+        _hours("GPU-hours held", result.gpu_hours_without, result.gpu_hours),
         _row("fairness", "", _index(result.fairness_without), _index(result.fairness), ""),
-        _row(
-            "nodes, an hour",
-            "",
-            fmt.money(result.hourly_without),
-            fmt.money(result.hourly),
-            ("+" if result.hourly >= result.hourly_without else "") + fmt.money(result.hourly - result.hourly_without),
-        ),
-        _row(
-            "work lost",
-            "",
-            f"{result.lost_gpu_hours_without:.1f} GPU-h",
-            f"{result.lost_gpu_hours:.1f} GPU-h",
-            f"{result.lost_gpu_hours - result.lost_gpu_hours_without:+.1f} GPU-h",
-        ),
-        _row(
-            "its cost",
-            "",
-            fmt.money(result.cost_without),
-            fmt.money(result.cost),
-            ("+" if result.cost >= result.cost_without else "") + fmt.money(result.cost - result.cost_without),
-        ),
+        _money("nodes, an hour", result.hourly_without, result.hourly),
+        _hours("work lost", result.lost_gpu_hours_without, result.lost_gpu_hours, " GPU-h"),
+        _money("its cost", result.cost_without, result.cost),
     ]
     return rows
 
@@ -160,6 +136,15 @@ def _queue(queue: QueueChange) -> list[Painted]:
 def _row(label: str, now: str, without: str, fork: str, difference: str, role: str = "") -> Painted:
     cells = "".join(set_cell_size(cell, CELL) + " " for cell in (now, without, fork))
     return line((set_cell_size(label, LABEL) + " ", "dim"), (cells, role), (difference, role or "strong"))
+
+
+def _hours(label: str, without: float, fork: float, unit: str = "") -> Painted:
+    return _row(label, "", f"{without:.1f}{unit}", f"{fork:.1f}{unit}", f"{fork - without:+.1f}{unit}")
+
+
+def _money(label: str, without: float, fork: float) -> Painted:
+    more = "+" if fork >= without else ""
+    return _row(label, "", fmt.money(without), fmt.money(fork), f"{more}{fmt.money(fork - without)}")
 
 
 def _signed(amount: int) -> str:
