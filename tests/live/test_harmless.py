@@ -20,6 +20,8 @@ COMMAND = Path(sys.executable).with_name("gpuconsole")
 KEYS = int(os.environ.get("GPUCONSOLE_LIVE_KEYS", "10000"))
 """How many keys are pressed: about a minute and a half for the usual number."""
 AT_ONCE = 25
+ESCAPES = 20
+"""Milliseconds after which Esc is Esc, and not the beginning of another key: most keys would end in fields."""
 LAST = 5.0
 """Seconds for the keys that wait yet when the last one was pressed."""
 NAMED = {
@@ -66,7 +68,13 @@ class Typist:
 
     def __init__(self, command: list[str], folder: Path) -> None:
         self._command = command
-        self._environment = {"GPUCONSOLE_STATE_DIR": str(folder), "EDITOR": "true", "SHELL": "true", "CI": "1"}
+        self._environment = {
+            "GPUCONSOLE_STATE_DIR": str(folder),
+            "EDITOR": "true",
+            "SHELL": "true",
+            "CI": "1",
+            "ESCDELAY": str(ESCAPES),
+        }
         self._random = Random(7)
         self.starts = 0
         self.pressed = 0
@@ -83,7 +91,7 @@ class Typist:
                         for _ in range(self._random.choice((0, 1, 3))):
                             # Alone, as a hand presses it: with what follows it would be one key of another name.
                             console.write("\x1b")
-                            console.settle(0.03)
+                            console.settle(2 * ESCAPES / 1000)
                         console.write("".join(self._random.choices(keys, k=AT_ONCE)))
                         self.pressed += AT_ONCE
                         console.settle(0.1)
