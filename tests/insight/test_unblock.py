@@ -87,9 +87,14 @@ def test_where_no_end_is_enough_alone_a_few_are_named_and_no_more_than_needed() 
 def test_who_would_be_let_in_and_be_evicted_in_the_next_cycles_is_not_helped() -> None:
     """When `runs` ends, the lender tries its greater workload first; the guest gets in, and gives it back at once."""
     lender = queue("lender", 4, cohort="c", reclaim=ANY)
-    things = [queue("guest", 0, cohort="c"), lender, workload("runs", "lender", 4), workload("new", "guest", 4)]
+    things: list[Object] = [
+        queue("guest", 0, cohort="c"),
+        lender,
+        workload("runs", "lender", 4),
+        workload("new", "guest", 4),
+    ]
     assert answers(after(*things), "new", End) == [(End("team/runs"),)]
-    waits = [workload("greater", "lender", 8, priority=1), workload("waits", "lender", 4)]
+    waits: list[Object] = [workload("greater", "lender", 8, priority=1), workload("waits", "lender", 4)]
     assert answers(after(*things, *waits), "new", End) == []
 
 

@@ -103,8 +103,10 @@ def test_what_was_found_earlier_is_what_would_be_found_anew(
 ) -> None:
     gates = {"RecomputeAssignmentUponPreemptionTargetsOverlap": again}
     config = KueueConfig(fair_sharing=fair, gates=gates)
-    forgetful = patch.object(findings, "_kept", lambda kept, key: {})
-    with forgetful, patch.object(likeness, "keep", lambda known, key, proposal: None):
+    with (
+        patch.object(findings, "_kept", lambda kept, key: {}),
+        patch.object(likeness, "keep", lambda known, key, proposal: None),
+    ):
         anew = decided(listed, steps, config)
     assert decided(listed, steps, config) == anew
 
