@@ -13,5 +13,6 @@ class DrillApp(ConsoleApp):
         super().__init__(cluster)
         self._play = play
 
-    def on_ready(self) -> None:
+    def on_mount(self) -> None:
+        # Before the first key; Textual calls the method of the parent, too.
         self.push_screen(DrillScreen(self._play))

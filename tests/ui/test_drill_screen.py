@@ -3,7 +3,12 @@
 from pathlib import Path
 
 import pytest
+from textual import events
 
+from gpuconsole.insight.playing import Play
+from gpuconsole.services.drills import library
+from gpuconsole.services.drills import open_drill as open_file
+from gpuconsole.ui.playing import DrillApp
 from gpuconsole.ui.screens.drill import DrillScreen
 from gpuconsole.ui.screens.drills import DrillsScreen
 from gpuconsole.ui.widgets.confirm import Prompt
@@ -125,3 +130,12 @@ async def test_a_file_is_opened_and_one_that_is_no_drill_says_what_is_wrong(tmp_
         await stage.wait(0.1)
         assert "it has no steps, so there is nothing to predict" in said(stage)
         assert isinstance(stage.app.screen, DrillsScreen)
+
+
+async def test_keys_typed_before_anything_is_drawn_are_for_the_drill() -> None:
+    path = next(drill.path for drill in library() if drill.name == PLATFORM)
+    app = DrillApp(simulated(org_cohort()), Play(open_file(path), seed=None))
+    async with app.run_test() as pilot:
+        app.post_message(events.Key("a", "a"))
+        await pilot.pause()
+        assert isinstance(app.screen, Prompt), "`a` names a victim there"

@@ -13,6 +13,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column
+from gpuconsole.ui.names import named
 from gpuconsole.ui.paint import Cell, Painted, join, painted
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
@@ -35,7 +36,7 @@ def _trouble(one: Attention) -> Painted:
 QUEUES: tuple[Column[TreeRow], ...] = tuple(column for column in COLUMNS if column.id not in ("drs", "policy"))
 ATTENTION: tuple[Column[Attention], ...] = (
     Column("", _trouble, width=1),
-    Column("NEEDS ATTENTION", lambda one: one.text, id="name", width=30, flex=1),
+    Column("NEEDS ATTENTION", lambda one: named(one.text), id="name", width=30, flex=1),
     Column("GPUs", lambda one: f"{one.gpus:,}" if one.gpus else "", width=6, align="right", rank=1),
 )
 
@@ -110,7 +111,7 @@ class DashboardScreen(ConsoleScreen):
             case TreeRow():
                 return row.node.problem
             case Attention():
-                return row.text
+                return named(row.text)
         return ""
 
     def _explain(self) -> None:
