@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from textual import events
+from textual.message import Message
 
 from gpuconsole.insight.playing import Play
 from gpuconsole.services.drills import library
@@ -11,6 +12,7 @@ from gpuconsole.services.drills import open_drill as open_file
 from gpuconsole.ui.playing import DrillApp
 from gpuconsole.ui.screens.drill import DrillScreen
 from gpuconsole.ui.screens.drills import DrillsScreen
+from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.widgets.confirm import Prompt
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.textpane import TextPane
@@ -135,7 +137,11 @@ async def test_a_file_is_opened_and_one_that_is_no_drill_says_what_is_wrong(tmp_
 async def test_keys_typed_before_anything_is_drawn_are_for_the_drill() -> None:
     path = next(drill.path for drill in library() if drill.name == PLATFORM)
     app = DrillApp(simulated(org_cohort()), Play(open_file(path), seed=None))
-    async with app.run_test() as pilot:
-        app.post_message(events.Key("a", "a"))
+
+    def typed(message: Message) -> None:
+        if isinstance(message, events.Load):
+            app.post_message(events.Key("question_mark", "?"))
+
+    async with app.run_test(message_hook=typed) as pilot:
         await pilot.pause()
-        assert isinstance(app.screen, Prompt), "`a` names a victim there"
+        assert [type(screen) for screen in app.screen_stack[1:]] == [DrillScreen, HelpScreen]
