@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-OVERLAP = 400
-"""Bytes kept between two reads, so that a text that came in two parts is found, and last words are told."""
+OVERLAP = 1 << 16
+"""Bytes kept between two reads, so that what came in several parts is found, and last words are told."""
 
 
 class PtyConsole:
