@@ -201,7 +201,7 @@ class WorkloadScreen(ObjectScreen):
             Option("requeue", "requeue it", "t", refused="" if workload.reserved else "it holds no quota"),
             Option("priority", "change its priority", "p", refused=ended),
         )
-        self.choose(f"What if, with {workload.key}", options, lambda kind: self._what_if(kind, workload))
+        self.choose(f"What if, with {called(workload.key)}", options, lambda kind: self._what_if(kind, workload))
 
     def _what_if(self, kind: str, workload: Workload) -> None:
         match kind:

@@ -42,16 +42,25 @@ def keys(report: Report) -> None:
         # All came at once; a cluster that operators look at has sorted that out.
         made.advance(made.now + 600 * SECOND)
         file.write_bytes(snapshots.encode(made.snapshot()))
-        latencies(report, "10,000 workloads, 1,000 nodes × 8", ["run", "--snapshot", str(file)], folder)
+        big = "10,000 workloads, 1,000 nodes × 8"
+        latencies(report, big, ["run", "--snapshot", str(file)], folder)
+        latencies(report, f"{big}, during a what-if", ["run", "--snapshot", str(file)], folder, ahead=True)
 
 
-def latencies(report: Report, name: str, arguments: list[str], folder: str) -> None:
+def latencies(report: Report, name: str, arguments: list[str], folder: str, *, ahead: bool = False) -> None:
+    """Press all keys, round by round; with `ahead` while an hour of a what-if is computed, begun anew each round."""
     random = Random(1)
     with PtyConsole([str(COMMAND), *arguments], COLUMNS, LINES, {"GPUCONSOLE_STATE_DIR": folder}) as console:
         started = console.wait("SIM ×")
         console.settle(3)
+        if ahead:
+            _prepare_what_if(console)
         taken: dict[str, list[float]] = {kind: [] for kind, _, _ in PRESSES}
         for _ in range(ROUNDS // 3 if report.quick else ROUNDS):
+            if ahead:
+                console.latency("7", "FORK")
+                console.write("\r")
+                console.wait("gives it up")
             for kind, key, painted in PRESSES:
                 console.settle(random.uniform(0.05, 0.4))
                 taken[kind].append(console.latency(key, painted))
@@ -67,3 +76,11 @@ def latencies(report: Report, name: str, arguments: list[str], folder: str) -> N
         report.time("  any key to painted, median", statistics.median(every), "wall")
         report.time("  any key to painted, 95th percentile", every[len(every) * 95 // 100], "wall")
         report.size("  memory, console and worker", console.memory())
+
+
+def _prepare_what_if(console: PtyConsole) -> None:
+    """One more of the first workload, to be tried."""
+    for keys, painted in (("3", "pending|running|finished"), ("i", "submit it once more"), ("\r", "runs it")):
+        console.write(keys)
+        console.wait(painted)
+        console.settle(1)
