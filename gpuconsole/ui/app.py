@@ -435,6 +435,11 @@ class ConsoleApp(App[None]):
         lasts = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
         self.post_message(Notify(Brief(message, title, severity, lasts, markup)))
 
+    def clear_selection(self) -> None:
+        # A field of a screen that is just made may be filled on the way out, when there is no screen any more.
+        if self.screen_stack:
+            super().clear_selection()
+
     def _handle_exception(self, error: Exception) -> None:
         # Textual shows it after leaving the screen; the log keeps it with its traceback.
         LOG.error("The console failed", exc_info=error)

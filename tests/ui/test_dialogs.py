@@ -14,6 +14,7 @@ from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.logs import LogScreen
 from gpuconsole.ui.widgets.confirm import Choice, Confirm, Question
 from gpuconsole.ui.widgets.dialog import Dialog
+from gpuconsole.ui.widgets.form import Form
 from tests.ui.live import FakeLogs
 from tests.ui.stage import Stage, staged
 from tests.ui.worlds import busy_org
@@ -96,6 +97,19 @@ async def test_what_comes_late_for_a_screen_that_was_left_is_for_nobody() -> Non
         screen.refresh_frame()
         screen.show_header()
         assert logs.closed, "nobody reads them on"
+
+
+async def test_a_field_that_is_filled_on_the_way_out_fails_nothing() -> None:
+    """Screens are made while nothing else happens, and then the console may end at any moment."""
+    async with staged(busy_org()) as stage:
+        await stage.press("8")
+        form = stage.app.screen.query_one(Form)
+        screens = stage.app._screen_stack
+        kept = [*screens]
+        screens.clear()
+        form.put("name", "late")
+        screens.extend(kept)
+        assert form.values["name"] == "late"
 
 
 def test_words_said_in_passing_have_time_left_for_whoever_shows_them() -> None:
