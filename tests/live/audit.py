@@ -78,8 +78,10 @@ class AuditLog:
         self._from = 0
 
     def skip(self) -> "AuditLog":
-        """Only what comes from now on counts."""
-        self._from = self._path.stat().st_size if self._path.exists() else 0
+        """Only what comes from now on counts, from the beginning of a line that is being written."""
+        if self._path.exists():
+            written = self._path.read_bytes()
+            self._from = written.rfind(b"\n") + 1
         return self
 
     def requests(self, user: str | None = None) -> Iterator[Request]:

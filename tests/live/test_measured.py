@@ -130,7 +130,7 @@ def test_gpus_and_queues_are_shown_as_they_are_measured(
         until(lambda: prometheus.query("DCGM_FI_DEV_GPU_UTIL"))
         arguments = ["run", "--live", "--kubeconfig", str(plane.kubeconfig(READER)), "--context", READER.name]
         arguments += ["--prometheus", prometheus.url, "--kueue-metrics", endpoint.url]
-        with PtyConsole([str(COMMAND), *arguments], 180, 40, environment) as console:
+        with PtyConsole([str(COMMAND), *arguments], 180, 100, environment) as console:
             console.wait("QUEUE|GPU")
             console.insist("4", node)
             narrow(console, node)
