@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from textual.app import ComposeResult
-
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of
 from gpuconsole.insight.engine_shares import engine_shares
@@ -26,15 +24,11 @@ from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 from gpuconsole.ui.answers.ledger import ledger_lines
 from gpuconsole.ui.answers.shares import shares_lines
 from gpuconsole.ui.answers.slots import slots_lines
-from gpuconsole.ui.screens.answers_text import painted, tables
+from gpuconsole.ui.screens.answers_text import AnswerPage
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
 from gpuconsole.ui.screens.drills import DrillsScreen
 from gpuconsole.ui.screens.planning import risk_screen
-from gpuconsole.ui.screens.text import scrolling
-from gpuconsole.ui.widgets.notice import State, notice
-from gpuconsole.ui.widgets.painter import StatusLine
-from gpuconsole.ui.widgets.textpane import TextPane
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -57,28 +51,15 @@ class Asked(NamedTuple):
 Answer = Callable[[Asked], Sequence[str]]
 
 
-class AnswerScreen(ConsoleScreen):
+class AnswerScreen(AnswerPage):
     """One answer, in words."""
-
-    AUTO_FOCUS = "TextPane"
 
     def __init__(self, name: str, title: str, answer: Answer) -> None:
         """`name` stands in the trail, `title` above the text."""
-        super().__init__()
-        self._trail, self._title, self._answer = name, title, answer
+        super().__init__(name, title)
+        self._answer = answer
         self._background = Background(self, self._gather, self._tell, reads=True)
         self._due = 0.0
-
-    def crumb(self) -> str:
-        return self._trail
-
-    def body(self) -> ComposeResult:
-        yield StatusLine(id="summary")
-        yield TextPane()
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.query_one("#summary", StatusLine).left = ((f" {self._title} ", "title"),)
 
     def show(self, snapshot: Snapshot) -> None:
         if time.monotonic() >= self._due:
@@ -86,8 +67,7 @@ class AnswerScreen(ConsoleScreen):
             self._background.ask(snapshot)
 
     def handlers(self) -> Handlers:
-        pane = self.query_one(TextPane)
-        return {**super().handlers(), **scrolling(pane), "app.refresh": self._again}
+        return {**super().handlers(), "app.refresh": self._again}
 
     def _again(self) -> None:
         self._due = 0.0
@@ -106,11 +86,11 @@ class AnswerScreen(ConsoleScreen):
 
     def _tell(self, found: tuple[Sequence[str], str] | ConsoleError) -> None:
         if isinstance(found, ConsoleError):
-            self.query_one(TextPane).show([notice(State.FAILED, str(found))])
+            self.fail(found)
             return
         lines, when = found
-        self.query_one("#summary", StatusLine).right = ((f"as of {when} ", "dim"),)
-        self.query_one(TextPane).show(map(painted, lines), tables(lines))
+        self.remark(f"as of {when}", "dim")
+        self.write(lines)
 
 
 def _ledger(asked: Asked) -> Sequence[str]:

@@ -3,17 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from textual.app import ComposeResult
 from textual.worker import get_current_worker
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.services.console import Console
-from gpuconsole.ui.screens.answers_text import painted, tables
-from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
-from gpuconsole.ui.screens.text import scrolling
-from gpuconsole.ui.widgets.notice import State, notice
-from gpuconsole.ui.widgets.painter import StatusLine
-from gpuconsole.ui.widgets.textpane import TextPane
+from gpuconsole.ui.screens.answers_text import AnswerPage
+from gpuconsole.ui.screens.base import Handlers
 
 Piece = TypeVar("Piece")
 
@@ -27,32 +22,22 @@ class Told(NamedTuple):
     """None where there is nothing new to show."""
 
 
-class LongAnswerScreen(ConsoleScreen, Generic[Piece]):
+class LongAnswerScreen(AnswerPage, Generic[Piece]):
     """Asked once when it is opened, and again on request: what took long is not asked again by itself."""
-
-    AUTO_FOCUS = "TextPane"
 
     def __init__(
         self, name: str, title: str, ask: Callable[[Console], Iterator[Piece]], tell: Callable[[Piece], Told]
     ) -> None:
         """`name` stands in the trail, `title` above the text."""
-        super().__init__()
-        self._trail, self._title, self._ask, self._words = name, title, ask, tell
-
-    def crumb(self) -> str:
-        return self._trail
-
-    def body(self) -> ComposeResult:
-        yield StatusLine(id="summary")
-        yield TextPane()
+        super().__init__(name, title)
+        self._ask, self._words = ask, tell
 
     def on_mount(self) -> None:
-        super().on_mount()
-        self.query_one("#summary", StatusLine).left = ((f" {self._title} ", "title"),)
+        # Textual calls the method of the parent, too.
         self._begin()
 
     def handlers(self) -> Handlers:
-        return {**super().handlers(), **scrolling(self.query_one(TextPane)), "app.refresh": self._begin}
+        return {**super().handlers(), "app.refresh": self._begin}
 
     def _begin(self) -> None:
         self._progress("begins …")
@@ -74,11 +59,11 @@ class LongAnswerScreen(ConsoleScreen, Generic[Piece]):
         told = self._words(piece)
         self._progress(told.progress)
         if told.lines is not None:
-            self.query_one(TextPane).show(map(painted, told.lines), tables(told.lines))
+            self.write(told.lines)
 
     def _failed(self, error: ConsoleError) -> None:
         self._progress("")
-        self.query_one(TextPane).show([notice(State.FAILED, str(error))])
+        self.fail(error)
 
     def _progress(self, text: str) -> None:
-        self.query_one("#summary", StatusLine).right = ((f"{text} ", "pending"),) if text else ""
+        self.remark(text, "pending")
