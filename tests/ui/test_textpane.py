@@ -1,9 +1,10 @@
 """Text panes wrap at words, keep indentation, and show YAML of anything without failing."""
 
 import pytest
+from textual.app import App, ComposeResult
 
 from gpuconsole.ui.paint import plain
-from gpuconsole.ui.widgets.textpane import line, wrapped, yaml_lines
+from gpuconsole.ui.widgets.textpane import TextPane, line, wrapped, yaml_lines
 
 WRAPS = {
     "what fits stays": ("needs 6", 20, ["needs 6"]),
@@ -37,3 +38,23 @@ def test_yaml_keys_are_told_from_values() -> None:
         (("---", "dim"),),
         (("plain", ""),),
     ]
+
+
+class OnePane(App[None]):
+    """A pane of 20 x 4."""
+
+    CSS = "TextPane { scrollbar-size: 1 1; }"
+
+    def compose(self) -> ComposeResult:
+        yield TextPane()
+
+
+@pytest.mark.parametrize(("lines", "width"), [(4, 20), (5, 19)])
+async def test_nothing_is_hidden_by_the_scroll_bar_that_many_lines_bring(lines: int, width: int) -> None:
+    app = OnePane()
+    async with app.run_test(size=(20, 4)) as pilot:
+        pane = app.query_one(TextPane)
+        pane.show([line("x" * width)] * lines)
+        await pilot.pause()
+        assert pane.virtual_size == (width, lines)
+        assert (pane.show_vertical_scrollbar, pane.show_horizontal_scrollbar) == (lines > 4, False)

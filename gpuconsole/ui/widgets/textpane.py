@@ -100,18 +100,25 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
         self._arrange()
 
     def _arrange(self) -> None:
-        width = self.scrollable_content_region.width
+        width, height = self.scrollable_content_region.size
         if self.wrap and width > 0:
-            self._lines = [
-                row
-                for number, source in enumerate(self._source)
-                for row in ([source] if number in self._whole else wrapped(source, width))
-            ]
+            self._lines = self._wrapped(width)
+            if len(self._lines) > height and not self.show_vertical_scrollbar:
+                # The scroll bar that so many lines bring takes its column from them.
+                width -= self.styles.scrollbar_size_vertical
+                self._lines = self._wrapped(width)
             self.virtual_size = Size(max([width, *(width_of(self._source[n]) for n in self._whole)]), len(self._lines))
         else:
             self._lines = list(self._source)
             self.virtual_size = Size(max(map(width_of, self._lines), default=0), len(self._lines))
         self.refresh()
+
+    def _wrapped(self, width: int) -> list[Painted]:
+        return [
+            row
+            for number, source in enumerate(self._source)
+            for row in ([source] if number in self._whole else wrapped(source, width))
+        ]
 
     def render_line(self, y: int) -> Strip:
         x, top = self.scroll_offset
