@@ -31,12 +31,17 @@ class DrillFile(Struct, frozen=True):
 
 def library() -> Sequence[DrillFile]:
     """The drills that come along, by name. Reads their files; raises ConsoleError where the installation lacks them."""
-    return [_listed(path) for path in sorted((assets.folder("fixtures") / "drills").glob("*.yaml"))]
+    return [_listed(path) for path in _bundled()]
 
 
-def open_drill(path: str) -> Scenario:
-    """Read one drill; it tells how victims are chosen. Raises SourceError, with the first thing that is wrong."""
+def open_drill(named: str) -> Scenario:
+    """Read one drill: a file, or the name of one that comes along; it tells how victims are chosen.
+
+    Raises SourceError, with the first thing that is wrong.
+    """
+    path = named
     try:
+        path = _path_of(named)
         loaded = load([path], now=parse_time(START))
         wrong = next((f for f in loaded.findings if f.severity is Severity.ERROR), None)
         if wrong is not None:
@@ -52,9 +57,21 @@ def open_drill(path: str) -> Scenario:
         )
     except ScenarioError as error:
         raise SourceError(path, str(error).splitlines()[0].removeprefix(f"{path}: ")) from error
-    except (OSError, UnicodeDecodeError, CatalogueError) as error:
+    except (OSError, RuntimeError, UnicodeDecodeError, CatalogueError) as error:
         raise SourceError(path, str(error)) from error
     return playable(scenario, path)
+
+
+def _bundled() -> Sequence[Path]:
+    return sorted((assets.folder("fixtures") / "drills").glob("*.yaml"))
+
+
+def _path_of(named: str) -> str:
+    """Where a drill is; what exists as a path is that."""
+    file = Path(named).expanduser()
+    if not file.exists():
+        return next((str(path) for path in _bundled() if path.stem == named), str(file))
+    return str(file)
 
 
 def playable(scenario: Scenario, path: str) -> Scenario:

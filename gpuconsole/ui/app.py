@@ -259,6 +259,8 @@ class ConsoleApp(App[None]):
                 go_to(self, line.argument)
             case "app.apply" if line.argument:
                 submit_file(screen, line.argument)
+            case "answer.drills" if line.argument:
+                load("drills").play_drill(screen, line.argument)
             case "app.theme" if line.argument:
                 self._set_theme(line.argument)
             case "sim.speed" if line.argument:

@@ -42,6 +42,22 @@ def test_a_file_that_cannot_be_played_says_what_is_wrong(tmp_path: Path, text: s
     assert problem in str(found.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"gone\.yaml"):
-        open_drill(str(tmp_path / "gone.yaml"))
+@pytest.mark.parametrize("named", ["gone.yaml", "nobody-knows", "a" * 400, "~nobody-knows/gang.yaml"])
+def test_a_file_that_is_not_there_is_named(named: str) -> None:
+    with pytest.raises(SourceError, match=named):
+        open_drill(named)
+
+
+def test_a_drill_that_comes_along_is_opened_by_its_name_unless_a_file_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert open_drill("gang").description == "A gang of sixteen waits whole while twelve GPUs are free."
+    (tmp_path / "gang").write_text("name: mine\nsteps: [{advanceSeconds: 60}]\n")
+    assert open_drill("gang").name == "mine"
+
+
+def test_a_file_below_the_home_folder_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.yaml").write_text("steps: [{advanceSeconds: 60}]\n")
+    assert open_drill("~/mine.yaml").name == "mine"

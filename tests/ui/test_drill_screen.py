@@ -134,6 +134,23 @@ async def test_a_file_is_opened_and_one_that_is_no_drill_says_what_is_wrong(tmp_
         assert isinstance(stage.app.screen, DrillsScreen)
 
 
+async def test_the_command_line_opens_a_drill_by_name_or_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("steps: [{advanceSeconds: 60}]\n")
+    async with staged(simulated(org_cohort())) as stage:
+        for named, first in (("gang", "STEP 1 OF 2"), (str(tmp_path / "mine.yaml"), "STEP 1 OF 1")):
+            await stage.press("1", ":")
+            await stage.write(f"drill {named}")
+            await stage.press("enter")
+            await stage.wait(0.1)
+            assert first in story(stage)
+            await stage.press("escape")
+        await stage.press(":")
+        await stage.write("drill nobody-knows")
+        await stage.press("enter")
+        await stage.wait(0.1)
+        assert "nobody-knows: " in said(stage)
+
+
 async def test_keys_typed_before_anything_is_drawn_are_for_the_drill() -> None:
     path = next(drill.path for drill in library() if drill.name == PLATFORM)
     app = DrillApp(simulated(org_cohort()), Play(open_file(path), seed=None))

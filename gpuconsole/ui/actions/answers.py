@@ -3,8 +3,9 @@
 from gpuconsole.ui.actions.action import Action, Scope
 
 
-def _answer(id: str, key: str, label: str, help: str, *aliases: str) -> Action:
-    return Action(id=f"answer.{id}", keys=(key,), label=label, help=help, scope=Scope.ANSWERS, aliases=aliases)
+def _answer(id: str, key: str, label: str, help: str, *aliases: str, argument: str = "") -> Action:
+    name, scope = f"answer.{id}", Scope.ANSWERS
+    return Action(id=name, keys=(key,), label=label, help=help, scope=scope, aliases=aliases, argument=argument)
 
 
 ANSWERS: tuple[Action, ...] = (
@@ -37,5 +38,6 @@ ANSWERS: tuple[Action, ...] = (
         "Play a drill step by step: predict who has to go, then see who does, and why.",
         "drills",
         "drill",
+        argument="[file]",
     ),
 )

@@ -31,7 +31,7 @@ def risk_lines(answer: Risk) -> list[str]:
         "",
         *table(COLUMNS, [_row(one, answer.runs) for one in answer.dangers]),
         "",
-        f"{counted(answer.runs, 'run')} of the cluster from {format_time(answer.time)} on; assumed:",
+        f"{counted(answer.runs, 'run')} of the cluster from {format_time(answer.time // SECOND * SECOND)} on; assumed:",
         *(f"  {text}" for text in answer.assumptions),
     ]
 

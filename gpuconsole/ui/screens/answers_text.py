@@ -39,7 +39,7 @@ class AnswerPage(ConsoleScreen):
 
     def remark(self, text: str, role: str) -> None:
         """Say something beside the title: how old the answer is, or how far."""
-        self.query_one("#summary", StatusLine).right = ((f"{text} ", role),) if text else ""
+        self.query_one("#summary", StatusLine).right = ((f" {text} ", role),) if text else ""
 
     def write(self, lines: Sequence[str]) -> None:
         """Show the answer."""

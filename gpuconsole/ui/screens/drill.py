@@ -128,7 +128,7 @@ class DrillScreen(ConsoleScreen):
         self.query_one("#drill-story", TextPane).show(self._story())
         summary, score = self.query_one("#summary", StatusLine), self._play.score
         summary.left = ((f" {self._play.scenario.name} ", "title"), (self._play.scenario.description, ""))
-        summary.right = ((f"{score.right} of {score.steps} right ", "strong"),) if score.steps else ""
+        summary.right = ((f" {score.right} of {score.steps} right ", "strong"),) if score.steps else ""
         self.refresh_frame()
 
     def _story(self) -> list[Painted]:

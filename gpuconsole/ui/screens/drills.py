@@ -44,16 +44,23 @@ class DrillsScreen(ConsoleScreen):
     def _open(self) -> None:
         chosen: DrillFile | None = self.query_one(Grid).current
         if chosen is not None:
-            self.play(chosen.path)
+            play_drill(self, chosen.path)
 
     def _ask_file(self) -> None:
-        wanted = Field("Drill to play", lines=("A scenario with steps, as gpuconsole drill run takes it.",))
-        self.prompt(wanted, self.play)
+        lines = (
+            "A scenario with steps, as gpuconsole drill run takes it: a file, or the name of one that came along.",
+        )
+        self.prompt(Field("Drill to play", lines=lines), self._play)
 
-    def play(self, path: str) -> None:
-        """Open a drill."""
-        errand(self, lambda: Play(open_drill(path)), self._opened)
+    def _play(self, named: str) -> None:
+        play_drill(self, named)
 
-    def _opened(self, play: Play) -> None:
-        if self.stands and self.is_current:
-            self.app.push_screen(DrillScreen(play))
+
+def play_drill(screen: ConsoleScreen, named: str) -> None:
+    """Open a drill over a screen: a file, or the name of one that comes along."""
+
+    def opened(play: Play) -> None:
+        if screen.stands and screen.is_current:
+            screen.app.push_screen(DrillScreen(play))
+
+    errand(screen, lambda: Play(open_drill(named)), opened)

@@ -252,6 +252,9 @@ class WhatIfScreen(ChangeScreen):
             Path(path).expanduser().write_text(text, encoding="utf-8")
         except OSError as error:
             self.flash(f"{path}: {error.strerror}", "error")
+        except RuntimeError as error:
+            # `~nobody/…`
+            self.flash(f"{path}: {error}", "error")
         else:
             self.flash(f"Written: gpuconsole whatif -f {path}")
 
