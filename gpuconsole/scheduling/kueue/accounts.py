@@ -23,6 +23,10 @@ class Accounts:
     def fork(self) -> "Accounts":
         return Accounts(self.usage.copy(), self.sites.fork())
 
+    def copy(self) -> "Accounts":
+        """A twin for trials beside this one."""
+        return Accounts(self.usage.copy(), self.sites.copy())
+
     def for_cycle(self, *, overlapping: bool) -> "Accounts":
         """A copy for one cycle's trials; with `overlapping`, flavors that share nodes see each other's pods."""
         return Accounts(self.usage.copy(), self.sites.shared() if overlapping else self.sites.copy())

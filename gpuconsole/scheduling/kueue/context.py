@@ -70,6 +70,7 @@ class Context:
         "asked",
         "away",
         "candidates",
+        "cleared",
         "config",
         "findings",
         "found",
@@ -99,6 +100,8 @@ class Context:
         self.gates = gates
         self.setup = setup
         self.accounts = accounts
+        self.cleared = accounts
+        """The accounts without the victims that were chosen; the same object while there are none."""
         self.held_by = held_by
         """ClusterQueue → who holds quota there, in the order in which they would be preempted."""
         self.findings = findings
@@ -135,13 +138,20 @@ class Context:
             yield
         self.away, self.candidates, self.found, self.findings = saved
 
-    def count(self, node: int, uses: Iterable[tuple[int, int]], places: Iterable[Place]) -> None:
+    def count(self, node: int, uses: Sequence[tuple[int, int]], places: Sequence[Place]) -> None:
         """Count as used what was decided; later entries are judged by it."""
-        self.accounts.usage.add(node, uses)
-        self.accounts.sites.add(places)
+        for accounts in (self.accounts,) if self.cleared is self.accounts else (self.accounts, self.cleared):
+            accounts.usage.add(node, uses)
+            accounts.sites.add(places)
         self.version += 1
         self.found.clear()
         self.findings = None
+
+    def clear(self, victims: Sequence[Holding]) -> None:
+        """Later entries may count on it that these workloads, which were chosen just now, will be gone."""
+        if victims and self.cleared is self.accounts:
+            self.cleared = self.accounts.copy()
+        self.cleared.remove_all(victims)
 
     def known_of_tree(self, node: int) -> Known:
         """What was found in the tree of a node on the accounts as they are; to be added to."""

@@ -13,7 +13,6 @@ from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.flavors import Assigner, Nominated
 from gpuconsole.scheduling.kueue.likeness import Proposal, proposal_for
-from gpuconsole.scheduling.kueue.limits import violation
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
@@ -43,8 +42,7 @@ def nominate(context: Context, entry: Entry, resume: Resume | None) -> bool:
         entry.refuse(messages.NAMESPACE_MISMATCH, Reason.MISCONFIGURED)
         entry.requeue = Requeue.NAMESPACE_MISMATCH
         return False
-    limits = context.setup.limits_of(workload.namespace)
-    problem = violation([request.pod_set.template for request in entry.request.pod_sets], limits)
+    problem = entry.request.problem(context.setup.limits_of(workload.namespace))
     if problem:
         entry.refuse(problem, Reason.MISCONFIGURED)
         return False

@@ -4,10 +4,11 @@ All were nominated against the same state; each changes the accounts that the ne
 admitted as long as they still fit.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterator, Sequence
 from enum import Enum, auto
 
 from gpuconsole.scheduling.kueue import messages
+from gpuconsole.scheduling.kueue.accounts import Accounts
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry, Status
 from gpuconsole.scheduling.kueue.modes import Mode
@@ -64,16 +65,16 @@ def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) ->
         return
     # Where pods are not placed, room is only looked for at the end: nothing before it depends on quota alone.
     early = bool(context.setup.topologies)
-    room = _room(context, entry, chosen.values()) if early else Room.ENOUGH
+    room = _room(context, entry, chosen) if early else Room.ENOUGH
     deferred = False
     if context.gates.overlap_recompute and _overlaps(entry, chosen):
         with context.without(target.holding for target in chosen.values()):
             _nominate_again(context, entry)
         deferred = entry.assignment.mode == Mode.FIT
-        room = _room(context, entry, chosen.values()) if early else Room.ENOUGH
+        room = _room(context, entry, chosen) if early else Room.ENOUGH
     elif room is Room.NO_PLACES and context.gates.topology_recompute:
         _nominate_again(context, entry)
-        room = _room(context, entry, chosen.values())
+        room = _room(context, entry, chosen)
     assignment = entry.assignment
     if assignment.mode != Mode.FIT and context.gates.fail_fast and on_failed_node(entry.request.workload):
         entry.status = Status.EVICTED
@@ -99,9 +100,11 @@ def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) ->
     if _overlaps(entry, chosen):
         entry.skip(messages.OVERLAPPING_TARGETS, keep_progress=keep)
         return
-    if (room if early else _room(context, entry, chosen.values())) is not Room.ENOUGH:
+    if (room if early else _room(context, entry, chosen)) is not Room.ENOUGH:
         entry.skip(messages.NO_LONGER_FITS, keep_progress=keep)
         return
+    victims = _further(entry, chosen)
+    context.clear(victims)
     chosen.update({target.holding.id: target for target in entry.targets})
     _count(context, entry, entry.uses)
     if assignment.mode == Mode.PREEMPT:
@@ -148,22 +151,25 @@ class Room(Enum):
     """There is quota, but its places in the topology are taken."""
 
 
-def _room(context: Context, entry: Entry, chosen: Iterable[Target]) -> Room:
+def _room(context: Context, entry: Entry, chosen: Container[int]) -> Room:
     """Look whether the entry fits once all victims chosen so far, and its own, are gone."""
-    accounts = context.accounts
-    victims = {target.holding.id: target.holding for target in (*chosen, *entry.targets)}
+    victims, accounts = _further(entry, chosen), context.cleared
     if not victims:
-        return _room_now(context, entry)
+        return _room_in(context, accounts, entry)
     with accounts.trial():
-        accounts.remove_all(victims.values())
-        return _room_now(context, entry)
+        accounts.remove_all(victims)
+        return _room_in(context, accounts, entry)
 
 
-def _room_now(context: Context, entry: Entry) -> Room:
-    if not context.accounts.usage.fits(entry.rules.node, entry.uses):
+def _further(entry: Entry, chosen: Container[int]) -> list[Holding]:
+    """Its victims that nobody before it chose."""
+    return [target.holding for target in entry.targets if target.holding.id not in chosen]
+
+
+def _room_in(context: Context, accounts: Accounts, entry: Entry) -> Room:
+    if not accounts.usage.fits(entry.rules.node, entry.uses):
         return Room.NO_QUOTA
-    places = entry.places(context.setup.topologies)
-    return Room.ENOUGH if context.accounts.sites.fits(places) else Room.NO_PLACES
+    return Room.ENOUGH if accounts.sites.fits(entry.places(context.setup.topologies)) else Room.NO_PLACES
 
 
 def _nominate_again(context: Context, entry: Entry) -> None:
@@ -172,6 +178,6 @@ def _nominate_again(context: Context, entry: Entry) -> None:
     entry.record(*propose(context, entry.rules, entry.request, nominated=nominated))
 
 
-def _count(context: Context, entry: Entry, uses: Iterable[tuple[int, int]]) -> None:
+def _count(context: Context, entry: Entry, uses: Sequence[tuple[int, int]]) -> None:
     """Count as used what the entry takes, or what is kept for it."""
     context.count(entry.rules.node, uses, entry.places(context.setup.topologies))

@@ -26,7 +26,7 @@ from gpuconsole.scheduling.kueue.conditions import (
 )
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, Charge, Charges
-from gpuconsole.scheduling.kueue.limits import NO_LIMITS, NO_OVERHEADS, Limits, Overheads, adjusted
+from gpuconsole.scheduling.kueue.limits import NO_LIMITS, NO_OVERHEADS, Limits, Overheads, adjusted, violation
 from gpuconsole.scheduling.kueue.places import owned_by_one_pod
 from gpuconsole.scheduling.kueue.pod_counts import reclaimed
 from gpuconsole.scheduling.kueue.transformations import transformed, without_excluded
@@ -67,6 +67,7 @@ class Request:
     """A waiting workload as the scheduler sees it. Frozen by convention; the shape is computed on first use."""
 
     __slots__ = (
+        "_judged",
         "_needs",
         "_shape",
         "allowed",
@@ -112,6 +113,7 @@ class Request:
         self.order: Order = (-self.priority, self.timestamp, workload.uid)
         self._shape: bytes | None = None
         self._needs: tuple[PodSetNeeds, ...] | None = None
+        self._judged: tuple[Limits, str] | None = None
 
     def updated(self, workload: Workload) -> "Request":
         """The same request for a workload that changed in nothing that scheduling looks at."""
@@ -122,6 +124,7 @@ class Request:
         twin.pod_sets, twin._shape = self.pod_sets, self._shape
         twin.allowed, twin.asks_for_topology = self.allowed, self.asks_for_topology
         twin.given, twin.pinned, twin._needs = self.given, self.pinned, self._needs
+        twin._judged = self._judged
         return twin
 
     def as_admitted(self, config: KueueConfig) -> "Request":
@@ -130,6 +133,7 @@ class Request:
         twin = self.updated(self.workload)
         held = [(a, count, usage) for a, count, usage in admitted_requests(self.workload, config) if a.name in pod_sets]
         twin.given, twin._needs = tuple(assignment for assignment, _, _ in held), None
+        twin._judged = None
         twin.pinned = config.enabled("SkipReassignmentForPodOwnedWorkloads") and owned_by_one_pod(self.workload)
         twin.pod_sets = tuple(replace(pod_sets[a.name], count=count, total=usage) for a, count, usage in held)
         return twin
@@ -140,6 +144,12 @@ class Request:
         if self._needs is None:
             self._needs = tuple(PodSetNeeds(request.pod_set.name, request.total) for request in self.pod_sets)
         return self._needs
+
+    def problem(self, limits: Limits) -> str:
+        """Why its pods are not admissible in a namespace with these limits, or nothing."""
+        if self._judged is None or self._judged[0] is not limits:
+            self._judged = limits, violation([request.pod_set.template for request in self.pod_sets], limits)
+        return self._judged[1]
 
     @property
     def shape(self) -> bytes:
