@@ -254,7 +254,7 @@ class World:
         """Write down which workloads the session has parked unseen, beside another one of their shape."""
         if self.session is None:
             return
-        parked = sorted(self.session.parked_among(self.waiting))
+        parked = sorted({key for key in self.session.newly_parked() if key in self.waiting})
         for key in parked:
             workload = self.workload(key)
             if workload is not None:

@@ -47,8 +47,8 @@ class PendingQueue:
     """Waiting workloads of one ClusterQueue. Mutates; `copy` gives an independent twin."""
 
     __slots__ = (
-        *("_closed", "_entries", "_hashing", "_lanes", "_parked"),
-        *("_sticky", "_strict", "_taking_turns", "_tops", "_waiting"),
+        *("_closed", "_entries", "_hashing", "_lanes", "_parked", "_sticky"),
+        *("_strict", "_taking_turns", "_told", "_tops", "_touched", "_waiting"),
     )
 
     def __init__(self, *, strict: bool, hashing: bool, taking_turns: bool = False) -> None:
@@ -69,6 +69,10 @@ class PendingQueue:
         """For each LocalQueue a heap that has its every open lane at or before the order of its first workload."""
         self._closed: dict[bytes, str] = {}
         """Shapes that were refused, with the granular reason of the refusal."""
+        self._touched: set[int] = set()
+        """Workloads that came, changed or were parked one by one since `newly_parked` was asked."""
+        self._told: frozenset[bytes] = frozenset()
+        """The shapes that were closed then."""
 
     def copy(self) -> "PendingQueue":
         twin = PendingQueue(strict=self._strict, hashing=self._hashing, taking_turns=self._taking_turns)
@@ -76,6 +80,7 @@ class PendingQueue:
         twin._lanes = {lane: entries[:] for lane, entries in self._lanes.items()}
         twin._tops = {door: tops[:] for door, tops in self._tops.items()}
         twin._entries, twin._closed = self._entries.copy(), self._closed.copy()
+        twin._touched, twin._told = self._touched.copy(), self._told
         return twin
 
     def __len__(self) -> int:
@@ -93,6 +98,7 @@ class PendingQueue:
         """Add a workload, or take in that one changed. In a closed lane it counts as parked at once."""
         self._parked.pop(request.id, None)
         self._waiting[request.id] = request
+        self._touched.add(request.id)
         lane = self._lane(request)
         entry = (request.order, lane)
         if self._entries.get(request.id) == entry:
@@ -107,11 +113,13 @@ class PendingQueue:
     def refresh(self, request: Request) -> None:
         """Take in a change that scheduling does not look at; the workload stays where it is."""
         (self._parked if request.id in self._parked else self._waiting)[request.id] = request
+        self._touched.add(request.id)
 
     def park(self, request: Request) -> None:
         """Put a workload aside until the tree wakes."""
         self._waiting.pop(request.id, None)
         self._parked[request.id] = request
+        self._touched.add(request.id)
 
     def remove(self, id: int) -> None:
         """The workload left: it was admitted, finished, deleted or moved."""
@@ -124,6 +132,18 @@ class PendingQueue:
         if id in self._parked:
             return True
         return bool(self._closed) and id in self._waiting and self._shape(self._waiting[id]) in self._closed
+
+    def newly_parked(self) -> list[Request]:
+        """Workloads that are parked and were not, or were others, when this was asked last; perhaps some that were.
+
+        Whoever is asked about has to be looked at again only where something happened: a lane may be long.
+        """
+        ids = [*self._touched]
+        for shape in self._closed.keys() - self._told:
+            for door in self._tops:
+                ids += (id for _, id in self._lanes.get((door, shape), ()))
+        self._touched, self._told = set(), frozenset(self._closed)
+        return [self._parked.get(id) or self._waiting[id] for id in dict.fromkeys(ids) if self.is_parked(id)]
 
     def is_sticky(self, id: int) -> bool:
         """True for the workload whose preemptions are under way."""

@@ -17,7 +17,10 @@ Record = Request | Holding | Workload
 class Roster:
     """Workloads by id. Mutates by its methods only; `fork` gives an independent twin."""
 
-    __slots__ = ("_holdings", "_ids", "_ids_shared", "_own_holdings", "_own_queues", "_queues", "_ranked", "records")
+    __slots__ = (
+        *("_holdings", "_ids", "_ids_shared", "_own_holdings", "_own_queues", "_queues", "_ranked", "_stirred"),
+        "records",
+    )
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
@@ -26,6 +29,8 @@ class Roster:
         """By id; None for those that are gone."""
         self._queues: dict[str, PendingQueue] = {}
         self._own_queues: set[str] = set()
+        self._stirred: set[str] = set()
+        """Queues that may have changed since `newly_parked` was asked."""
         self._holdings: dict[str, dict[int, Holding]] = {}
         self._own_holdings: set[str] = set()
         self._ranked: dict[str, tuple[Holding, ...]] = {}
@@ -36,7 +41,7 @@ class Roster:
         twin._ids_shared = self._ids_shared = True
         twin.records = self.records[:]
         twin._queues, twin._holdings = self._queues.copy(), self._holdings.copy()
-        twin._ranked = self._ranked.copy()
+        twin._ranked, twin._stirred = self._ranked.copy(), self._stirred.copy()
         self._own_queues, self._own_holdings = set(), set()
         return twin
 
@@ -91,6 +96,7 @@ class Roster:
     def add_queue(self, name: str, queue: PendingQueue) -> None:
         self._queues[name] = queue
         self._own_queues.add(name)
+        self._stirred.add(name)
 
     def drop_queue(self, name: str) -> None:
         self._queues.pop(name, None)
@@ -100,7 +106,14 @@ class Roster:
         if name not in self._own_queues:
             self._queues[name] = self._queues[name].copy()
             self._own_queues.add(name)
+        self._stirred.add(name)
         return self._queues[name]
+
+    def newly_parked(self) -> list[Request]:
+        """Whom the queues have parked since this was asked last, and perhaps some that they had parked before."""
+        found = [r for name in self._stirred & self._queues.keys() for r in self.queue(name).newly_parked()]
+        self._stirred = set()
+        return found
 
     def look_at(self, name: str) -> PendingQueue | None:
         """A ClusterQueue's queue, only to be read."""

@@ -4,8 +4,6 @@ The session keeps no clock and no chance: time is an argument, and the same call
 workloads by what was applied, and assumes its own admissions until they are applied back.
 """
 
-from collections.abc import Iterable
-
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import AdmissionDecision, Pending, Refuse, Rule
@@ -160,19 +158,14 @@ class Session:
 
     def parked(self, workload: str) -> bool:
         """True if the workload waits until its tree wakes."""
-        return bool(self.parked_among((workload,)))
-
-    def parked_among(self, workloads: Iterable[str]) -> list[str]:
-        """Those of these workloads that wait until their trees wake."""
         roster = self._settled.roster
-        found = []
-        for key in workloads:
-            record = roster.find(key)
-            if isinstance(record, Request):
-                queue = roster.look_at(record.cluster_queue)
-                if queue is not None and queue.is_parked(record.id):
-                    found.append(key)
-        return found
+        record = roster.find(workload)
+        queue = roster.look_at(record.cluster_queue) if isinstance(record, Request) else None
+        return isinstance(record, Request) and queue is not None and queue.is_parked(record.id)
+
+    def newly_parked(self) -> list[str]:
+        """Who waits until its tree wakes, and did not when this was asked last; perhaps some that did."""
+        return [request.workload.key for request in self._settled.roster.newly_parked()]
 
     def outlook(self, workload: Workload) -> Outlook:
         """What is known of the queues of a workload, for what it is told before the scheduler looks at it."""

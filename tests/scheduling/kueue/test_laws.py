@@ -71,6 +71,10 @@ arrivals = st.lists(
     min_size=1,
     max_size=14,
 ).map(lambda drawn: tuple(arrival(number, *facts) for number, facts in enumerate(drawn)))
+alike = st.lists(st.tuples(st.sampled_from(NAMES[:2]), st.integers(2, 3)), min_size=8, max_size=20).map(
+    lambda drawn: tuple(arrival(number, where, 1, gpus, 0, False) for number, (where, gpus) in enumerate(drawn))
+)
+"""So few shapes that many of one stand in a queue."""
 Cluster = tuple[tuple[Cohort, Cohort], tuple[ClusterQueue, ...], KueueConfig]
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -216,6 +220,28 @@ def test_everybody_who_waits_is_in_exactly_one_place(cluster: Cluster, work: tup
         world.cycle()
         found = [p.workload.name for name in NAMES for p in world.session.pending(name)]
         assert sorted(found) == sorted(set(world.workloads) - world.running)
+
+
+@quick
+@given(clusters, alike, st.lists(st.booleans(), min_size=20, max_size=20))
+def test_who_begins_to_be_parked_is_said_so_in_a_fork_too(
+    cluster: Cluster, work: tuple[Workload, ...], looks: list[bool]
+) -> None:
+    world = build(cluster)
+    known: set[str] = set()
+    for n, (one, look) in enumerate(zip(work, looks, strict=False)):
+        world.apply(one)
+        if look:
+            world.cycle()
+        if n % 4 == 3 and world.running:
+            world.finish(min(world.running))
+        twin = world.session.fork()
+        news = set(world.session.newly_parked())
+        parked = {p.workload.key for name in NAMES for p in world.session.pending(name) if p.parked}
+        assert parked - known <= news <= parked
+        assert set(twin.newly_parked()) == news
+        assert not world.session.newly_parked()
+        known = parked
 
 
 @quick
