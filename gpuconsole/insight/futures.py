@@ -10,7 +10,7 @@ from msgspec import Struct
 from gpuconsole.insight.preemptions import rule_in_words, subject
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.commands import Command, Later, MoveToQueue, Requeue, Scale, SetActive, SetPriority, Submit
+from gpuconsole.model.commands import Command, Copy, Later, MoveToQueue, Requeue, Scale, SetActive, SetPriority, Submit
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Job, Workload
@@ -187,13 +187,13 @@ def subjects_of(commands: Iterable[Command], snapshot: Snapshot) -> set[str]:
 
     Only what exists in the Snapshot counts: a refused submission has no subject.
     """
-    named = {key for command in commands for key in _named(command)}
+    named = {key for command in commands for key in _named(command, snapshot)}
     owned = {workload.owner: workload.key for workload in snapshot.workloads.all() if workload.owner in named}
     known = (snapshot.workloads, snapshot.jobs, snapshot.pods)
     return {owned.get(key, key) for key in named if key in owned or any(key in table for table in known)}
 
 
-def _named(command: Command) -> Iterator[str]:
+def _named(command: Command, snapshot: Snapshot) -> Iterator[str]:
     match command:
         case Submit(objects):
             for thing in objects:
@@ -204,9 +204,18 @@ def _named(command: Command) -> Iterator[str]:
                         yield thing.workload or thing.job or thing.key
                     case _:
                         pass
+        case Copy(of, name):
+            yield _copied(of, name, snapshot)
         case SetActive(key, True) | Requeue(key) | SetPriority(key, _) | MoveToQueue(key, _) | Scale(key):
             yield key
         case Later(_, later):
-            yield from _named(later)
+            yield from _named(later, snapshot)
         case _:
             pass
+
+
+def _copied(of: str, name: str, snapshot: Snapshot) -> str:
+    """The key of a copy: of a job, where there is one of this name, else of a workload or a pod."""
+    *_, namespace, _ = of.split("/")
+    key = f"{namespace}/{name}"
+    return next((job.key for job in snapshot.jobs.all() if job.key.partition("/")[2] == key), key)

@@ -34,6 +34,15 @@ class Delete(Struct, frozen=True, tag="delete"):
     key: str
 
 
+class Copy(Struct, frozen=True, tag="copy"):
+    """Submit once more what is there, under another name: as it was asked for, with nothing of its life."""
+
+    of: str
+    """Key of a job (`Kind/namespace/name`), or a workload or job as `namespace/name`."""
+    name: str
+    """Of the copy, in the same namespace."""
+
+
 class SetActive(Struct, frozen=True, tag="set-active"):
     """Stop (False) or resume a workload: spec.active."""
 
@@ -253,6 +262,7 @@ class Finish(Struct, frozen=True, tag="finish"):
 
 Command = Union[
     Submit,
+    Copy,
     Delete,
     SetActive,
     Requeue,

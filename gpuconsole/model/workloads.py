@@ -397,3 +397,22 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     def makes_jobs(self) -> bool:
         """True if it has no pods of its own, but makes jobs that have."""
         return isinstance(self.rules, GroupRules | CronRules)
+
+
+def again(job: Job, name: str) -> Job:
+    """A job like this one that has not begun."""
+    return replace(
+        job,
+        name=name,
+        uid="",
+        created=0,
+        owner="",
+        batch=NO_PROGRESS,
+        suspended=bool(job.queue),
+        phase=JobPhase.SUSPENDED if job.queue else JobPhase.PENDING,
+        started=0,
+        finished=0,
+        done=0,
+        failures=0,
+        volcano_status=NO_STATUS,
+    )

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import msgspec
 from msgspec import NODEFAULT, Struct, defstruct, field, structs
 
 from gpuconsole.model import commands
@@ -42,6 +43,7 @@ _FORMS: dict[str, type[Any]] = {
     "answer-check": commands.AnswerCheck,
     "fail-pod": commands.FailPod,
     "scale": commands.Scale,
+    "copy": commands.Copy,
     "finish": commands.Finish,
 }
 _WITHIN = "in-cluster"
@@ -97,7 +99,8 @@ def _commands(form: StepForm, path: str, at: Time, problems: list[str]) -> Itera
         yield from _command(document, f"{path}.commands[{number}]", at, problems)
     created = decode_all(form.create, f"{path}.create", at, problems)
     if created:
-        yield Submit(created), f"{path}.create"
+        manifests = tuple(msgspec.json.encode(document).decode() for document in form.create)
+        yield Submit(created, manifests), f"{path}.create"
 
 
 class _WithinForm(Struct, frozen=True):

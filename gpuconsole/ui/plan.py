@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.model.clock import Span, format_exactly
 from gpuconsole.model.commands import (
     Command,
+    Copy,
     Cordon,
     Drain,
     FailNode,
@@ -25,7 +25,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, Quota, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
-from gpuconsole.model.workloads import Job, JobPhase, Workload, anew
+from gpuconsole.model.workloads import Workload
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
 
@@ -68,28 +68,8 @@ def asked(command: Command) -> Change:
 def copy(snapshot: Snapshot, workload: Workload) -> Change:
     """Submit the same once more, under another name."""
     name = free_name(snapshot, workload)
-    job = snapshot.jobs.get(workload.owner)
     what = f"{workload.namespace}/{name}, {fmt.gpus(wanted_gpus(workload))}, prio {workload.priority}"
-    if job is not None:
-        return submit([again(job, name)], what)
-    twin = replace(anew(workload), name=name, created=snapshot.time)
-    return submit([twin], what)
-
-
-def again(job: Job, name: str) -> Job:
-    """A job like this one that has not begun."""
-    return replace(
-        job,
-        name=name,
-        uid="",
-        created=0,
-        suspended=bool(job.queue),
-        phase=JobPhase.SUSPENDED if job.queue else JobPhase.PENDING,
-        started=0,
-        finished=0,
-        done=0,
-        failures=0,
-    )
+    return Change(f"submit {what}", (Copy(workload.owner or workload.key, name),))
 
 
 def free_name(snapshot: Snapshot, workload: Workload) -> str:

@@ -132,3 +132,11 @@ def test_the_horizon_of_the_file_holds_unless_another_one_is_asked_for(gpuconsol
 
     assert "to +5m" in gpuconsole("whatif", "org-cohort", "-f", file).lines[0]
     assert "to +3m" in gpuconsole("whatif", "org-cohort", "-f", file, "--horizon", "3m").lines[0]
+
+
+def test_one_more_of_what_runs_needs_no_manifest(gpuconsole: Line, tmp_path: Path) -> None:
+    file = tmp_path / "change.yaml"
+    file.write_text("steps: [{commands: [{type: copy, of: prod/serve, name: serve-2}]}]")
+
+    lines = gpuconsole("whatif", "org-cohort", "--until", "50m", "--horizon", "1m", "-f", file).lines
+    assert lines[1] == "prod/serve-2, 8 GPUs: admitted at +30s from a100 on a100-3"

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.commands import (
     AddNodes,
     Command,
+    Copy,
     Delete,
     Divide,
     FailNode,
@@ -32,6 +34,7 @@ from gpuconsole.sim.scenario_form import ScenarioError
 from tests.sim.cluster import GPU, START
 
 FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "h100"}}
+MADE = Submit((ResourceFlavor(name="h100"),), (msgspec.json.encode(FLAVOR).decode(),))
 
 
 def read(document: dict[str, Any], *objects: Object) -> Changes:
@@ -69,7 +72,7 @@ def test_steps_are_those_of_a_scenario_and_time_passes_between_them() -> None:
             Finish("red/a"),
             SetWeight("red", 2.0),
             Later(10 * MINUTE, Delete("", "red/b")),
-            Later(10 * MINUTE, Submit((ResourceFlavor(name="h100"),))),
+            Later(10 * MINUTE, MADE),
         ),
     )
 
@@ -118,7 +121,8 @@ def test_what_is_wrong_is_named_with_its_place(case: tuple[dict[str, Any], list[
 
 
 COMMANDS: tuple[Command, ...] = (
-    Submit((ResourceFlavor(name="h100"),)),
+    MADE,
+    Copy("Job/red/a", "a-copy2"),
     Delete("", "red/a"),
     Delete("jobs", "Job/red/a"),
     Delete("cluster_queues", "red"),
@@ -138,7 +142,7 @@ COMMANDS: tuple[Command, ...] = (
     InterruptSpot("n1"),
     InCluster("west", FailNode("n1")),
     InCluster("west", Delete("nodes", "n1")),
-    InCluster("west", Submit((ResourceFlavor(name="h100"),))),
+    InCluster("west", MADE),
 )
 
 
@@ -146,7 +150,7 @@ COMMANDS: tuple[Command, ...] = (
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
 def test_what_is_written_reads_back(command: Command, after: Span) -> None:
     asked = Later(after, command) if after else command
-    document = as_changes([asked], 25 * HOUR + 30 * SECOND, lambda thing: {**FLAVOR, "metadata": {"name": thing.key}})
+    document = as_changes([asked], 25 * HOUR + 30 * SECOND, lambda thing: {})
 
     found = read(document)
     assert (found.commands, found.horizon) == ((asked,), 25 * HOUR + 30 * SECOND)

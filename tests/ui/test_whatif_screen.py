@@ -9,9 +9,9 @@ import pytest
 from gpuconsole.cli.whatif import changes_in
 from gpuconsole.insight.whatif import Look
 from gpuconsole.model.clock import HOUR, MINUTE, Span
-from gpuconsole.model.commands import Command, FailNode, Later, SetWeight, Submit
+from gpuconsole.model.commands import Command, Copy, FailNode, Later, SetWeight, Submit
 from gpuconsole.model.events import What
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.services.console import Console
 from gpuconsole.ui import plan
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen
@@ -187,21 +187,29 @@ async def test_a_run_shows_that_it_computes_and_can_be_given_up() -> None:
         assert "✖ research/rlhf" in stage.text
 
 
-def test_a_copy_begins_anew_under_a_free_name() -> None:
+def test_a_copy_gets_a_free_name_and_names_the_job_that_it_is_of() -> None:
     snapshot = snapshot_of(org_cohort())
-    (submit,) = plan.copy(snapshot, snapshot.workloads["prod/serve"]).commands
-    assert isinstance(submit, Submit)
-    (job,) = submit.objects
-    assert isinstance(job, Job)
-    assert (job.key, job.suspended, job.started) == ("Job/prod/serve-copy2", True, 0)
+    assert plan.copy(snapshot, snapshot.workloads["prod/serve"]).commands == (Copy("Job/prod/serve", "serve-copy2"),)
+    bare = Workload(name="train")
+    assert plan.copy(snapshot_of([bare]), bare).commands == (Copy("default/train", "train-copy2"),)
 
 
-def test_a_copy_of_a_bare_workload_is_made_now_and_has_no_past() -> None:
-    lived = Workload(name="train", created=HOUR, priority=3, done=MINUTE, parked=True, unhealthy_nodes=("node-1",))
-    snapshot = snapshot_of([lived])
-    (submit,) = plan.copy(snapshot, lived).commands
-    assert isinstance(submit, Submit)
-    assert submit.objects == (Workload(name="train-copy2", created=snapshot.time, priority=3),)
+async def test_a_copy_of_a_running_workload_is_written_and_comes_to_the_same(tmp_path: Path) -> None:
+    """What W writes is what `gpuconsole whatif -f` reads: the answer on the same cluster is the same."""
+    console = busy_org()
+    path = tmp_path / "copy.yaml"
+    async with staged(console) as stage:
+        await stage.press("3", "slash")
+        await stage.write("serve")
+        await stage.press("enter", "i", "c", "enter")
+        shown = stage.screen(WhatIfScreen).result
+        await stage.press("W", "ctrl+u")
+        await stage.write(str(path))
+        await stage.press("enter")
+    read = changes_in(path, console.snapshot.time)
+    assert read.commands == (Copy("Job/prod/serve", "serve-copy2"),)
+    *_, last = console.looks(read.commands, read.horizon or 0)
+    assert last.answer == shown
 
 
 async def test_nothing_of_a_what_if_reaches_the_cluster() -> None:

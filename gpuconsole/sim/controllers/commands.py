@@ -6,6 +6,7 @@ from gpuconsole.model.commands import (
     AddNodes,
     AnswerCheck,
     Command,
+    Copy,
     Cordon,
     Delete,
     Divide,
@@ -39,6 +40,7 @@ from gpuconsole.sim.autoscaling import spot
 from gpuconsole.sim.controllers import (
     checks,
     cluster_orders,
+    copying,
     creating,
     deleting,
     federation,
@@ -66,6 +68,8 @@ def _carry(world: World, command: Command, place: str) -> Refusal:
     match command:
         case Submit(objects):
             return "; ".join(filter(None, [creating.create(world, thing) for thing in objects]))
+        case Copy(key, name):
+            return copying.copy(world, key, name)
         case Delete(table, key):
             return deleting.delete(world, table, key)
         case SetActive(key, active, cause, why):
@@ -150,6 +154,8 @@ def _about(command: Command) -> dict[str, str]:
             | Delete("nodes", name)
         ):
             return {"node": name}
+        case Copy(of):
+            return {"workload": of}
         case FailPod(key) | Delete("pods", key):
             return {"pod": key}
         case SetStopPolicy(name) | SetQuota(name) | SetPreemption(name) | Delete("cluster_queues", name):
