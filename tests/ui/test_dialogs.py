@@ -12,6 +12,7 @@ from gpuconsole.ui.screens.answers import AnswerScreen, Asked
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.logs import LogScreen
+from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.widgets.confirm import Choice, Confirm, Question
 from gpuconsole.ui.widgets.dialog import Dialog
 from gpuconsole.ui.widgets.form import Form
@@ -48,6 +49,21 @@ async def test_a_screen_that_goes_before_it_is_drawn_fails_nothing(
             screen.remove()
         await stage.settle()
         assert not screen.children
+
+
+@pytest.mark.parametrize("view", VIEWS)
+async def test_a_screen_hides_what_lies_below_it_and_a_dialog_stands_in_its_middle(view: str) -> None:
+    """Else each draws all that lie below, which took ever longer, and ended in a circle where one of them was kept."""
+    async with staged(busy_org()) as stage:
+        stage.app.go(view)
+        await stage.press("escape", "question_mark", "ctrl+p")
+        below, above, dialog = stage.app.screen_stack
+        (frame,) = dialog.query(".dialog")
+        screen, room = dialog.region, frame.region
+        around = (room.x, screen.right - room.right, room.y, screen.bottom - room.bottom)
+        assert [one.styles.background.a for one in (below, above)] == [1.0, 1.0]
+        assert stage.app._background_screens == [above], "the dialog lets one screen through"
+        assert around == (12, 12, (screen.height - room.height) // 2, (screen.height - room.height + 1) // 2)
 
 
 async def test_keys_mean_what_they_mean_on_the_screen_that_the_key_before_them_opened() -> None:
