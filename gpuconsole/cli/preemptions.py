@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.cli.answering import Answer, Asked, Origin, answering, lines_of, say
 from gpuconsole.cli.options import Request, configured
 from gpuconsole.cli.subjects import workload_named
 from gpuconsole.cli.tables import counted, table
 from gpuconsole.errors import HistoryError, UsageError
-from gpuconsole.insight.choices import WORDS, shares
+from gpuconsole.insight.choices import WORDS, shares, whose
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.who import Circle, Count, Who, about, chain, who
 from gpuconsole.model.choices import Choice
@@ -57,6 +58,8 @@ class Preemption(Struct, frozen=True, kw_only=True):
     chain: tuple[str, ...]
     message: str
     choice: Choice | None
+    choice_as_of: str | None
+    """The moment on whose cluster our engine was asked how; null where the one who decided told it."""
 
 
 class Body(Struct, frozen=True):
@@ -160,7 +163,8 @@ def _preemption(row: PreemptionRow, everything: Sequence[PreemptionRow]) -> Pree
         thrash=row.thrash,
         chain=chain(row, everything),
         message=row.message,
-        choice=row.choice,
+        choice=replace(row.choice, as_of=0) if row.choice is not None else None,
+        choice_as_of=format_time(row.choice.as_of) if row.choice is not None and row.choice.as_of else None,
     )
 
 
@@ -229,15 +233,16 @@ def _told(one: Preemption) -> list[str]:
     ]
     if len(one.chain) > 2:
         lines.append(f"  chain: {' <- '.join(map(called, one.chain))}")
-    if one.choice is not None:
-        lines += [f"  considered, in order ({shares(one.choice)}):", *_considered(one.choice)]
-    return lines
+    return [*lines, *_considered(one.choice, one.choice_as_of or "")] if one.choice is not None else lines
 
 
-def _considered(choice: Choice) -> list[str]:
+def _considered(choice: Choice, as_of: str) -> list[str]:
+    if choice.differs:
+        return [f"  {whose(choice, as_of)}"]
+    title = f"  considered, in order ({'; '.join(filter(None, (shares(choice), whose(choice, as_of))))}):"
     rows = [("   ", called(one.workload), one.queue, one.priority, WORDS[one.verdict]) for one in choice.considered]
     lines = table(("", "WORKLOAD", "QUEUE", "PRIORITY", "WHAT BECAME OF IT"), rows)
-    return [*lines, f"     and {choice.left_out} more"] if choice.left_out else lines
+    return [title, *lines, *([f"     and {choice.left_out} more"] if choice.left_out else [])]
 
 
 def _counts(summary: Who) -> list[str]:

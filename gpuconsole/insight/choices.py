@@ -22,3 +22,12 @@ def shares(choice: Choice) -> str:
 def _short(share: str) -> str:
     whole, point, _ = share.partition(".")
     return f"~{whole}" if point else whole
+
+
+def whose(choice: Choice, moment: str) -> str:
+    """Who says so, where the one who decided does not; nothing where that one did. `moment` is its `as_of`."""
+    if not moment:
+        return ""
+    if choice.differs:
+        return f"our engine, on the state at {moment}, would not have chosen it: who was considered is unknown"
+    return f"reconstructed by our engine on the state at {moment}"

@@ -14,6 +14,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Preempt
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, Workload
+from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.policy import SimPolicy
 
 NO_KUEUE = "There is no Kueue, so nothing waits for it"
@@ -98,9 +99,7 @@ class Foreseer:
         """
         if policy.kueue is None:
             return Forecast(time=snapshot.time, assumed=(*assumed, NO_KUEUE))
-        if self._foresight is None or self._foresight.config != policy.kueue:
-            self._foresight = Foresight(policy.kueue)
-        outcome = self._foresight.ask(snapshot, keep=not supposed)
+        outcome = self._engine(policy.kueue).ask(snapshot, keep=not supposed)
         victims: dict[str, list[str]] = {}
         for line in outcome.preempted:
             victims.setdefault(line.by, []).append(line.workload)
@@ -110,6 +109,15 @@ class Foreseer:
                 named = tuple(victims.get(workload.key, ()))
                 prospects[workload.key] = _prospect(snapshot, workload, outcome, named)
         return Forecast(time=snapshot.time, prospects=prospects, assumed=tuple(assumed))
+
+    def preemptions(self, supposed: Snapshot, policy: SimPolicy) -> Sequence[Preempt]:
+        """Who would have to make room on a Snapshot that never was, and how they would be chosen."""
+        return self._engine(policy.kueue).ask(supposed, keep=False).preempted if policy.kueue is not None else ()
+
+    def _engine(self, config: KueueConfig) -> Foresight:
+        if self._foresight is None or self._foresight.config != config:
+            self._foresight = Foresight(config)
+        return self._foresight
 
 
 def forecast(snapshot: Snapshot, policy: SimPolicy, *, assumed: Iterable[str] = ()) -> Forecast:

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.forecast import Fate, Forecast, Foreseer, Prospect, in_words
 from gpuconsole.insight.forecast_facts import Fact, facts, hindsight, workload_with_uid
+from gpuconsole.insight.reconstruction import reconstructed
 from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
@@ -60,12 +62,15 @@ class Differences(Struct, frozen=True, kw_only=True):
     """That Kueue made, or should have made."""
     agreed: int = 0
     differences: tuple[Difference, ...] = ()
+    told: tuple[Happened, ...] = ()
+    """Lines for the history: how Kueue's victims were chosen, as the engine finds it in hindsight."""
 
     def __add__(self, other: "Differences") -> "Differences":
         return Differences(
             decisions=self.decisions + other.decisions,
             agreed=self.agreed + other.agreed,
             differences=(*self.differences, *other.differences),
+            told=(*self.told, *other.told),
         )
 
     def without(self, earlier: "Differences") -> "Differences":
@@ -237,6 +242,8 @@ class Observer:
         said = Differences()
         if self._before is not None:
             said = compare(self._foreseen, self._before, snapshot, policy, unseen, self._foreseer)
+            told = reconstructed(self._before, snapshot, policy, self._foreseer) if said.decisions else ()
+            said = replace(said, told=told)
         self._before, self._foreseen = snapshot, self._foreseer.forecast(snapshot, policy, assumed=assumed)
         return self._foreseen, said + self._overdue(snapshot, unseen)
 

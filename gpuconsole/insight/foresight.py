@@ -52,16 +52,17 @@ class Foresight:
     def ask(self, snapshot: Snapshot, *, keep: bool = True) -> Outcome:
         """Let the next cycles decide on this Snapshot.
 
-        Without `keep` the engine stays at the Snapshot before: for what only might have been.
+        Without `keep` the engine stays at the Snapshot before: for what only might have been. Its preemptions say how
+        their victims were chosen.
         """
         if self._begins_anew(snapshot):
             self._session, self._at, self._with_pods, self._outcome = Session(self.config), EMPTY, False, None
         changes = news(self._at, snapshot)
-        if not changes and self._outcome is not None:
+        if keep and not changes and self._outcome is not None:
             return self._outcome
         session = self._session if keep else self._session.fork()
         with_pods = _tell(session, changes, snapshot, self._with_pods)
-        outcome = _Cycles(session, snapshot).run()
+        outcome = _Cycles(session, snapshot, choices=not keep).run()
         if keep:
             self._at, self._with_pods, self._outcome = snapshot, with_pods, outcome
         return outcome
@@ -94,7 +95,8 @@ def _is_pod(event: Applied | Deleted) -> bool:
 class _Cycles:
     """The cycles of one moment, in a fork of a session. Mutates."""
 
-    def __init__(self, settled: Session, snapshot: Snapshot) -> None:
+    def __init__(self, settled: Session, snapshot: Snapshot, *, choices: bool) -> None:
+        self._choices = choices
         self._settled = settled
         self._session = settled.fork()
         self._snapshot = snapshot
@@ -120,7 +122,7 @@ class _Cycles:
         """Run one cycle; True if somebody was evicted, so that the next one finds another cluster."""
         # As in the simulation, the cycles of one moment are a microsecond apart.
         now = self._snapshot.time + number - 1
-        decided = self._session.run_cycle(now)
+        decided = self._session.run_cycle(now, choices=self._choices)
         for decision in decided:
             match decision:
                 case Admit():

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import HOUR, Span, Time
@@ -21,7 +22,7 @@ _EVICTIONS = (What.EVICTED, What.POD_EVICTED)
 _GONE = (What.REQUEUED, What.FINISHED, What.FAILED, What.DELETED)
 _OVER = (What.FINISHED, What.FAILED, What.DELETED)
 _PLACED = (What.ADMITTED, What.STARTED, What.POD_BOUND)
-NEEDED = frozenset({What.PREEMPTED, *_EVICTIONS, *_GONE, *_PLACED})
+NEEDED = frozenset({What.PREEMPTED, What.RECONSTRUCTED, *_EVICTIONS, *_GONE, *_PLACED})
 """The lines of history that `rows` looks at."""
 THRASH_WITHIN: Span = HOUR
 THRASH_COUNT = 3
@@ -61,7 +62,7 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     by_gone_at: Time | None = None
     """When the preemptor was deleted, or failed, without ever getting its place."""
     choice: Choice | None = None
-    """How the victim was chosen, and the shares then, where the one who decided told it."""
+    """How the victim was chosen, and the shares then: by the one who decided, or by our engine in hindsight."""
 
     @property
     def in_vain(self) -> bool:
@@ -77,15 +78,26 @@ def rows(history: Sequence[Happened]) -> list[PreemptionRow]:
     """
     evicted, gone, placed = (_by_subject(history, kinds) for kinds in (_EVICTIONS, _GONE, _PLACED))
     times: dict[str, list[Time]] = {}
-    found = []
+    newest: dict[str, int] = {}
+    found: list[PreemptionRow] = []
     for line in history:
         if line.what is What.PREEMPTED:
             victim = subject(line)
             times.setdefault(victim, []).append(line.time)
             of_preemptor = placed.get(line.by, ()), gone.get(line.by, ())
             found.append(_row(line, times[victim], evicted.get(victim, ()), gone.get(victim, ()), *of_preemptor))
+            newest[victim] = len(found) - 1
+        elif line.what is What.RECONSTRUCTED and line.workload in newest:
+            _tell(found, newest[line.workload], line)
     found.reverse()
     return found
+
+
+def _tell(found: list[PreemptionRow], place: int, line: Happened) -> None:
+    """Say how a victim was chosen, where the one who decided did not: the line comes after that of the preemption."""
+    row = found[place]
+    if row.choice is None and row.by == line.by:
+        found[place] = replace(row, choice=line.choice)
 
 
 def subject(line: Happened) -> str:

@@ -4,6 +4,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from gpuconsole.model.clock import Time
+
 
 class Verdict(StrEnum):
     """What became of one that could have made room."""
@@ -45,3 +47,7 @@ class Choice(Struct, frozen=True, omit_defaults=True):
     """Those that the rules allow in the order in which they were looked at, then those that they do not."""
     left_out: int = 0
     """So many more were considered."""
+    as_of: Time = 0
+    """Of when the cluster is on which our engine was asked, where the one who decided told nothing; 0 = it was told."""
+    differs: bool = False
+    """Our engine, asked so, would not have chosen this victim for that preemptor: nothing else is told then."""

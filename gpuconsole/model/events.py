@@ -25,6 +25,8 @@ class What(StrEnum):
     ADMITTED = "admitted"
     PREEMPTED = "preempted"
     """A victim was chosen: `workload` is the victim, `by` the preemptor, `reason` the rule."""
+    RECONSTRUCTED = "reconstructed"
+    """How a victim was chosen, by our engine in hindsight, where the one who decided did not tell it: in `choice`."""
     EVICTED = "evicted"
     """It lost its place; `reason` says why (Preempted, NodeFailures, Deactivated …)."""
     REQUEUED = "requeued"

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from operator import is_
 
+from msgspec.structs import replace
+
 from gpuconsole.backends.base import Live, Missing
 from gpuconsole.errors import WorkerError
 from gpuconsole.insight.forecast import Forecast
@@ -113,6 +115,9 @@ class Forecaster:
         return self._observer.look(snapshot, policy, assumed, missing)
 
     def _take(self, said: Differences) -> None:
+        if self._recorder is not None and said.told:
+            self._recorder.record(said.told)
+        said = replace(said, told=())
         self.said = (self.said + said).recent()
         if self._recorder is not None and said.decisions:
             self._recorder.compared(said)

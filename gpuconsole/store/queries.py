@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.calibration import Interval, Told
@@ -165,4 +166,4 @@ def _choice(choice: Choice) -> Choice:
     considered = tuple(
         Considered(clean(one.workload), clean(one.queue), one.verdict, one.priority) for one in choice.considered
     )
-    return Choice(clean(choice.share), clean(choice.by_share), considered, choice.left_out)
+    return replace(choice, share=clean(choice.share), by_share=clean(choice.by_share), considered=considered)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.model.choices import Choice, Considered, Verdict
 from gpuconsole.model.clock import MINUTE, parse_time
@@ -93,6 +94,9 @@ def recorded(tmp_path: Path) -> None:
     recorder = Recorder(
         tmp_path / "state" / "history.db", Opening(version="0.1.0", mode="LIVE", source="gpu-east"), wall=lambda: 0
     )
+    for victim, found in (("r/b", replace(choice, as_of=at)), ("r/c", Choice(as_of=at, differs=True))):
+        line = Happened(time=at, what=What.PREEMPTED, workload=victim, by="p/b", reason="InClusterQueue")
+        recorder.record([line, replace(line, what=What.RECONSTRUCTED, reason="", choice=found)])
     recorder.record(
         [
             Happened(time=at, what=What.PREEMPTED, workload="r/a", by="p/b", reason="InClusterQueue", choice=choice),
@@ -113,6 +117,26 @@ def test_what_was_recorded_outlives_the_cluster(gpuconsole: Line) -> None:
     ]
     document = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)
     assert (document["source"], document["mode"], document["time"]) == ("gpu-east", "recorded", "2026-03-01T12:01:00Z")
+
+
+@pytest.mark.usefixtures("recorded")
+def test_candidates_that_the_engine_reconstructed_are_said_to_be_so(gpuconsole: Line) -> None:
+    assert gpuconsole("preemptions", "r/b", "--history").lines[6:] == [
+        "  considered, in order (share 100 ‰ ← 0 ‰; reconstructed by our engine on the state at 2026-03-01T12:00:00Z):",
+        "     WORKLOAD  QUEUE  PRIORITY  WHAT BECAME OF IT",
+        "     r/a       cq-a          1  evicted",
+    ]
+    assert gpuconsole("preemptions", "r/c", "--history").lines[6:] == [
+        "  our engine, on the state at 2026-03-01T12:00:00Z, would not have chosen it: who was considered is unknown",
+    ]
+    document = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)
+    told = {one["victim"]: (one["choice_as_of"], one["choice"]) for one in document["answer"]["preemptions"]}
+    whole = {"share": "100", "considered": [{"workload": "r/a", "queue": "cq-a", "verdict": "chosen", "priority": 1}]}
+    assert told == {
+        "r/a": (None, whole),
+        "r/b": ("2026-03-01T12:00:00Z", whole),
+        "r/c": ("2026-03-01T12:00:00Z", {"differs": True}),
+    }
 
 
 def test_without_a_history_there_is_nothing_to_show(gpuconsole: Line) -> None:

@@ -12,18 +12,20 @@ from gpuconsole.backends.base import Missing
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.insight.forecast import Fate, Forecast
 from gpuconsole.insight.forecast_check import Cause, Differences
+from gpuconsole.insight.preemptions import rows
 from gpuconsole.model.clock import SECOND
 from gpuconsole.services.console import Console
 from gpuconsole.services.forecasting import Forecaster
-from gpuconsole.store import queries
+from gpuconsole.store import history, queries
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import open_for_reading
 from gpuconsole.store.sessions import Opening
 from gpuconsole.workers.worker import Worker
 from tests.backends.cluster import simulation
 from tests.backends.elsewhere import Elsewhere
-from tests.insight.test_forecast_check import WAITS, admitted
-from tests.insight.world import ORG_QUEUES, START, cluster_queue
+from tests.insight.test_forecast_check import WAITS, admitted, preempted
+from tests.insight.test_reconstruction import WANTS, WHOLE, preemption
+from tests.insight.world import ORG, ORG_QUEUES, START, cluster_queue
 
 OBJECTS = (*ORG_QUEUES, WAITS)
 
@@ -164,3 +166,20 @@ def test_it_runs_beside_the_loop(looking: Looking) -> None:
 def test_a_console_on_the_simulator_foresees_nothing() -> None:
     console = Console(SimulatedBackend(simulation()))
     assert (console.foresees, console.forecast, console.look_ahead()) == (False, Forecast(), False)
+
+
+def test_how_a_live_victim_was_chosen_goes_to_the_history(tmp_path: Path) -> None:
+    """Kueue does not tell it, so the engine is asked on the cluster as it stood before."""
+    looking = Looking(Elsewhere((*ORG, WANTS), START), tmp_path / "history.db")
+    looking.look()
+    victim = looking.console.snapshot.workloads["research/rlhf"]
+    looking.cluster.put(preempted(victim, WANTS.uid))
+    assert looking.recorder is not None
+    looking.recorder.record([preemption()])
+    looking.look(2)
+    (row,) = rows(history.preemptions(looking.recorder, 10))
+    assert row.choice == WHOLE
+    looking.recorder.flush()
+    assert rows(history.preemptions(looking.recorder, 10)) == [row]
+    assert looking.console.compared.told == (), "it is kept once"
+    looking.console.stop()

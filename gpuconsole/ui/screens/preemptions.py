@@ -6,7 +6,7 @@ from typing import NamedTuple
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.choices import WORDS, shares
+from gpuconsole.insight.choices import WORDS, shares, whose
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.who import Circle, Count, Who, chain, who
 from gpuconsole.model.choices import Considered, Verdict
@@ -180,7 +180,12 @@ def _fate(row: PreemptionRow) -> str:
 def _choice(row: PreemptionRow) -> Iterable[Painted]:
     if row.choice is None:
         return
-    yield (("CONSIDERED, IN ORDER", "title"), (f"   {shares(row.choice)}", "dim"))
+    said = whose(row.choice, fmt.clock(row.choice.as_of) if row.choice.as_of else "")
+    if row.choice.differs:
+        yield ((said, "dim"),)
+        return
+    about = " · ".join(filter(None, (shares(row.choice), said)))
+    yield (("CONSIDERED, IN ORDER", "title"), (f"   {about}", "dim"))
     for one in row.choice.considered:
         yield _considered(one)
     if row.choice.left_out:

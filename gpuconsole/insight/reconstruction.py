@@ -1,0 +1,68 @@
+"""How Kueue's victims were chosen, which Kueue does not tell: our engine is asked on the cluster as it stood before.
+
+What it says is told as its own, with the moment whose cluster it was asked on. It counts only where the engine takes
+the same victim for the same preemptor; where it does not, that is all that is said.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.insight.forecast import Foreseer
+from gpuconsole.insight.forecast_facts import Fact, facts, hindsight, workload_with_uid
+from gpuconsole.model.choices import Choice
+from gpuconsole.model.clock import Time
+from gpuconsole.model.decisions import Preempt
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.sim.policy import SimPolicy
+
+MOST_MOMENTS = 5
+"""So many moments of one look are gone back to; each costs as much as a forecast."""
+
+
+def reconstructed(before: Snapshot, after: Snapshot, policy: SimPolicy, foreseer: Foreseer) -> tuple[Happened, ...]:
+    """A line for each victim that Kueue chose between two Snapshots, whose preemptor is known: how it was chosen."""
+    if policy.kueue is None:
+        return ()
+    decided = facts(before, after)
+    past = _Past(before, after, decided, policy, foreseer)
+    moments = sorted({fact.time for fact in decided if fact.preempted})[:MOST_MOMENTS]
+    found = (_line(past, fact) for fact in decided if fact.preempted and fact.time in moments)
+    return tuple(sorted(filter(None, found), key=lambda line: (line.time, line.workload)))
+
+
+class _Past:
+    """The cluster before decisions, and what the engine would have decided there."""
+
+    def __init__(
+        self, before: Snapshot, after: Snapshot, decided: Sequence[Fact], policy: SimPolicy, foreseer: Foreseer
+    ) -> None:
+        self.before, self.after = before, after
+        self._decided, self._policy, self._foreseer = decided, policy, foreseer
+        self._asked: dict[Time | None, Sequence[Preempt]] = {}
+
+    def choices(self, fact: Fact, by: str) -> Iterator[Choice]:
+        """How the engine chooses this victim for that preemptor: as the cluster stood then, else as it is known now."""
+        for moment in (fact.time, None):
+            if moment not in self._asked:
+                supposed = hindsight(self.before, self.after, self._decided, moment)
+                self._asked[moment] = self._foreseer.preemptions(supposed, self._policy)
+            for choice in _choices(self._asked[moment], fact.workload, by):
+                yield replace(choice, as_of=self.after.time if moment is None else moment)
+
+
+def _choices(decided: Iterable[Preempt], victim: str, by: str) -> Iterator[Choice]:
+    for one in decided:
+        if (one.workload, one.by) == (victim, by) and one.choice is not None:
+            yield one.choice
+
+
+def _line(past: _Past, fact: Fact) -> Happened | None:
+    by = workload_with_uid(fact.by, past.before, past.after)
+    if not by:
+        return None
+    choice = next(past.choices(fact, by), Choice(as_of=fact.time, differs=True))
+    return Happened(
+        time=fact.time, what=What.RECONSTRUCTED, workload=fact.workload, queue=fact.queue, by=by, choice=choice
+    )
