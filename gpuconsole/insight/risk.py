@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gpuconsole.insight.borrowing import borrowed_gpus
-from gpuconsole.insight.cost import loss_if_evicted
 from gpuconsole.insight.eta import life
 from gpuconsole.insight.expected_start import assumptions
 from gpuconsole.insight.ledger import ledger
+from gpuconsole.insight.look import DELETED
 from gpuconsole.insight.past import past
 from gpuconsole.insight.preemptions import rule_in_words
+from gpuconsole.insight.running import Runner, runners
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Phase, phase
 from gpuconsole.sim.run_times import learn
 
 if TYPE_CHECKING:
@@ -48,10 +47,11 @@ class Turn(Struct, frozen=True):
 
 
 class Danger(Struct, frozen=True, kw_only=True):
-    """One running workload."""
+    """One running workload: a job or a pod where no Workload stands for it."""
 
     workload: str
     queue: str
+    """Where Kueue admits, the ClusterQueue; else Volcano's or KAI's, if any."""
     gpus: int
     borrowed: int
     priority: int
@@ -124,7 +124,8 @@ def foreboding(
     snapshot = simulation.snapshot()
     known = past(snapshot, lines)
     run_times = learn(known.runs, simulation.progress())
-    running = {workload.key for workload in snapshot.workloads.all() if phase(workload) is Phase.RUNNING}
+    running = runners(snapshot, simulation.policy.prices)
+    keys = {name: one.key for one in running for name in (one.key, *one.pods)}
     falls: dict[str, list[_Fall]] = {}
     turns = _turns(simulation, snapshot)
     for number in range(runs):
@@ -133,10 +134,10 @@ def foreboding(
         for piece in life(twin, known, snapshot.time + horizon):
             told += piece
             yield Foreboding(runs=number, reached=twin.now - snapshot.time)
-        for key, fall in _falls(told, running, snapshot.time).items():
+        for key, fall in _falls(told, keys, snapshot.time).items():
             falls.setdefault(key, []).append(fall)
         over = number + 1
-        dangers = [_danger(simulation, snapshot, key, falls.get(key, ()), over, turns.get(key, ())) for key in running]
+        dangers = [_danger(one, falls.get(one.key, ()), over, turns.get(one.key, ())) for one in running]
         dangers.sort(
             key=lambda one: (-one.probability, min((t.place for t in one.turns), default=len(running)), one.workload)
         )
@@ -150,18 +151,22 @@ def foreboding(
         yield Foreboding(runs=over, reached=0, risk=answer)
 
 
-def _falls(lines: Sequence[Happened], running: set[str], start: Time) -> dict[str, _Fall]:
-    """The first eviction of each workload, with the preemption that it goes back to."""
+def _falls(lines: Sequence[Happened], keys: Mapping[str, str], start: Time) -> dict[str, _Fall]:
+    """The first eviction of each workload, with the preemption that it goes back to.
+
+    `keys` gives the workload of what loses its place: itself, or one of its pods.
+    """
     chosen: dict[str, Happened] = {}
     found: dict[str, _Fall] = {}
     for line in lines:
-        if line.workload not in running or line.workload in found:
+        key = keys.get(line.workload)
+        if key is None or key in found:
             continue
         if line.what is What.PREEMPTED:
-            chosen[line.workload] = line
-        elif line.what is What.EVICTED:
-            why = chosen.get(line.workload, line)
-            found[line.workload] = _Fall(line.time - start, rule_in_words(why.reason), why.by_queue)
+            chosen[key] = line
+        elif line.what is What.EVICTED and line.reason != DELETED:
+            why = chosen.get(key, line)
+            found[key] = _Fall(line.time - start, rule_in_words(why.reason), why.by_queue)
     return found
 
 
@@ -176,26 +181,22 @@ def _turns(simulation: "Simulation", snapshot: Snapshot) -> Mapping[str, Sequenc
     return found
 
 
-def _danger(
-    simulation: "Simulation", snapshot: Snapshot, key: str, falls: Sequence[_Fall], runs: int, turns: Sequence[Turn]
-) -> Danger:
-    workload = snapshot.workloads[key]
-    loss = loss_if_evicted(snapshot, workload, simulation.policy.prices)
+def _danger(one: Runner, falls: Sequence[_Fall], runs: int, turns: Sequence[Turn]) -> Danger:
     counts = Counter((fall.reason, fall.by_queue) for fall in falls)
     spans = sorted(fall.after for fall in falls)
     return Danger(
-        workload=key,
-        queue=workload.cluster_queue,
-        gpus=workload.gpus,
-        borrowed=borrowed_gpus(snapshot).get(key, 0),
-        priority=workload.priority,
+        workload=one.key,
+        queue=one.queue,
+        gpus=one.gpus,
+        borrowed=one.borrowed,
+        priority=one.priority,
         probability=len(falls) / runs,
         median=spans[len(spans) // 2] if spans else None,
         causes=tuple(
             Cause(reason, by_queue, number)
-            for (reason, by_queue), number in sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+            for (reason, by_queue), number in sorted(counts.items(), key=lambda count: (-count[1], count[0]))
         ),
         turns=tuple(turns),
-        lost_gpu_hours=loss.gpu_hours,
-        cost=loss.cost,
+        lost_gpu_hours=one.loss.gpu_hours,
+        cost=one.loss.cost,
     )

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from gpuconsole.insight.drill import DrillRun
 from gpuconsole.insight.past import past
 from gpuconsole.insight.risk import Cause, Danger, Turn, risk
 from gpuconsole.model.clock import DAY, HOUR, MINUTE
@@ -9,6 +10,7 @@ from gpuconsole.model.commands import Submit
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, Quota
 from gpuconsole.model.workloads import Workload
+from gpuconsole.services.drills import open_drill
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.insight.world import A100, START, cluster_queue, node, waiting
@@ -93,3 +95,20 @@ def test_a_danger_says_what_an_eviction_now_would_lose() -> None:
     (danger,) = (one for one in risk(simulation, runs=1, horizon=MINUTE).dangers if one.workload == "borrower/small")
     assert isinstance(danger, Danger)
     assert round(danger.lost_gpu_hours, 1) == 1.0
+
+
+def test_what_nobody_admitted_runs_too_and_goes_when_its_time_of_grace_is_over() -> None:
+    """KAI protects four jobs of research for half an hour; product waits for its two GPUs."""
+    drill = DrillRun(open_drill("min-runtime-kai"), None)
+    drill.step(0)
+    drill.step(1)
+    answer = risk(drill.twin.simulation, runs=2, horizon=HOUR)
+    assert {(one.queue, one.gpus, one.borrowed, one.lost_gpu_hours) for one in answer.dangers} == {
+        ("research", 1, 0, 1 / 6)
+    }
+    assert {one.workload: (one.probability, one.median, one.causes) for one in answer.dangers} == {
+        "default/research-0": (0.0, None, ()),
+        "default/research-1": (0.0, None, ()),
+        "default/research-2": (1.0, 20 * MINUTE, (Cause("Preempted", "", 2),)),
+        "default/research-3": (1.0, 20 * MINUTE, (Cause("Preempted", "", 2),)),
+    }

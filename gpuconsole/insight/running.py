@@ -1,0 +1,87 @@
+"""Everything that runs and may be evicted, whoever queued it, and what an eviction now would lose."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.borrowing import borrowed_gpus
+from gpuconsole.insight.cost import Loss, loss_if_evicted
+from gpuconsole.insight.demand import pod_gpus, unsaved_work
+from gpuconsole.insight.stand_ins import stand_ins
+from gpuconsole.model.clock import HOUR
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.prices import Prices, gpu_hourly
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Phase, Workload, phase
+
+
+class Runner(Struct, frozen=True, kw_only=True):
+    """One that runs."""
+
+    key: str
+    """As it stands in a list of work: of its Workload, else of its job, else of the pod itself."""
+    queue: str
+    gpus: int
+    borrowed: int
+    priority: int
+    loss: Loss
+    pods: tuple[str, ...]
+    """Keys of its pods."""
+
+
+def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
+    """All Workloads that run; of what has none, the jobs and lone pods that hold GPUs."""
+    pods: dict[str, list[Pod]] = {}
+    for pod in snapshot.pods.all():
+        if pod.node and not pod.done:
+            pods.setdefault(_top(snapshot, pod), []).append(pod)
+    queued = [one for one in snapshot.workloads.all() if phase(one) is Phase.RUNNING]
+    others = [
+        _unqueued(snapshot, prices, key, one, pods.get(key, ()))
+        for key, one in stand_ins(snapshot).items()
+        if phase(one) is Phase.RUNNING
+    ]
+    return (
+        *(_queued(snapshot, prices, one, pods.get(one.key, ())) for one in queued),
+        *(one for one in others if one.gpus),
+    )
+
+
+def _top(snapshot: Snapshot, pod: Pod) -> str:
+    """Its Workload, else the outermost job, else itself."""
+    key, seen = pod.workload or pod.job, set[str]()
+    while (job := snapshot.jobs.get(key)) is not None and job.owner in snapshot.jobs and job.owner not in seen:
+        seen.add(key)
+        key = job.owner
+    return key or pod.key
+
+
+def _queued(snapshot: Snapshot, prices: Prices, workload: Workload, pods: Sequence[Pod]) -> Runner:
+    return Runner(
+        key=workload.key,
+        queue=workload.cluster_queue,
+        gpus=workload.gpus,
+        borrowed=borrowed_gpus(snapshot).get(workload.key, 0),
+        priority=workload.priority,
+        loss=loss_if_evicted(snapshot, workload, prices),
+        pods=tuple(pod.key for pod in pods),
+    )
+
+
+def _unqueued(snapshot: Snapshot, prices: Prices, key: str, twin: Workload, pods: Sequence[Pod]) -> Runner:
+    """By its pods: nobody admitted it, so it holds no quota of anybody."""
+    hours = unsaved_work(twin, snapshot.jobs.get(key), snapshot.time) / HOUR
+    gpus = {pod.key: len(pod.gpus) or pod_gpus(pod.template) for pod in pods}
+    hourly = 0.0
+    for pod in pods:
+        node = snapshot.nodes.get(pod.node)
+        hourly += gpus[pod.key] * gpu_hourly(node, prices) if node is not None else 0.0
+    return Runner(
+        key=key,
+        queue=twin.queue,
+        gpus=sum(gpus.values()),
+        borrowed=0,
+        priority=max((pod.priority for pod in pods), default=twin.priority),
+        loss=Loss(hours * sum(gpus.values()), hours * hourly),
+        pods=tuple(gpus),
+    )

@@ -1,0 +1,62 @@
+"""Everything that runs: Workloads as they are admitted, and what nobody admits by the pods that it has on nodes."""
+
+from gpuconsole.insight.cost import Loss
+from gpuconsole.insight.running import Runner, runners
+from gpuconsole.model.clock import HOUR
+from gpuconsole.model.prices import Prices
+from gpuconsole.model.workloads import Job, JobPhase
+from tests.insight.world import ORG, START, node, pod, world
+
+PRICES = Prices(gpu_hour={}, other=2.0)
+
+
+def running_job(kind: str, name: str, owner: str = "") -> Job:
+    began = START - HOUR
+    return Job(
+        kind=kind, namespace="team", name=name, owner=owner, phase=JobPhase.RUNNING, created=began, started=began
+    )
+
+
+def test_a_workload_runs_on_the_quota_that_it_holds_some_of_it_borrowed() -> None:
+    found = {
+        one.key: (one.queue, one.gpus, one.borrowed, one.priority, one.pods) for one in runners(world(ORG), PRICES)
+    }
+    assert found == {
+        "research/llm-ft": ("cq-research", 4, 0, 500, ()),
+        "research/embed": ("cq-research", 2, 0, 500, ()),
+        "research/rlhf": ("cq-research", 6, 4, 500, ()),
+        "prod/serve": ("cq-prod", 8, 0, 10_000, ()),
+    }
+
+
+def test_the_pods_of_a_job_that_nobody_admitted_are_those_of_the_outermost_job() -> None:
+    snapshot = world(
+        [
+            node("n", labels={}),
+            running_job("JobSet", "set"),
+            running_job("Job", "set-a", "JobSet/team/set"),
+            pod("set-a-0", "n", (0, 1), job="Job/team/set-a", priority=7),
+            pod("set-a-1", "n", (2,), job="Job/team/set-a", priority=7),
+            pod("set-a-2", job="Job/team/other", wants=1),
+        ]
+    )
+    assert runners(snapshot, PRICES) == (
+        Runner(
+            key="JobSet/team/set",
+            queue="",
+            gpus=3,
+            borrowed=0,
+            priority=7,
+            loss=Loss(3.0, 6.0),
+            pods=("team/set-a-0", "team/set-a-1"),
+        ),
+    )
+
+
+def test_a_lone_pod_runs_by_itself_and_one_without_gpus_is_nobodys_concern() -> None:
+    snapshot = world(
+        [node("n", labels={}), pod("p", "n", (0,), started=START), pod("coredns", "n"), pod("waits", wants=1)]
+    )
+    assert [(one.key, one.gpus, one.loss, one.pods) for one in runners(snapshot, PRICES)] == [
+        ("team/p", 1, Loss(0.0, 0.0), ("team/p",))
+    ]
