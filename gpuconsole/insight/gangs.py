@@ -26,6 +26,7 @@ class Gang(Struct, frozen=True, kw_only=True):
     held_gpus: int
     """GPUs of the placed pods: they do no work while the gang is not complete."""
     missing_gpus: int
+    """GPUs of as many waiting pods as are needed still, the smallest first."""
     since: Time
     """When the oldest waiting pod was made."""
     message: str
@@ -47,9 +48,12 @@ def gang_key(pod: Pod) -> tuple[str, str]:
     return pod.namespace, pod.gang
 
 
-@once("pods")
+@once("pods", "pod_groups", "kai_pod_groups")
 def waiting_gangs(snapshot: Snapshot) -> tuple[Gang, ...]:
-    """Gangs some of whose pods have no node, the one that waits longest first."""
+    """Gangs too few of whose pods have nodes, the one that waits longest first.
+
+    Once as many as are needed have one, the gang works, and what is left of it waits like any pods.
+    """
     where = whereabouts(snapshot)
     members: dict[tuple[str, str], list[Pod]] = {
         gang_key(pod): [] for pod in where.waiting.values() if pod.gang and not pod.deleted
@@ -60,25 +64,39 @@ def waiting_gangs(snapshot: Snapshot) -> tuple[Gang, ...]:
         for pod in pods.values():
             if pod.gang and not pod.deleted and gang_key(pod) in members:
                 members[gang_key(pod)].append(pod)
-    gangs = (_gang(pods) for pods in members.values())
-    return tuple(sorted(gangs, key=lambda gang: (gang.since, gang.name)))
+    gangs = (_gang(snapshot, pods) for pods in members.values())
+    return tuple(
+        sorted((gang for gang in gangs if gang.placed < gang.needed), key=lambda gang: (gang.since, gang.name))
+    )
 
 
-def _gang(pods: list[Pod]) -> Gang:
+def _gang(snapshot: Snapshot, pods: list[Pod]) -> Gang:
     first = pods[0]
     placed = [pod for pod in pods if pod.node]
     waiting = [pod for pod in pods if not pod.node]
+    needed = max(pod.gang_size for pod in pods) or _least(snapshot, first) or len(pods)
+    asked = sorted(pod_gpus(pod.template) for pod in waiting)
     return Gang(
         key=gang_key(first),
         name=first.workload or first.job or f"{first.namespace}/{first.gang}",
         placed=len(placed),
         waiting=len(waiting),
-        needed=max((pod.gang_size for pod in pods), default=0) or len(pods),
+        needed=needed,
         held_gpus=sum(pod_gpus(pod.template) for pod in placed),
-        missing_gpus=sum(pod_gpus(pod.template) for pod in waiting),
+        missing_gpus=sum(asked[: max(0, needed - len(placed))]),
         since=min(pod.created for pod in waiting),
         message=next((pod.message for pod in waiting if pod.message), ""),
     )
+
+
+def _least(snapshot: Snapshot, pod: Pod) -> int:
+    """How many have to run at once by the word of the gang's PodGroup; 0 where it has none.
+
+    Volcano's minTaskMember asks for no more than that: it counts only where its sum is within minMember.
+    """
+    key = "/".join(gang_key(pod))
+    group = snapshot.pod_groups.get(key) or snapshot.kai_pod_groups.get(key)
+    return group.min_member if group is not None else 0
 
 
 def deadlock(snapshot: Snapshot, free_gpus: Mapping[str, int]) -> Deadlock | None:

@@ -14,6 +14,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, Preemption, Quota, ResourceFlavor, StopPolicy
 from gpuconsole.model.state import RECENT
+from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
 from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, cohort, group, node, pod, running, world
 from tests.insight.world import waiting as waits
@@ -291,6 +292,36 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             pod("p", "n", (2, 3)),
         ],
         [(Trouble.GANG, "team/a waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile")],
+    ),
+    "gangs of which as many run as are needed do not wait whole, whatever of them waits": (
+        [
+            node("n", 4),
+            pod("a-0", "n", (0, 1), gang="a", gang_size=1),
+            pod("a-1", gang="a", gang_size=1, wants=2),
+            PodGroup(namespace="team", name="b", min_member=1),
+            pod("b-0", "n", (2, 3), gang="b"),
+            pod("b-1", gang="b", wants=2),
+        ],
+        [],
+    ),
+    "a gang needs no more than its least, the smallest first": (
+        [
+            node("n", 4),
+            pod("a-0", "n", (0, 1), gang="a", gang_size=2),
+            *(pod(f"a-{wants}", gang="a", gang_size=2, wants=wants) for wants in (8, 2)),
+            PodGroup(namespace="team", name="b", min_member=2),
+            pod("b-0", "n", (2, 3), gang="b"),
+            *(pod(f"b-{wants}", gang="b", wants=wants) for wants in (1, 8)),
+        ],
+        [
+            (
+                Trouble.DEADLOCK,
+                "Deadlock: 2 half-placed jobs hold 4 GPUs and wait: "
+                "team/a holds 2 and needs 2 more; team/b holds 2 and needs 1 more",
+            ),
+            (Trouble.GANG, "team/a waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
+            (Trouble.GANG, "team/b waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
+        ],
     ),
     "a gang that waits longer than a minute": (
         [node("n", 2), pod("p", "n", (0,)), pod("a-0", gang="a", gang_size=1, wants=4, created=START - 2 * MINUTE)],
