@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuconsole.insight.books import books
 from gpuconsole.insight.cost import node_hourly
-from gpuconsole.insight.futures import Future
+from gpuconsole.insight.futures import Future, ready_gpus
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.reasons import Code
@@ -114,7 +114,7 @@ def waiting_in(snapshot: Snapshot) -> int:
 
 def gpus_in(snapshot: Snapshot) -> int:
     """GPUs of nodes that are ready."""
-    return sum(node.gpus for node in snapshot.nodes.all() if node.ready)
+    return sum(ready_gpus(snapshot).values())
 
 
 _hourly: list[tuple[object, Prices, float]] = []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from gpuconsole.insight.once import once
 from gpuconsole.insight.preemptions import rule_in_words, subject
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.cluster import Node, Pod
@@ -41,30 +42,29 @@ class Victim(Struct, frozen=True, kw_only=True):
     """When it is admitted again (or, with its quota kept, starts again) before the horizon, if it is."""
 
 
-def holdings_of(snapshot: Snapshot) -> dict[str, int]:
+@once("pods")
+def holdings_of(snapshot: Snapshot) -> Mapping[str, int]:
     """How many GPUs each pod holds."""
     return {pod.key: len(pod.gpus) for pod in snapshot.pods.all() if pod.gpus and pod.node and not pod.done}
+
+
+@once("nodes")
+def ready_gpus(snapshot: Snapshot) -> Mapping[str, int]:
+    """How many GPUs each node has that is ready."""
+    return {node.name: node.gpus for node in snapshot.nodes.all() if node.ready}
 
 
 class Future:
     """One fork on its way to the horizon, with the history that it makes."""
 
-    def __init__(
-        self,
-        base: "Simulation",
-        held: Mapping[str, int],
-        commands: Iterable[Command] = (),
-        places: Iterable[str] = (),
-    ) -> None:
-        """`held` is how many GPUs each pod of `base` holds; the commands are carried out at once.
-
-        `places` say where each command is written, for those that are refused.
-        """
+    def __init__(self, base: "Simulation", commands: Iterable[Command] = (), places: Iterable[str] = ()) -> None:
+        """The commands are carried out at once; `places` say where each is written, for those that are refused."""
         self.simulation = base.fork()
         self.simulation.drain()
-        self._held = dict(held)
-        self._gpus = sum(held.values())
-        self._nodes = {node.name: node.gpus for node in self.simulation.snapshot().nodes.all() if node.ready}
+        now = self.simulation.snapshot()
+        self._held = dict(holdings_of(now))
+        self._gpus = sum(self._held.values())
+        self._nodes = dict(ready_gpus(now))
         self._total = sum(self._nodes.values())
         self._counted = base.now
         self.gpu_hours = 0.0
@@ -188,7 +188,9 @@ def subjects_of(commands: Iterable[Command], snapshot: Snapshot) -> set[str]:
     Only what exists in the Snapshot counts: a refused submission has no subject.
     """
     named = {key for command in commands for key in _named(command, snapshot)}
-    owned = {workload.owner: workload.key for workload in snapshot.workloads.all() if workload.owner in named}
+    owners = {key for key in named if key not in snapshot.workloads}
+    everybody = snapshot.workloads.all() if owners else ()
+    owned = {workload.owner: workload.key for workload in everybody if workload.owner in owners}
     known = (snapshot.workloads, snapshot.jobs, snapshot.pods)
     return {owned.get(key, key) for key in named if key in owned or any(key in table for table in known)}
 

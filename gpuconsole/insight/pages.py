@@ -45,7 +45,7 @@ class Page:
     A workload is removed by the same numbers by which it was added, since all of them come from the workload alone.
     """
 
-    __slots__ = ("_since", "codes", "count", "holding", "unadmitted", "usage", "waiting")
+    __slots__ = ("_longest", "_since", "codes", "count", "holding", "unadmitted", "usage", "waiting")
 
     def __init__(self) -> None:
         self.holding: dict[str, Workload] = {}
@@ -59,12 +59,15 @@ class Page:
         self.count = Count()
         """All but `oldest`."""
         self._since: dict[str, Time] = {}
+        self._longest: tuple[Time, str] | None = None
+        """The least of `_since`, if that was asked for and still waits."""
 
     def copy(self) -> "Page":
         twin = Page()
         twin.holding, twin.waiting, twin._since = self.holding.copy(), self.waiting.copy(), self._since.copy()
         twin.usage, twin.unadmitted, twin.codes = self.usage.copy(), self.unadmitted.copy(), self.codes.copy()
         twin.count.add(self.count)
+        twin._longest = self._longest
         return twin
 
     @property
@@ -73,7 +76,9 @@ class Page:
 
     def longest(self) -> tuple[Time, str] | None:
         """When the wait of the one that waits longest began, and its key."""
-        return min(((since, key) for key, since in self._since.items()), default=None)
+        if self._longest is None:
+            self._longest = min(((since, key) for key, since in self._since.items()), default=None)
+        return self._longest
 
     def add(self, workload: Workload, holds: bool) -> None:
         if holds:
@@ -82,7 +87,9 @@ class Page:
             return
         key = workload.key
         self.waiting[key] = (*queue_order(workload), key, workload)
-        self._since[key] = waiting_since(workload)
+        since = self._since[key] = waiting_since(workload)
+        if self._longest is not None:
+            self._longest = min(self._longest, (since, key))
         self._count_waiting(workload, 1)
 
     def remove(self, workload: Workload, holds: bool) -> None:
@@ -91,6 +98,8 @@ class Page:
             self._count_holding(workload, -1)
             return
         del self.waiting[workload.key], self._since[workload.key]
+        if self._longest is not None and self._longest[1] == workload.key:
+            self._longest = None
         self._count_waiting(workload, -1)
 
     def _count_holding(self, workload: Workload, sign: int) -> None:

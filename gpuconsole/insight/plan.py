@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gpuconsole.insight.cost import node_hourly
-from gpuconsole.insight.futures import Future, Victim, holdings_of, more_evictions, subjects_of
+from gpuconsole.insight.futures import Future, Victim, more_evictions, subjects_of
 from gpuconsole.model.clock import HOUR, SECOND, Span
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import AddNodes, Command, Reconfigure, SetPreemption, SetPriority, SetQuota
@@ -138,8 +138,7 @@ class _Search:
     def __init__(self, base: "Simulation", commands: Sequence[Command], wanted: Span, horizon: Span) -> None:
         self.base, self.commands, self.wanted, self.horizon = base, tuple(commands), wanted, horizon
         self.snapshot = base.snapshot()
-        self._held = holdings_of(self.snapshot)
-        self._plain = Future(base, self._held, self.commands)
+        self._plain = Future(base, self.commands)
         asked = self._plain.simulation.snapshot()
         self.subjects = subjects_of(self.commands, asked)
         self.workloads = [asked.workloads[key] for key in sorted(self.subjects) if key in asked.workloads]
@@ -159,7 +158,7 @@ class _Search:
         """Run a candidate to the horizon: first what it changes, then what was asked for, then its priorities."""
         late = tuple(command for command in more if isinstance(command, SetPriority))
         early = tuple(command for command in more if not isinstance(command, SetPriority))
-        future = Future(self.base, self._held, (*early, *self.commands, *late))
+        future = Future(self.base, (*early, *self.commands, *late))
         yield from self._run(future)
         return self._judged(kind, words, more, hourly, future)
 

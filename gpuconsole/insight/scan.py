@@ -1,6 +1,8 @@
 """What changed between two Snapshots: rows that are not the same object any more."""
 
 from collections.abc import Sequence
+from itertools import compress
+from operator import is_not
 from typing import TypeVar
 
 from gpuconsole.model.events import Applied, Deleted
@@ -16,7 +18,7 @@ def changes(old: Sequence[Row | None], new: Sequence[Row | None]) -> tuple[list[
     The rows of tables are shared between Snapshots, so comparing identities is enough, and quick.
     """
     shorter = min(len(old), len(new))
-    differ = [at for at, (was, now) in enumerate(zip(old, new, strict=False)) if was is not now]
+    differ = list(compress(range(shorter), map(is_not, old, new)))
     gone = [row for row in (*(old[at] for at in differ), *old[shorter:]) if row is not None]
     come = [row for row in (*(new[at] for at in differ), *new[shorter:]) if row is not None]
     return gone, come

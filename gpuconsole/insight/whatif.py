@@ -17,7 +17,7 @@ from gpuconsole.insight.comparing import (
     shifts_of,
     waiting_in,
 )
-from gpuconsole.insight.futures import Future, Victim, holdings_of, more_evictions, subjects_of
+from gpuconsole.insight.futures import Future, Victim, holdings_of, more_evictions, ready_gpus, subjects_of
 from gpuconsole.insight.overview import gpu_totals
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift, WhatIf
@@ -88,6 +88,8 @@ def prepare(simulation: "Simulation") -> None:
     snapshot = simulation.snapshot()
     quota_tree(snapshot)
     gpu_totals(snapshot)
+    holdings_of(snapshot)
+    ready_gpus(snapshot)
     hourly_of(simulation, snapshot)
 
 
@@ -105,9 +107,8 @@ class _Trial:
         self.start, self.end = base.now, base.now + horizon
         self.commands, self.other = commands, against
         self.now = base.snapshot()
-        held = holdings_of(self.now)
-        self.without = Future(base, held, against)
-        self.tried = Future(base, held, commands, places)
+        self.without = Future(base, against)
+        self.tried = Future(base, commands, places)
         self.placed: tuple[Time, Snapshot, Snapshot] | None = None
         """When everything that was asked for ran, and the futures at that moment."""
         self._seen: set[str] = set()
