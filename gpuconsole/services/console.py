@@ -83,7 +83,8 @@ class Console:
         self._about = about
         self._recorder = recorder
         self._worker = worker
-        self._forecaster = Forecaster(self._live, worker, recorder) if self._live is not None else None
+        self.forecaster = Forecaster(self._live, worker, recorder) if self._live is not None else None
+        """Looks ahead on a live cluster; elsewhere nobody has to guess."""
         self._estimates = Estimates(recorder, about.source if self._live is not None else "")
         self._stopped = False
         self._measurements = Measurements(recorder, about.source if self._live is not None else "")
@@ -132,8 +133,8 @@ class Console:
 
     def start(self) -> None:
         """Let the time run, by a timer in another thread."""
-        if self._forecaster is not None:
-            self._forecaster.start()
+        if self.forecaster is not None:
+            self.forecaster.start()
         self._loop.start()
 
     def stop(self) -> None:
@@ -142,8 +143,8 @@ class Console:
             return
         self._stopped = True
         self.forwards.close()
-        if self._forecaster is not None:
-            self._forecaster.stop()
+        if self.forecaster is not None:
+            self.forecaster.stop()
         self._loop.stop()
         self._backend.close()
         if self._worker is not None:
@@ -239,21 +240,17 @@ class Console:
     @property
     def foresees(self) -> bool:
         """True on a live cluster, where what comes next is not what we decide."""
-        return self._forecaster is not None
+        return self.forecaster is not None
 
     @property
     def forecast(self) -> Forecast:
         """What the next cycles would do, as it was foreseen last; an empty one where nothing is foreseen."""
-        return self._forecaster.forecast if self._forecaster is not None else NO_FORECAST
+        return self.forecaster.forecast if self.forecaster is not None else NO_FORECAST
 
     @property
     def compared(self) -> Differences:
         """How the forecasts of this session compared with what Kueue did."""
-        return self._forecaster.said if self._forecaster is not None else NO_DIFFERENCES
-
-    def look_ahead(self) -> bool:
-        """Foresee anew now; for tests, which start no timer."""
-        return self._forecaster is not None and self._forecaster.look()
+        return self.forecaster.said if self.forecaster is not None else NO_DIFFERENCES
 
     def standings(self, cluster_queue: str, local_queue: str) -> Standings:
         """Who waits for a queue by Kueue's own word, on a live cluster. Waits for its answer; call it in a thread."""
@@ -418,8 +415,8 @@ class Console:
             subscribers = tuple(self._subscribers)
         self._measurements.take(snapshot)
         self._estimates.see(snapshot)
-        if self._forecaster is not None:
-            self._forecaster.changed(snapshot)
+        if self.forecaster is not None:
+            self.forecaster.changed(snapshot)
         for callback in subscribers:
             try:
                 callback(snapshot)

@@ -54,8 +54,12 @@ class Watching:
         patience = time.monotonic() + PATIENCE
         while not any(what in workload.name or workload.is_true(what) for workload in self.tick().workloads.all()):
             assert time.monotonic() < patience, f"nothing is {what}"
-            self.console.look_ahead()
-        self.console.look_ahead()
+            self.look()
+        self.look()
+
+    def look(self) -> None:
+        assert self.console.forecaster is not None
+        self.console.forecaster.look()
 
     def recorded(self) -> Differences:
         self.recorder.flush()
@@ -68,7 +72,7 @@ def watching(plane: ControlPlane, history: Path, who: Identity = READER) -> Iter
     made = Watching(plane, who, history)
     try:
         until(lambda: not (made.tick() is None or made.console.status.loading))
-        made.console.look_ahead()
+        made.look()
         yield made
     finally:
         made.console.stop()
@@ -91,7 +95,7 @@ def test_the_stand_in_does_what_was_foreseen(plane: ControlPlane, api: Api, tmp_
         wait_for(api, "borrows", "Evicted")
         wait_for(api, "owner", "PodsReady")
         watched.tick(1.0)
-        watched.console.look_ahead()
+        watched.look()
         said = watched.console.compared
         [huge] = [one for one in watched.console.forecast.prospects.values() if "huge" in one.workload]
     assert (huge.fate, "maximum capacity (24)" in huge.message) == (Fate.WAITS, True)
@@ -112,7 +116,7 @@ def test_what_was_foreseen_before_kueue_is_there_comes_true(plane: ControlPlane,
         }
         with KueueStandIn(plane.api(KUEUE)):
             until(lambda: sum(one.reserved for one in watched.tick().workloads.all()) == 2)
-            watched.console.look_ahead()
+            watched.look()
         assert watched.console.compared == Differences(decisions=2, agreed=2)
 
 
@@ -123,7 +127,7 @@ def test_what_kueue_does_otherwise_is_recorded_with_its_cause(plane: ControlPlan
         assert watched.console.forecast.prospects["team-a/planted"].fate is Fate.WAITS
         admit(api, "planted", "cq-b")
         until(lambda: watched.tick().workloads["team-a/planted"].reserved)
-        watched.console.look_ahead()
+        watched.look()
         [difference] = watched.recorded().differences
         assert (difference.workload, difference.cause) == ("team-a/planted", Cause.DISAGREEMENT)
         assert difference.foreseen.startswith("waits: ClusterQueue cq-b is")
@@ -137,7 +141,7 @@ def test_who_may_not_see_nodes_is_not_told_of_disagreement(plane: ControlPlane, 
         assert any("nodes" in text for text in watched.console.forecast.assumed)
         admit(api, "planted", "cq-b")
         until(lambda: watched.tick().workloads["team-a/planted"].reserved)
-        watched.console.look_ahead()
+        watched.look()
         assert [one.cause for one in watched.console.compared.differences] == [Cause.UNSEEN]
 
 

@@ -44,7 +44,8 @@ class Looking:
     def look(self, seconds: int = 0) -> bool:
         self.cluster.wait(seconds)
         self.console.tick(0)
-        return self.console.look_ahead()
+        assert self.console.forecaster is not None
+        return self.console.forecaster.look()
 
     def recorded(self) -> Differences:
         assert self.recorder is not None
@@ -165,7 +166,7 @@ def test_it_runs_beside_the_loop(looking: Looking) -> None:
 
 def test_a_console_on_the_simulator_foresees_nothing() -> None:
     console = Console(SimulatedBackend(simulation()))
-    assert (console.foresees, console.forecast, console.look_ahead()) == (False, Forecast(), False)
+    assert (console.foresees, console.forecast, console.forecaster) == (False, Forecast(), None)
 
 
 def test_how_a_live_victim_was_chosen_goes_to_the_history(tmp_path: Path) -> None:

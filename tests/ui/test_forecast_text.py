@@ -15,9 +15,14 @@ SIZE = (160, 40)
 def live(*objects: object) -> tuple[Elsewhere, Console]:
     cluster = Elsewhere(objects, START)  # type: ignore[arg-type]
     console = Console(cluster)
-    console.tick(0)
-    assert console.look_ahead()
+    look(console)
     return cluster, console
+
+
+def look(console: Console) -> None:
+    console.tick(0)
+    assert console.forecaster is not None
+    assert console.forecaster.look()
 
 
 async def test_each_row_says_what_comes_next() -> None:
@@ -44,8 +49,7 @@ async def test_the_page_of_a_workload_says_it_in_words_with_its_age_and_what_was
     cluster, console = live(*ORG_QUEUES, waiting("fits", "prod/lq", 8, minutes_ago=2))
     cluster.assumed = ("Kueue's Configuration is assumed to be the default",)
     cluster.put(waiting("new", "prod/lq", 1))
-    console.tick(0)
-    assert console.look_ahead()
+    look(console)
     cluster.now += 3 * SECOND
     console.tick(0)
     async with staged(console, SIZE) as stage:
