@@ -228,7 +228,7 @@ class ConsoleApp(App[None]):
         screen = self.front
         return {
             "app.palette": self._open_palette,
-            "app.help": lambda: self.push_screen(HelpScreen()),
+            "app.help": lambda: self.open(HelpScreen()),
             "app.back": self._back_or_quit,
             "app.quit": self.exit,
             "app.previous": lambda: self._step(-1),
@@ -237,9 +237,9 @@ class ConsoleApp(App[None]):
             "app.theme": self._next_theme,
             "app.namespaces": self._ask_namespaces,
             "app.context": lambda: ask_context(self),
-            "app.forwards": lambda: self.push_screen(ForwardsScreen()),
+            "app.forwards": lambda: self.open(ForwardsScreen()),
             **{f"answer.{name}": self._answerer(name) for name in ANSWERS},
-            "app.rights": lambda: self.push_screen(RightsScreen()),
+            "app.rights": lambda: self.open(RightsScreen()),
             "app.apply": lambda: ask_file(screen) if screen is not None else None,
             "app.all-namespaces": lambda: self.show_namespaces(frozenset()),
             "app.suspend": self.action_suspend_process,
@@ -305,6 +305,24 @@ class ConsoleApp(App[None]):
         """Textual draws nothing for 50 ms after a change of mode, lest a new screen flicker; ours hardly wait."""
         super().delay_update(min(delay, FRAME))
 
+    def open(self, screen: ConsoleScreen) -> None:
+        """Go deeper, and never round in circles: what is open already is gone back to.
+
+        A screen that is there in passing is left behind, and an answer takes the place of another one.
+        """
+        opened = [one for one in self.screen_stack if isinstance(one, ConsoleScreen)]
+        if opened[-1].passing:
+            self.pop_screen()
+            opened.pop()
+        for depth, one in enumerate(opened, start=1):
+            if one.same(screen):
+                while len(self.screen_stack) > depth:
+                    self.pop_screen()
+                return
+        if screen.is_answer and opened[-1].is_answer:
+            self.pop_screen()
+        self.push_screen(screen)
+
     def up(self) -> None:
         """Go back to where this screen was opened from; at the top there is nothing to go back to."""
         if len(self.screen_stack) > 1:
@@ -317,14 +335,12 @@ class ConsoleApp(App[None]):
         return lambda: self._show_answer(name)
 
     def _show_answer(self, name: str) -> None:
-        """Open an answer in the place of another one; the one that is open already is asked again."""
-        screen = self.screen
-        if isinstance(screen, ConsoleScreen) and screen.crumb() in ANSWERS:
-            if screen.crumb() == name:
-                screen.run_id("app.refresh")
-                return
-            self.pop_screen()
-        self.push_screen(answer_screen(name))
+        """Open an answer; the one in front is asked again."""
+        wanted, front = answer_screen(name), self.front
+        if front is not None and front.same(wanted):
+            front.run_id("app.refresh")
+        else:
+            self.open(wanted)
 
     def _back_or_quit(self) -> None:
         if len(self.screen_stack) > 1:

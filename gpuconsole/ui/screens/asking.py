@@ -24,6 +24,16 @@ class AskingScreen(Screen[None]):
         """Say something in passing, in a corner."""
         self.notify(clean(text), severity=severity, timeout=SECONDS, markup=False)
 
+    def left_for(self, what: str) -> bool:
+        """Whether its user went elsewhere, or opened something over it, before this could be opened; says so.
+
+        What a cluster or a file had to be asked for comes when it comes, and never takes the keys of something else.
+        """
+        if self.is_active:
+            return False
+        self.flash(f"{what} · not opened: you had gone on", "warning")
+        return True
+
     def ask(self, question: Question, then: Handler) -> None:
         """Ask, and go on only after a yes."""
 
@@ -31,17 +41,19 @@ class AskingScreen(Screen[None]):
             if yes:
                 then()
 
-        self._push(Confirm(question), answered)
+        self._push(question.title, Confirm(question), answered)
 
     def choose(self, title: str, options: Iterable[Option], then: Callable[[str], object], chosen: str = "") -> None:
         """Offer a list, and go on with the id of what was picked."""
-        self._push(Choice(title, tuple(options), chosen), _unless_cancelled(then))
+        self._push(title, Choice(title, tuple(options), chosen), _unless_cancelled(then))
 
     def prompt(self, wanted: Field, then: Callable[[str], object]) -> None:
         """Ask for one value, and go on with it."""
-        self._push(Prompt(wanted), _unless_cancelled(then))
+        self._push(wanted.title, Prompt(wanted), _unless_cancelled(then))
 
-    def _push(self, dialog: Dialog[Answer], answered: Callable[[Answer | None], None]) -> None:
+    def _push(self, title: str, dialog: Dialog[Answer], answered: Callable[[Answer | None], None]) -> None:
+        if self.left_for(title):
+            return
         # The app goes on with the answer, whoever asked: it does so before the next key, which may leave this screen.
         with self.app._context():
             self.app.push_screen(dialog, answered)

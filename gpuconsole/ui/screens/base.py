@@ -63,6 +63,10 @@ class ConsoleScreen(Leaving, AskingScreen, inherit_bindings=False):
 
     reads: ClassVar[frozenset[str]] = frozenset()
     """Resources of the API whose objects it shows; empty for many of them."""
+    passing: ClassVar[bool] = False
+    """Left behind when another screen is opened from it."""
+    is_answer: bool = False
+    """Opened by an action `answer.NAME`: another answer takes its place."""
     _arriving: tuple[str, str] = ("", "")
     _failure: str = ""
 
@@ -82,6 +86,10 @@ class ConsoleScreen(Leaving, AskingScreen, inherit_bindings=False):
     def crumb(self) -> str:
         """Its name in the trail."""
         return self.view
+
+    def same(self, other: "ConsoleScreen") -> bool:
+        """Whether the other one shows the same, so that one of them is enough."""
+        return type(self) is type(other) and self.crumb() == other.crumb()
 
     def refusal(self, action: Action) -> str:
         """Why the action cannot be done now, for people; empty if it can."""
@@ -136,6 +144,11 @@ class ConsoleScreen(Leaving, AskingScreen, inherit_bindings=False):
         else:
             if said:
                 self.flash(said)
+
+    def open(self, screen: "ConsoleScreen") -> None:
+        """Go deeper."""
+        if not self.left_for(screen.crumb()):
+            self.console_app.open(screen)
 
     def arrive(self, *, filtered: str = "", at: str = "") -> None:
         """Filter the table, or put the cursor on an object, as soon as there is something to see."""

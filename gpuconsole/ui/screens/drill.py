@@ -41,6 +41,10 @@ class DrillScreen(ConsoleScreen):
     def crumb(self) -> str:
         return self._play.scenario.name
 
+    def same(self, other: ConsoleScreen) -> bool:
+        # A file may have been edited since it was opened.
+        return isinstance(other, DrillScreen) and self._play.scenario == other._play.scenario
+
     def body(self) -> ComposeResult:
         yield StatusLine(id="summary")
         with Container(id="drill"):

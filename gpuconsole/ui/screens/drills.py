@@ -58,9 +58,4 @@ class DrillsScreen(ConsoleScreen):
 
 def play_drill(screen: ConsoleScreen, named: str) -> None:
     """Open a drill over a screen: a file, or the name of one that comes along."""
-
-    def opened(play: Play) -> None:
-        if screen.stands and screen.is_current:
-            screen.app.push_screen(DrillScreen(play))
-
-    errand(screen, lambda: Play(open_drill(named)), opened)
+    errand(screen, lambda: Play(open_drill(named)), lambda play: screen.open(DrillScreen(play)))

@@ -43,6 +43,8 @@ def edit(screen: ConsoleScreen, table: str, key: str) -> None:
 
 def _open(screen: ConsoleScreen, table: str, key: str, manifest: Manifest, text: str = "") -> None:
     """Let it be edited, as often as that takes; then show what would change."""
+    if screen.left_for(f"edit {called(key)}"):
+        return
     written = in_editor(screen, text or as_text(manifest.document))
     if written is None:
         return
@@ -55,7 +57,7 @@ def _open(screen: ConsoleScreen, table: str, key: str, manifest: Manifest, text:
     if not difference(manifest.document, after):
         screen.flash("Nothing was changed")
         return
-    screen.app.push_screen(DiffScreen(table, key, manifest, written, after))
+    screen.open(DiffScreen(table, key, manifest, written, after))
 
 
 def in_editor(screen: ConsoleScreen, text: str) -> str | None:

@@ -47,6 +47,8 @@ def by_scope(entries: Iterable[Entry]) -> list[Entry]:
 class HelpScreen(ConsoleScreen):
     """Lists what the screen below offers; Enter does it there."""
 
+    passing = True
+
     def body(self) -> ComposeResult:
         yield Grid(COLUMNS, key=lambda entry: entry.action.id)
         yield Static("", id="told", markup=False)

@@ -105,7 +105,7 @@ class NodeDetailScreen(NodeScreen):
         if unit is None or unit.cell.workload not in self.snapshot.workloads:
             return super().handlers()
         key = unit.cell.workload
-        return {**super().handlers(), "object.open": lambda: self.app.push_screen(WorkloadDetailScreen(key))}
+        return {**super().handlers(), "object.open": lambda: self.open(WorkloadDetailScreen(key))}
 
 
 def _key(unit: Unit) -> str:

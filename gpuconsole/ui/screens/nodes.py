@@ -141,7 +141,7 @@ class NodesScreen(NodeScreen):
             "node.colour": self._change_colour,
         }
         if self._key:
-            offered["object.open"] = lambda: self.app.push_screen(NodeDetailScreen(self._key))
+            offered["object.open"] = lambda: self.open(NodeDetailScreen(self._key))
         return offered
 
     def _table_handlers(self) -> dict[str, Handler]:

@@ -1,13 +1,10 @@
 """What every screen offers for the object under its cursor: describe, YAML, copy, events, delete, menu."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from gpuconsole.model.commands import Delete
-from gpuconsole.model.events import Happened
-from gpuconsole.services.desk import Said
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called
 from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
@@ -98,7 +95,7 @@ class ObjectScreen(ConsoleScreen):
     def describe(self, subject: Subject) -> None:
         """Describe an object in plain lines, on a screen of its own."""
         queue = subject.table == "cluster_queues"
-        self.app.push_screen(QueueDescription(subject.key) if queue else describe_screen(*subject))
+        self.open(QueueDescription(subject.key) if queue else describe_screen(*subject))
 
     def _describe(self) -> None:
         if (subject := self.subject()) is not None:
@@ -106,7 +103,7 @@ class ObjectScreen(ConsoleScreen):
 
     def _yaml(self) -> None:
         if (subject := self.subject()) is not None:
-            self.app.push_screen(yaml_screen(*subject))
+            self.open(yaml_screen(*subject))
 
     def _events(self) -> None:
         subject, desk = self.subject(), self.console.desk
@@ -114,13 +111,13 @@ class ObjectScreen(ConsoleScreen):
             return
         remembered = self.console.history(subject.key)
         if desk is None:
-            self.app.push_screen(events_screen(subject.key, remembered))
+            self.open(events_screen(subject.key, remembered))
         else:
-            errand(self, lambda: desk.events(*subject), lambda said: self._show_events(subject, remembered, said))
-
-    def _show_events(self, subject: Subject, remembered: Sequence[Happened], said: Sequence[Said]) -> None:
-        if self.is_current:
-            self.app.push_screen(events_screen(subject.key, remembered, said))
+            errand(
+                self,
+                lambda: desk.events(*subject),
+                lambda said: self.open(events_screen(subject.key, remembered, said)),
+            )
 
     def _copy_name(self) -> None:
         self._copy("\n".join(subject.key for subject in self.subjects()))

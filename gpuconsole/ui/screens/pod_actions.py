@@ -35,7 +35,7 @@ def show_logs(screen: ConsoleScreen, name: str, pods: list[Pod], *, previous: bo
     """Open the logs of all these pods."""
     begun = [pod.key for pod in pods if pod.node]
     if begun:
-        screen.app.push_screen(LogScreen(name, begun, previous=previous))
+        screen.open(LogScreen(name, begun, previous=previous))
     else:
         screen.flash("None of its pods has begun" if pods else "It has no pods", "warning")
 
@@ -93,7 +93,7 @@ def _forward(screen: ConsoleScreen, pod: Pod, text: str) -> None:
         screen.flash(f"kubectl cannot be run: {error.strerror or error}", "error")
         return
     console.note(words, "started")
-    screen.app.push_screen(ForwardsScreen())
+    screen.open(ForwardsScreen())
 
 
 def _kubectl(screen: ConsoleScreen, words: str) -> bool:

@@ -110,7 +110,7 @@ class PreemptionsScreen(WorkloadScreen):
 
     def _open(self, key: str) -> None:
         if key in self.snapshot.workloads:
-            self.app.push_screen(WorkloadDetailScreen(key))
+            self.open(WorkloadDetailScreen(key))
         else:
             self.flash(f"{key} is gone by now; E shows what is remembered of it", "warning")
 

@@ -101,7 +101,7 @@ class TopologyScreen(NodeScreen):
         """A host leads to its GPUs, everything else unfolds."""
         row = self._tree.current
         if row is not None and row.domain.host is not None:
-            self.app.push_screen(NodeDetailScreen(row.domain.name))
+            self.open(NodeDetailScreen(row.domain.name))
         elif row is not None:
             self._turn(row, not row.opened)
 

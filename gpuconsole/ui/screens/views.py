@@ -6,9 +6,12 @@ Each is imported when it is made first: together they take as long as all that i
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
+
+if TYPE_CHECKING:
+    from gpuconsole.ui.screens.base import ConsoleScreen
 
 _SCREENS = {
     "dashboard": "DashboardScreen",
@@ -27,9 +30,10 @@ ANSWERS = ("ledger", "slots", "shares", "antipatterns", "risk", "drills")
 """See `screens.answers`; action `answer.NAME` opens one."""
 
 
-def answer_screen(name: str) -> Screen[None]:
+def answer_screen(name: str) -> "ConsoleScreen":
     """The screen of one of `ANSWERS`."""
-    screen: Screen[None] = load("answers").answer_screen(name)
+    screen: ConsoleScreen = load("answers").answer_screen(name)
+    screen.is_answer = True
     return screen
 
 

@@ -235,7 +235,7 @@ class WhatIfScreen(ChangeScreen):
     def _ask_wait(self) -> None:
         wanted = Field("How soon they have to run", "10m", ("Their p95 wait at most, as 5m or 1h.",), wrong_span)
         commands = _commands(self.changes)
-        self.prompt(wanted, lambda text: self.app.push_screen(plan_screen(commands, parse_span(text))))
+        self.prompt(wanted, lambda text: self.open(plan_screen(commands, parse_span(text))))
 
     def _ask_file(self) -> None:
         self.prompt(Field("File to write the changes to", "change.yaml"), self._write)

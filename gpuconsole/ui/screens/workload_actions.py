@@ -175,7 +175,7 @@ class WorkloadScreen(ObjectScreen):
         workload = self.workload_under_cursor()
         pods = candidates(self.snapshot, workload) if workload is not None else []
         if workload is not None and pods:
-            self.app.push_screen(ScoresScreen(pods))
+            self.open(ScoresScreen(pods))
         else:
             self.flash("It has no pods", "warning")
 

@@ -86,8 +86,8 @@ class WorkloadsScreen(WorkloadScreen):
             return super().handlers()
         return {
             **super().handlers(),
-            "object.open": lambda: self.app.push_screen(WorkloadDetailScreen(row.key)),
-            "object.explain": lambda: self.app.push_screen(WorkloadDetailScreen(row.key)),
+            "object.open": lambda: self.open(WorkloadDetailScreen(row.key)),
+            "object.explain": lambda: self.open(WorkloadDetailScreen(row.key)),
         }
 
 

@@ -1,0 +1,99 @@
+"""Going deeper: nobody goes round in circles, and what comes late opens nothing over something else."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from textual import events
+
+from gpuconsole.services.desk import Said
+from gpuconsole.ui.screens.base import ConsoleScreen
+from gpuconsole.ui.screens.help import HelpScreen
+from gpuconsole.ui.widgets.confirm import Choice
+from tests.ui.live import FakeCluster, live
+from tests.ui.stage import Stage, staged
+from tests.ui.worlds import busy_org
+
+DRILL = "afs-without"
+"""The first one of the list."""
+
+WAYS = {
+    "help is left behind by what is opened from it": (["question_mark", "b"], ["dashboard", "ledger"]),
+    "help of an answer, too": (["b", "question_mark", "f", "question_mark", "b"], ["dashboard", "ledger"]),
+    "an answer takes the place of another one": (["b", "f", "F"], ["dashboard", "slots"]),
+    "an answer that is in front is asked again": (["b", "b"], ["dashboard", "ledger"]),
+    "the list of drills is one of them": (["b", "T", "T"], ["dashboard", "drills"]),
+    "a drill is not, and stays below": (["T", "enter", "b"], ["dashboard", "drills", DRILL, "ledger"]),
+    "from a drill back to the list": (["T", "enter", "T"], ["dashboard", "drills"]),
+    "round by an answer": (["T", "enter", "b", "T", "enter", "f", "T"], ["dashboard", "drills"]),
+    "rights once": ([*":rights", "enter", *":rights", "enter"], ["dashboard", "rights"]),
+    "port-forwards once, with an answer between": (
+        [*":pf", "enter", "b", *":rights", "enter", *":pf", "enter"],
+        ["dashboard", "port-forwards"],
+    ),
+}
+
+
+def trail(stage: Stage) -> list[str]:
+    return [screen.crumb() for screen in stage.app.screen_stack if isinstance(screen, ConsoleScreen)]
+
+
+def said(stage: Stage) -> list[str]:
+    return [notice.message for notice in stage.app._notifications]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_is_open_already_is_gone_back_to(way: str) -> None:
+    keys, arrived = WAYS[way]
+    async with staged(busy_org()) as stage:
+        await stage.press(*keys)
+        assert trail(stage) == arrived
+
+
+class Slow(FakeCluster):
+    """A cluster that answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+        said = self.at.said
+
+        def events(table: str, key: str) -> tuple[Said, ...]:
+            assert self.answers.wait(60)
+            return said
+
+        self.at.events = events  # type: ignore[method-assign]
+
+
+def over_it(stage: Stage) -> bool:
+    return isinstance(stage.app.screen, Choice)
+
+
+def elsewhere(stage: Stage) -> bool:
+    return stage.app.view == "nodes"
+
+
+@pytest.mark.parametrize(("key", "gone"), [("m", over_it), ("4", elsewhere)])
+async def test_what_comes_late_opens_nothing_over_something_else(key: str, gone: Callable[[Stage], bool]) -> None:
+    cluster = Slow()
+    async with staged(live(cluster)) as stage:
+        await stage.press("3")
+        for pressed in ("E", key):
+            stage.app.post_message(events.Key(pressed, pressed))
+        await stage.pause()
+        assert gone(stage)
+        before = list(stage.app.screen_stack)
+        cluster.answers.set()
+        await stage.settle()
+        assert stage.app.screen_stack == before
+        assert said(stage) == ["events research/rlhf-2 · not opened: you had gone on"]
+
+
+async def test_a_question_that_comes_late_is_not_asked_over_something_else() -> None:
+    async with staged(busy_org()) as stage:
+        below = stage.screen(ConsoleScreen)
+        await stage.press("question_mark")
+        below.choose("Context", (), lambda id: None)
+        await stage.settle()
+        assert isinstance(stage.app.screen, HelpScreen)
+        assert said(stage) == ["Context · not opened: you had gone on"]
