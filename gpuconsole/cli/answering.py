@@ -18,6 +18,7 @@ from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
+from gpuconsole.insight.standing import Standing, standing_of, standing_on
 from gpuconsole.model.clock import SECOND, Span, Time, format_time
 from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import Snapshot
@@ -49,6 +50,12 @@ class Asked(Struct, frozen=True, kw_only=True):
     """The cluster as others left it, with nothing of what the simulation decided since; None for a simulated one."""
     assumed: tuple[str, ...] = ()
     """What is not known of the cluster and was taken for granted."""
+
+    def standing(self) -> Standing:
+        """The cluster as it is: where others run it, with nothing of what the simulation made of it."""
+        if self.found is None:
+            return standing_of(self.simulation)
+        return standing_on(self.found, self.simulation.policy)
 
     @property
     def origin(self) -> Origin:
@@ -122,6 +129,8 @@ def mode_of(request: Request) -> str:
 
 def lines_of(asked: Asked) -> list[Happened]:
     """What happened to the cluster as far as it is known, oldest first; the simulation forgets what it told."""
+    if asked.found is not None:
+        return list(asked.found.recent)
     told = [event for event in asked.simulation.drain() if isinstance(event, Happened)]
     before = told[0].time if told else asked.simulation.now + 1
     return [line for line in asked.simulation.snapshot().recent if line.time < before] + told

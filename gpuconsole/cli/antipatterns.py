@@ -38,8 +38,8 @@ def command(asked: Asked) -> Answer:
 
 def _measured(asked: Asked) -> Snapshot:
     """The cluster with what its GPUs would measure, where it is a simulated one that does not say."""
-    snapshot = asked.simulation.snapshot()
-    if asked.mode == "live" or len(snapshot.telemetry):
+    snapshot = asked.standing().snapshot
+    if asked.mode != "simulated" or len(snapshot.telemetry):
         return snapshot
     state = ClusterState(snapshot.time)
     for thing in snapshot.objects():

@@ -7,7 +7,7 @@ from gpuconsole.cli.answering import Answer, Asked, answering
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.ledger import ledger
 from gpuconsole.model.clock import format_time
-from gpuconsole.ui.answers.ledger import ledger_lines
+from gpuconsole.ui.answers.ledger import NO_KUEUE, ledger_lines
 
 
 @click.command()
@@ -19,11 +19,10 @@ def command(asked: Asked) -> Answer:
     engine finds when it asks for all that it owns and does not use, in one piece, with the highest priority that its
     queue has now.
     """
-    session = asked.simulation.session
+    snapshot, session, policy = asked.standing()
     if session is None:
-        raise UsageError("nothing is admitted by quota in this cluster: there is no Kueue, so nobody lends")
-    snapshot = asked.simulation.snapshot()
-    answer = ledger(snapshot, session, asked.simulation.policy.prices)
+        raise UsageError(NO_KUEUE)
+    answer = ledger(snapshot, session, policy.prices)
     body = msgspec.to_builtins(answer)
     for loan in body["loans"]:
         loan["since"] = format_time(loan["since"])

@@ -23,7 +23,8 @@ def command(asked: Asked, runs: int, horizon: Span, chance: int) -> Answer:
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The cluster is run forward
     many times from what an observer knows of it; with --until, a simulated one has a past to go by.
     """
-    answer = risk(asked.simulation, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
+    found = asked.standing() if asked.found is not None else None
+    answer = risk(asked.simulation, lines_of(asked), runs=runs, seed=chance, horizon=horizon, found=found)
     return Answer(kind="Risk", body=_body(answer), lines=risk_lines(answer))
 
 

@@ -18,10 +18,10 @@ def command(asked: Asked) -> Answer:
     FILES are manifests, folders, a scenario, or the name of a bundled fixture. Kueue's shares are shown with fair
     sharing off, too; the queues of Volcano and KAI come with what they deserve.
     """
-    simulation = asked.simulation
-    found = shares(simulation.session, simulation.now) if simulation.session is not None else None
-    queues = engine_shares(simulation.snapshot())
+    snapshot, session, _ = asked.standing()
+    found = shares(session, snapshot.time) if session is not None else None
+    queues = engine_shares(snapshot)
     body = {"kueue": msgspec.to_builtins(found), "queues": queues}
     for turn in body["kueue"]["turns"] if found is not None else ():
         turn["queued"] = format_time(turn["queued"])
-    return Answer(kind="Shares", body=body, lines=shares_lines(found, queues, simulation.now))
+    return Answer(kind="Shares", body=body, lines=shares_lines(found, queues, snapshot.time))

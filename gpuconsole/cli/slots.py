@@ -18,7 +18,7 @@ def command(asked: Asked) -> Answer:
     size, as if nothing else was placed: on the nodes, and for each queue by its quota, by the flavor's nodes and by its
     topology, with the reason why these differ. Fragments are idle GPUs that the cluster's typical pods cannot use.
     """
-    snapshot = asked.simulation.snapshot()
+    snapshot = asked.standing().snapshot
     answer, found = usefulness(snapshot), starts(snapshot)
     body = msgspec.to_builtins(answer, str_keys=True)
     body["fragments"]["percent"] = answer.fragments.percent

@@ -16,9 +16,9 @@ from gpuconsole.insight.look import DELETED
 from gpuconsole.insight.past import past
 from gpuconsole.insight.preemptions import rule_in_words
 from gpuconsole.insight.running import Runner, runners
+from gpuconsole.insight.standing import Standing, standing_of
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.events import Happened, What
-from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.run_times import learn
 
 if TYPE_CHECKING:
@@ -102,12 +102,14 @@ def risk(
     runs: int = RUNS,
     seed: int = 0,
     horizon: Span = HORIZON,
+    found: Standing | None = None,
 ) -> Risk:
     """How probable it is for each running workload to be evicted before the horizon, by what, and who goes first.
 
-    The simulation is not touched; the same seed gives the same answer.
+    The simulation is not touched; the same seed gives the same answer. `found` is the cluster that it went on from,
+    where others run that: what runs there counts, and what the simulation evicted at once.
     """
-    *_, last = foreboding(simulation, lines, runs=runs, seed=seed, horizon=horizon)
+    *_, last = foreboding(simulation, lines, runs=runs, seed=seed, horizon=horizon, found=found)
     assert last.risk is not None
     return last.risk
 
@@ -119,18 +121,21 @@ def foreboding(
     runs: int = RUNS,
     seed: int = 0,
     horizon: Span = HORIZON,
+    found: Standing | None = None,
 ) -> Iterator[Foreboding]:
     """The same piece by piece, with an answer after each run: who stops asking gives up."""
-    snapshot = simulation.snapshot()
+    standing = found or standing_of(simulation)
+    snapshot = standing.snapshot
+    at_once = [event for event in simulation.fork().drain() if isinstance(event, Happened)] if found else []
     known = past(snapshot, lines)
     run_times = learn(known.runs, simulation.progress())
     running = runners(snapshot, simulation.policy.prices)
     keys = {name: one.key for one in running for name in (one.key, *one.pods)}
     falls: dict[str, list[_Fall]] = {}
-    turns = _turns(simulation, snapshot)
+    turns = _turns(standing)
     for number in range(runs):
         twin = simulation.estimating(run_times, seed + number)
-        told: list[Happened] = []
+        told = at_once[:]
         for piece in life(twin, known, snapshot.time + horizon):
             told += piece
             yield Foreboding(runs=number, reached=twin.now - snapshot.time)
@@ -170,12 +175,12 @@ def _falls(lines: Sequence[Happened], keys: Mapping[str, str], start: Time) -> d
     return found
 
 
-def _turns(simulation: "Simulation", snapshot: Snapshot) -> Mapping[str, Sequence[Turn]]:
+def _turns(standing: Standing) -> Mapping[str, Sequence[Turn]]:
     """Workload → its places in the lines of the lenders."""
     found: dict[str, list[Turn]] = {}
-    if simulation.session is None:
+    if standing.session is None:
         return found
-    for exposure in ledger(snapshot, simulation.session, simulation.policy.prices).exposures:
+    for exposure in ledger(standing.snapshot, standing.session, standing.policy.prices).exposures:
         for place, leaving in enumerate(exposure.leaving, start=1):
             found.setdefault(leaving.workload, []).append(Turn(exposure.lender, exposure.flavor, place))
     return found

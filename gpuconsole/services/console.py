@@ -23,6 +23,7 @@ from gpuconsole.insight.outlook import Outlook, calibrated
 from gpuconsole.insight.plan import Planning, planning
 from gpuconsole.insight.queue_metrics import QueueMetrics
 from gpuconsole.insight.risk import Foreboding, foreboding
+from gpuconsole.insight.standing import Standing, standing_of, standing_on
 from gpuconsole.insight.standings import Standings
 from gpuconsole.insight.trends import Trends
 from gpuconsole.insight.whatif import Look, looks
@@ -43,6 +44,7 @@ from gpuconsole.services.forwards import Forwards
 from gpuconsole.services.loop import Loop
 from gpuconsole.services.measurements import Measurements
 from gpuconsole.services.status import Status
+from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.store import history
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.workers.worker import Seen, Worker
@@ -350,6 +352,17 @@ class Console:
         Takes as long as there is much to copy: call it in a thread. Raises NotSupportedError for a recording.
         """
         return self._forkable().fork()
+
+    def standing(self) -> Standing:
+        """The cluster as it is now, for answers about that. Call it in a thread, as `fork`.
+
+        Of a recording nobody knows how its Kueue was set up: it is taken to be by Kueue's defaults.
+        """
+        if self._live is not None:
+            return standing_on(self._live.snapshot(), self._live.policy)
+        if isinstance(self._backend, Forkable):
+            return standing_of(self._backend.fork())
+        return standing_on(self.snapshot, SimPolicy())
 
     def _forkable(self) -> Forkable:
         if not isinstance(self._backend, Forkable):

@@ -41,5 +41,6 @@ def test_without_kueue_there_is_no_quota_to_lend(gpuconsole: Line) -> None:
     result = gpuconsole("ledger", "three-nodes")
     assert (result.status, result.err) == (
         2,
-        "gpuconsole: nothing is admitted by quota in this cluster: there is no Kueue, so nobody lends\n",
+        "gpuconsole: there is no Kueue here, so no quota is lent; "
+        "shares tell what the queues of Volcano or KAI have and deserve\n",
     )

@@ -12,6 +12,7 @@ from gpuconsole.ui.names import called
 
 LOANS = ("LENDER", "BORROWER", "FLAVOR", "GPUS", "SINCE", "WORKLOADS ON IT")
 EXPOSURES = ("IF IT RETURNS", "FLAVOR", "WANTS", "EVICTED", "GPUS", "LOST GPU-H", "COST $", "WHO")
+NO_KUEUE = "there is no Kueue here, so no quota is lent; shares tell what the queues of Volcano or KAI have and deserve"
 NAMED = 3
 """Workloads that are named for people; -o json names all."""
 

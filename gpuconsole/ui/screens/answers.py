@@ -7,7 +7,7 @@ once. What takes long is asked more seldom, so that it never takes more than a t
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of
@@ -16,12 +16,13 @@ from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.ledger import ledger
 from gpuconsole.insight.shares import shares
 from gpuconsole.insight.slots import starts
+from gpuconsole.insight.standing import Standing
 from gpuconsole.model.events import Happened
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
-from gpuconsole.ui.answers.ledger import ledger_lines
+from gpuconsole.ui.answers.ledger import NO_KUEUE, ledger_lines
 from gpuconsole.ui.answers.shares import shares_lines
 from gpuconsole.ui.answers.slots import slots_lines
 from gpuconsole.ui.screens.answers_text import AnswerPage
@@ -30,9 +31,6 @@ from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
 from gpuconsole.ui.screens.drills import DrillsScreen
 from gpuconsole.ui.screens.planning import risk_screen
 
-if TYPE_CHECKING:
-    from gpuconsole.sim.engine import Simulation
-
 EVERY = 5.0
 SHARE = 20
 
@@ -40,9 +38,7 @@ SHARE = 20
 class Asked(NamedTuple):
     """What an answer may look at."""
 
-    snapshot: Snapshot
-    simulation: "Simulation"
-    """Of the cluster as it is; it may be asked and run at will."""
+    standing: Standing
     prices: Prices
     history: Sequence[Happened]
     """Of preemptions, oldest line first."""
@@ -76,13 +72,12 @@ class AnswerScreen(AnswerPage):
     def _gather(self, snapshot: Snapshot) -> tuple[Sequence[str], str] | ConsoleError:
         began = time.monotonic()
         try:
-            simulation = self.console.fork()
-            history = self.console.preemptions()
-            lines = self._answer(Asked(snapshot, simulation, self.console.prices, history))
+            standing = self.console.standing()
+            lines = self._answer(Asked(standing, self.console.prices, self.console.preemptions()))
         except ConsoleError as error:
             return error
         self._due = max(self._due, time.monotonic() + SHARE * (time.monotonic() - began))
-        return lines, fmt.clock(simulation.now)
+        return lines, fmt.clock(standing.snapshot.time)
 
     def _tell(self, found: tuple[Sequence[str], str] | ConsoleError) -> None:
         if isinstance(found, ConsoleError):
@@ -94,28 +89,25 @@ class AnswerScreen(AnswerPage):
 
 
 def _ledger(asked: Asked) -> Sequence[str]:
-    simulation = asked.simulation
-    session = simulation.session
-    if session is None:
-        return ["nothing is admitted by quota in this cluster: there is no Kueue, so nobody lends"]
-    snapshot = simulation.snapshot()
-    return ledger_lines(ledger(snapshot, session, simulation.policy.prices), snapshot.time)
+    snapshot, session, _ = asked.standing
+    return [NO_KUEUE] if session is None else ledger_lines(ledger(snapshot, session, asked.prices), snapshot.time)
 
 
 def _slots(asked: Asked) -> Sequence[str]:
-    return slots_lines(usefulness(asked.snapshot), starts(asked.snapshot))
+    snapshot = asked.standing.snapshot
+    return slots_lines(usefulness(snapshot), starts(snapshot))
 
 
 def _shares(asked: Asked) -> Sequence[str]:
-    simulation = asked.simulation
-    found = shares(simulation.session, simulation.now) if simulation.session is not None else None
-    return shares_lines(found, engine_shares(asked.snapshot), simulation.now)
+    snapshot, session, _ = asked.standing
+    found = shares(session, snapshot.time) if session is not None else None
+    return shares_lines(found, engine_shares(snapshot), snapshot.time)
 
 
 def _antipatterns(asked: Asked) -> Sequence[str]:
-    engines = engines_of(asked.simulation.policy)
-    found = antipatterns(asked.snapshot, asked.prices, asked.history, engines)
-    return antipatterns_lines(found, measured=len(asked.snapshot.telemetry) > 0)
+    snapshot, _, policy = asked.standing
+    found = antipatterns(snapshot, asked.prices, asked.history, engines_of(policy))
+    return antipatterns_lines(found, measured=len(snapshot.telemetry) > 0)
 
 
 _WORDS: dict[str, tuple[str, Answer]] = {
