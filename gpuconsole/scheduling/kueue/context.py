@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuconsole.scheduling.kueue.accounts import Accounts
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.findings import Asked, Findings, Known
+from gpuconsole.scheduling.kueue.findings import Asked, Book, Findings, Known
 from gpuconsole.scheduling.kueue.requests import Holding, Place
 from gpuconsole.scheduling.kueue.rules import Setup
 from gpuconsole.scheduling.kueue.stories import Stories
@@ -77,6 +77,7 @@ class Context:
         "gates",
         "held_by",
         "one_by_one",
+        "outcomes",
         "proposals",
         "setup",
         "stories",
@@ -93,7 +94,7 @@ class Context:
         accounts: Accounts,
         held_by: Callable[[str], Sequence[Holding]],
         findings: Findings | None = None,
-        proposals: Known,
+        book: Book,
         unready: Callable[[], bool] = lambda: False,
     ) -> None:
         self.config = config
@@ -106,8 +107,10 @@ class Context:
         """ClusterQueue → who holds quota there, in the order in which they would be preempted."""
         self.findings = findings
         """What earlier cycles found, as long as the accounts are those that this one began with."""
-        self.proposals = proposals
+        self.proposals = book.proposals
         """What was proposed where nobody could be evicted, by what that depends on."""
+        self.outcomes = book.outcomes
+        """What became of the heads of trees, by what that depends on."""
         settings = config.pods_ready
         self.one_by_one = settings is not None and settings.block_admission
         """Nobody is admitted before all those that are admitted are ready (waitForPodsReady.blockAdmission)."""

@@ -11,7 +11,8 @@ from gpuconsole.scheduling.kueue import conditions, messages
 from gpuconsole.scheduling.kueue.attempts import considered
 from gpuconsole.scheduling.kueue.entry import Entry, Status
 from gpuconsole.scheduling.kueue.ledgers import usage_in
-from gpuconsole.scheduling.kueue.nomination import nominate
+from gpuconsole.scheduling.kueue.nomination import eligible, nominate
+from gpuconsole.scheduling.kueue.outcomes import recall, remember
 from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.preemption.telling import choice_of
 from gpuconsole.scheduling.kueue.processing import process
@@ -50,7 +51,9 @@ def turns(state: State) -> list[Entry]:
         first = next(iter(queue.listing(usage_in(state, rules))), None) if queue is not None else None
         if rules.active and first is not None:
             entry = Entry(first[0], rules)
-            if nominate(context, entry, resume(state, entry.request)):
+            if eligible(context, entry):
+                entry.resume = resume(state, entry.request)
+                nominate(context, entry)
                 entries.append(entry)
     return list(process(context, entries))
 
@@ -63,7 +66,15 @@ def _decide(state: State, heads: list[Entry], *, choices: bool = False) -> list[
     nominated: list[Entry] = []
     refused: list[Entry] = []
     for entry in heads:
-        (nominated if nominate(context, entry, resume(state, entry.request)) else refused).append(entry)
+        if eligible(context, entry):
+            entry.resume = resume(state, entry.request)
+            nominated.append(entry)
+        else:
+            refused.append(entry)
+    trees = recall(context, nominated)
+    for tree in trees:
+        for entry in tree.entries:
+            nominate(context, entry)
     decisions: list[AdmissionDecision] = []
     waiting: list[Entry] = []
     processed = set()
@@ -76,6 +87,8 @@ def _decide(state: State, heads: list[Entry], *, choices: bool = False) -> list[
             decisions.append(_give_up(entry))
         else:
             waiting.append(entry)
+    for tree in trees:
+        remember(context, tree)
     left = [entry for entry in nominated if entry not in processed]
     if any(entry.status is Status.BLOCKED for entry in waiting):
         _put_off(state, left)

@@ -34,7 +34,7 @@ class Entry:
 
     __slots__ = (
         *("assignment", "cause", "makes_way", "message", "preemptor", "request", "requeue", "resume", "rules"),
-        *("round", "status", "targets"),
+        *("round", "status", "targets", "turn"),
     )
 
     def __init__(self, request: Request, rules: QueueRules, *, preemptor: bool = False, round: int = 0) -> None:
@@ -54,7 +54,9 @@ class Entry:
         """Its admitted variant on a less favorable flavor, which is evicted so that this one can take over."""
         self.requeue = Requeue.GENERIC
         self.resume: Resume | None = None
-        """Where the search for flavors goes on in the next cycle."""
+        """Where the search for flavors goes on: in this cycle and, once that was found out, in the next one."""
+        self.turn = 0
+        """When it was decided on, counted from 1 in a cycle; 0 before that."""
 
     @property
     def uses(self) -> list[tuple[int, int]]:

@@ -1,10 +1,12 @@
 """What searches found on the accounts as cycles begin with them, kept until somebody comes or goes.
 
-In most cycles most heads are those of the cycle before, and nothing has happened in their trees. What is kept belongs
-to one state of the accounts, so that a fork may use what was found before it, and both may add to it.
+In most cycles most heads are those of the cycle before, and nothing has happened in their trees. What was found belongs
+to one state of the accounts, so that a fork may use what was found before it, and both may add to it. What became of
+heads is kept longer, by the state of their tree: forks in which the same happens to a tree come to the same state.
 """
 
 from collections.abc import Hashable
+from itertools import count
 from typing import Any, TypeVar
 
 from gpuconsole.scheduling.kueue.tree import QuotaTree
@@ -15,25 +17,49 @@ Asked = tuple[frozenset[int], tuple[tuple[int, int], ...]]
 """A search for victims: the columns in which somebody has to make room, and what is needed by column."""
 MOST = 2_000
 """So much is kept of one tree, or of one queue: workloads may have as many priorities as they like."""
-MOST_PROPOSALS = 10_000
-"""A proposal takes about 3 KB."""
+MOST_KEPT = 10_000
+"""A proposal takes about 3 KB, as do the outcomes of one tree."""
+
+
+class Book:
+    """What does not pass with a state of the accounts; shared by all forks while the quotas are the same."""
+
+    __slots__ = ("_states", "_steps", "outcomes", "proposals")
+
+    def __init__(self) -> None:
+        self._steps: Known = {}
+        """A state of a tree, and what happened to it → the state after that."""
+        self._states = count()
+        self.outcomes: Known = {}
+        """What became of the heads of a tree, by its state and what they are like."""
+        self.proposals: Known = {}
+        """What was proposed where amounts alone told it."""
+
+    def after(self, state: int, what: Hashable) -> int:
+        """The state of a tree after something happened to it; the same for whoever comes there on the same way."""
+        step = state, what
+        found: int | None = self._steps.get(step)
+        if found is None:
+            found = next(self._states)
+            keep(self._steps, step, found)
+        return found
 
 
 class Findings:
     """By root of a tree what depends on all of it, and by ClusterQueue what depends on who holds quota there."""
 
-    __slots__ = ("_queues", "_trees", "proposals")
+    __slots__ = ("_queues", "_states", "_trees", "book")
 
     def __init__(self) -> None:
         self._trees: dict[int, Known] = {}
         self._queues: dict[str, Known] = {}
-        self.proposals: Known = {}
-        """What was proposed where amounts alone told it; as long as the quotas are the same, in whatever fork."""
+        self._states: dict[int, int] = {}
+        self.book = Book()
 
     def fork(self) -> "Findings":
-        twin = Findings()
-        twin._trees, twin._queues = self._trees.copy(), self._queues.copy()
-        twin.proposals = self.proposals
+        twin = Findings.__new__(Findings)
+        twin._trees, twin._queues, twin._states = self._trees.copy(), self._queues.copy(), self._states.copy()
+        twin.book = self.book
         return twin
 
     def of_tree(self, root: int) -> Known:
@@ -44,19 +70,26 @@ class Findings:
         """What is known of those who hold quota in a ClusterQueue; to be added to."""
         return _kept(self._queues, name)
 
-    def forget(self, tree: QuotaTree, name: str) -> None:
-        """Who holds quota in a ClusterQueue changed, or how much."""
+    def state_of(self, root: int) -> int:
+        """A number for all that happened to a tree: where it is equal, the same workloads hold the same quota."""
+        # A tree to which nothing happened has its own.
+        return self._states.get(root, -1 - root)
+
+    def note(self, tree: QuotaTree, name: str, what: Hashable) -> None:
+        """Something happened to a workload that holds quota in a ClusterQueue."""
         self._queues.pop(name, None)
         node = tree.queues.get(name)
         if node is not None:
-            self._trees.pop(tree.root(node), None)
+            root = tree.root(node)
+            self._trees.pop(root, None)
+            self._states[root] = self.book.after(self.state_of(root), what)
 
 
-def keep(known: Known, key: Hashable, proposal: object) -> None:
-    """Add a proposal; when there are too many all others are forgotten."""
-    if len(known) >= MOST_PROPOSALS:
+def keep(known: Known, key: Hashable, found: object) -> None:
+    """Add something; when there is too much all else is forgotten."""
+    if len(known) >= MOST_KEPT:
         known.clear()
-    known[key] = proposal
+    known[key] = found
 
 
 def _kept(kept: dict[Key, Known], key: Key) -> Known:

@@ -44,7 +44,7 @@ class _Alike(Struct, frozen=True):
 def proposal_for(context: Context, entry: Entry, propose: Propose) -> Proposal:
     """What is proposed to the entry; a head that comes again, before anything happened in its tree, gets the same."""
     request, stories = entry.request, context.stories
-    if not _amounts_decide(context, entry):
+    if not amounts_decide(context, entry):
         return propose(context, entry.rules, request)
     known, key = context.known_of_tree(entry.rules.node), ("last", entry.rules.name)
     last: _Last | None = known.get(key)
@@ -58,7 +58,7 @@ def proposal_for(context: Context, entry: Entry, propose: Propose) -> Proposal:
     return last.proposal
 
 
-def _amounts_decide(context: Context, entry: Entry) -> bool:
+def amounts_decide(context: Context, entry: Entry) -> bool:
     """True if nothing but quota, and who uses it, decides about the entry."""
     workload = entry.request.workload
     return not (

@@ -26,8 +26,16 @@ from gpuconsole.scheduling.kueue.topology.passes import demands, place_after_pre
 Found = TypeVar("Found")
 
 
-def nominate(context: Context, entry: Entry, resume: Resume | None) -> bool:
-    """Fill in what the entry would get. False if it cannot be considered at all; its message says why."""
+def nominate(context: Context, entry: Entry) -> None:
+    """Fill in what the entry would get."""
+    if entry.resume:
+        entry.record(*propose(context, entry.rules, entry.request, entry.resume))
+    else:
+        entry.record(*proposal_for(context, entry, propose))
+
+
+def eligible(context: Context, entry: Entry) -> bool:
+    """False if the entry cannot be considered at all; its message says why."""
     workload = entry.request.workload
     if any(check.state in ("Retry", "Rejected") for check in workload.checks):
         entry.refuse(messages.FAILED_CHECKS, Reason.PENDING_EVALUATION)
@@ -46,10 +54,6 @@ def nominate(context: Context, entry: Entry, resume: Resume | None) -> bool:
     if problem:
         entry.refuse(problem, Reason.MISCONFIGURED)
         return False
-    if resume:
-        entry.record(*propose(context, entry.rules, entry.request, resume))
-    else:
-        entry.record(*proposal_for(context, entry, propose))
     return True
 
 

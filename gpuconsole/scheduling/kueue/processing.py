@@ -26,12 +26,16 @@ from gpuconsole.scheduling.kueue.variants import NO_SIBLINGS, Siblings, admitted
 def process(context: Context, entries: list[Entry]) -> Iterator[Entry]:
     """Decide on the nominated entries, in order; each ends up assumed, or with a message and a reason to requeue.
 
+    Those of trees of which that was known are decided on already.
+
     Where admission is blocked until all are ready, the entries after the first that is blocked are not decided on.
     """
     chosen: dict[int, Target] = {}
     ordered = in_fair_order(context, entries) if context.config.fair_sharing else in_order(context, entries)
-    for entry in ordered:
-        _process_entry(context, entry, chosen)
+    for turn, entry in enumerate(ordered, start=1):
+        if not entry.turn:
+            entry.turn = turn
+            _process_entry(context, entry, chosen)
         yield entry
         if entry.status is Status.BLOCKED:
             return

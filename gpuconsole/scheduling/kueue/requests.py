@@ -183,6 +183,11 @@ class Holding(Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         return self.workload.key
 
+    @property
+    def marks(self) -> tuple[object, ...]:
+        """All of it that cycles look at where no topology places pods."""
+        return self.id, self.key, self.cluster_queue, self.timestamp, self.rank, self.uses
+
 
 class Place(Struct, frozen=True):
     """Pods of one pod set in one topology domain: what they use there, with `pods` counted."""

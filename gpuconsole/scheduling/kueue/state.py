@@ -215,9 +215,11 @@ class State:
 
     def hold(self, holding: Holding) -> None:
         """A workload holds quota, or holds other quota than before."""
+        old = self.roster.records[holding.id]
         self.accounts.add(holding)
         self.roster.hold(holding)
-        self.findings.forget(self.setup.tree, holding.cluster_queue)
+        if not isinstance(old, Holding) or old.marks != holding.marks:
+            self.findings.note(self.setup.tree, holding.cluster_queue, holding.marks)
 
     def bump(self, cluster_queue: str) -> None:
         """What the queue can give changed: searches for flavors that were recorded earlier start anew."""
@@ -233,7 +235,7 @@ class State:
             held_by=self._heaviest_first() if self.charging else self.roster.ranked,
             # Usage by LocalQueue changes with time, and places in topologies with pods that admission does not know.
             findings=None if self.charging or self.setup.topologies else self.findings,
-            proposals=self.findings.proposals,
+            book=self.findings.book,
             unready=lambda: any(not h.workload.is_true("PodsReady") for h in self.roster.holders),
         )
 

@@ -14,13 +14,20 @@ _Shares = dict[tuple[int, int], Share]
 
 
 def in_fair_order(context: Context, entries: list[Entry]) -> Iterator[Entry]:
-    """Yield entries one by one; trees follow one another by the name of their first ClusterQueue."""
+    """Yield entries one by one; trees follow one another by the name of their first ClusterQueue.
+
+    Where it is known already what becomes of a tree's, they come as they did when that was found out.
+    """
     waiting = {entry.rules.node: entry for entry in sorted(entries, key=lambda entry: entry.rules.name)}
     tree = context.accounts.usage.tree
     while waiting:
-        root = tree.root(next(iter(waiting)))
+        first = next(iter(waiting))
+        root = tree.root(first)
         if root in waiting:
             yield waiting.pop(root)
+        elif waiting[first].turn:
+            members = [node for node in waiting if tree.root(node) == root]
+            yield from sorted((waiting.pop(node) for node in members), key=lambda entry: entry.turn)
         else:
             yield from _tournaments(context, root, waiting)
 

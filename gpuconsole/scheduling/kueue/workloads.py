@@ -297,6 +297,6 @@ def _detach(state: State, number: int) -> None:
         case Holding() as old:
             state.accounts.remove(old)
             state.roster.drop_holding(old)
-            state.findings.forget(state.setup.tree, old.cluster_queue)
+            state.findings.note(state.setup.tree, old.cluster_queue, old.id)
             state.bump(old.cluster_queue)
             state.due[old.cluster_queue] = None

@@ -1,0 +1,145 @@
+"""What cycles keep of whole trees changes no decision, in no fork: without it they decide the same."""
+
+from collections.abc import Iterator
+from copy import copy
+from functools import partial
+from random import Random
+from unittest.mock import patch
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import SECOND
+from gpuconsole.model.decisions import Admit, Preempt, Refuse
+from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, PreemptionPolicy, QueueingStrategy, Quota
+from gpuconsole.scheduling.kueue import outcomes
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, cohort, queue, workload
+from tests.scheduling.kueue.test_findings import Slow
+
+STEPS = 30
+SETTINGS = {
+    "classical": KueueConfig(),
+    "fair sharing": KueueConfig(fair_sharing=True),
+    "overlaps are looked at again": KueueConfig(gates={"RecomputeAssignmentUponPreemptionTargetsOverlap": True}),
+    "preemptors come first": KueueConfig(gates={"PrioritizePreemptorWorkloads": True}),
+    "progress does not outlive a change": KueueConfig(gates={"FlavorFungibilityPreserveScanProgress": False}),
+}
+KINDS = ("submit", "submit", "submit", "submit", "finish", "release", "priority", "quota", "none", "none")
+
+
+def queues_of(draw: Random) -> list[ClusterQueue]:
+    """Three trees: two of them cohorts, one with a cohort in it, and a queue by itself."""
+    return [
+        queue(
+            f"q{number}",
+            {"f": Quota(draw.randint(0, 6), draw.choice((None, 2, 6)), draw.choice((None, 1, 6))), "g": 2}
+            if where
+            else {"f": 4},
+            cohort=where,
+            strategy=draw.choice(tuple(QueueingStrategy)),
+            within=draw.choice((NEVER, LOWER, PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY)),
+            reclaim=(reclaim := draw.choice((NEVER, LOWER, ANY))),
+            borrow=BorrowWithinCohort(NEVER if reclaim == NEVER else draw.choice((NEVER, LOWER))),
+        )
+        for number, where in enumerate(("a", "a", "a", "b", "x", "x", ""))
+    ]
+
+
+def happen(world: Slow, queues: list[ClusterQueue], step: int, draw: Random) -> None:
+    """Something happens to a workload or to a queue; all is drawn, whatever of it is needed."""
+    kind, which, size, priority = draw.choice(KINDS), draw.randrange(30), draw.randint(1, 5), draw.randrange(3)
+    target = queues[which % len(queues)]
+    names = sorted(name for name, known in world.workloads.items() if not known.finished)
+    match kind:
+        case "submit":
+            for number, door in enumerate((target, queues[size % len(queues)], target)):
+                rank, age = (priority + number) % 3, step + draw.choice((-3, 0, 3))
+                world.apply(workload(f"w{step}-{number}", door.name, size, priority=rank, created=age))
+        case "finish" if names:
+            world.finish(names[which % len(names)])
+        case "priority" if names:
+            name = names[which % len(names)]
+            world.apply(replace(world.workloads[name], priority=priority))
+        case "quota" if which % 5 == 0:
+            flavors = queue(target.name, {"f": size, "g": priority}).resource_groups
+            world.apply(replace(target, resource_groups=flavors))
+            world.session.wake(world.now)
+        case "release":
+            world.release()
+
+
+def twin_of(world: Slow) -> Slow:
+    twin = copy(world)
+    twin.session, twin.workloads = world.session.fork(), world.workloads.copy()
+    return twin
+
+
+def told(world: Slow, *, choices: bool) -> Iterator[object]:
+    """What three cycles decide, and how the queues stand afterwards."""
+    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, choices=choices)):
+        for _ in range(3):
+            yield world.cycle()
+    for name in world.session.setup.queues:
+        yield [(waits.workload.key, waits.parked) for waits in world.session.pending(name)]
+
+
+def decided(config: KueueConfig, seed: int) -> list[object]:
+    """Two futures of one world, one beside the other: a workload more or less, and from then on the same happens."""
+    draw = Random(seed)
+    queues = queues_of(draw)
+    start = Slow(cohort("a", 2), cohort("b"), cohort("x", parent="b"), *queues, config=config, flavors="fg")
+    found: list[object] = []
+    for step in range(STEPS // 2):
+        happen(start, queues, step, draw)
+        found += told(start, choices=False)
+    futures = [twin_of(start), twin_of(start), start]
+    futures[0].apply(workload("more", queues[seed % len(queues)].name, 2, priority=2))
+    futures[1].now += SECOND * (seed % 2)
+    for step in range(STEPS // 2, STEPS):
+        drawn = draw.random()
+        for number, future in enumerate(futures):
+            happen(future, queues, step, Random(drawn))
+            found += told(future, choices=number == 1)
+    return found
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_what_became_of_a_tree_is_what_would_become_of_it_anew(name: str) -> None:
+    for seed in range(25):
+        with patch.object(outcomes, "keep", lambda known, key, found: None):
+            anew = decided(SETTINGS[name], seed)
+        assert decided(SETTINGS[name], seed) == anew, seed
+
+
+def test_of_heads_alike_the_older_comes_first_in_every_fork() -> None:
+    start = Slow(queue("a", 2, cohort="c"), queue("b", 2, cohort="c"))
+    futures = [twin_of(start), twin_of(start)]
+    for future, ages in zip(futures, ((0, 1), (1, 0)), strict=True):
+        future.apply(*(workload(f"w{age}", door, 4, created=age) for door, age in zip("ab", ages, strict=True)))
+    admitted = [[d.workload for d in future.cycle() if isinstance(d, Admit)] for future in futures]
+    assert admitted == [["team/w0"], ["team/w0"]]
+
+
+def test_a_head_whose_preemptions_are_under_way_is_another_head_than_before() -> None:
+    may_borrow = BorrowWithinCohort(LOWER)
+    start = Slow(
+        queue("a", 4, cohort="c", within=LOWER, reclaim=LOWER, borrow=may_borrow),
+        queue("b", 2, cohort="c"),
+        config=SETTINGS["preemptors come first"],
+    )
+    start.run(workload("victim", "a", 2), admitted=True)
+    large, small = workload("large", "a", 6, priority=1), workload("small", "b", 2)
+    first, later = twin_of(start), twin_of(start)
+    first.apply(large, small)
+    later.apply(large)
+    # What is decided is not applied: to the tree nothing happens.
+    decided = [first.session.run_cycle(first.now), later.session.run_cycle(later.now)]
+    later.apply(small)
+    decided.append(later.session.run_cycle(later.now))
+    kinds = [[(type(d), d.workload) for d in cycle] for cycle in decided]
+    assert kinds == [
+        [(Admit, "team/small"), (Refuse, "team/large")],
+        [(Preempt, "team/victim"), (Refuse, "team/large")],
+        [(Refuse, "team/large"), (Refuse, "team/small")],
+    ]
