@@ -184,6 +184,11 @@ class ConsoleApp(App[None]):
         """The screen in front, under any dialog."""
         return next((s for s in reversed(self.screen_stack) if isinstance(s, ConsoleScreen)), None)
 
+    @property
+    def way(self) -> list[str]:
+        """The way down, by name; a dialog's is that of its kind."""
+        return [s.crumb() if isinstance(s, ConsoleScreen) else type(s).__name__ for s in self.screen_stack]
+
     # Keys
 
     async def on_event(self, event: events.Event) -> None:

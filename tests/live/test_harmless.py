@@ -10,6 +10,8 @@ from string import ascii_letters, digits
 import pytest
 
 from gpuconsole.ui.actions import ACTIONS
+from gpuconsole.ui.widgets.confirm import Choice, Confirm, Prompt
+from gpuconsole.ui.widgets.palette import Palette
 from tests.live.api import Api
 from tests.live.controlplane import ControlPlane
 from tests.live.identities import ADMIN
@@ -44,6 +46,11 @@ NAMED = {
 }
 CRASH = re.compile(r"(.*\n){0,9}Traceback (.*\n)+?(?=\d{4}-|\Z)")
 """A traceback in the log, with the lines before it: they say which keys were pressed."""
+DEEPEST = 12
+"""Screens on each other at most: a view, an object with its description or events, a list of drills and a drill, and of
+answers, rights and port-forwards each once."""
+WAY = re.compile(r": action \S+ in (.*)")
+DIALOGS = {kind.__name__ for kind in (Choice, Confirm, Palette, Prompt)}
 LEAVING = ("ctrl+c", "ctrl+q", "ctrl+z")
 """Keys that end or stop the console. What else may end it (q, a command line) is met by starting it anew."""
 
@@ -110,4 +117,7 @@ def test_random_keys_of_an_admin_change_nothing(plane: ControlPlane, busy: Api, 
     said = (tmp_path / "gpuconsole.log").read_text()
     if (failed := CRASH.search(said)) is not None:
         pytest.fail(f"A key ended the console:\n{failed[0]}")
-    assert said.count(": action ") > KEYS / 20, "the keys did something"
+    ways = [way.split(" › ") for way in WAY.findall(said)]
+    assert len(ways) > KEYS / 20, "the keys did something"
+    assert max(ways, key=len)[DEEPEST:] == [], "screens pile up"
+    assert [way for way in ways if not DIALOGS.isdisjoint(way)] == [], "a screen was opened over a dialog"

@@ -150,7 +150,8 @@ async def test_every_action_that_runs_is_logged(caplog: pytest.LogCaptureFixture
     async with shown() as (_app, pilot):
         await press(pilot, "2", "tab", "j", "full_stop", "full_stop", "r")
     said = [record.getMessage() for record in caplog.records if record.name == "gpuconsole.ui.actions"]
-    assert said == [f"action {id}" for id in ("view.queues", "app.next-pane", "table.down", "sim.pause", "sim.pause")]
+    then = [f"action {id} in queues" for id in ("app.next-pane", "table.down", "sim.pause", "sim.pause")]
+    assert said == ["action view.queues in dashboard", *then]
 
 
 async def test_what_the_palette_offers_is_what_the_screen_offers() -> None:

@@ -302,7 +302,7 @@ class ConsoleScreen(Leaving, AskingScreen, inherit_bindings=False):
 
     def run(self, action: Action) -> None:
         """Do an action: refuse it with a reason, or ask first if it is dangerous."""
-        LOG.info("action %s", action.id)
+        LOG.info("action %s in %s", action.id, " › ".join(self.console_app.way))
         handler = {**self.console_app.handlers(), **self.handlers()}.get(action.id)
         if handler is None:
             self.flash(f"{action.label}: not on this screen", "warning")
