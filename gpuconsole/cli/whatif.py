@@ -12,7 +12,7 @@ from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import FindingsError
 from gpuconsole.cli.validate import as_line
 from gpuconsole.cli.whatif_report import as_text
-from gpuconsole.insight.whatif import WhatIf, what_if
+from gpuconsole.insight.whatif import WhatIf, looks, what_if
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.sim.changes import Changes, read_changes
@@ -38,7 +38,7 @@ def command(asked: Asked, change: Path, against: Path | None, horizon: Span | No
     wanted = changes_in(change, now)
     other = changes_in(against, now).commands if against is not None else ()
     span = horizon if horizon is not None else wanted.horizon if wanted.horizon is not None else HOUR
-    answer = what_if(asked.simulation, wanted.commands, span, other, wanted.places)
+    answer = what_if(looks(asked.simulation, wanted.commands, span, other, wanted.places, asked.found))
     compared = against.name if against is not None else ""
     return Answer(
         kind="WhatIf", body=as_body(answer), lines=as_text(answer, compared), status=int(bool(answer.refused))

@@ -90,7 +90,8 @@ def _numbers(answer: WhatIf, against: str) -> list[str]:
 
 def _queues(answer: WhatIf) -> Iterator[tuple[object, ...]]:
     for queue in answer.queues:
-        amounts = (f"{queue.used_now}/{queue.nominal}", queue.used_without, queue.used)
+        with_quota = f"{queue.used}/{queue.nominal}" if queue.nominal != queue.nominal_now else queue.used
+        amounts = (f"{queue.used_now}/{queue.nominal_now}", queue.used_without, with_quota)
         yield (f"{queue.queue}, GPUs", *amounts)
         if {queue.borrowed_now, queue.borrowed_without, queue.borrowed} != {queue.borrowed}:
             yield (f"{queue.queue}, borrowed", queue.borrowed_now, queue.borrowed_without, queue.borrowed)

@@ -70,6 +70,7 @@ def queue_changes(*states: Mapping[str, QuotaNode]) -> tuple[QueueChange, ...]:
                     used_now=start.gpus.used,
                     used_without=before.gpus.used,
                     used=after.gpus.used,
+                    nominal_now=start.gpus.nominal,
                     nominal=after.gpus.nominal,
                     borrowed_now=start.gpus.borrowed,
                     borrowed_without=before.gpus.borrowed,

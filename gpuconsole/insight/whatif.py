@@ -1,7 +1,7 @@
 """What would happen if: two futures of one simulation, one with the commands and one without, and how they differ."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -47,40 +47,37 @@ class Look(Struct, frozen=True, kw_only=True):
     last: bool = False
 
 
-def what_if(
-    base: "Simulation",
-    commands: Sequence[Command],
-    horizon: Span,
-    against: Sequence[Command] = (),
-    places: Sequence[str] = (),
-) -> WhatIf:
-    """Fork `base` twice, give the commands to one fork, let both run for `horizon`, and compare.
-
-    `base` is not touched. Both forks draw the same chances, so that every difference comes from the commands; commands
-    that change nothing give a difference that is `empty`. Refused commands are named, the others are carried out.
-    `against` is another list of changes, for the fork that else gets none. `places` say where each command is written;
-    refusals begin with them.
-    """
-    *_, last = looks(base, commands, horizon, against, places)
-    assert last.answer is not None
-    return last.answer
-
-
 def looks(
     base: "Simulation",
     commands: Sequence[Command],
     horizon: Span,
     against: Sequence[Command] = (),
     places: Sequence[str] = (),
+    found: Snapshot | None = None,
 ) -> Iterator[Look]:
-    """The same step by step: who stops asking gives up."""
-    trial = _Trial(base, commands, horizon, against, places)
+    """Fork `base` twice, give the commands to one fork, let both run for `horizon`, and compare; step by step.
+
+    `base` is not touched; who stops asking gives up. Both forks draw the same chances, so that every difference comes
+    from the commands; commands that change nothing give a difference that is `empty`. Refused commands are named, the
+    others are carried out. `against` is another list of changes, for the fork that else gets none. `places` say where
+    each command is written; refusals begin with them. `found` is the cluster that others run and that `base` goes on
+    from: what `base` decided to begin with is not so now.
+    """
+    trial = _Trial(base, commands, horizon, against, places, found)
     yield Look(reached=0, answer=trial.compare(), last=horizon == 0)
     if horizon:
         for moment in trial.moments():
             trial.advance(moment)
             yield Look(reached=moment - trial.start)
         yield Look(reached=horizon, answer=trial.compare(), last=True)
+
+
+def what_if(trial: Iterable[Look]) -> WhatIf:
+    """The answer of a what-if that is seen through."""
+    *_, last = trial
+    assert last.answer is not None
+    assert last.last
+    return last.answer
 
 
 def prepare(simulation: "Simulation") -> None:
@@ -103,10 +100,12 @@ class _Trial:
         horizon: Span,
         against: Sequence[Command],
         places: Sequence[str],
+        found: Snapshot | None,
     ) -> None:
         self.start, self.end = base.now, base.now + horizon
         self.commands, self.other = commands, against
-        self.now = base.snapshot()
+        self.begun = base.snapshot()
+        self.now = found or self.begun
         self.without = Future(base, against)
         self.tried = Future(base, commands, places)
         self.placed: tuple[Time, Snapshot, Snapshot] | None = None
@@ -135,7 +134,7 @@ class _Trial:
         reached = tried.simulation.now
         final = tried.simulation.snapshot()
         # As long as no time passed and nothing was changed there, the other future is what is.
-        other = self.now if reached == self.start and not self.other else without.simulation.snapshot()
+        other = self.begun if reached == self.start and not self.other else without.simulation.snapshot()
         compared, before, after = self.placed or (reached, other, final)
         self._seen |= subjects_of(self.commands, after) | subjects_of(self.commands, final)
         rivals = subjects_of(self.other, other)

@@ -57,6 +57,7 @@ class QueueChange(Struct, frozen=True, kw_only=True):
     used_now: int
     used_without: int
     used: int
+    nominal_now: int
     nominal: int
     borrowed_now: int
     borrowed_without: int

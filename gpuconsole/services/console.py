@@ -275,12 +275,13 @@ class Console:
         there is one: ask in a thread. Who stops asking gives up. Raises NotSupportedError where no future can be
         computed, WorkerError if the console is stopped meanwhile.
         """
-        backend = self._forkable()
+        backend, live = self._forkable(), self._live
 
-        return self._pieces(
-            lambda worker, seen: worker.looks(commands, horizon, against, seen, places),
-            lambda: looks(backend.fork(), commands, horizon, against, places),
-        )
+        def here() -> Iterator[Look]:
+            found = live.snapshot() if live is not None else None
+            return looks(backend.fork(), commands, horizon, against, places, found)
+
+        return self._pieces(lambda worker, seen: worker.looks(commands, horizon, against, seen, places), here)
 
     def scores(self, pod: Pod) -> ScoreTable | None:
         """What every filter and score says of every node if this pod came now; None where the engine has no such table.

@@ -112,9 +112,9 @@ def _table(result: WhatIf, names: tuple[str, str]) -> list[Painted]:
 def _queue(queue: QueueChange) -> list[Painted]:
     used = _row(
         f"{queue.queue} GPUs",
-        f"{queue.used_now}/{queue.nominal}",
+        f"{queue.used_now}/{queue.nominal_now}",
         str(queue.used_without),
-        str(queue.used),
+        str(queue.used) if queue.nominal == queue.nominal_now else f"{queue.used}/{queue.nominal}",
         _signed(queue.used - queue.used_without),
     )
     if queue.borrowed_without == queue.borrowed == queue.borrowed_now:

@@ -25,7 +25,8 @@ class Mirror:
     def __init__(self) -> None:
         self._state = ClusterState()
         self._observer = Observer()
-        self._snapshot: Snapshot = EMPTY
+        self.snapshot: Snapshot = EMPTY
+        """It, as a value."""
         self._policy = SimPolicy()
         self._simulation: Simulation | None = None
         self._rehearsal: Rehearsal | None = None
@@ -46,30 +47,30 @@ class Mirror:
         self._state.time = seen.time
         if seen.anew or seen.news or policy != self._policy:
             self._simulation = None
-        self._snapshot, self._policy = self._state.freeze(), policy
+        self.snapshot, self._policy = self._state.freeze(), policy
 
     def look(self, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, Differences]:
         """What comes next, and what came of the look before; see `Observer.look`."""
-        return self._observer.look(self._snapshot, self._policy, assumed, unseen)
+        return self._observer.look(self.snapshot, self._policy, assumed, unseen)
 
     def why(self, workload: str) -> Iterator[Tried]:
         """Why a workload waits, and what would let it in; the cluster as it is, with nothing decided by us.
 
         It is tried piece by piece, in a fork: what is seen meanwhile changes nothing in the answer.
         """
-        kept, now = self._rehearsal, self._snapshot.time
+        kept, now = self._rehearsal, self.snapshot.time
         if kept is None or (kept.session.next_requeue or now) < now or kept.session.next_sample is not None:
             # Time that passed counts where backoffs end or usage is forgotten: there nothing is kept.
-            kept = rehearsal_on(self._snapshot, self._policy.kueue)
+            kept = rehearsal_on(self.snapshot, self._policy.kueue)
         self._rehearsal = kept
         if kept is not None:
             kept.now = now
-        return trying(self._snapshot, kept.fork() if kept is not None else None, workload)
+        return trying(self.snapshot, kept.fork() if kept is not None else None, workload)
 
     @property
     def simulation(self) -> Simulation:
         """The cluster going on by our rules; it is to be forked, not driven."""
-        if self._simulation is None or self._snapshot.time - self._simulation.now > FRESH:
-            self._simulation = Simulation.from_snapshot(self._snapshot, policy=self._policy, seed=0)
+        if self._simulation is None or self.snapshot.time - self._simulation.now > FRESH:
+            self._simulation = Simulation.from_snapshot(self.snapshot, policy=self._policy, seed=0)
             self._simulation.drain()
         return self._simulation

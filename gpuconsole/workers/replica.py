@@ -11,6 +11,7 @@ from gpuconsole.insight.plan import planning
 from gpuconsole.insight.risk import foreboding
 from gpuconsole.insight.whatif import looks, prepare
 from gpuconsole.insight.why import rehearsal_of, trying
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.workers.mirror import Mirror
@@ -71,11 +72,14 @@ class Replica:
         return self._simulation
 
 
-def pieces(simulation: Simulation, question: Long) -> Iterator[Reply]:
-    """What a simulation says to a long question, piece by piece: in forks, whatever it does meanwhile."""
+def pieces(simulation: Simulation, question: Long, found: Snapshot | None) -> Iterator[Reply]:
+    """What a simulation says to a long question, piece by piece: in forks, whatever it does meanwhile.
+
+    `found` is the cluster that others run, where the simulation goes on from one.
+    """
     match question:
         case Ask():
-            asked = (question.commands, question.horizon, question.against, question.places)
+            asked = (question.commands, question.horizon, question.against, question.places, found)
             return map(Looked, looks(simulation, *asked))
         case AskWhy():
             snapshot = simulation.snapshot()
@@ -132,21 +136,21 @@ class Desk:
                 | AskPlan(seen=True)
                 | AskRisk(seen=True)
             ):
-                return self._answer(self._mirror.simulation, request)
+                return self._answer(self._mirror.simulation, request, self._mirror.snapshot)
             case _ if self._replica is None:
                 return Done(same=False)
             case Follow():
                 return Done(same=self._replica.follow(request))
             case Ask() | AskScores() | AskWhy() | AskAhead() | AskStarts() | AskPlan() | AskRisk():
                 simulation = self._replica.followed(request)
-                return Done(same=False) if simulation is None else self._answer(simulation, request)
+                return Done(same=False) if simulation is None else self._answer(simulation, request, None)
             case _:
                 assert_never(request)
 
-    def _answer(self, simulation: Simulation, question: Question) -> Reply:
+    def _answer(self, simulation: Simulation, question: Question, found: Snapshot | None) -> Reply:
         if isinstance(question, AskScores):
             return Scored(simulation.placement.scores(question.pod))
-        return self._begun(question, pieces(simulation, question))
+        return self._begun(question, pieces(simulation, question, found))
 
     def _begun(self, question: Long, trial: Iterator[Reply]) -> Reply:
         self._trials[type(question)] = question.number, trial

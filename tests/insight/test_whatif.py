@@ -34,7 +34,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Job, PodSet, Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.insight.world import ORG_QUEUES, START, node, waiting
+from tests.insight.world import ORG_QUEUES, START, node, waiting, world
 from tests.sim.cluster import workload
 from tests.sim.strategies import LIVES, Deed, cluster, live
 
@@ -67,7 +67,18 @@ SERVE_2 = job("serve-2", "prod/lq", 8, 10_000)
 
 
 def ask(*commands: Command, horizon: Span = HOUR, base: Simulation | None = None) -> WhatIf:
-    return what_if(base or org_cohort(), commands, horizon)
+    return what_if(looks(base or org_cohort(), commands, horizon))
+
+
+def test_now_is_the_cluster_of_others_as_it_was_found_not_after_what_our_engine_would_do_first() -> None:
+    found = world([*ORG_QUEUES, node("node-1"), job("serve", "prod/lq", 8, 10_000)])
+    base = Simulation.from_snapshot(found, policy=SimPolicy(), seed=0)
+    less = (SetQuota("cq-prod", "a100", GPU, 12, 0, None),)
+    answer = what_if(looks(base, less, HOUR, found=found))
+    prod = next(change for change in answer.queues if change.queue == "cq-prod")
+    assert (prod.used_now, prod.nominal_now) == (0, 16)
+    assert (prod.used_without, prod.used, prod.nominal) == (8, 8, 12)
+    assert (answer.gpus_now, answer.gpus_without, answer.gpus) == (0, 8, 8)
 
 
 def test_prod_asks_for_its_quota_and_rlhf_alone_has_to_go_until_serve_ends() -> None:
@@ -118,6 +129,7 @@ def test_prod_asks_for_its_quota_and_rlhf_alone_has_to_go_until_serve_ends() -> 
                 used_now=8,
                 used_without=8,
                 used=16,
+                nominal_now=16,
                 nominal=16,
                 borrowed_now=0,
                 borrowed_without=0,
@@ -131,6 +143,7 @@ def test_prod_asks_for_its_quota_and_rlhf_alone_has_to_go_until_serve_ends() -> 
                 used_now=12,
                 used_without=12,
                 used=6,
+                nominal_now=8,
                 nominal=8,
                 borrowed_now=4,
                 borrowed_without=4,
@@ -299,8 +312,8 @@ def test_the_first_look_has_what_the_next_cycle_brings_and_the_last_one_everythi
 
 
 def test_two_lists_of_changes_are_held_against_each_other() -> None:
-    answer = what_if(org_cohort(), (Submit((SERVE_2,)),), HOUR, (SetQuota("cq-prod", "a100", GPU, 8, 0, None),))
-    same = what_if(org_cohort(), (Submit((SERVE_2,)),), HOUR, (Submit((SERVE_2,)),))
+    answer = what_if(looks(org_cohort(), (Submit((SERVE_2,)),), HOUR, (SetQuota("cq-prod", "a100", GPU, 8, 0, None),)))
+    same = what_if(looks(org_cohort(), (Submit((SERVE_2,)),), HOUR, (Submit((SERVE_2,)),)))
 
     assert ([victim.workload for victim in answer.victims], answer.queues[0].used_without) == (["research/rlhf"], 8)
     assert ([one.workload for one in same.against], same.empty) == (["prod/serve-2"], True)
@@ -344,7 +357,7 @@ def test_asking_for_what_is_so_makes_no_difference_whatever_happened_before(
     base.submit(Reconfigure(feature_gates={"PartialAdmission": True}, placement={"score": "binpack"}))
     commands = data.draw(st.permutations(_in_force(base.snapshot())))
 
-    answer = what_if(base, commands, 20 * MINUTE)
+    answer = what_if(looks(base, commands, 20 * MINUTE))
     assert answer.empty, answer
 
 
@@ -354,7 +367,7 @@ def test_a_start_that_comes_all_the_same_is_no_difference() -> None:
     base.submit(Submit((workload("a", "red", gpus=1, duration="6m"),)))
     base.submit(FailPod("red/a-0"))
 
-    answer = what_if(base, (SetPriority("red/a", 0),), 20 * MINUTE)
+    answer = what_if(looks(base, (SetPriority("red/a", 0),), 20 * MINUTE))
     assert [(one.admitted, one.admitted_without) for one in answer.outcomes] == [(START + 10 * SECOND,) * 2]
     assert answer.empty
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.forecast import forecast
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.whatif import what_if
+from gpuconsole.insight.whatif import looks, what_if
 from gpuconsole.insight.why import rehearsal_on, tried
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Cordon, SetPriority
@@ -22,7 +22,6 @@ from gpuconsole.workers.worker import Seen, Worker
 from tests.backends.elsewhere import Elsewhere
 from tests.insight.test_forecast_check import WAITS, admitted
 from tests.insight.world import ORG, ORG_QUEUES, START, node, waiting
-from tests.services.looking import whole
 
 NOTHING = ()
 
@@ -91,7 +90,9 @@ def test_a_what_if_and_a_look_know_the_same_cluster(worker: Shown) -> None:
     cluster = Elsewhere((*ORG, node("n1"), WAITS), START)
     worker.foresee(seen(cluster), NOTHING, NOTHING)
     question = (SetPriority("prod/waits", 100),)
-    assert whole(worker.looks(question, HOUR, (), seen(cluster))) == what_if(cluster.fork(), question, HOUR)
+    assert what_if(worker.looks(question, HOUR, (), seen(cluster))) == what_if(
+        looks(cluster.fork(), question, HOUR, found=cluster.snapshot())
+    )
     assert worker.told == [len(ORG) + 2, 0]
 
 

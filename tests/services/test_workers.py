@@ -24,7 +24,6 @@ from gpuconsole.workers.replica import Desk, Replica
 from gpuconsole.workers.worker import Worker
 from tests.backends.cluster import job, simulation
 from tests.backends.events import START
-from tests.services.looking import whole
 
 QUESTION = (Submit((job("asked", 8, 30),)),)
 
@@ -55,7 +54,7 @@ def beside() -> Iterator[Beside]:
 
 
 def test_what_it_refuses_has_its_place(beside: Beside) -> None:
-    found = whole(beside.console.looks([SetWeight("cq-nobody", -1)], MINUTE, (), ["the first step"]))
+    found = what_if(beside.console.looks([SetWeight("cq-nobody", -1)], MINUTE, (), ["the first step"]))
     assert [text.partition(": ")[0] for text in found.refused] == ["the first step"]
 
 
@@ -63,8 +62,8 @@ def test_it_answers_as_the_simulation_itself_would_after_commands_at_odd_times(b
     for number in range(5):
         beside.console.submit(Submit((job(f"late-{number}", 1 + number, 7),)))
         beside.console.tick(0.137 * number)
-        expected = what_if(beside.backend.fork(), QUESTION, HOUR)
-        assert whole(beside.console.looks(QUESTION, HOUR)) == expected
+        expected = what_if(looks(beside.backend.fork(), QUESTION, HOUR))
+        assert what_if(beside.console.looks(QUESTION, HOUR)) == expected
         assert expected.time == beside.console.snapshot.time
     assert beside.console.status.worker == "on"
 
@@ -129,23 +128,23 @@ def test_a_killed_worker_is_said_and_the_answers_come_from_here(beside: Beside) 
     beside.worker.process.kill()
     beside.tick_until_the_worker(ends=True)
     assert beside.console.status.worker == "the worker process died"
-    assert whole(beside.console.looks(QUESTION, HOUR)) == what_if(beside.backend.fork(), QUESTION, HOUR)
+    assert what_if(beside.console.looks(QUESTION, HOUR)) == what_if(looks(beside.backend.fork(), QUESTION, HOUR))
 
 
 def test_a_worker_that_dies_over_a_question_is_no_loss(beside: Beside) -> None:
     beside.console.tick(1)
     beside.worker.process.kill()
-    assert whole(beside.console.looks(QUESTION, HOUR)) == what_if(beside.backend.fork(), QUESTION, HOUR)
+    assert what_if(beside.console.looks(QUESTION, HOUR)) == what_if(looks(beside.backend.fork(), QUESTION, HOUR))
     with pytest.raises(WorkerError, match="the worker process died"):
         next(beside.worker.looks(QUESTION, HOUR))
 
 
 def test_others_may_ask_between_two_looks_and_the_simulation_may_go_on(beside: Beside) -> None:
-    expected = what_if(beside.backend.fork(), QUESTION, HOUR)
+    expected = what_if(looks(beside.backend.fork(), QUESTION, HOUR))
     trial = beside.console.looks(QUESTION, HOUR)
     next(trial)
     beside.console.tick(1)
-    assert whole(beside.console.looks(QUESTION, HOUR)).time > expected.time
+    assert what_if(beside.console.looks(QUESTION, HOUR)).time > expected.time
     with pytest.raises(WorkerError, match="another question"):
         next(trial)
 
@@ -155,7 +154,7 @@ def test_a_replica_that_went_its_own_way_starts_anew(beside: Beside) -> None:
     beside.worker.carried(beside.backend.now, Cordon("node-0", True))
     beside.console.tick(1)
     beside.tick_until_the_worker(ends=False)
-    assert whole(beside.console.looks(QUESTION, HOUR)) == what_if(beside.backend.fork(), QUESTION, HOUR)
+    assert what_if(beside.console.looks(QUESTION, HOUR)) == what_if(looks(beside.backend.fork(), QUESTION, HOUR))
     assert beside.console.status.worker == "on"
 
 
