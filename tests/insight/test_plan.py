@@ -1,6 +1,7 @@
 """Plans on two queues of one cohort: the least of each kind that is enough, tried, the cheapest first."""
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.insight.plan import Option, plan
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
@@ -78,6 +79,39 @@ def test_both_together_are_found_where_neither_is_enough() -> None:
 
     assert list(kinds(found.options)) == ["quota and nodes"]
     assert found.options[0].commands == (SetQuota("team", "a100", GPU, 16), AddNodes("n1", 1))
+
+
+def small_pods(count: int) -> Command:
+    """A job of pods that take one GPU each."""
+    whole = waiting("many", "team/lq", 1, annotations={"gpuconsole.io/duration": "10h"})
+    return Submit((replace(whole, pod_sets=tuple(replace(part, count=count) for part in whole.pod_sets)),))
+
+
+@pytest.mark.parametrize(("pods", "nodes"), [(8, 1), (9, 2), (100, 13)])
+def test_of_two_parts_each_is_as_small_as_it_may_be(pods: int, nodes: int) -> None:
+    """Pods of one GPU on nodes of eight, all of which are taken: as many GPUs of quota as pods, and few nodes."""
+    base = running(*alone("team", 8), node("n1"))
+    base.submit(job("first", 8))
+    base.advance(base.now + MINUTE)
+    found = plan(base, [small_pods(pods)], MINUTE)
+
+    assert list(kinds(found.options)) == ["quota and nodes"]
+    assert found.options[0].commands == (SetQuota("team", "a100", GPU, 8 + pods), AddNodes("n1", nodes))
+
+
+def test_the_asked_ones_are_no_victims_of_what_was_not_enough_for_them() -> None:
+    """Quota alone admits it to full nodes; Kueue evicts it again when its pods are not ready in time."""
+    base = running(*alone("team", 8), node("n1"))
+    base.submit(job("first", 8))
+    base.advance(base.now + MINUTE)
+    found = plan(base, [job("second", 8)], MINUTE)
+
+    assert {option.kind: option.victims for option in found.failed} == {"priority": 0, "quota": 0, "nodes": 0}
+
+
+def test_policy_is_no_matter_of_a_queue_without_a_cohort() -> None:
+    found = plan(running(*alone("team", 8), node("n1")), [job("a", 16)], MINUTE)
+    assert not {"preemption", "fair sharing"} & {option.kind for option in (*found.options, *found.failed)}
 
 
 def test_a_lender_that_may_not_reclaim_needs_to_be_allowed_to() -> None:

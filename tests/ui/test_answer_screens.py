@@ -75,3 +75,4 @@ async def test_risk_comes_run_by_run_until_it_is_whole() -> None:
         assert "4 running workloads may be evicted within 6h" in text
         assert "20 runs of the cluster" in text
         assert "run 20 of 20" not in stage.text
+        assert "as of 0" in stage.text

@@ -12,7 +12,8 @@ def plan_lines(answer: Plan) -> list[str]:
     if answer.without.holds:
         return [f"{asked}: they do without any change, after {_wait(answer.without, answer)}; {FEASIBLE}"]
     rows = [_row(option, answer) for option in (*answer.options, *answer.failed, answer.without)]
-    head = ("WHAT", "ENOUGH", "RUN", "P95 WAIT", "USD/H", "EVICTED", "LOST USD")
+    # What it is comes last: it is long, and on a narrow screen the numbers are what one compares.
+    head = ("ENOUGH", "RUN", "P95 WAIT", "USD/H", "EVICTED", "LOST USD", "WHAT")
     if answer.best is None:
         last = "nothing that was tried is enough"
     else:
@@ -22,13 +23,13 @@ def plan_lines(answer: Plan) -> list[str]:
 
 def _row(option: Option, answer: Plan) -> tuple[object, ...]:
     return (
-        option.words,
         "yes" if option.holds else "no",
         f"{option.admitted}/{len(answer.workloads)}",
         _wait(option, answer),
         f"{option.hourly:.2f}",
         option.victims,
         f"{option.lost:.2f}",
+        option.words,
     )
 
 

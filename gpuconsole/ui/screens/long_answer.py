@@ -17,9 +17,10 @@ class Told(NamedTuple):
     """A piece of an answer in words."""
 
     progress: str
-    """How far it is; empty once it is whole."""
+    """How far it is; once it is whole, of when."""
     lines: Sequence[str] | None = None
     """None where there is nothing new to show."""
+    whole: bool = False
 
 
 class LongAnswerScreen(AnswerPage, Generic[Piece]):
@@ -40,7 +41,7 @@ class LongAnswerScreen(AnswerPage, Generic[Piece]):
         return {**super().handlers(), "app.refresh": self._begin}
 
     def _begin(self) -> None:
-        self._progress("begins …")
+        self.remark("begins …", "pending")
         self.run_worker(self._work, thread=True, exclusive=True, group="long-answer")
 
     def _work(self) -> None:
@@ -57,13 +58,10 @@ class LongAnswerScreen(AnswerPage, Generic[Piece]):
 
     def _came(self, piece: Piece) -> None:
         told = self._words(piece)
-        self._progress(told.progress)
+        self.remark(told.progress, "dim" if told.whole else "pending")
         if told.lines is not None:
             self.write(told.lines)
 
     def _failed(self, error: ConsoleError) -> None:
-        self._progress("")
+        self.remark("", "")
         self.fail(error)
-
-    def _progress(self, text: str) -> None:
-        self.remark(text, "pending")

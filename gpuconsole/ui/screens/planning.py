@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from gpuconsole.insight.plan import Planning
 from gpuconsole.insight.risk import RUNS, Foreboding
-from gpuconsole.model.clock import Span, format_span
+from gpuconsole.model.clock import Span, Time, format_span
 from gpuconsole.model.commands import Command
 from gpuconsole.services.console import Console
+from gpuconsole.ui import format as fmt
 from gpuconsole.ui.answers.plan import plan_lines
 from gpuconsole.ui.answers.risk import risk_lines
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen, Told
@@ -24,11 +25,17 @@ def plan_screen(commands: Sequence[Command], wanted: Span) -> LongAnswerScreen[P
 
 
 def _risk(piece: Foreboding) -> Told:
-    under_way = f"run {piece.runs + 1} of {RUNS}, at +{format_span(piece.reached)}" if piece.runs < RUNS else ""
-    return Told(under_way, risk_lines(piece.risk) if piece.risk is not None else None)
+    lines = risk_lines(piece.risk) if piece.risk is not None else None
+    if piece.risk is not None and piece.runs == RUNS:
+        return Told(_as_of(piece.risk.time), lines, whole=True)
+    return Told(f"run {piece.runs + 1} of {RUNS}, at +{format_span(piece.reached)}", lines)
 
 
 def _plan(piece: Planning) -> Told:
     if piece.plan is not None:
-        return Told("", plan_lines(piece.plan))
+        return Told(_as_of(piece.plan.time), plan_lines(piece.plan), whole=True)
     return Told(f"{piece.done} of {piece.of} kinds done, trying: {piece.kind}")
+
+
+def _as_of(time: Time) -> str:
+    return f"as of {fmt.clock(time)}"
