@@ -11,11 +11,11 @@ from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.subjects import workload_named
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.calibration import Told, experience
+from gpuconsole.insight.calibration import Told, experience, record
 from gpuconsole.insight.estimates import KEPT, Estimate, Memory
 from gpuconsole.insight.eta import RUNS
 from gpuconsole.insight.expected_start import Eta, corrected, expected_start
-from gpuconsole.insight.tables import counted
+from gpuconsole.insight.tables import counted, seconds
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
 from gpuconsole.store import queries
 from gpuconsole.store.schema import open_for_writing
@@ -38,7 +38,8 @@ def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) 
     key = workload_named(asked.found or asked.simulation.snapshot(), workload)
     answer = expected_start(asked.simulation, key, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
     if asked.mode == "live":
-        answer = corrected(answer, experience(_earlier(asked), answer.time))
+        earlier = _earlier(asked)
+        answer = corrected(answer, experience(earlier, answer.time), record(earlier, answer.time))
     return Answer(kind="Eta", body=_body(answer), lines=list(as_text(answer)))
 
 
@@ -65,13 +66,13 @@ def as_text(answer: Eta) -> Iterator[str]:
     yield f"  as likely before as after {_moment(start, start.median)}"
     yield from (f"  within {format_span(one.span)}: {one.probability:.0%}" for one in answer.within)
     if start.never:
-        yield f"  not before {format_time(start.horizon)} in {start.never} of {counted(start.runs, 'run')}"
+        yield f"  not before {seconds(start.horizon)} in {start.never} of {counted(start.runs, 'run')}"
     yield ""
     yield "GOES BY"
-    yield f"  {counted(start.runs, 'run')} of the cluster from {format_time(answer.time)} on"
+    yield f"  {counted(start.runs, 'run')} of the cluster from {seconds(answer.time)} on"
     yield f"  run times of {answer.goes_by}: {counted(answer.samples, 'end')} of work"
     yield "ASSUMES"
-    yield from (f"  {text}" for text in answer.assumptions)
+    yield from (f"  {text}" for text in (*answer.assumptions, *answer.trust))
 
 
 def headline(start: Estimate) -> str:
@@ -94,7 +95,7 @@ def _earlier(asked: Asked) -> Sequence[Told]:
 
 
 def _moment(start: Estimate, time: Time) -> str:
-    return f"{format_time(time - time % SECOND)} (in {format_span((time - start.asked) // SECOND * SECOND)})"
+    return f"{seconds(time)} (in {format_span((time - start.asked) // SECOND * SECOND)})"
 
 
 def _body(answer: Eta) -> dict[str, Any]:
@@ -112,6 +113,7 @@ def _body(answer: Eta) -> dict[str, Any]:
             "late": format_time(start.interval.last),
             "covers": 0.8,
             "calibrated_by": start.calibrated_by,
+            "earlier": answer.record,
             "uncalibrated": {"early": format_time(start.raw.first), "late": format_time(start.raw.last)},
             "horizon": format_time(start.horizon),
             "runs": start.runs,
@@ -127,5 +129,5 @@ def _body(answer: Eta) -> dict[str, Any]:
             "arrivals": answer.arrivals,
             "arrivals_seconds": answer.arrivals_span / SECOND,
         },
-        "assumptions": answer.assumptions,
+        "assumptions": (*answer.assumptions, *answer.trust),
     }

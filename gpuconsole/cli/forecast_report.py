@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gpuconsole.cli.tables import counted, table
+from gpuconsole.cli.tables import counted, seconds, table
 from gpuconsole.insight.forecast import Fate, Forecast, Prospect, in_words
 from gpuconsole.insight.forecast_check import Cause, Difference, Differences
 from gpuconsole.model.clock import format_time
@@ -36,7 +36,7 @@ def _forecast_as_text(foreseen: Forecast) -> list[str]:
     """What happens next, first who gets on."""
     order = foreseen.in_order()
     counts = [f"{sum(one.fate is fate for one in order)} {words}" for fate, words in FATES.items()]
-    lines = [f"At {format_time(foreseen.time)}: {', '.join(counts)}; feasible, not a reservation", ""]
+    lines = [f"At {seconds(foreseen.time)}: {', '.join(counts)}; feasible, not a reservation", ""]
     lines += table(
         ("WORKLOAD", "QUEUE", "GPUS", "PRIORITY", "FORECAST"),
         [(called(one.workload), one.queue, one.gpus, one.priority, named(in_words(one))) for one in order],
@@ -85,7 +85,7 @@ def _prospect(one: Prospect) -> dict[str, Any]:
 
 
 def _difference(one: Difference) -> Iterator[str]:
-    yield f"{format_time(one.time)}  {called(one.workload)}  {one.cause.value}{f': {one.detail}' if one.detail else ''}"
+    yield f"{seconds(one.time)}  {called(one.workload)}  {one.cause.value}{f': {one.detail}' if one.detail else ''}"
     yield f"  foreseen: {named(one.foreseen)}"
     yield f"  Kueue:    {named(one.fact)}"
 

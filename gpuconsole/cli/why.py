@@ -32,8 +32,8 @@ def command(asked: Asked, workload: str, quick: bool) -> Answer:
     snapshot = asked.found or asked.simulation.snapshot()
     key = subject_named(snapshot, workload)
     rehearsal = rehearsal_of(asked.simulation, snapshot) if asked.found is None else rehearsal_on(snapshot, kueue)
-    answer = why(snapshot, rehearsal, key)
-    found = None if quick else unblocking(snapshot, rehearsal, answer)
+    answer = why(snapshot, rehearsal, key, lambda: asked.simulation)
+    found = None if quick else unblocking(snapshot, rehearsal, answer, lambda: asked.simulation)
     return Answer(kind="Why", body=_body(answer, found, snapshot), lines=list(_text(answer, found, snapshot)))
 
 

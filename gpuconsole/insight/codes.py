@@ -34,6 +34,8 @@ class Code(StrEnum):
     """Admitted, but not all pods of the gang fit on nodes at once."""
     NODES = "nodes"
     """Admitted (or not queued at all), but no node takes a pod."""
+    DISRUPTION_BUDGET = "disruption-budget"
+    """The only ones that could make room are kept by a PodDisruptionBudget, which its scheduler asks."""
     IMAGE = "image"
     """It has its nodes, and an image cannot be pulled."""
     POD_FAILURE = "pod-failure"

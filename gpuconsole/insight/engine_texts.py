@@ -144,7 +144,15 @@ _FORMS: tuple[_Form, ...] = (
         "No node has room for its pods: {what}.",
         "room on one node for each of its pods",
     ),
-    _form(KAI, Kind.GANG, r"PodSchedulingErrors: (?P<what>.*)", "Its pods do not all find a node: {what}"),
+    _form(
+        KAI,
+        Kind.GANG,
+        r"(?:PodSchedulingErrors: )?Resources were found for (?P<part>\d+) pods while (?P<what>\d+) are required"
+        r" for gang scheduling\b.*",
+        "Its pods start together: {part} of {what} find a node.",
+        "room for all of them at once, or a smaller minMember",
+    ),
+    _form(KAI, Kind.NODES, r"PodSchedulingErrors: (?P<what>.*)", "Its pods do not all find a node: {what}"),
     _form(KAI, Kind.NODES, r"Unable to schedule podgroup", "KAI found no way to run its pods."),
 )
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.calibration import Experience, Interval, Told, stretched
 from gpuconsole.insight.eta import Starts
 from gpuconsole.insight.past import began
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.snapshot import Snapshot
 
 KEPT = 2000
@@ -27,6 +27,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
     asked: Time
     horizon: Time
     """What lies behind it was not looked at, see `Starts.at`."""
+    past: Span
+    """Of so long it was known what was submitted."""
     runs: int
     never: int
     """In so many runs it had not started by the horizon."""
@@ -34,7 +36,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     raw: Interval
     """As it came from the runs."""
     interval: Interval
-    """The same, stretched by what became of earlier estimates."""
+    """The same, stretched by what became of earlier estimates, or by the doubt there is without these."""
     calibrated_by: int = 0
     """How many these were."""
 
@@ -45,23 +47,25 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
 
 def estimate(found: Starts) -> Estimate:
-    """What the runs say, as it comes from them."""
+    """What the runs say, with the doubt that there is as long as nothing else is known."""
     raw = Interval(found.at(EARLY), found.at(LATE))
-    return Estimate(
+    told = Estimate(
         workload=found.workload,
         asked=found.asked,
         horizon=found.horizon,
+        past=found.past,
         runs=len(found.times),
         never=found.times.count(None),
         median=found.at(0.5),
         raw=raw,
         interval=raw,
     )
+    return corrected(told, Experience())
 
 
 def corrected(found: Estimate, learned: Experience) -> Estimate:
     """The same, stretched by what earlier estimates teach."""
-    interval = stretched(found.raw, found.median, found.asked, learned)
+    interval = stretched(found.raw, found.median, found.asked, learned, found.past)
     return replace(found, interval=interval, calibrated_by=learned.by)
 
 

@@ -7,6 +7,7 @@ simulation's own future arrivals and a scenario's steps are unknown, as they are
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import sqrt
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -34,25 +35,27 @@ class Starts(Struct, frozen=True, kw_only=True):
     workload: str
     asked: Time
     horizon: Time
+    past: Span
+    """Of so long the runs know what was submitted."""
     times: tuple[Time | None, ...]
 
     def at(self, part: float) -> Time:
         """The moment by which this part (0 to 1) of the runs had started it.
 
-        Between two runs it lies in between; with n runs, the first stands for 1/(n+1). Beyond the horizon, what has
-        waited so long waits about as long again.
+        Between two runs it lies in between; with n runs, the first stands for 1/(n+1). Beyond the horizon, half
+        of what has waited so long waits 1.4 times as long, and a quarter twice as long.
         """
         place = min(max(part * (len(self.times) + 1) - 1, 0.0), len(self.times) - 1.0)
         low, high = self._start(int(place)), self._start(min(int(place) + 1, len(self.times) - 1))
         return low + round((high - low) * (place - int(place)))
 
     def _start(self, place: int) -> Time:
-        """The start in the run at this place from the first; half of what waits so long waits twice as long."""
+        """The start in the run at this place from the first; a Pareto tail (of exponent two) beyond the horizon."""
         start = self.times[place]
         if start is not None:
             return start
         still, beyond = len(self.times) - place, self.times.count(None) + 1
-        return self.asked + (self.horizon - self.asked) * beyond // still
+        return self.asked + round((self.horizon - self.asked) * sqrt(beyond / still))
 
     def by(self, time: Time) -> float:
         """The part of the runs that had started it by then."""
@@ -102,6 +105,7 @@ def starting(
             workload=key,
             asked=simulation.now,
             horizon=end,
+            past=known.span,
             times=(*sorted(times), *(None for _ in range(runs - len(times)))),
         )
         for key, times in found.items()

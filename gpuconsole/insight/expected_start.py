@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.calibration import Experience
+from gpuconsole.insight.calibration import YOUNG, Experience, Record
 from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.insight.estimates import Estimate, estimate
 from gpuconsole.insight.estimates import corrected as stretched
@@ -26,7 +26,10 @@ SPANS: tuple[Span, ...] = (HOUR, 6 * HOUR, 24 * HOUR)
 """How probable a start within these is."""
 
 UNCORRECTED = "uncalibrated: too few earlier estimates are remembered of which it is known what became of them"
-CORRECTED = "calibrated: {:.1f} times as wide as the runs say, by what became of {} earlier estimates"
+CORRECTED = "calibrated by what became of {} earlier estimates"
+WIDTH = "{}; the range is {:.1f} times as wide as the runs say"
+TOO_YOUNG = "only the last {} are known: on less than {} ranges were far too early on a real trace"
+RECORD = "of {} earlier ranges of which that is known, {:.0%} had the start within (80% should have)"
 
 
 class CohortPlace(Struct, frozen=True):
@@ -66,7 +69,11 @@ class Eta(Struct, frozen=True, kw_only=True):
     arrivals: int = 0
     """Submissions of the past that are drawn again."""
     arrivals_span: Span = 0
+    record: Record = Record()
+    """How good earlier estimates were."""
     assumptions: tuple[str, ...] = ()
+    trust: tuple[str, ...] = ()
+    """How far the range may be trusted, in words."""
 
 
 def expected_start(
@@ -121,9 +128,10 @@ def expecting(
 def _answered(answer: Eta, known: Past, found: Starts, subject: Workload) -> Eta:
     """With the start, and what it goes by."""
     group, curve = learn(known.runs, {}).curve(Kind(subject.namespace, answer.queue, answer.gpus))
+    start = estimate(found)
     return replace(
         answer,
-        start=estimate(found),
+        start=start,
         within=tuple(
             Within(span, found.by(found.asked + span)) for span in SPANS if found.asked + span <= found.horizon
         ),
@@ -132,19 +140,27 @@ def _answered(answer: Eta, known: Past, found: Starts, subject: Workload) -> Eta
         past_runs=sum(run.ended for run in known.runs),
         arrivals=len(known.arrivals),
         arrivals_span=known.span,
-        assumptions=(*assumptions(known), UNCORRECTED),
+        assumptions=assumptions(known),
+        trust=tuple(_trust(start, Experience(), Record())),
     )
 
 
-def corrected(answer: Eta, learned: Experience) -> Eta:
-    """The answer, stretched by what earlier estimates teach."""
-    if answer.start is None or not learned.by:
+def corrected(answer: Eta, learned: Experience, kept: Record) -> Eta:
+    """The answer, stretched by what earlier estimates teach, and how good these were."""
+    if answer.start is None:
         return answer
     start = stretched(answer.start, learned)
-    named = (
-        CORRECTED.format(learned.stretch, learned.by) if text == UNCORRECTED else text for text in answer.assumptions
-    )
-    return replace(answer, start=start, assumptions=tuple(named))
+    return replace(answer, start=start, record=kept, trust=tuple(_trust(start, learned, kept)))
+
+
+def _trust(start: Estimate, learned: Experience, kept: Record) -> Iterator[str]:
+    """How far the range may be trusted, in words."""
+    if start.past < YOUNG:
+        yield TOO_YOUNG.format(format_span(start.past), format_span(YOUNG))
+    by = CORRECTED.format(learned.by) if learned.by else UNCORRECTED
+    yield WIDTH.format(by, learned.stretch(start.past))
+    if kept.judged:
+        yield RECORD.format(kept.judged, kept.covered / kept.judged)
 
 
 def assumptions(known: Past) -> tuple[str, ...]:
@@ -160,7 +176,7 @@ def assumptions(known: Past) -> tuple[str, ...]:
         f"as much is submitted as in the last {format_span(known.span)} ({len(known.arrivals)} workloads)"
         if known.repeats
         else "nothing else is submitted",
-        "what waits beyond the horizon waits about as long again; quotas, nodes and priorities stay as they are",
+        "half of what waits beyond the horizon waits 1.4 times as long; quotas, nodes and priorities stay as they are",
     )
 
 

@@ -20,7 +20,12 @@ MOST_TEXTS = 4
 """So many different texts of its pods are shown beside the one that says why."""
 
 
-_CODES = {Kind.QUEUE_MISSING: Code.QUEUE_MISSING, Kind.OVERUSED: Code.QUOTA, Kind.VICTIMS: Code.WAITING_FOR_VICTIMS}
+_CODES = {
+    Kind.QUEUE_MISSING: Code.QUEUE_MISSING,
+    Kind.OVERUSED: Code.QUOTA,
+    Kind.VICTIMS: Code.WAITING_FOR_VICTIMS,
+    Kind.GANG: Code.GANG,
+}
 """What Volcano and KAI say of queues and victims means what Kueue means by it."""
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gpuconsole.model.clock import SECOND, Time, format_time
 from gpuconsole.model.text import clean
 
 
@@ -24,3 +25,8 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 def counted(number: int, word: str) -> str:
     """`1 error`, `2 errors`."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def seconds(time: Time) -> str:
+    """A moment in whole seconds, as everything that is said to people."""
+    return format_time(time - time % SECOND)

@@ -4,18 +4,19 @@ The engine tries the workload on the cluster as it is, as if it were the head of
 beside that, with its age. What would unblock it is another question (`insight.unblock`): it takes longer.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.blockers import blocker, cause
+from gpuconsole.insight.budgets import keeping_drained, kept_by_budget
 from gpuconsole.insight.explanation import Explanation
 from gpuconsole.insight.pending import Verdict, explain, resource_groups, workload_of
 from gpuconsole.insight.reasons import Code, dominant, read_kueue
 from gpuconsole.insight.room import Room, room
-from gpuconsole.insight.unblock.search import Suggestions, UnderWay, searching, suggest
+from gpuconsole.insight.unblock.search import Search, Suggestions, UnderWay, searching, searching_places
 from gpuconsole.insight.unblock.trial import examined
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
 
 ENGINE = "engine"
 OBJECTS = "objects"
-_RUNS = (Code.NOT_WAITING, Code.CHECKS, Code.GANG, Code.NODES, Code.IMAGE, Code.POD_FAILURE)
+Simulating = Callable[[], "Simulation"]
+"""Gives the cluster going on by our rules, to be forked; that may have to be made first."""
+PLACES = (Code.GANG, Code.NODES, Code.DISRUPTION_BUDGET)
+"""Pods wait for nodes: what would help is tried in the simulation."""
+_OF_PODS = (*PLACES, Code.QUOTA, Code.WAITING_FOR_VICTIMS)
+"""The same of work that no Workload stands for, where a scheduler of pods has queues, too."""
+_RUNS = (Code.NOT_WAITING, Code.CHECKS, *PLACES, Code.IMAGE, Code.POD_FAILURE)
 _HELPLESS = (*_RUNS, Code.BACKOFF)
 _OUTSIDE = (*_HELPLESS, Code.DEACTIVATED, Code.QUEUE_STOPPED, Code.QUEUE_INACTIVE, Code.QUEUE_MISSING)
 """What the objects themselves show, so that no trial is needed."""
@@ -103,20 +110,22 @@ class Tried(Struct, frozen=True, kw_only=True):
     """How far the search for suggestions is; None once it is over."""
 
 
-def trying(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str) -> Iterator[Tried]:
+def trying(
+    snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: Simulating | None = None
+) -> Iterator[Tried]:
     """Answer, and try what would unblock it, piece by piece: who stops asking gives up. The last one is whole."""
-    answer = why(snapshot, rehearsal, key)
-    if rehearsal is None or not _helped(rehearsal, answer):
-        yield Tried(time=snapshot.time, why=answer)
-        return
-    classes = snapshot.workload_priority_classes.all()
-    for look in searching(rehearsal, answer.subject, classes):
+    answer = why(snapshot, rehearsal, key, simulating)
+    searched = False
+    for look in _searches(snapshot, rehearsal, answer, simulating):
+        searched = True
         yield Tried(time=snapshot.time, why=answer, suggestions=look.so_far, under_way=look.under_way)
+    if not searched:
+        yield Tried(time=snapshot.time, why=answer)
 
 
-def tried(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str) -> Tried:
+def tried(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: Simulating | None = None) -> Tried:
     """Answer, and try what would unblock it; this may take seconds on a large cluster."""
-    *_, last = trying(snapshot, rehearsal, key)
+    *_, last = trying(snapshot, rehearsal, key, simulating)
     return last
 
 
@@ -131,10 +140,20 @@ def rehearsal_on(snapshot: Snapshot, config: KueueConfig | None) -> Rehearsal | 
     return Rehearsal.from_snapshot(snapshot, config) if config is not None else None
 
 
-def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str) -> Why:
+def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: Simulating | None = None) -> Why:
     """Answer for a workload, a job or a pod (see `explain`). Nothing changes."""
     told = explain(snapshot, key)
     workload = workload_of(snapshot, key)
+    if told.code in PLACES and simulating is not None and len(snapshot.pod_disruption_budgets):
+        kept = kept_by_budget(simulating(), told)
+        if kept is not None:
+            said = (
+                f"as it is its pods find no place within a minute; they do if one changes this: {kept.remedies[0].text}"
+            )
+            engine = Evidence(source=ENGINE, code=kept.code, text=said, since=snapshot.time)
+            return Why(explanation=kept, evidence=(engine, _shown(snapshot, told)))
+    if told.code is Code.NOT_WAITING and len(snapshot.pod_disruption_budgets):
+        told = replace(told, lines=(*told.lines, *keeping_drained(snapshot, told.subject)))
     if workload is None or rehearsal is None or told.code in _OUTSIDE or workload.reserved:
         return Why(explanation=told, evidence=(_shown(snapshot, told),))
     entry = examined(rehearsal, workload.key)
@@ -151,15 +170,30 @@ def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str) -> Why:
     )
 
 
-def unblocking(snapshot: Snapshot, rehearsal: Rehearsal | None, answer: Why) -> Suggestions | None:
-    """What would let it in; None for what no change of quotas, queues or the workload itself helps with."""
-    if rehearsal is None or not _helped(rehearsal, answer):
-        return None
-    return suggest(rehearsal, answer.subject, snapshot.workload_priority_classes.all())
+def unblocking(
+    snapshot: Snapshot, rehearsal: Rehearsal | None, answer: Why, simulating: Simulating | None = None
+) -> Suggestions | None:
+    """What would let it in; None for what no change of quotas, queues, nodes or the workload itself helps with."""
+    last = None
+    for look in _searches(snapshot, rehearsal, answer, simulating):
+        last = look.so_far
+    return last
 
 
-def _helped(rehearsal: Rehearsal, answer: Why) -> bool:
-    return answer.code not in _HELPLESS and answer.subject in rehearsal.workloads
+def waits_for_places(code: Code, *, queued: bool) -> bool:
+    """True for what pods wait for that a change of nodes, gangs or other pods may bring; `queued` by Kueue or not."""
+    return code in (PLACES if queued else _OF_PODS)
+
+
+def _searches(
+    snapshot: Snapshot, rehearsal: Rehearsal | None, answer: Why, simulating: Simulating | None
+) -> Iterator[Search]:
+    """The search in the admission for what waits for quota, in the simulation for what waits for nodes."""
+    queued = rehearsal is not None and answer.subject in rehearsal.workloads
+    if rehearsal is not None and queued and answer.code not in _HELPLESS:
+        yield from searching(rehearsal, answer.subject, snapshot.workload_priority_classes.all())
+    elif simulating is not None and waits_for_places(answer.code, queued=queued):
+        yield from searching_places(simulating(), answer.subject)
 
 
 def _verdict(entry: Entry, head: str) -> Verdict:

@@ -6,7 +6,7 @@ from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.room import Keeper, Level, Room
 from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.words import in_words
-from gpuconsole.insight.why import ENGINE, Considered, Evidence, Why
+from gpuconsole.insight.why import ENGINE, PLACES, Considered, Evidence, Why
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.snapshot import Snapshot
@@ -94,7 +94,8 @@ def evidence_lines(answer: Why, now: Time) -> Iterator[str]:
     for one in answer.evidence:
         said.setdefault((one.code, one.text), []).append(f"{one.source}{_age(one, now)}")
     for (code, text), sources in said.items():
-        differs = " (overtaken)" if len(codes) > 1 and code is not answer.code else ""
+        # A gang, or a pod, that finds no node is what a budget that keeps others looks like to its scheduler.
+        differs = " (overtaken)" if len(codes) > 1 and code is not answer.code and code not in PLACES else ""
         yield f"{' and '.join(sources)}: {code}{differs}: {text}"
 
 

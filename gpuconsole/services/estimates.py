@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from gpuconsole.errors import HistoryError
-from gpuconsole.insight.calibration import Experience, Told, experience
+from gpuconsole.insight.calibration import Experience, Record, Told, experience, record
 from gpuconsole.insight.estimates import Memory
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
@@ -42,6 +42,11 @@ class Estimates:
             learned = experience(self._memory.earlier, now)
             self._record(self._memory.note(told))
             return learned
+
+    def record(self, now: Time) -> Record:
+        """How good earlier estimates were, as far as that is known by now."""
+        with self._guard:
+            return record(self._memory.earlier, now) if self._memory is not None else Record()
 
     def see(self, snapshot: Snapshot) -> None:
         """Learn what has started by now; once a second at most."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.why import Tried
+from gpuconsole.insight.why import PLACES, Tried
 from gpuconsole.insight.why_lines import flavor_lines, room_lines, suggestion_texts
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
@@ -15,13 +15,13 @@ from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 
 def tried_lines(tried: Tried) -> Iterator[Painted]:
     """The flavors with their modes, and the arithmetic level by level."""
-    for text in flavor_lines(tried.why):
+    for text in flavor_lines(tried.why) if tried.why.considered else tried.why.explanation.lines:
         yield line(f"    {named(text)}")
     for room in tried.why.rooms[:1]:
         for number, text in enumerate(room_lines(room)):
             yield line((f"    {named(text)}", "" if not number else "dim"))
     told = next((one for one in tried.why.evidence if one.source != "engine"), None)
-    if told is not None and told.code not in (tried.why.code, Code.OTHER):
+    if told is not None and told.code not in (tried.why.code, Code.OTHER, *PLACES):
         yield line(
             (f"    the cluster has moved on since that was written ({told.code}): {tried.why.code} now", "pending")
         )

@@ -65,7 +65,7 @@ class Mirror:
         self._rehearsal = kept
         if kept is not None:
             kept.now = now
-        return trying(self.snapshot, kept.fork() if kept is not None else None, workload)
+        return trying(self.snapshot, kept.fork() if kept is not None else None, workload, lambda: self.simulation)
 
     @property
     def simulation(self) -> Simulation:

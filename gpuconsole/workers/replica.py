@@ -83,7 +83,8 @@ def pieces(simulation: Simulation, question: Long, found: Snapshot | None) -> It
             return map(Looked, looks(simulation, *asked))
         case AskWhy():
             snapshot = simulation.snapshot()
-            return map(Reasoned, trying(snapshot, rehearsal_of(simulation, snapshot), question.workload))
+            tried = trying(snapshot, rehearsal_of(simulation, snapshot), question.workload, lambda: simulation)
+            return map(Reasoned, tried)
         case AskPlan():
             return map(Planned, planning(simulation.fork(), question.commands, question.wanted))
         case AskRisk():

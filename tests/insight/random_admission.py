@@ -134,6 +134,10 @@ def _group(random: Random, least: int, most: int, *, two: bool = True) -> Resour
 
 def _workload(random: Random, name: str, queue: str, created: int, placed: bool) -> Workload:
     count = random.choice((1, 1, 2, 3))
+    least = None
+    if created % 4 == 3:
+        # Some would begin with fewer pods than they ask for; no chance is drawn for it, so that the others stay.
+        count, least = count + 2, count + 1
     requests = {GPU: random.randint(1, 4)} | ({CPU: random.choice((1000, 3000))} if random.random() < 0.3 else {})
     topology = None
     if placed and random.random() < 0.7:
@@ -148,5 +152,5 @@ def _workload(random: Random, name: str, queue: str, created: int, placed: bool)
         queue=queue,
         priority=random.choice((0, 0, 10, 20)),
         active=random.random() > 0.03,
-        pod_sets=(PodSet(count=count, template=template, topology=topology),),
+        pod_sets=(PodSet(count=count, min_count=least, template=template, topology=topology),),
     )

@@ -1,74 +1,130 @@
 """Intervals that learn from what became of earlier ones."""
 
+from itertools import chain
+
 import pytest
 
-from gpuconsole.insight.calibration import ENOUGH, LOOKS, Experience, Interval, Told, experience, stretched
+from gpuconsole.insight.calibration import (
+    ENOUGH,
+    LOOKS,
+    YOUNG,
+    Experience,
+    Interval,
+    Record,
+    Told,
+    experience,
+    record,
+    stretched,
+)
 from gpuconsole.model.clock import HOUR, MINUTE
 
 NOW = 1000 * HOUR
+OLD = 7 * YOUNG
 
 
 def told(n: int, started: int | None, looks: int = LOOKS) -> Told:
-    """Seven minutes to 31, most likely 15, as was said three hours ago, and when it started after that, in minutes.
-
-    On the scale of ratios these are as far apart: 8, 16 and 32 minutes, plus one.
-    """
+    """Ten minutes to 50, most likely 30, as was said three hours ago, and when it started after that, in minutes."""
     asked = NOW - 3 * HOUR - n % looks
-    interval = Interval(asked + 7 * MINUTE, asked + 31 * MINUTE)
+    interval = Interval(asked + 10 * MINUTE, asked + 50 * MINUTE)
     start = asked + started * MINUTE if started is not None else None
-    return Told(workload=f"a/{n}", asked=asked, median=asked + 15 * MINUTE, interval=interval, started=start)
+    return Told(workload=f"a/{n}", asked=asked, median=asked + 30 * MINUTE, interval=interval, started=start)
 
 
 def learned(*started: int | None) -> Experience:
     found = experience([told(n, minutes) for n, minutes in enumerate(started)], NOW)
-    return Experience(round(found.stretch, 2), found.by)
+    return Experience(round(found.off, 2), found.looks, found.by)
 
 
 def test_few_earlier_estimates_say_nothing() -> None:
-    assert learned(*[63] * (ENOUGH - 1)) == Experience(1.0, 0)
+    assert learned(*[70] * (ENOUGH - 1)) == Experience()
 
 
 def test_a_burst_of_a_moment_is_not_many_earlier_estimates() -> None:
-    assert experience([told(n, 63, LOOKS - 1) for n in range(ENOUGH)], NOW) == Experience()
+    assert experience([told(n, 70, LOOKS - 1) for n in range(ENOUGH)], NOW) == Experience()
 
 
-def test_starts_as_far_off_as_the_ends_leave_intervals_as_they_are() -> None:
-    assert learned(*[7, 31] * 15) == Experience(1.0, 30)
+def test_starts_as_far_off_as_the_ends_would_leave_intervals_as_they_are() -> None:
+    assert learned(*[10, 50] * 15) == Experience(1.0, LOOKS, 30)
 
 
-def test_who_was_twice_as_far_off_gets_intervals_twice_as_wide_whether_early_or_late() -> None:
-    # In ratios: 64 is to 32 as 32 to 16, and 4 to 8 as 8 to 16.
-    assert learned(*[63] * 30) == learned(*[3] * 30) == Experience(2.0, 30)
+def test_who_was_twice_as_far_off_would_have_needed_twice_as_wide_intervals_whether_early_or_late() -> None:
+    assert learned(*[70] * 30) == Experience(2.0, LOOKS, 30)
+    assert learned(*[0] * 30) == Experience(1.5, LOOKS, 30)
 
 
 def test_a_fifth_of_all_misses_stays_outside_or_less_where_there_are_few() -> None:
-    assert learned(*[31] * 81, *[10_000] * 19).stretch == 1.0
+    assert learned(*[50] * 81, *[10_000] * 19).off == 1.0
     # They wait three hours by now, whatever comes of them.
-    assert learned(*[31] * 80, *[10_000] * 20).stretch == 3.5
-
-
-def test_too_wide_intervals_shrink_to_what_happens() -> None:
-    assert learned(*[15] * 30) == Experience(0.0, 30)
+    assert learned(*[50] * 80, *[10_000] * 20).off == 7.5
 
 
 def test_what_is_not_known_yet_does_not_count() -> None:
-    assert learned(*[15] * 30, *[200] * 30).by == 60
-    # What waits for three hours now waits no less than that: 181 to 16 are three and a half halvings.
-    assert learned(*[None] * 30) == Experience(3.5, 30)
+    assert learned(*[30] * 30, *[200] * 30).by == 60
+    # What waits for three hours now waits no less than that: 150 minutes after the median.
+    assert learned(*[None] * 30) == Experience(7.5, LOOKS, 30)
     later = [told(n, 10_000) for n in range(30)]
-    assert experience(later, NOW - 2 * HOUR - 45 * MINUTE) == Experience()
+    assert experience(later, NOW - 2 * HOUR - 15 * MINUTE) == Experience()
 
 
 @pytest.mark.parametrize(
-    ("stretch", "want"),
-    [(1.0, (7, 15, 31)), (2.0, (3, 15, 63)), (0.0, (15, 15, 15)), (9.0, (0, 15, 8191))],
+    ("off", "looks", "past", "want"),
+    [
+        pytest.param(1.0, 0, OLD, 2.0, id="nobody knows: twice"),
+        pytest.param(1.0, 0, YOUNG - 1, 3.0, id="nor is the past long: three times"),
+        pytest.param(0.5, 3, OLD, 1.0, id="three moments are believed as much as the doubt"),
+        pytest.param(0.5, 3, YOUNG - 1, 1.22, id="in a young cluster as much, too"),
+        pytest.param(1.2, 10**6, OLD, 1.2, id="many moments alone"),
+        pytest.param(0.0, 10**6, OLD, 0.5, id="no less than half"),
+        pytest.param(40.0, 10**6, OLD, 3.0, id="no more than three times"),
+    ],
 )
-def test_an_interval_is_stretched_about_its_median_in_ratios(stretch: float, want: tuple[int, ...]) -> None:
+def test_experience_is_believed_by_the_number_of_its_moments(off: float, looks: int, past: int, want: float) -> None:
+    assert round(Experience(off, looks, 30).stretch(past), 2) == want
+
+
+@pytest.mark.parametrize(
+    ("off", "want"), [(1.0, (10, 30, 50)), (1.25, (5, 30, 55)), (2.0, (0, 30, 70)), (0.5, (20, 30, 40))]
+)
+def test_an_interval_is_stretched_about_its_median_and_not_into_the_past(off: float, want: tuple[int, ...]) -> None:
     one = told(0, None)
-    found = stretched(one.interval, one.median, one.asked, Experience(stretch, 30))
+    found = stretched(one.interval, one.median, one.asked, Experience(off, 10**9, 30), OLD)
     assert tuple(round((time - one.asked) / MINUTE) for time in (found.first, one.median, found.last)) == want
 
 
-def test_without_experience_an_interval_stays_as_it_is() -> None:
-    one = told(0, None)
-    assert stretched(one.interval, one.median, one.asked, Experience()) == one.interval
+def test_an_interval_of_no_width_is_stretched_as_one_of_a_fifth_of_the_wait() -> None:
+    found = stretched(Interval(NOW + HOUR, NOW + HOUR), NOW + HOUR, NOW, Experience(2.0, 10**9, 30), OLD)
+    assert (round((found.first - NOW) / MINUTE), round((found.last - NOW) / MINUTE)) == (48, 72)
+
+
+class TestRecord:
+    def test_ranges_are_judged_as_they_were_given(self) -> None:
+        """Without experience twice as wide as the runs said: up to 70 minutes."""
+        assert record([told(n, minutes) for n, minutes in enumerate((70, 71, 0, 200))], NOW) == Record(4, 2)
+
+    def test_what_waits_within_its_range_is_not_judged_yet_and_what_waits_longer_was_missed(self) -> None:
+        waits = [told(0, None)]
+        assert [record(waits, waits[0].asked + minutes * MINUTE) for minutes in (70, 71)] == [Record(), Record(1, 0)]
+
+    def test_a_range_is_judged_by_what_was_known_when_it_was_given(self) -> None:
+        """What was far off at five moments widens the ranges of the sixth, to three times; not those before."""
+        moments = [
+            [replaced(told(n, 110), (number - 6) * 24 * HOUR) for n in range(number * 10, number * 10 + 10)]
+            for number in range(LOOKS + 1)
+        ]
+        assert record(chain.from_iterable(moments), NOW) == Record(60, 0)
+        last = [replaced(told(n, 80), 0) for n in range(100, 110)]
+        assert record([*chain.from_iterable(moments), *last], NOW) == Record(70, 10)
+
+
+def replaced(one: Told, by: int) -> Told:
+    """The same at another moment, at which all its look was asked."""
+    asked = NOW - 3 * HOUR
+    assert one.started is not None
+    wait = one.started - one.asked
+    return Told(
+        workload=one.workload,
+        asked=asked + by,
+        median=asked + by + 30 * MINUTE,
+        interval=Interval(asked + by + 10 * MINUTE, asked + by + 50 * MINUTE),
+        started=asked + by + wait,
+    )

@@ -1,5 +1,7 @@
 """Estimates of starts: what the runs say, what earlier estimates make of it, and what is remembered of them."""
 
+from msgspec.structs import replace
+
 from gpuconsole.insight.calibration import Experience, Interval, Told
 from gpuconsole.insight.estimates import KEPT, Estimate, Memory, corrected, estimate
 from gpuconsole.insight.eta import Starts
@@ -16,7 +18,7 @@ NOW = 1000 * HOUR
 def found(*hours: float | None) -> Starts:
     """Starts so many hours from now, looked for a day ahead."""
     times = tuple(NOW + round(after * HOUR) if after is not None else None for after in hours)
-    return Starts(workload="a/w", asked=NOW, horizon=NOW + DAY, times=times)
+    return Starts(workload="a/w", asked=NOW, horizon=NOW + DAY, past=7 * DAY, times=times)
 
 
 def told(key: str, asked: int = NOW, started: int | None = None) -> Told:
@@ -37,20 +39,27 @@ def ends(one: Estimate) -> tuple[float, ...]:
 
 
 def test_nine_runs_are_enough_for_eight_of_ten_cases() -> None:
-    one = estimate(found(1, 2, 3, 4, 5, 6, 7, 8, 9))
-    assert (ends(one), one.runs, one.never, one.calibrated_by) == ((1, 5, 9), 9, 0, 0)
+    one = estimate(found(11, 12, 13, 14, 15, 16, 17, 18, 19))
+    assert (one.raw, one.runs, one.never) == (Interval(NOW + 11 * HOUR, NOW + 19 * HOUR), 9, 0)
+
+
+def test_without_earlier_estimates_it_is_twice_as_wide_and_three_times_where_little_of_the_past_is_known() -> None:
+    known = found(11, 12, 13, 14, 15, 16, 17, 18, 19)
+    assert (ends(estimate(known)), estimate(known).calibrated_by) == ((7, 15, 23), 0)
+    assert ends(estimate(replace(known, past=DAY))) == (3, 15, 27)
 
 
 def test_what_had_not_started_by_the_horizon_starts_later_than_that() -> None:
     one = estimate(found(1, 2, 3, 4, None, None, None, None, None))
-    assert (ends(one), one.never) == ((1, 28.8, 144), 5)
+    assert (one.never, ends(one)[1], round((one.raw.last - NOW) / HOUR, 2)) == (5, 26.29, 58.79)
 
 
 def test_earlier_estimates_make_it_wider_or_narrower_about_its_median() -> None:
     one = estimate(found(1, 2, 3))
-    assert ends(corrected(one, Experience(2.0, 30))) == (0.5, 2, 4.5)
-    assert ends(corrected(one, Experience(0.0, 30))) == (2, 2, 2)
-    assert corrected(one, Experience(2.0, 30)).calibrated_by == 30
+    many = 10**9
+    assert ends(corrected(one, Experience(1.5, many, 30))) == (0.5, 2, 3.5)
+    assert ends(corrected(one, Experience(0.1, many, 30))) == (1.5, 2, 2.5)
+    assert corrected(one, Experience(2.0, many, 30)).calibrated_by == 30
     assert corrected(one, Experience()) == one
 
 

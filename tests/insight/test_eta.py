@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.calibration import Interval
+from gpuconsole.insight.calibration import Experience, Interval, Record
 from gpuconsole.insight.estimates import Estimate
 from gpuconsole.insight.eta import Starts, again, starts
-from gpuconsole.insight.expected_start import CohortPlace, Within, expected_start
+from gpuconsole.insight.expected_start import CohortPlace, Within, corrected, expected_start
 from gpuconsole.insight.past import Arrival, Past, past
 from gpuconsole.insight.positions import Position
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
@@ -125,16 +125,18 @@ def test_where_little_is_known_it_follows_upon_itself() -> None:
 
 
 def test_quantiles_lie_between_runs() -> None:
-    found = Starts(workload="a/w", asked=0, horizon=100, times=(10, 20, 30, None))
+    found = Starts(workload="a/w", asked=0, horizon=100, past=DAY, times=(10, 20, 30, None))
     assert [found.at(part) for part in (0.1, 0.2, 0.3, 0.5, 0.6)] == [10, 10, 15, 25, 30]
     assert [found.by(time) for time in (9, 10, 35)] == [0.0, 0.25, 0.75]
 
 
-def test_what_waits_beyond_the_horizon_waits_about_as_long_again() -> None:
-    found = Starts(workload="a/w", asked=0, horizon=100, times=(10, 20, 30, None, None, None, None, None, None))
-    # Seven of ten wait longer than to the horizon: half of them, and a seventh of them, as many times as long.
-    assert [found.at(part) for part in (0.5, 0.9)] == [140, 700]
-    assert Starts(workload="a/w", asked=0, horizon=100, times=(None,) * 9).at(0.1) == 111
+def test_of_what_waits_beyond_the_horizon_half_waits_1_4_times_as_long() -> None:
+    found = Starts(
+        workload="a/w", asked=0, horizon=100, past=DAY, times=(10, 20, 30, None, None, None, None, None, None)
+    )
+    # Seven of ten wait longer than to the horizon: five of these sqrt(7/5) times as long, one sqrt(7) times.
+    assert [found.at(part) for part in (0.5, 0.9)] == [118, 265]
+    assert Starts(workload="a/w", asked=0, horizon=100, past=DAY, times=(None,) * 9).at(0.1) == 105
 
 
 def test_the_past_is_what_ended_what_runs_and_what_history_tells_of_what_is_gone() -> None:
@@ -200,7 +202,32 @@ def test_position_and_start_of_a_waiting_workload() -> None:
         never=0,
         median=then,
         raw=Interval(then, then),
-        interval=Interval(then, then),
+        past=answer.arrivals_span,
+        # No run differs from another: a tenth of the wait, three times, as little of the past is known.
+        interval=Interval(then - round(0.3 * (then - answer.time)), then + round(0.3 * (then - answer.time))),
+    )
+    assert answer.trust == (
+        "only the last 1d5h are known: on less than 4d ranges were far too early on a real trace",
+        "uncalibrated: too few earlier estimates are remembered of which it is known what became of them; "
+        "the range is 3.0 times as wide as the runs say",
+    )
+
+
+def test_earlier_estimates_and_how_good_they_were_are_named() -> None:
+    answer = expected_start(after(30, "1h"), "a/next", runs=4, seed=1, horizon=DAY)
+    assert answer.start is not None
+    taught = corrected(
+        replace(answer, start=replace(answer.start, past=7 * DAY)), Experience(0.5, 9, 200), Record(143, 116)
+    )
+    assert taught.trust == (
+        "calibrated by what became of 200 earlier estimates; the range is 0.7 times as wide as the runs say",
+        "of 143 earlier ranges of which that is known, 81% had the start within (80% should have)",
+    )
+    assert taught.start is not None
+    assert (taught.assumptions, taught.record, taught.start.calibrated_by) == (
+        answer.assumptions,
+        Record(143, 116),
+        200,
     )
     assert answer.within == (Within(HOUR, 1.0), Within(6 * HOUR, 1.0), Within(24 * HOUR, 1.0))
     assert (answer.goes_by, answer.samples, answer.past_runs) == ("owner a, queue a, size 4", 30, 30)

@@ -41,6 +41,6 @@ def test_as_long_as_no_work_has_ended_nothing_is_foretold() -> None:
 
 def test_all_estimates_are_stretched_alike() -> None:
     *_, last = outlook(after(30, "1h"), runs=2, horizon=DAY)
-    wider = calibrated(last, Experience(2.0, 30)).estimates["a/next"]
+    wider = calibrated(last, Experience(2.0, 10, 30)).estimates["a/next"]
     assert (wider.calibrated_by, wider.raw) == (30, last.estimates["a/next"].raw)
     assert wider.interval.first < wider.raw.first <= wider.raw.last < wider.interval.last

@@ -488,8 +488,11 @@ VOLCANO_SAYS: dict[str, Code] = {
     "resource in cluster is overused": Code.QUOTA,
     "resource quota insufficient, requested: 4, used: 4, limited: 4": Code.QUOTA,
     "Pod ns/w-0 can possibly be assigned to n1, once resource is released": Code.WAITING_FOR_VICTIMS,
-    "Pod ns/w-0 can possibly be assigned to n1, once minAvailable is satisfied": Code.NODES,
-    "Not enough valid tasks for gang-scheduling, valid: 1, min: 2": Code.NODES,
+    "Pod ns/w-0 can possibly be assigned to n1, once minAvailable is satisfied": Code.GANG,
+    "Not enough valid tasks for gang-scheduling, valid: 1, min: 2": Code.GANG,
+    "PodSchedulingErrors: Resources were found for 4 pods while 6 are required for gang scheduling. Additional pods "
+    "cannot be scheduled due to: no nodes with enough resources were found.": Code.GANG,
+    "PodSchedulingErrors: something else": Code.NODES,
     "QueueDoesNotExist: no queue q": Code.QUEUE_MISSING,
 }
 

@@ -16,6 +16,7 @@ from gpuconsole.insight.unblock.steps import (
     DropSelector,
     End,
     FewerPods,
+    LowerGang,
     MoveTo,
     RaiseLimit,
     Resume,
@@ -251,3 +252,15 @@ def test_every_suggestion_lets_it_in_and_nothing_of_it_can_be_left_out(seed: int
     states = States()
     states.judge(seed)
     assert states.misses == []
+
+
+def test_who_takes_fewer_pods_may_begin_with_fewer_still() -> None:
+    rehearsal = after(
+        queue("q", 6),
+        workload("runs", "q", 4, created=1),
+        workload("new", "q", created=2, pod_sets=(pods(6, 1, least=4),)),
+    )
+    step = LowerGang(gang="main", field="minCount", count=2, was=4)
+    assert answers(rehearsal, "new", LowerGang) == [(step,)]
+    assert in_words((step,), EMPTY) == "let main start with 2 pods instead of 4 (minCount)"
+    assert answers(rehearsal, "new", FewerPods) == [], "its count is no minimum"

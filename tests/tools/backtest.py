@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.calibration import Interval, Told, experience
 from gpuconsole.insight.estimates import KEPT, Estimate, corrected, estimate
-from gpuconsole.insight.eta import starts
+from gpuconsole.insight.eta import HORIZON, starts
 from gpuconsole.insight.outlook import RUNS
 from gpuconsole.insight.past import past
 from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time, parse_span
@@ -60,7 +60,6 @@ from tests.shared import TRACES
 BEGINS, JUDGED_FROM = 45, 50
 """Days of the trace."""
 EVERY = "10h"
-HORIZON: Span = 36 * HOUR
 PROCESSES = 2
 BUSY = 0.8
 """The cluster has what the jobs would use at this part of all times."""

@@ -4,7 +4,8 @@ Every scenario of ../shared/conformance (or of GPUCONSOLE_CONFORMANCE) runs in t
 engine says, from the state alone, what stands in the way of every head; where Kueue's decisions of that cycle are ours,
 the code of each pending entry is the one that Kueue's message says, and every victim has Kueue's reason and paths.
 Then on random states each suggestion of what would unblock a workload is applied in the bare mode, whole and with each
-of its parts reduced: whole it lets the workload in, reduced it does not.
+of its parts reduced: whole it lets the workload in, reduced it does not. The same for pods that wait for nodes, in the
+simulation.
 """
 
 import sys
@@ -18,14 +19,15 @@ from gpuconsole.insight.blockers import blocker
 from gpuconsole.insight.pending import resource_groups
 from gpuconsole.insight.reasons import Code, dominant, read_kueue
 from gpuconsole.insight.unblock.making import take
-from gpuconsole.insight.unblock.search import suggest
-from gpuconsole.insight.unblock.steps import Step
-from gpuconsole.insight.unblock.trial import reductions
+from gpuconsole.insight.unblock.placing import Placing
+from gpuconsole.insight.unblock.search import searching_places, suggest
+from gpuconsole.insight.unblock.steps import Step, reductions
 from gpuconsole.scheduling.kueue.messages import paths_in, rule_in
 from gpuconsole.sim.bare import BareRun
 from gpuconsole.sim.rehearsal import Rehearsal
 from tests.conformance.scenarios import by_value, families, lines
 from tests.insight.random_admission import random_rehearsal, resting
+from tests.insight.random_places import random_places, waiting
 from tests.shared import CONFORMANCE
 
 Document = Mapping[str, Any]
@@ -151,10 +153,31 @@ class States:
                 if lets_in(rehearsal, key, reduced):
                     self.misses.append(f"seed {seed}: {key} needs no more than {reduced} of {suggestion.steps}")
 
-    def line(self) -> str:
+    def judge_places(self, seed: int) -> None:
+        """Suggest for one job whose pods wait for nodes, and make each suggestion in the simulation."""
+        simulation = random_places(seed)
+        keys = waiting(simulation)
+        if not keys:
+            return
+        key = keys[seed % len(keys)]
+        *_, last = searching_places(simulation, key)
+        found, trial = last.so_far, Placing(simulation, key, most_tries=10_000)
+        self.asked += 1
+        self.helped += bool(found.found) or found.admitted_anyway
+        for suggestion in found.found:
+            self.suggested += 1
+            self.kinds.update(type(step).__name__ for step in suggestion.steps)
+            if not trial.works(suggestion.steps):
+                self.misses.append(f"places {seed}: {key} does not start by {suggestion.steps}")
+            for reduced in reductions(suggestion.steps):
+                self.reduced += 1
+                if trial.works(reduced):
+                    self.misses.append(f"places {seed}: {key} needs no more than {reduced} of {suggestion.steps}")
+
+    def line(self, what: str) -> str:
         kinds = " ".join(f"{kind}:{count}" for kind, count in sorted(self.kinds.items()))
         return (
-            f"unblock: {self.asked} states, {self.helped} with an answer; {self.suggested} suggestions, {self.reduced}"
+            f"{what}: {self.asked} states, {self.helped} with an answer; {self.suggested} suggestions, {self.reduced}"
             f" reductions, {len(self.misses)} wrong  {kinds}"
         )
 
@@ -172,14 +195,18 @@ def main() -> int:
     parser.add_argument("--family", default="", help="only families whose names contain this")
     parser.add_argument("--show", type=int, default=3, metavar="N", help="print N misses of each family")
     parser.add_argument("--states", type=int, default=2000, metavar="N", help="how many random states suggestions get")
+    parser.add_argument("--places", type=int, default=200, metavar="N", help="how many of them in which pods wait")
     options = parser.parse_args()
-    states = States()
+    states, places = States(), States()
     for seed in range(options.states):
         states.judge(seed)
-    print(states.line(), flush=True)
-    for miss in states.misses:
+    print(states.line("unblock"), flush=True)
+    for seed in range(options.places):
+        places.judge_places(seed)
+    print(places.line("unblock pods"), flush=True)
+    for miss in (*states.misses, *places.misses):
         print(f"  {miss}")
-    wrong = bool(states.misses)
+    wrong = bool(states.misses or places.misses)
     if CONFORMANCE is None or not (CONFORMANCE / "scenarios").is_dir():
         print("no conformance data beside the project: nothing was compared", file=sys.stderr)
         return int(wrong)

@@ -19,6 +19,7 @@ START = Estimate(
     workload="a/w",
     asked=NOW,
     horizon=NOW + DAY,
+    past=7 * DAY,
     runs=9,
     never=0,
     median=NOW + 90 * MINUTE,

@@ -21,6 +21,7 @@ FOUND = Estimate(
     workload="a/w",
     asked=START,
     horizon=START + DAY,
+    past=7 * DAY,
     runs=9,
     never=0,
     median=START + 90 * MINUTE,

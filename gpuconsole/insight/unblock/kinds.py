@@ -16,6 +16,7 @@ from gpuconsole.insight.unblock.steps import (
     AskLess,
     DropSelector,
     FewerPods,
+    LowerGang,
     MoveTo,
     Resume,
     Step,
@@ -35,13 +36,16 @@ MOST_NODES = 16
 
 
 def smaller(trial: Trial, entry: Entry, found: Sequence[Gap]) -> Iterator[Steps]:
-    """A smaller request: fewer pods of the pod set that asks for most, or less for each of its pods."""
+    """A smaller request: fewer pods of the pod set that asks for most, at least or at all, or less for each of them."""
     pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
     if not pod_sets:
         return
     largest = max(pod_sets, key=lambda p: (gpus(p.requests), sum(p.requests.values())))
     if largest.count > 1 and largest.min_count is None:
         yield trial.least((FewerPods(pod_set=largest.name, count=1, was=largest.count),))
+    for pod_set in pod_sets:
+        if pod_set.min_count is not None and pod_set.min_count > 1:
+            yield trial.least((LowerGang(gang=pod_set.name, field="minCount", count=1, was=pod_set.min_count),))
     short = {resource for gap in found for resource in gap.short}
     steps: list[Step] = []
     for resource, amount in largest.template.requests.items():

@@ -11,6 +11,8 @@ from gpuconsole.insight.unblock.steps import (
     DropSelector,
     End,
     FewerPods,
+    LoosenBudget,
+    LowerGang,
     MoveTo,
     RaiseLimit,
     Resume,
@@ -43,6 +45,10 @@ def take(rehearsal: Rehearsal, key: str, step: Step) -> None:
             rehearsal.apply(replace(objects.local_queues[step.name], stop_policy=StopPolicy.NONE))
         case Resume(kind="ClusterQueue"):
             rehearsal.apply(replace(objects.cluster_queues[step.name], stop_policy=StopPolicy.NONE))
+        case Resume(kind="Node"):
+            rehearsal.apply(replace(objects.nodes[step.name], unschedulable=False))
+        case LoosenBudget():
+            pass  # Kueue asks no budget.
         case AdmitNamespace():
             _open(rehearsal, objects.cluster_queues[step.cluster_queue], step.namespace)
         case _:
@@ -51,7 +57,7 @@ def take(rehearsal: Rehearsal, key: str, step: Step) -> None:
 
 def changed(
     workload: Workload,
-    step: AskLess | FewerPods | UsePriority | UseTopology | Tolerate | DropSelector | MoveTo | Resume,
+    step: AskLess | FewerPods | LowerGang | UsePriority | UseTopology | Tolerate | DropSelector | MoveTo | Resume,
 ) -> Workload:
     """The workload as it would have been submitted with this change."""
     match step:
@@ -61,11 +67,20 @@ def changed(
             return replace(workload, queue=queue)
         case UsePriority():
             return replace(workload, priority=step.priority, priority_class="", priority_kind="")
+        case LowerGang():
+            lowered = (replace(p, min_count=step.count) if p.name == step.gang else p for p in workload.pod_sets)
+            return replace(workload, pod_sets=tuple(lowered))
         case AskLess() | FewerPods() | UseTopology() | Tolerate() | DropSelector():
-            pod_sets = tuple(_changed(p, step) if p.name == step.pod_set else p for p in workload.pod_sets)
-            return replace(workload, pod_sets=pod_sets)
+            return replace(workload, pod_sets=reshaped(workload.pod_sets, step))
         case _:
             assert_never(step)
+
+
+def reshaped(
+    pod_sets: tuple[PodSet, ...], step: AskLess | FewerPods | UseTopology | Tolerate | DropSelector
+) -> tuple[PodSet, ...]:
+    """The pod sets with this change of one of them."""
+    return tuple(_changed(p, step) if p.name == step.pod_set else p for p in pod_sets)
 
 
 def _changed(pod_set: PodSet, step: AskLess | FewerPods | UseTopology | Tolerate | DropSelector) -> PodSet:

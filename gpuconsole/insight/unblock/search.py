@@ -1,16 +1,25 @@
 """All suggestions for one workload: kind by kind, each tried before it is given."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gpuconsole.insight.unblock import kinds, quotas
+from gpuconsole.insight.unblock import kinds, pod_kinds, quotas
+from gpuconsole.insight.unblock.least import TriedEnough
 from gpuconsole.insight.unblock.needs import Gap, gaps
+from gpuconsole.insight.unblock.placing import Placing
 from gpuconsole.insight.unblock.steps import Step
-from gpuconsole.insight.unblock.trial import Trial, TriedEnough, examined
+from gpuconsole.insight.unblock.trial import Trial, examined
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.sim.rehearsal import Rehearsal
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
+
+_Kind = tuple[str, Iterator[tuple[Step, ...]]]
+"""A kind of change in words, and the search for it, which begins when it is asked."""
 
 
 class Suggestion(Struct, frozen=True):
@@ -54,12 +63,22 @@ def suggest(rehearsal: Rehearsal, key: str, classes: Iterable[WorkloadPriorityCl
 def searching(rehearsal: Rehearsal, key: str, classes: Iterable[WorkloadPriorityClass] = ()) -> Iterator[Search]:
     """The same piece by piece, with every few changes that were tried: who stops asking gives up."""
     trial = Trial(rehearsal, key, classes)
+    yield from _searching(trial, _all(trial))
+
+
+def searching_places(simulation: "Simulation", key: str) -> Iterator[Search]:
+    """What would let pods start that wait for nodes, piece by piece. Nothing changes."""
+    trial = Placing(simulation, key)
+    yield from _searching(trial, _each(_pod_kinds(trial)))
+
+
+def _searching(trial: Trial | Placing, tried: Iterator[tuple[UnderWay, tuple[Step, ...]]]) -> Iterator[Search]:
     found: list[Suggestion] = []
     try:
         if not trial.fails(()):
             yield Search(Suggestions(admitted_anyway=True, tried=trial.tries))
             return
-        for under_way, steps in _all(trial):
+        for under_way, steps in tried:
             if steps:
                 found.append(Suggestion(steps))
             yield Search(Suggestions(found=tuple(found), tried=trial.tries), under_way)
@@ -74,12 +93,9 @@ def _all(trial: Trial) -> Iterator[tuple[UnderWay, tuple[Step, ...]]]:
     entry = examined(trial.rehearsal, trial.key)
     found = gaps(trial.rehearsal.session, entry) if entry is not None else []
     every, nothing = _kinds(trial, entry, found), True
-    for done, (kind, tried) in enumerate(every):
-        under_way = UnderWay(kind, done, len(every))
-        yield under_way, ()
-        for steps in tried:
-            nothing = nothing and not steps
-            yield under_way, steps
+    for under_way, steps in _each(every):
+        nothing = nothing and not steps
+        yield under_way, steps
     if nothing:
         last = UnderWay("several changes together", len(every), len(every) + 1)
         yield last, ()
@@ -87,7 +103,28 @@ def _all(trial: Trial) -> Iterator[tuple[UnderWay, tuple[Step, ...]]]:
             yield last, steps
 
 
-def _kinds(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> list[tuple[str, Iterator[tuple[Step, ...]]]]:
+def _each(every: list[_Kind]) -> Iterator[tuple[UnderWay, tuple[Step, ...]]]:
+    for done, (kind, tried) in enumerate(every):
+        under_way = UnderWay(kind, done, len(every))
+        yield under_way, ()
+        for steps in tried:
+            yield under_way, steps
+
+
+def _pod_kinds(trial: Placing) -> list[_Kind]:
+    """What is tried for pods, in words, and how."""
+    return [
+        ("ends of other work", pod_kinds.ends(trial)),
+        ("smaller gangs", pod_kinds.gangs(trial)),
+        ("smaller requests", pod_kinds.smaller(trial)),
+        ("more nodes", pod_kinds.nodes(trial)),
+        ("cordoned nodes", pod_kinds.cordoned(trial)),
+        ("tolerations and selectors", pod_kinds.suiting(trial)),
+        ("disruption budgets", pod_kinds.budgets(trial)),
+    ]
+
+
+def _kinds(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> list[_Kind]:
     """What is tried, in words, and how; the searches begin when they are asked."""
     doors, moves = ("what is stopped or shut", kinds.doors(trial)), ("other queues", kinds.moves(trial))
     if entry is None:

@@ -4,6 +4,7 @@ A suggestion may have several steps, such as a limit for each of two resources. 
 change: where a smaller one is enough, the greater one is no suggestion.
 """
 
+from collections.abc import Sequence
 from typing import Literal, Union
 
 from msgspec import Struct
@@ -45,6 +46,25 @@ class FewerPods(Struct, frozen=True, kw_only=True, tag="fewer-pods"):
     pod_set: str
     count: int
     was: int
+
+
+class LowerGang(Struct, frozen=True, kw_only=True, tag="lower-gang"):
+    """A gang starts with fewer of its pods at once."""
+
+    gang: str
+    """The pod set (partial admission), the job, or the PodGroup (`PodGroup/namespace/name`)."""
+    field: str
+    """Where that stands: minCount, minAvailable or minMember."""
+    count: int
+    was: int
+
+
+class LoosenBudget(Struct, frozen=True, kw_only=True, tag="loosen-budget"):
+    """A PodDisruptionBudget lets so many more of its pods go."""
+
+    budget: str
+    """`namespace/name`."""
+    by: int
 
 
 class UsePriority(Struct, frozen=True, kw_only=True, tag="use-priority", omit_defaults=True):
@@ -95,9 +115,9 @@ class MoveTo(Struct, frozen=True, tag="move-to"):
 
 
 class Resume(Struct, frozen=True, kw_only=True, tag="resume"):
-    """What was stopped goes on: the workload itself, its LocalQueue or its ClusterQueue."""
+    """What was stopped goes on: the workload itself, its LocalQueue or its ClusterQueue; a node is uncordoned."""
 
-    kind: Literal["Workload", "LocalQueue", "ClusterQueue"]
+    kind: Literal["Workload", "LocalQueue", "ClusterQueue", "Node"]
     name: str
 
 
@@ -113,6 +133,8 @@ Step = Union[
     RaiseLimit,
     AskLess,
     FewerPods,
+    LowerGang,
+    LoosenBudget,
     UsePriority,
     AddNodes,
     UseTopology,
@@ -128,11 +150,11 @@ Steps = tuple[Step, ...]
 def size(step: Step) -> int:
     """How great a change is; 1 for what can only be done or left."""
     match step:
-        case RaiseLimit():
+        case RaiseLimit() | LoosenBudget():
             return step.by
         case AskLess():
             return step.was - step.amount
-        case FewerPods():
+        case FewerPods() | LowerGang():
             return step.was - step.count
         case UsePriority():
             return step.priority - step.was
@@ -147,11 +169,11 @@ def sized(step: Step, units: int) -> tuple[Step, ...]:
     if units <= 0:
         return ()
     match step:
-        case RaiseLimit():
+        case RaiseLimit() | LoosenBudget():
             return (replace(step, by=units),)
         case AskLess():
             return (replace(step, amount=step.was - units),)
-        case FewerPods():
+        case FewerPods() | LowerGang():
             return (replace(step, count=step.was - units),)
         case UsePriority():
             return (replace(step, priority=step.was + units),)
@@ -159,3 +181,8 @@ def sized(step: Step, units: int) -> tuple[Step, ...]:
             return (replace(step, count=units),)
         case _:
             return (step,)
+
+
+def reductions(steps: Sequence[Step]) -> list[Steps]:
+    """The changes with each of them made smaller by one unit, or left out where it has but one."""
+    return [(*steps[:place], *sized(step, size(step) - 1), *steps[place + 1 :]) for place, step in enumerate(steps)]

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from gpuconsole.insight.blockers import blocker
 from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.unblock.least import TriedEnough, least
 from gpuconsole.insight.unblock.making import take
-from gpuconsole.insight.unblock.steps import Step, size, sized
+from gpuconsole.insight.unblock.steps import Step, Steps
 from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.scheduling.kueue.entry import Entry
@@ -21,10 +22,6 @@ MOST_CYCLES_IN_ALL = 2000
 PROBATION = 10
 """Who is let in, and evicted within so many cycles, was not helped."""
 _PROMISING = (Code.NOT_WAITING, Code.WAITING_FOR_VICTIMS, Code.CONTENTION, Code.PODS_READY)
-
-
-class TriedEnough(Exception):
-    """The bound on what is tried was reached."""
 
 
 class Trial:
@@ -65,29 +62,9 @@ class Trial:
             take(fork, self.key, step)
         return fork
 
-    def least(self, steps: Sequence[Step]) -> tuple[Step, ...]:
-        """The changes, each made as small as is still enough; nothing where they do not work, or nothing is needed.
-
-        Of what is returned every step is needed in its full size. Raises TriedEnough.
-        """
-        if not self.works(steps):
-            return ()
-        kept: tuple[Step, ...] = ()
-        for place, step in enumerate(steps):
-            kept += self._smallest(step, (*kept, *steps[place + 1 :]))
-        # A smaller change may be enough where a greater one is not, so the sizes are not taken on trust.
-        return kept if kept and all(self.fails(reduced) for reduced in reductions(kept)) else ()
-
-    def _smallest(self, step: Step, rest: Sequence[Step]) -> tuple[Step, ...]:
-        """The smallest size that is enough beside the rest, whose next smaller one is not."""
-        low, high = -1, size(step)
-        while high - low > 1:
-            middle = high - 1 if low < 0 and high == size(step) and high > 1 else (low + high) // 2
-            if self.works((*rest, *sized(step, middle))):
-                high = middle
-            else:
-                low = middle
-        return sized(step, high)
+    def least(self, steps: Sequence[Step]) -> Steps:
+        """The changes, each made as small as is still enough; see `least`."""
+        return least(self, steps)
 
     def _gets_in(self, fork: Rehearsal) -> bool:
         fork.wake()
@@ -132,8 +109,3 @@ def examined(rehearsal: Rehearsal, key: str) -> Entry | None:
     """What the next cycle would make of the workload as its queue's head; None if it is in no queue that is open."""
     entries = rehearsal.session.examine(rehearsal.now, key)
     return next((entry for entry in entries if entry.request.workload.key == key), None)
-
-
-def reductions(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
-    """The changes with each of them made smaller by one unit, or left out where it has but one."""
-    return [(*steps[:place], *sized(step, size(step) - 1), *steps[place + 1 :]) for place, step in enumerate(steps)]

@@ -11,6 +11,8 @@ from gpuconsole.insight.unblock.steps import (
     DropSelector,
     End,
     FewerPods,
+    LoosenBudget,
+    LowerGang,
     MoveTo,
     RaiseLimit,
     Resume,
@@ -39,11 +41,18 @@ def _in_words(step: Step, snapshot: Snapshot, short: Iterable[str]) -> str:
             return f"ask for {show(step.resource, step.amount)} a pod instead of {show(step.resource, step.was)}"
         case FewerPods():
             return f"run {step.count} pod{'s' if step.count != 1 else ''} of {step.pod_set} instead of {step.was}"
+        case LowerGang():
+            pods = f"{step.count} pod{'s' if step.count != 1 else ''}"
+            return f"let {step.gang} start with {pods} instead of {step.was} ({step.field})"
+        case LoosenBudget():
+            pods = f"{step.by} more pod{'s' if step.by != 1 else ''}"
+            return f"let PodDisruptionBudget {step.budget} allow {pods} to be away"
         case UsePriority():
             named = f" (class {step.priority_class}: {step.class_priority})" if step.priority_class else ""
             return f"priority {step.priority} instead of {step.was}{named}"
         case AddNodes():
-            return f"{step.count} more node{'s' if step.count != 1 else ''} like {step.like} ({step.flavor})"
+            of = f" ({step.flavor})" if step.flavor else ""
+            return f"{step.count} more node{'s' if step.count != 1 else ''} like {step.like}{of}"
         case UseTopology():
             near = step.required or step.preferred
             how = "required" if step.required else "preferred"
@@ -55,6 +64,8 @@ def _in_words(step: Step, snapshot: Snapshot, short: Iterable[str]) -> str:
             return f"do not select nodes by {step.label} ({step.pod_set})"
         case MoveTo(queue):
             return f"submit it to LocalQueue {queue}"
+        case Resume(kind="Node"):
+            return f"uncordon node {step.name}"
         case Resume():
             return f"resume {step.kind} {step.name}"
         case AdmitNamespace():

@@ -16,7 +16,7 @@ from gpuconsole.insight.stand_ins import stand_ins
 from gpuconsole.insight.standings import told
 from gpuconsole.insight.telemetry import of_pods, use
 from gpuconsole.insight.timeline import Moment, timeline
-from gpuconsole.insight.why import Tried
+from gpuconsole.insight.why import Tried, waits_for_places
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import Happened
@@ -119,7 +119,10 @@ class WorkloadDetailScreen(WorkloadScreen):
 
     def _waits(self, facts: Facts) -> bool:
         """True for what the engine can be asked about."""
-        return facts.queued and facts.explanation.code not in _NOT_TRIED and not facts.workload.reserved
+        code = facts.explanation.code
+        if facts.queued and not facts.workload.reserved:
+            return code not in _NOT_TRIED
+        return waits_for_places(code, queued=facts.queued)
 
     def _try_again(self) -> None:
         self._trials.ask(self.console, now=True)
@@ -226,7 +229,7 @@ def why_lines(
         lines.append(line((f"    {facts.standing}", "dim")))
     lines += forecast_lines(facts.foreseen, facts.workload.key, facts.now)
     lines += _holders(found, facts.now)
-    if tried is not None:
+    if tried is not None and tried.suggestions is not None:
         lines += unblocking_lines(tried, snapshot, facts.now)
     elif found.remedies:
         lines += [BLANK, heading("WOULD UNBLOCK IT")]

@@ -1,0 +1,73 @@
+"""Whether disruption budgets are what keeps pods waiting: tried, for few schedulers ask budgets before they evict.
+
+kube-scheduler takes victims that a budget protects when there are no others, and Kueue suspends jobs without asking; so
+a budget never holds up what they schedule. Volcano's plugin `pdb` takes no such victim at all.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gpuconsole.insight.explanation import Explanation
+from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.shortage import Remedy
+from gpuconsole.insight.unblock.placing import Placing, covered, pods_of
+from gpuconsole.insight.unblock.pod_kinds import protected
+from gpuconsole.insight.unblock.steps import LoosenBudget
+from gpuconsole.insight.unblock.words import in_words
+from gpuconsole.model.cluster import Pod, PodDisruptionBudget, PodPhase
+from gpuconsole.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
+
+MOST_PODS = 6
+
+
+def kept_by_budget(simulation: "Simulation", told: Explanation) -> Explanation | None:
+    """The answer where a looser budget alone would let the pods start, and nothing lets them start as it is."""
+    trial = Placing(simulation, told.subject)
+    for step in protected(trial):
+        if isinstance(step, LoosenBudget):
+            budget = trial.snapshot.pod_disruption_budgets[step.budget]
+            pods = covered(trial.snapshot, budget)
+            may = budget.allowed(len(pods), sum(map(_healthy, pods)))
+            headline = (
+                f"Others would make room for it, and PodDisruptionBudget {budget.key} keeps them:"
+                f" {may} of its {len(pods)} pods may go."
+            )
+            return replace(
+                told,
+                code=Code.DISRUPTION_BUDGET,
+                headline=headline,
+                lines=(*_arithmetic(budget, pods, may), *told.lines),
+                remedies=(Remedy(True, in_words((step,), trial.snapshot)),),
+            )
+    return None
+
+
+def _arithmetic(budget: PodDisruptionBudget, pods: list[Pod], may: int) -> Iterator[str]:
+    healthy = sum(map(_healthy, pods))
+    rule = (
+        f"maxUnavailable {budget.max_unavailable}" if budget.max_unavailable else f"minAvailable {budget.min_available}"
+    )
+    yield f"PodDisruptionBudget {budget.key}: {rule}; {len(pods)} pods, {healthy} healthy → {may} may go"
+    shown = [f"{pod.key} on {pod.node}" for pod in pods if pod.node][:MOST_PODS]
+    more = sum(bool(pod.node) for pod in pods) - len(shown)
+    yield f"protects {', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
+
+
+def _healthy(pod: Pod) -> bool:
+    return pod.phase is PodPhase.RUNNING and not pod.deleted and not pod.unready
+
+
+def keeping_drained(snapshot: Snapshot, key: str) -> Iterator[str]:
+    """What keeps pods on nodes that are cordoned: a drain waits for as long as their budgets let nobody go."""
+    pods = pods_of(snapshot, key)
+    shut = [pod for pod in pods if pod.node and (node := snapshot.nodes.get(pod.node)) and node.unschedulable]
+    for budget in snapshot.pod_disruption_budgets.all() if shut else ():
+        known = covered(snapshot, budget)
+        kept = dict.fromkeys(pod.node for pod in shut if pod in known)
+        if kept and not budget.allowed(len(known), sum(map(_healthy, known))):
+            yield f"cordoned: {', '.join(kept)}; PodDisruptionBudget {budget.key} lets none of its pods be evicted"

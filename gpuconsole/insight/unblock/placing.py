@@ -1,0 +1,195 @@
+"""Whether a change lets pods start that wait for nodes: it is made in a fork of the simulation, which goes on a minute.
+
+A minute lets what is evicted leave and a scheduler look again; whose pods would start in it without any change needs
+none. How much is tried is bounded by a number, so that the same question has the same answer on every machine.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.holdings import group_key
+from gpuconsole.insight.unblock.least import TriedEnough, least
+from gpuconsole.insight.unblock.making import reshaped
+from gpuconsole.insight.unblock.steps import (
+    AddNodes,
+    AdmitNamespace,
+    AskLess,
+    DropSelector,
+    End,
+    FewerPods,
+    LoosenBudget,
+    LowerGang,
+    MoveTo,
+    RaiseLimit,
+    Resume,
+    Step,
+    Steps,
+    Tolerate,
+    UsePriority,
+    UseTopology,
+)
+from gpuconsole.model import commands
+from gpuconsole.model.clock import MINUTE, Span
+from gpuconsole.model.cluster import Pod, PodDisruptionBudget
+from gpuconsole.model.kai import KaiPodGroup
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.volcano import PodGroup
+from gpuconsole.model.workloads import Job, JobPhase, again
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
+
+HORIZON: Span = MINUTE
+MOST_TRIES = 150
+GROUP = "PodGroup/"
+
+
+class Stand(Struct, frozen=True):
+    """How many pods of a job, a gang or a lone pod have a node."""
+
+    placed: int
+    needed: int
+    """That have to start at once; 0 where each starts for itself."""
+    total: int
+
+    @property
+    def started(self) -> bool:
+        """True if as many have a node as have to start at once; without a gang all of them."""
+        return self.total > 0 and self.placed >= (self.needed or self.total)
+
+
+class Placing:
+    """One job, gang or pod that waits for nodes, and what was tried for it so far. Mutates; its simulation does not."""
+
+    def __init__(self, simulation: "Simulation", key: str, most_tries: int = MOST_TRIES) -> None:
+        self.key = key
+        self.tries = 0
+        self._base = simulation.fork()
+        self._base.drain()
+        self._most_tries = most_tries
+        self.snapshot = self._base.snapshot()
+        self.pods = pods_of(self.snapshot, key)
+        self.job = self.snapshot.jobs.get(key)
+        self.stand = _stand(self.snapshot, key)
+
+    def works(self, steps: Sequence[Step]) -> bool:
+        """True if, with all these changes, it has started a minute later. Raises TriedEnough."""
+        if self.tries >= self._most_tries:
+            raise TriedEnough
+        self.tries += 1
+        fork = self._base.fork()
+        for step in steps:
+            _take(fork, self.key, step)
+        fork.advance(fork.now + HORIZON)
+        return self._has_started(fork.snapshot())
+
+    def fails(self, steps: Sequence[Step]) -> bool:
+        """True if it has not."""
+        return not self.works(steps)
+
+    def least(self, steps: Sequence[Step]) -> Steps:
+        """The changes, each made as small as is still enough; see `least`."""
+        return least(self, steps)
+
+    def _has_started(self, later: Snapshot) -> bool:
+        """As far as it did not before: the gang, else all of its pods. What is over by then has run."""
+        job = later.jobs.get(self.key)
+        if job is None and self.job is not None:
+            return False
+        if job is not None and job.ended:
+            return job.phase is JobPhase.SUCCEEDED
+        stand = _stand(later, self.key)
+        return stand.started and (not self.stand.started or stand.placed == stand.total)
+
+
+def pods_of(snapshot: Snapshot, key: str) -> list[Pod]:
+    """The pods of a workload, a job or a lone pod, and those that start together with them."""
+    own = [pod for pod in snapshot.pods.all() if key in (pod.workload, pod.job, pod.key) and not pod.deleted]
+    groups = {group_key(pod) for pod in own} - {""}
+    if not groups:
+        return own
+    return [pod for pod in snapshot.pods.all() if not pod.deleted and (pod in own or group_key(pod) in groups)]
+
+
+def gang_of(snapshot: Snapshot, pods: Sequence[Pod]) -> PodGroup | KaiPodGroup | None:
+    """The PodGroup that the pods name."""
+    keys = dict.fromkeys(group_key(pod) for pod in pods)
+    found = (snapshot.pod_groups.get(key) or snapshot.kai_pod_groups.get(key) for key in keys if key)
+    return next((group for group in found if group is not None), None)
+
+
+def _stand(snapshot: Snapshot, key: str) -> Stand:
+    pods, job = pods_of(snapshot, key), snapshot.jobs.get(key)
+    group = gang_of(snapshot, pods)
+    if job is not None and job.volcano is not None:
+        needed = job.volcano.min_available
+    elif group is not None:
+        needed = group.min_member
+    else:
+        needed = max((pod.gang_size or len(pods) for pod in pods if pod.gang), default=0)
+    return Stand(sum(bool(pod.node) for pod in pods), needed, len(pods))
+
+
+def _take(fork: "Simulation", key: str, step: Step) -> None:
+    """Make a change in a fork."""
+    snapshot = fork.snapshot()
+    match step:
+        case End(other):
+            fork.submit(commands.Finish(other))
+        case AddNodes():
+            fork.submit(commands.AddNodes(step.like, step.count))
+        case Resume(kind="Node"):
+            fork.submit(commands.Cordon(step.name, False))
+        case LoosenBudget():
+            budget = snapshot.pod_disruption_budgets[step.budget]
+            fork.submit(commands.Submit((loosened(snapshot, budget, step.by),)))
+        case LowerGang() if step.gang.startswith(GROUP):
+            name = step.gang.removeprefix(GROUP)
+            group = snapshot.pod_groups.get(name) or snapshot.kai_pod_groups[name]
+            fork.submit(commands.Submit((replace(group, min_member=step.count),)))
+        case LowerGang():
+            _resubmit(fork, lowered(snapshot.jobs[key], step.count))
+        case AskLess() | FewerPods() | Tolerate() | DropSelector() | UseTopology():
+            job = snapshot.jobs[key]
+            _resubmit(fork, replace(job, pod_sets=reshaped(job.pod_sets, step)))
+        case RaiseLimit() | UsePriority() | MoveTo() | Resume() | AdmitNamespace():
+            assert False, f"{step} is no change of pods"  # noqa: B011, PT015
+        case _:
+            assert_never(step)
+
+
+def lowered(job: Job, count: int) -> Job:
+    """The job that starts with so many pods."""
+    if job.volcano is not None:
+        return replace(job, volcano=replace(job.volcano, min_available=count), min_available=count)
+    return replace(job, min_available=count)
+
+
+def _resubmit(fork: "Simulation", job: Job) -> None:
+    """The job as if it had been submitted so, when it was."""
+    fork.submit(commands.Delete("jobs", job.key))
+    fork.submit(commands.Submit((replace(again(job, job.name), uid=job.uid, created=job.created),)))
+
+
+def covered(snapshot: Snapshot, budget: PodDisruptionBudget) -> list[Pod]:
+    """The pods that a budget counts."""
+    selector = budget.selector
+    if selector is None:
+        return []
+    return [
+        pod
+        for pod in snapshot.pods.all()
+        if pod.namespace == budget.namespace
+        and not pod.done
+        and selector.matches({**pod.template.labels, **pod.labels})
+    ]
+
+
+def loosened(snapshot: Snapshot, budget: PodDisruptionBudget, by: int) -> PodDisruptionBudget:
+    """The budget that lets so many more of its pods go."""
+    expected = len(covered(snapshot, budget))
+    away = budget.allowed(expected, expected)
+    return replace(budget, min_available="", max_unavailable=str(away + by))

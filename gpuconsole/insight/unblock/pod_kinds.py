@@ -1,0 +1,174 @@
+"""Changes that may let pods start which wait for nodes: the smallest one of each kind, each tried in a fork."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from gpuconsole.insight.demand import pod_gpus
+from gpuconsole.insight.unblock.least import TriedEnough
+from gpuconsole.insight.unblock.placing import GROUP, Placing, covered, gang_of
+from gpuconsole.insight.unblock.steps import (
+    AddNodes,
+    AskLess,
+    DropSelector,
+    End,
+    FewerPods,
+    LoosenBudget,
+    LowerGang,
+    Resume,
+    Step,
+    Steps,
+    Tolerate,
+)
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.resources import gpus, is_gpu
+
+MOST_ENDS = 12
+MOST_TOGETHER = 6
+SHOWN_ENDS = 3
+MOST_NODES = 8
+MOST_KINDS = 4
+"""Kinds of machine that are tried."""
+MOST_CORDONED = 8
+_GANG_FIELDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "VolcanoJob")
+"""Kinds whose jobs say themselves how many pods have to start."""
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def ends(trial: Placing) -> Iterator[Steps]:
+    """Work whose end makes room: up to three that do alone, the smallest first; else a few together."""
+    candidates = list(islice(_candidates(trial), MOST_ENDS))
+    alone = 0
+    for other in candidates:
+        if trial.works((End(other),)):
+            alone += 1
+            yield (End(other),)
+            if alone == SHOWN_ENDS:
+                return
+        else:
+            yield ()
+    chosen: list[Step] = []
+    for other in reversed(candidates) if not alone else ():
+        chosen.append(End(other))
+        if len(chosen) > MOST_TOGETHER:
+            return
+        if len(chosen) > 1 and trial.works(chosen):
+            yield trial.least(chosen)
+            return
+
+
+def _candidates(trial: Placing) -> Iterator[str]:
+    """Who holds nodes, by their GPUs and names; not the subject itself."""
+    held: dict[str, int] = {}
+    own = {pod.key for pod in trial.pods}
+    for pod in trial.snapshot.pods.all():
+        if pod.node and not pod.done and not pod.deleted and pod.key not in own:
+            owner = pod.workload or pod.job or pod.key
+            held[owner] = held.get(owner, 0) + pod_gpus(pod.template)
+    if any(held.values()) and any(pod_gpus(p.template) for p in trial.pods or ()):
+        held = {owner: count for owner, count in held.items() if count}
+    return iter(sorted(held, key=lambda owner: (held[owner], owner)))
+
+
+def gangs(trial: Placing) -> Iterator[Steps]:
+    """A gang that starts with fewer pods, where something says how many it starts with."""
+    needed = trial.stand.needed
+    if needed < 2 or trial.stand.started:
+        return
+    group = gang_of(trial.snapshot, trial.pods)
+    if trial.job is not None and trial.job.kind in _GANG_FIELDS:
+        gang, field = trial.job.name, "minAvailable"
+    elif group is not None:
+        gang, field = f"{GROUP}{group.key}", "minMember"
+    else:
+        return
+    yield trial.least((LowerGang(gang=gang, field=field, count=1, was=needed),))
+
+
+def smaller(trial: Placing) -> Iterator[Steps]:
+    """Fewer pods of the pod set that asks for most, or less for each of them; of jobs that nothing has let in."""
+    if not _free(trial) or trial.job is None:
+        return
+    largest = max(trial.job.pod_sets, key=lambda p: (gpus(p.requests), sum(p.requests.values())))
+    if largest.count > 1 and trial.job.volcano is None:
+        yield trial.least((FewerPods(pod_set=largest.name, count=1, was=largest.count),))
+    for resource, amount in largest.template.requests.items():
+        if amount > 1 and (is_gpu(resource) or not gpus(largest.requests)):
+            yield trial.least((AskLess(pod_set=largest.name, resource=resource, amount=1, was=amount),))
+
+
+def nodes(trial: Placing) -> Iterator[Steps]:
+    """The fewest nodes, like one that is there; the kind that is needed least of, in the order of the nodes."""
+    shapes: dict[object, str] = {}
+    for node in trial.snapshot.nodes.all():
+        # One that is cordoned would join uncordoned.
+        if node.ready:
+            shapes.setdefault(_shape(node), node.name)
+    for like in islice(shapes.values(), MOST_KINDS):
+        steps = trial.least((AddNodes(flavor="", like=like, count=MOST_NODES),))
+        yield steps
+        if steps:
+            return
+
+
+def _shape(node: Node) -> object:
+    labels = tuple(sorted(pair for pair in node.labels.items() if pair[0] != HOSTNAME))
+    return labels, tuple(sorted(node.allocatable.items())), node.taints
+
+
+def cordoned(trial: Placing) -> Iterator[Steps]:
+    """A node that is uncordoned."""
+    shut = (node.name for node in trial.snapshot.nodes.all() if node.unschedulable and node.ready)
+    for name in islice(shut, MOST_CORDONED):
+        steps = (Resume(kind="Node", name=name),)
+        if trial.works(steps):
+            yield steps
+            return
+        yield ()
+
+
+def suiting(trial: Placing) -> Iterator[Steps]:
+    """Tolerations and selectors that keep its pods from nodes, one kind of machine after the other."""
+    if not _free(trial) or trial.job is None:
+        return
+    seen: set[Steps] = set()
+    for node in trial.snapshot.nodes.all():
+        steps: list[Step] = []
+        for pod_set in trial.job.pod_sets:
+            template = pod_set.template
+            steps += [
+                Tolerate(pod_set=pod_set.name, key=taint.key, value=taint.value, effect=taint.effect)
+                for taint in node.taints
+                if taint.effect in ("NoSchedule", "NoExecute")
+                and not any(t.tolerates(taint) for t in template.tolerations)
+            ]
+            steps += [
+                DropSelector(pod_set=pod_set.name, label=label)
+                for label, value in template.node_selector.items()
+                if node.labels.get(label) != value
+            ]
+        if steps and tuple(steps) not in seen and len(seen) < MOST_KINDS:
+            seen.add(tuple(steps))
+            yield trial.least(steps)
+
+
+def budgets(trial: Placing) -> Iterator[Steps]:
+    """A disruption budget that lets more of its pods go, for schedulers that ask budgets before they evict."""
+    for budget in trial.snapshot.pod_disruption_budgets.all():
+        pods = covered(trial.snapshot, budget)
+        if any(pod.node for pod in pods):
+            yield trial.least((LoosenBudget(budget=budget.key, by=len(pods)),))
+
+
+def protected(trial: Placing) -> Steps:
+    """The budget without which it would start, loosened as little as is enough; nothing where it is none."""
+    try:
+        if not any(True for _ in trial.snapshot.pod_disruption_budgets.all()) or trial.works(()):
+            return ()
+        return next(filter(None, budgets(trial)), ())
+    except TriedEnough:
+        return ()
+
+
+def _free(trial: Placing) -> bool:
+    """True for a job that may be submitted otherwise: nothing of it runs, and no Workload stands for it."""
+    return trial.stand.placed == 0 and not any(pod.workload for pod in trial.pods)
