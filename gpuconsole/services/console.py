@@ -305,11 +305,10 @@ class Console:
         if live is not None or not isinstance(backend, Forkable):
             snapshot = self.snapshot if live is None else live.snapshot()
             kueue = DEFAULT if live is None else live.policy.kueue
-            simulating = backend.fork if isinstance(backend, Forkable) else None
-            return trying(snapshot, rehearsal_on(snapshot, kueue), workload, simulating)
+            return trying(snapshot, rehearsal_on(snapshot, kueue), workload)
         fork = backend.fork()
         snapshot = fork.snapshot()
-        return trying(snapshot, rehearsal_of(fork, snapshot), workload, lambda: fork)
+        return trying(snapshot, rehearsal_of(fork, snapshot), workload)
 
     def plan(self, commands: Sequence[Command], wanted: Span) -> Iterator[Planning]:
         """What quota, nodes or policy would let these run within a wait, piece by piece, as `looks` does."""
