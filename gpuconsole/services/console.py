@@ -305,10 +305,11 @@ class Console:
         if live is not None or not isinstance(backend, Forkable):
             snapshot = self.snapshot if live is None else live.snapshot()
             kueue = DEFAULT if live is None else live.policy.kueue
-            return trying(snapshot, rehearsal_on(snapshot, kueue), workload)
+            simulating = backend.fork if isinstance(backend, Forkable) else None
+            return trying(snapshot, rehearsal_on(snapshot, kueue), workload, simulating)
         fork = backend.fork()
         snapshot = fork.snapshot()
-        return trying(snapshot, rehearsal_of(fork, snapshot), workload)
+        return trying(snapshot, rehearsal_of(fork, snapshot), workload, lambda: fork)
 
     def plan(self, commands: Sequence[Command], wanted: Span) -> Iterator[Planning]:
         """What quota, nodes or policy would let these run within a wait, piece by piece, as `looks` does."""
