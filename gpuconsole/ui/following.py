@@ -1,0 +1,94 @@
+"""From a console to the screen in front: its Snapshots, when they are drawn, and what it refused."""
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from textual.timer import Timer
+
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.services.console import Console
+from gpuconsole.ui.messages import SnapshotReady
+
+if TYPE_CHECKING:
+    from gpuconsole.ui.app import ConsoleApp
+
+SELDOM = 4
+"""So many times as long between two repaints, while a large cluster is read for the first time."""
+
+
+class Following:
+    """Draws what is new, often enough to be believed, and seldom enough for keys to come in between. Mutates."""
+
+    def __init__(self, app: "ConsoleApp", repaint: float, pressed: Callable[[], float]) -> None:
+        """`repaint` are the seconds between two repaints, at least; `pressed` says when the last key was."""
+        self._app = app
+        self._repaint = repaint
+        self._pressed = pressed
+        self._painted = 0.0
+        self._waiting: Timer | None = None
+        self._seen: Happened | None = None
+
+    def begin(self, console: Console) -> None:
+        """Follow a console, and say what it has to say at first."""
+        self._seen = None
+        self._unsubscribe = console.subscribe(self._published)
+        for notice in console.notices:
+            self._app.flash(notice)
+
+    def end(self) -> None:
+        """Follow it no longer."""
+        self._unsubscribe()
+
+    def _published(self, snapshot: Snapshot) -> None:
+        """Runs in the loop's thread."""
+        self._app.post_message(SnapshotReady(snapshot))
+
+    def came(self, snapshot: Snapshot) -> None:
+        """Draw it now or in a moment; by then there may be a newer one."""
+        if self._waiting is not None:
+            return
+        # Keys come first: new data wait a moment for them to end, but not for ever.
+        repaint = self._repaint * (SELDOM if self._still_reads() else 1)
+        quiet = min(self._pressed(), self._painted + 4 * repaint) + repaint / 2
+        wait = max(self._painted + repaint, quiet) - time.monotonic()
+        if wait <= 0:
+            self._paint(snapshot)
+        else:
+            self._waiting = self._app.set_timer(wait, self._paint_newest)
+
+    def _paint_newest(self) -> None:
+        self._waiting = None
+        self._paint(self._app.cluster.snapshot)
+
+    def _paint(self, snapshot: Snapshot) -> None:
+        self._tell_refusals(snapshot.recent)
+        screen = self._app.front
+        if screen is not None:
+            screen.snapshot = snapshot
+        # After the drawing: a slow screen is drawn less often, and keys come in between.
+        self._painted = time.monotonic()
+
+    def _tell_refusals(self, lines: Sequence[Happened]) -> None:
+        """Say what the cluster refused since the last time."""
+        seen, self._seen = self._seen, lines[-1] if lines else None
+        for line in takewhile(lambda line: line is not seen, reversed(lines)):
+            if line.what is What.COMMAND_REFUSED:
+                self._app.flash(f"Refused: {line.message or line.reason}", "warning")
+            elif line.what is What.COMMAND_DONE:
+                self._app.flash(f"Done: {line.message}")
+
+    def shows_data(self) -> bool:
+        """Whether there is something to see."""
+        cluster = self._app.cluster
+        return self._painted > 0 and (len(cluster.snapshot.nodes) > 0 or not cluster.status.loading)
+
+    def has_data(self) -> bool:
+        """Whether all was read, and drawn once."""
+        return self._painted > 0 and not self._app.cluster.status.loading
+
+    def _still_reads(self) -> bool:
+        """Whether there is something to see already, and much more to come: to draw it all the time takes from that."""
+        return self.shows_data() and self._app.cluster.status.loading

@@ -1,0 +1,44 @@
+"""What every screen is shown with: the namespaces, and the theme."""
+
+from typing import TYPE_CHECKING
+
+from gpuconsole.ui.screens.contexts import go_to, lies_elsewhere
+from gpuconsole.ui.widgets.command_line import namespaces
+from gpuconsole.ui.widgets.confirm import Field
+
+if TYPE_CHECKING:
+    from gpuconsole.ui.app import ConsoleApp
+
+
+def show_namespaces(app: "ConsoleApp", names: frozenset[str]) -> None:
+    """Show these namespaces only; none = all. What was not read from a live cluster is connected to anew."""
+    if app.contexts is not None and lies_elsewhere(app.contexts, app.cluster.status, names):
+        go_to(app, app.cluster.status.source, sorted(names))
+        return
+    app.namespaces = names
+    if app.front is not None:
+        app.front.redraw()
+
+
+def ask_namespaces(app: "ConsoleApp") -> None:
+    """Ask which namespaces to show."""
+    known = ", ".join(app.cluster.snapshot.namespaces) or "none yet"
+    wanted = Field("Namespaces to show", ", ".join(sorted(app.namespaces)), (f"Known: {known}", "Empty = all."))
+    if app.front is not None:
+        app.front.prompt(wanted, lambda text: show_namespaces(app, namespaces(text) or frozenset()))
+
+
+def next_theme(app: "ConsoleApp") -> None:
+    """Change to the next theme, after the last one to the first."""
+    names = [theme.name for theme in app.themes]
+    at = names.index(app.theme) if app.theme in names else -1
+    app.theme = names[(at + 1) % len(names)]
+
+
+def set_theme(app: "ConsoleApp", wanted: str) -> None:
+    """Change to the first theme that has these letters in its name."""
+    match = [theme.name for theme in app.themes if wanted in theme.name]
+    if match:
+        app.theme = match[0]
+    else:
+        app.flash(f"No theme {wanted}; there are {', '.join(theme.name for theme in app.themes)}", "error")
