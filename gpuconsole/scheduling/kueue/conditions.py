@@ -136,6 +136,11 @@ def _admitted(reserved: bool, ready: bool, placed: bool, now: Time, granular: bo
 
 def refuse(workload: Workload, reason: str, message: str, now: Time, *, granular: bool = False) -> Workload:
     """Say why the workload holds no quota; returns the same object if that is what it says already."""
+    said = workload.condition(QUOTA_RESERVED)
+    same = said is not None and not said.status and said.reason == reason and said.message == message
+    if same and workload.admission is None and not (granular or workload.admitted):
+        # Most heads are tried again and again: nothing is left to write down.
+        return workload
     changed = workload.with_condition(Condition(QUOTA_RESERVED, False, reason, message, now))
     if changed.admission is not None:
         changed = replace(changed, admission=None)

@@ -122,8 +122,10 @@ def refuse(world: World, decision: Refuse) -> None:
     workload = world.workload(decision.workload)
     if workload is None or world.session is None:
         return
-    parked = world.session.parked(workload.key)
     changed = conditions.take_refusal(workload, decision, world.now, granular=world.granular)
+    if changed is workload and workload.key in world.waiting:
+        return  # Should it be parked by now, that is written down when the cycles are over.
+    parked = world.session.parked(workload.key)
     if changed is not workload:
         world.tell(
             What.PENDING,
