@@ -12,10 +12,11 @@ from textual.binding import Binding, BindingType
 from textual.notifications import Notify
 from textual.screen import Screen
 from textual.theme import Theme
+from textual.widgets._toast import Toast
 
 from gpuconsole import assets
 from gpuconsole.services.console import Console
-from gpuconsole.ui.brief import Brief
+from gpuconsole.ui.brief import Brief, gone_for
 from gpuconsole.ui.following import Following
 from gpuconsole.ui.keymap import single_keys
 from gpuconsole.ui.messages import SnapshotReady
@@ -282,6 +283,15 @@ class ConsoleApp(App[None]):
     ) -> None:
         lasts = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
         self.post_message(Notify(Brief(message, title, severity, lasts, markup)))
+
+    def on_notify(self, event: Notify) -> None:
+        # Textual takes the new one in after this.
+        gone = gone_for(event.notification, list(self._notifications))
+        for one in gone:
+            self._unnotify(one, refresh=False)
+        for toast in self.screen.query(Toast) if self.screen_stack else ():
+            if toast._notification in gone:
+                toast._expire()
 
     def clear_selection(self) -> None:
         # A field of a screen that is just made may be filled on the way out, when there is no screen any more.

@@ -1,8 +1,12 @@
-"""What is said in passing: a notification whose time may be over before it is seen."""
+"""What is said in passing: little at once, and its time may be over before it is seen."""
+
+from collections.abc import Sequence
 
 from textual.notifications import Notification
 
 LEAST = 0.001
+AT_ONCE = 3
+"""Notifications that may cover a screen."""
 
 
 class Brief(Notification):
@@ -19,3 +23,10 @@ class Brief(Notification):
     @property
     def has_expired(self) -> bool:
         return super().time_left <= 0
+
+
+def gone_for(new: Notification, said: Sequence[Notification]) -> list[Notification]:
+    """Of what was said, oldest first, that which goes when something new is said: the same words, and the oldest."""
+    again = [one for one in said if (one.title, one.message) == (new.title, new.message)]
+    others = [one for one in said if one not in again]
+    return again + others[: max(0, len(others) - AT_ONCE + 1)]

@@ -5,8 +5,9 @@ from typing import Any, cast
 
 import pytest
 from textual import events
-from textual.widgets._toast import Toast
+from textual.widgets._toast import Toast, ToastHolder
 
+from gpuconsole.ui.app import ConsoleApp
 from gpuconsole.ui.brief import Brief
 from gpuconsole.ui.screens.answers import AnswerScreen, Asked
 from gpuconsole.ui.screens.base import ConsoleScreen
@@ -136,6 +137,17 @@ def test_words_said_in_passing_have_time_left_for_whoever_shows_them() -> None:
         False,
         True,
     )
+
+
+async def test_only_the_newest_words_stay_and_none_stand_there_twice() -> None:
+    app = ConsoleApp(busy_org(), repaint=0)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        for words in ("first", "second", "again", "fourth", "again", "last"):
+            app.flash(words)
+            await pilot.pause()
+        said = [toast._notification.message for toast in app.screen.query(Toast)]
+        assert said == [one.message for one in app._notifications] == ["fourth", "again", "last"]
+        assert len(app.screen.query(ToastHolder)) == len(said), "nothing is left of those that went"
 
 
 async def test_words_whose_time_is_over_when_they_are_shown_hold_nothing_up() -> None:
