@@ -19,6 +19,7 @@ from gpuconsole.insight.running import Runner, runners
 from gpuconsole.insight.standing import Standing, standing_of
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.workloads import Phase, phase
 from gpuconsole.sim.run_times import learn
 
 if TYPE_CHECKING:
@@ -126,20 +127,20 @@ def foreboding(
     """The same piece by piece, with an answer after each run: who stops asking gives up."""
     standing = found or standing_of(simulation)
     snapshot = standing.snapshot
-    at_once = [event for event in simulation.fork().drain() if isinstance(event, Happened)] if found else []
     known = past(snapshot, lines)
     run_times = learn(known.runs, simulation.progress())
     running = runners(snapshot, simulation.policy.prices)
     keys = {name: one.key for one in running for name in (one.key, *one.pods)}
+    at_once = _at_once(simulation, running) if found is not None else {}
     falls: dict[str, list[_Fall]] = {}
     turns = _turns(standing)
     for number in range(runs):
         twin = simulation.estimating(run_times, seed + number)
-        told = at_once[:]
+        told: list[Happened] = []
         for piece in life(twin, known, snapshot.time + horizon):
             told += piece
             yield Foreboding(runs=number, reached=twin.now - snapshot.time)
-        for key, fall in _falls(told, keys, snapshot.time).items():
+        for key, fall in {**at_once, **_falls(told, keys, snapshot.time)}.items():
             falls.setdefault(key, []).append(fall)
         over = number + 1
         dangers = [_danger(one, falls.get(one.key, ()), over, turns.get(one.key, ())) for one in running]
@@ -154,6 +155,17 @@ def foreboding(
             assumptions=assumptions(known),
         )
         yield Foreboding(runs=over, reached=0, risk=answer)
+
+
+def _at_once(simulation: "Simulation", running: Iterable[Runner]) -> dict[str, _Fall]:
+    """Who runs in a cluster of others, and was evicted by the first cycle of the simulation that goes on from it."""
+    found: dict[str, _Fall] = {}
+    for one in running:
+        workload = simulation.workload(one.key)
+        if workload is not None and phase(workload) is not Phase.RUNNING:
+            why = workload.condition("Preempted") or workload.condition("Evicted")
+            found[one.key] = _Fall(0, rule_in_words(why.reason) if why is not None else "evicted", "")
+    return found
 
 
 def _falls(lines: Sequence[Happened], keys: Mapping[str, str], start: Time) -> dict[str, _Fall]:

@@ -322,7 +322,10 @@ class Console:
     def risk(self) -> Iterator[Foreboding]:
         """What may evict running work, run by run, as `looks` does."""
         backend = self._forkable()
-        return self._pieces(lambda worker, seen: worker.risk(seen), lambda: foreboding(backend.fork()))
+        return self._pieces(
+            lambda worker, seen: worker.risk(seen),
+            lambda: foreboding(backend.fork(), found=self.standing() if self._live is not None else None),
+        )
 
     @property
     def foretells(self) -> bool:

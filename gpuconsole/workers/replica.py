@@ -9,6 +9,7 @@ from gpuconsole.insight.ahead import looking
 from gpuconsole.insight.outlook import outlook
 from gpuconsole.insight.plan import planning
 from gpuconsole.insight.risk import foreboding
+from gpuconsole.insight.standing import standing_on
 from gpuconsole.insight.whatif import looks, prepare
 from gpuconsole.insight.why import rehearsal_of, trying
 from gpuconsole.model.snapshot import Snapshot
@@ -88,7 +89,8 @@ def pieces(simulation: Simulation, question: Long, found: Snapshot | None) -> It
         case AskPlan():
             return map(Planned, planning(simulation.fork(), question.commands, question.wanted))
         case AskRisk():
-            return map(Foreboded, foreboding(simulation.fork()))
+            standing = standing_on(found, simulation.policy) if found is not None else None
+            return map(Foreboded, foreboding(simulation.fork(), found=standing))
         case AskAhead():
             return map(Foretold, looking(simulation.fork(), question.workload))
         case AskStarts():

@@ -53,5 +53,5 @@ def test_it_tells_what_is(gpuconsole: Line, tmp_path: Path, name: str) -> None:
 
 def test_the_eviction_of_the_very_next_cycle_is_the_risk_of_a_workload(gpuconsole: Line, tmp_path: Path) -> None:
     lines = gpuconsole("risk", "--runs", "2", "--snapshot", saved(tmp_path, LENT)).lines
-    guest = "borrower/guest borrower 8 8 0 100% 0s lender 100% lender as no. 1 0.0 0.00"
+    guest = "borrower/guest borrower 8 8 0 100% 0s reclaim in cohort 100% lender as no. 1 0.0 0.00"
     assert lines[3].split() == guest.split()

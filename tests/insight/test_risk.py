@@ -5,7 +5,9 @@ from msgspec.structs import replace
 from gpuconsole.insight.drill import DrillRun
 from gpuconsole.insight.past import past
 from gpuconsole.insight.risk import Cause, Danger, Turn, risk
+from gpuconsole.insight.standing import standing_on
 from gpuconsole.model.clock import DAY, HOUR, MINUTE
+from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, Quota
@@ -13,7 +15,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.services.drills import open_drill
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.insight.world import A100, START, cluster_queue, node, waiting
+from tests.insight.world import A100, START, cluster_queue, node, running, waiting, world
 
 
 def shared() -> Simulation:
@@ -112,3 +114,22 @@ def test_what_nobody_admitted_runs_too_and_goes_when_its_time_of_grace_is_over()
         "default/research-2": (1.0, 20 * MINUTE, (Cause("Preempted", "", 2),)),
         "default/research-3": (1.0, 20 * MINUTE, (Cause("Preempted", "", 2),)),
     }
+
+
+def test_what_the_first_cycle_evicts_in_a_cluster_of_others_runs_there_and_is_in_danger() -> None:
+    """The simulation that goes on from it has evicted the guest already, and told so."""
+    quotas: list[Object] = [cluster_queue("lender", "org", Quota(8)), cluster_queue("borrower", "org", Quota(0))]
+    doors: list[Object] = [
+        thing
+        for name in ("lender", "borrower")
+        for thing in (Namespace(name=name), LocalQueue(namespace=name, name="lq", cluster_queue=name))
+    ]
+    guest = running("guest", "borrower/lq", 8, "borrower")
+    snapshot = world([A100, node("n1"), *quotas, *doors, guest, waiting("owner", "lender/lq", 8)])
+    simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(), seed=0)
+    simulation.drain()
+
+    answer = risk(simulation, runs=2, horizon=HOUR, found=standing_on(snapshot, SimPolicy()))
+    assert [(one.workload, one.probability, one.median, one.causes, one.turns) for one in answer.dangers] == [
+        ("borrower/guest", 1.0, 0, (Cause("reclaim in cohort", "", 2),), (Turn("lender", "a100", 1),))
+    ]
