@@ -15,6 +15,7 @@ CAUSES = {
     Cause.TIMING: "foreseen otherwise, as something changed in between; on that cluster the engine agrees",
     Cause.ORDER: "of two equals Kueue took the other one",
     Cause.UNSEEN: "something that decides may not be read",
+    Cause.MEMORY: "as the engine decides with something in mind that only Kueue knows",
     Cause.DISAGREEMENT: "the engine decides otherwise than Kueue",
 }
 FATES = {

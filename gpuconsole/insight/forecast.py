@@ -3,7 +3,7 @@
 It is the simulator's engine of admission, and nothing is written: cycles run on the Snapshot, and no time passes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -100,15 +100,13 @@ class Foreseer:
         if policy.kueue is None:
             return Forecast(time=snapshot.time, assumed=(*assumed, NO_KUEUE))
         outcome = self._engine(policy.kueue).ask(snapshot, keep=not supposed)
-        victims: dict[str, list[str]] = {}
-        for line in outcome.preempted:
-            victims.setdefault(line.by, []).append(line.workload)
-        prospects = {line.workload: _victim(snapshot, line) for line in outcome.preempted}
-        for workload in snapshot.workloads.all():
-            if _waits(workload):
-                named = tuple(victims.get(workload.key, ()))
-                prospects[workload.key] = _prospect(snapshot, workload, outcome, named)
-        return Forecast(time=snapshot.time, prospects=prospects, assumed=tuple(assumed))
+        return _as_forecast(snapshot, outcome, assumed)
+
+    def possible(self, supposed: Snapshot, policy: SimPolicy, workload: str) -> Iterator[Forecast]:
+        """What may come on a Snapshot that never was, by what only Kueue may remember of this workload."""
+        if policy.kueue is not None:
+            for outcome in self._engine(policy.kueue).remembering(supposed, workload):
+                yield _as_forecast(supposed, outcome, ())
 
     def preemptions(self, supposed: Snapshot, policy: SimPolicy) -> Sequence[Preempt]:
         """Who would have to make room on a Snapshot that never was, and how they would be chosen."""
@@ -123,6 +121,18 @@ class Foreseer:
 def forecast(snapshot: Snapshot, policy: SimPolicy, *, assumed: Iterable[str] = ()) -> Forecast:
     """What the next cycles would do, for one who asks once."""
     return Foreseer().forecast(snapshot, policy, assumed=assumed)
+
+
+def _as_forecast(snapshot: Snapshot, outcome: Outcome, assumed: Iterable[str]) -> Forecast:
+    victims: dict[str, list[str]] = {}
+    for line in outcome.preempted:
+        victims.setdefault(line.by, []).append(line.workload)
+    prospects = {line.workload: _victim(snapshot, line) for line in outcome.preempted}
+    for workload in snapshot.workloads.all():
+        if _waits(workload):
+            named = tuple(victims.get(workload.key, ()))
+            prospects[workload.key] = _prospect(snapshot, workload, outcome, named)
+    return Forecast(time=snapshot.time, prospects=prospects, assumed=tuple(assumed))
 
 
 def assigned(admission: Admission) -> tuple[str, ...]:

@@ -1,23 +1,22 @@
 """How far the forecast agrees with what Kueue then did; each difference with its cause.
 
 Each decision of Kueue between two looks is compared with what was foreseen at the first; one that was not foreseen so
-is tried again in hindsight (`forecast_facts`), to tell a change that came between from a disagreement.
+is tried again in hindsight (`forecast_trial`), to tell a change that came between from a disagreement.
 """
 
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
-from functools import cached_property
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.forecast import Fate, Forecast, Foreseer, Prospect, in_words
-from gpuconsole.insight.forecast_facts import Fact, facts, hindsight, workload_with_uid
+from gpuconsole.insight.forecast_facts import facts
+from gpuconsole.insight.forecast_trial import Cause as Cause
+from gpuconsole.insight.forecast_trial import Trial, agrees
 from gpuconsole.insight.reconstruction import reconstructed
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
 
 PATIENCE: Span = 10 * SECOND
@@ -26,19 +25,6 @@ KEPT = 200
 """Differences that are kept in mind."""
 MOST_TRIES = 5
 """So many decisions of one look are tried as of their own moment; each costs as much as a forecast."""
-
-
-class Cause(StrEnum):
-    """Why a forecast and a fact differ."""
-
-    TIMING = "timing"
-    """Something changed between the two: on the cluster as it stood by then, the engine decides what Kueue did."""
-    ORDER = "order"
-    """Kueue took another of equal priority and second, where chance or nanoseconds that nobody sees decide."""
-    UNSEEN = "unseen"
-    """Something that decisions depend on may not be read."""
-    DISAGREEMENT = "disagreement"
-    """The engine decides otherwise than Kueue."""
 
 
 class Difference(Struct, frozen=True, kw_only=True):
@@ -107,8 +93,8 @@ def compare(
     `unseen` names what decisions depend on and may not be read; `foreseer` is who looked at the Snapshots so far.
     """
     decided = facts(before, after)
-    trial = _Trial(before, after, decided, policy, foreseer or Foreseer())
-    wrong = [fact for fact in decided if not _agrees(foreseen, fact, before, after)]
+    trial = Trial(before, after, decided, policy, foreseer or Foreseer())
+    wrong = [fact for fact in decided if not agrees(foreseen, fact, before, after)]
     differences = []
     agreed = len(decided) - len(wrong)
     for number, fact in enumerate(wrong):
@@ -134,95 +120,6 @@ def compare(
     return Differences(decisions=len(decided), agreed=agreed, differences=tuple(differences))
 
 
-class _Trial:
-    """The decisions of one look, tried again by the engine on what is known by now."""
-
-    def __init__(
-        self, before: Snapshot, after: Snapshot, decided: Sequence[Fact], policy: SimPolicy, foreseer: Foreseer
-    ) -> None:
-        self._before = before
-        self._after = after
-        self._decided = decided
-        self._policy = policy
-        self._foreseer = foreseer
-
-    @cached_property
-    def everything(self) -> Forecast:
-        """With all decisions of the look taken back."""
-        return self._forecast(None)
-
-    def cause(self, fact: Fact, *, deep: bool) -> tuple[Cause, str]:
-        if self._right(self.everything, fact):
-            return Cause.TIMING, "the cluster had changed by then"
-        if deep and self._right(self._forecast(fact.time), fact):
-            return Cause.TIMING, "more came after it"
-        rival = self._equal(fact)
-        if rival:
-            return Cause.ORDER, f"{rival} is its equal"
-        return Cause.DISAGREEMENT, ""
-
-    def _forecast(self, moment: Time | None) -> Forecast:
-        supposed = hindsight(self._before, self._after, self._decided, moment)
-        return self._foreseer.forecast(supposed, self._policy, supposed=True)
-
-    def _right(self, foreseen: Forecast, fact: Fact) -> bool:
-        return _agrees(foreseen, fact, self._before, self._after)
-
-    def _equal(self, fact: Fact) -> str:
-        """Somebody of whom the engine took one and Kueue the other, though nothing tells the two apart."""
-        if fact.preempted:
-            mine = self._known(fact.workload)
-            taken = {one.workload for one in self._decided if one.preempted}
-            others = self._foreseen(Fate.PREEMPTED) - taken
-            return next((key for key in sorted(others) if mine and _held(mine) == _held(self._known(key))), "") or (
-                self._rivals()
-            )
-        return self._rivals()
-
-    def _rivals(self) -> str:
-        """One that the engine would have let in before another that Kueue let in, and that is its equal."""
-        admitted = {one.workload for one in self._decided if not one.preempted}
-        expected = self._foreseen(Fate.ADMITTED) | self._foreseen(Fate.AFTER_VICTIMS)
-        preferred = {_waited(self._known(key)) for key in admitted - expected}
-        return next((key for key in sorted(expected - admitted) if _waited(self._known(key)) in preferred), "")
-
-    def _foreseen(self, fate: Fate) -> set[str]:
-        return {key for key, prospect in self.everything.prospects.items() if prospect.fate is fate}
-
-    def _known(self, key: str) -> Workload:
-        known = self._before.workloads.get(key) or self._after.workloads.get(key)
-        assert known is not None, "it was foreseen from one of the two"
-        return known
-
-
-def _waited(workload: Workload) -> tuple[int, Time]:
-    """What the order of those who wait depends on, to the second, which is all that an API server keeps."""
-    evicted = workload.condition("Evicted")
-    since = evicted.since if evicted is not None and evicted.status else workload.created
-    return workload.priority, since // SECOND
-
-
-def _held(workload: Workload) -> tuple[int, Time]:
-    """What the order of victims depends on, to the second."""
-    since = workload.condition("QuotaReserved")
-    return workload.priority, (since.since if since is not None else workload.created) // SECOND
-
-
-def _agrees(foreseen: Forecast, fact: Fact, before: Snapshot, after: Snapshot) -> bool:
-    prospect = foreseen.of(fact.workload)
-    if prospect is None:
-        return False
-    if fact.preempted:
-        return prospect.fate is Fate.PREEMPTED and workload_with_uid(fact.by, after, before) in ("", prospect.by)
-    if prospect.fate is Fate.AFTER_VICTIMS:
-        return all(_gave_way(after.workloads.get(victim)) for victim in prospect.victims)
-    return prospect.fate is Fate.ADMITTED and prospect.given == fact.given
-
-
-def _gave_way(victim: Workload | None) -> bool:
-    return victim is None or not victim.reserved or victim.is_true("Evicted")
-
-
 class Observer:
     """Looks on while Kueue decides, and foresees what comes next. Mutates by `look`."""
 
@@ -233,7 +130,7 @@ class Observer:
         self._foreseen = Forecast()
         self._since: dict[str, tuple[Prospect, Time]] = {}
         """Who is to be admitted or to get victims, as it was first foreseen; `told` are those that took too long."""
-        self._told: set[str] = set()
+        self._told: dict[str, Difference] = {}
 
     def look(
         self, snapshot: Snapshot, policy: SimPolicy, assumed: Iterable[str] = (), unseen: Sequence[str] = ()
@@ -245,18 +142,31 @@ class Observer:
             told = reconstructed(self._before, snapshot, policy, self._foreseer) if said.decisions else ()
             said = replace(said, told=told)
         self._before, self._foreseen = snapshot, self._foreseer.forecast(snapshot, policy, assumed=assumed)
-        return self._foreseen, said + self._overdue(snapshot, unseen)
+        return self._foreseen, said + self._overdue(snapshot, policy, unseen)
 
-    def _overdue(self, snapshot: Snapshot, unseen: Sequence[str]) -> Differences:
+    def _overdue(self, snapshot: Snapshot, policy: SimPolicy, unseen: Sequence[str]) -> Differences:
         """What stays foreseen, and does not come."""
         now, expected = snapshot.time, self._foreseen.expected
         self._since = {key: self._first(key, one, now) for key, one in expected.items()}
-        self._told &= self._since.keys()
-        late = [key for key, (_, since) in self._since.items() if now - since >= self._patience]
-        late = [key for key in late if key not in self._told]
-        self._told.update(late)
-        differences = tuple(_missed(snapshot, self._since[key][0], unseen) for key in late)
+        self._told = {key: said for key, said in self._told.items() if key in self._since}
+        late = [one for one, since in self._since.values() if now - since >= self._patience]
+        late = sorted((one for one in late if one.workload not in self._told), key=lambda one: one.cycle)
+        for number, one in enumerate(late):
+            deep = number < MOST_TRIES
+            why = (Cause.UNSEEN, "; ".join(unseen)) if unseen else self._why_missed(snapshot, policy, one, deep=deep)
+            self._told[one.workload] = _missed(snapshot, one, *why)
+        differences = tuple(self._told[one.workload] for one in late)
         return Differences(decisions=len(differences), differences=differences)
+
+    def _why_missed(self, snapshot: Snapshot, policy: SimPolicy, late: Prospect, *, deep: bool) -> tuple[Cause, str]:
+        """Nothing has changed: Kueue has something in mind that keeps it, or one before it, from being let in."""
+        for possible in self._foreseer.possible(snapshot, policy, late.workload) if deep else ():
+            other = possible.of(late.workload)
+            if other is None or other.fate is Fate.WAITS:
+                return Cause.MEMORY, "as if others were parked, or its search went on from another flavor"
+        before = (one for one in self._told.values() if one.queue == late.queue and one.cause is Cause.MEMORY)
+        first = next((one.workload for one in before if self._since[one.workload][0].cycle < late.cycle), "")
+        return (Cause.MEMORY, f"behind {first}") if first else (Cause.DISAGREEMENT, "")
 
     def _first(self, key: str, prospect: Prospect, now: Time) -> tuple[Prospect, Time]:
         known, since = self._since.get(key, (prospect, now))
@@ -264,7 +174,7 @@ class Observer:
         return (known, since) if same else (prospect, now)
 
 
-def _missed(snapshot: Snapshot, prospect: Prospect, unseen: Sequence[str]) -> Difference:
+def _missed(snapshot: Snapshot, prospect: Prospect, cause: Cause, detail: str) -> Difference:
     waits = snapshot.workloads[prospect.workload].condition("QuotaReserved")
     said = f": {waits.message}" if waits is not None and waits.message else ""
     return Difference(
@@ -273,6 +183,6 @@ def _missed(snapshot: Snapshot, prospect: Prospect, unseen: Sequence[str]) -> Di
         queue=prospect.queue,
         foreseen=in_words(prospect),
         fact=f"still waits{said}",
-        cause=Cause.UNSEEN if unseen else Cause.DISAGREEMENT,
-        detail="; ".join(unseen),
+        cause=cause,
+        detail=detail,
     )

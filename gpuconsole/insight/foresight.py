@@ -4,9 +4,12 @@ Only what changed since the last look is told to it, and no pod is placed: quota
 another cycle would decide nothing else, without letting time pass.
 """
 
+from collections.abc import Iterator
+
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from gpuconsole.insight.remembered import memories
 from gpuconsole.insight.scan import news
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
@@ -66,6 +69,13 @@ class Foresight:
         if keep:
             self._at, self._with_pods, self._outcome = snapshot, with_pods, outcome
         return outcome
+
+    def remembering(self, supposed: Snapshot, workload: str) -> Iterator[Outcome]:
+        """What they might decide on a Snapshot that never was, by what only Kueue may remember of a workload."""
+        session = self._session.fork()
+        _tell(session, news(self._at, supposed), supposed, self._with_pods)
+        for possible in memories(session, supposed, workload):
+            yield _Cycles(possible, supposed, choices=False).run()
 
     def _begins_anew(self, snapshot: Snapshot) -> bool:
         """True where what the session was told does not make it what a new one would be: time has passed in it."""

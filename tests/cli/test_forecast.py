@@ -78,6 +78,7 @@ def test_a_disagreement_is_told_and_is_a_finding(gpuconsole: Line, snapshots: li
         "timing": 0,
         "order": 0,
         "unseen": 0,
+        "memory": 0,
         "disagreement": 1,
         "part": 0.0,
     }

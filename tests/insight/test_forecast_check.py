@@ -14,7 +14,7 @@ from gpuconsole.model.queues import Quota
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
 from gpuconsole.sim.policy import SimPolicy
-from tests.insight.world import ORG_QUEUES, START, cluster_queue, running, waiting, world
+from tests.insight.world import A100, ORG_QUEUES, START, cluster_queue, group, running, waiting, world
 
 POLICY = SimPolicy()
 FULL = running("full", "prod/lq", 16, "cq-prod", minutes_ago=60)
@@ -114,6 +114,42 @@ def test_of_two_equals_kueue_may_take_the_other_one(age: Time, cause: Cause) -> 
     assert forecast(before, POLICY).prospects["prod/a-next"].cycle == 1
     said = compared(before, later([*ORG_QUEUES, one, admitted(NEXT)]))
     assert [(difference.workload, difference.cause) for difference in said.differences] == [("prod/next", cause)]
+
+
+class TestMemory:
+    """What was refused before may be parked, and its search for flavors may go on anywhere: nobody can read that."""
+
+    REFUSED = replace(WAITS, conditions=(Condition("QuotaReserved", False, "Pending", "it was refused", START),))
+
+    TWO_FLAVORS = (
+        *(one for one in ORG_QUEUES if one is not ORG_QUEUES[4]),
+        replace(A100, name="h100"),
+        cluster_queue("cq-prod", resource_groups=(group({"a100": Quota(16), "h100": Quota(16)}),)),
+    )
+
+    @pytest.mark.parametrize(("one", "cause"), [(REFUSED, Cause.MEMORY), (WAITS, Cause.DISAGREEMENT)])
+    def test_the_search_of_one_that_was_refused_may_go_on_from_any_flavor(self, one: Workload, cause: Cause) -> None:
+        before, after = [*self.TWO_FLAVORS, one], [*self.TWO_FLAVORS, admitted(one, flavor="h100")]
+        said = compared(world(before), later(after))
+        assert [(found.foreseen, found.cause) for found in said.differences] == [("admitted in cycle 1 on a100", cause)]
+        assert said.agreement == 0
+
+    @pytest.mark.parametrize(("refused", "cause"), [(True, Cause.MEMORY), (False, Cause.DISAGREEMENT)])
+    def test_an_older_one_that_was_refused_may_be_parked(self, refused: bool, cause: Cause) -> None:
+        older = replace(NEXT, name="older", created=START - 4 * MINUTE)
+        older = replace(older, conditions=self.REFUSED.conditions) if refused else older
+        said = compared(world([*ORG_QUEUES, older, NEXT]), later([*ORG_QUEUES, older, admitted(NEXT)]))
+        assert [(one.workload, one.cause) for one in said.differences] == [("prod/next", cause)]
+
+    def test_whom_that_may_keep_out_and_who_is_behind_it_are_no_disagreement(self) -> None:
+        quotas = {"a100": Quota(16), "h100": Quota(0)}
+        queues = (*self.TWO_FLAVORS[:-1], cluster_queue("cq-prod", resource_groups=(group(quotas),)))
+        behind, observer = waiting("behind", "prod/lq", 8), Observer(patience=10 * SECOND)
+        looks = [observer.look(later([*queues, self.REFUSED, behind], at), POLICY)[1] for at in (0, 10)]
+        assert [(one.workload, one.cause, one.detail) for one in looks[1].differences] == [
+            ("prod/waits", Cause.MEMORY, "as if others were parked, or its search went on from another flavor"),
+            ("prod/behind", Cause.MEMORY, "behind prod/waits"),
+        ]
 
 
 class TestPreemption:

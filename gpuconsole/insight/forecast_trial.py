@@ -1,0 +1,135 @@
+"""A decision of Kueue that was not foreseen so, tried again in hindsight, to find out why.
+
+On the cluster as it stood by then, the engine decides the same or otherwise; where otherwise, it may be that Kueue took
+an equal, or remembers what nobody can read (see `remembered`).
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import cached_property
+
+from gpuconsole.insight.forecast import Fate, Forecast, Foreseer
+from gpuconsole.insight.forecast_facts import Fact, hindsight, workload_with_uid
+from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+from gpuconsole.sim.policy import SimPolicy
+
+
+class Cause(StrEnum):
+    """Why a forecast and a fact differ."""
+
+    TIMING = "timing"
+    """Something changed between the two: on the cluster as it stood by then, the engine decides what Kueue did."""
+    ORDER = "order"
+    """Kueue took another of equal priority and second, where chance or nanoseconds that nobody sees decide."""
+    UNSEEN = "unseen"
+    """Something that decisions depend on may not be read."""
+    MEMORY = "memory"
+    """The engine decides so where it remembers something else: who is parked, or which flavor is tried next."""
+    DISAGREEMENT = "disagreement"
+    """The engine decides otherwise than Kueue."""
+
+
+class Trial:
+    """The decisions of one look, tried again by the engine on what is known by now."""
+
+    def __init__(
+        self, before: Snapshot, after: Snapshot, decided: Sequence[Fact], policy: SimPolicy, foreseer: Foreseer
+    ) -> None:
+        self._before = before
+        self._after = after
+        self._decided = decided
+        self._policy = policy
+        self._foreseer = foreseer
+
+    @cached_property
+    def everything(self) -> Forecast:
+        """With all decisions of the look taken back."""
+        return self._forecast(None)
+
+    def cause(self, fact: Fact, *, deep: bool) -> tuple[Cause, str]:
+        if self._right(self.everything, fact):
+            return Cause.TIMING, "the cluster had changed by then"
+        if deep and self._right(self._forecast(fact.time), fact):
+            return Cause.TIMING, "more came after it"
+        if deep and self._right(self._foreseer.forecast(self._last(fact), self._policy, supposed=True), fact):
+            return Cause.TIMING, "the others were decided first"
+        rival = self._equal(fact)
+        if rival:
+            return Cause.ORDER, f"{rival} is its equal"
+        if deep and self._remembered(fact):
+            return Cause.MEMORY, "as if others were parked, or its search went on from another flavor"
+        return Cause.DISAGREEMENT, ""
+
+    def _remembered(self, fact: Fact) -> bool:
+        """True if the engine decides so with something in mind that nobody can read."""
+        subject = workload_with_uid(fact.by, self._after, self._before) if fact.preempted else fact.workload
+        clusters = (hindsight(self._before, self._after, self._decided), self._last(fact))
+        possible = (one for supposed in clusters for one in self._foreseer.possible(supposed, self._policy, subject))
+        return any(self._right(one, fact) for one in possible)
+
+    def _last(self, fact: Fact) -> Snapshot:
+        """The cluster with this decision taken back, and no other."""
+        return hindsight(self._before, self._after, [fact])
+
+    def _forecast(self, moment: Time | None) -> Forecast:
+        supposed = hindsight(self._before, self._after, self._decided, moment)
+        return self._foreseer.forecast(supposed, self._policy, supposed=True)
+
+    def _right(self, foreseen: Forecast, fact: Fact) -> bool:
+        return agrees(foreseen, fact, self._before, self._after)
+
+    def _equal(self, fact: Fact) -> str:
+        """Somebody of whom the engine took one and Kueue the other, though nothing tells the two apart."""
+        if fact.preempted:
+            mine = self._known(fact.workload)
+            taken = {one.workload for one in self._decided if one.preempted}
+            others = self._foreseen(Fate.PREEMPTED) - taken
+            return next((key for key in sorted(others) if mine and _held(mine) == _held(self._known(key))), "") or (
+                self._rivals()
+            )
+        return self._rivals()
+
+    def _rivals(self) -> str:
+        """One that the engine would have let in before another that Kueue let in, and that is its equal."""
+        admitted = {one.workload for one in self._decided if not one.preempted}
+        expected = self._foreseen(Fate.ADMITTED) | self._foreseen(Fate.AFTER_VICTIMS)
+        preferred = {_waited(self._known(key)) for key in admitted - expected}
+        return next((key for key in sorted(expected - admitted) if _waited(self._known(key)) in preferred), "")
+
+    def _foreseen(self, fate: Fate) -> set[str]:
+        return {key for key, prospect in self.everything.prospects.items() if prospect.fate is fate}
+
+    def _known(self, key: str) -> Workload:
+        known = self._before.workloads.get(key) or self._after.workloads.get(key)
+        assert known is not None, "it was foreseen from one of the two"
+        return known
+
+
+def _waited(workload: Workload) -> tuple[int, Time]:
+    """What the order of those who wait depends on, to the second, which is all that an API server keeps."""
+    evicted = workload.condition("Evicted")
+    since = evicted.since if evicted is not None and evicted.status else workload.created
+    return workload.priority, since // SECOND
+
+
+def _held(workload: Workload) -> tuple[int, Time]:
+    """What the order of victims depends on, to the second."""
+    since = workload.condition("QuotaReserved")
+    return workload.priority, (since.since if since is not None else workload.created) // SECOND
+
+
+def agrees(foreseen: Forecast, fact: Fact, before: Snapshot, after: Snapshot) -> bool:
+    prospect = foreseen.of(fact.workload)
+    if prospect is None:
+        return False
+    if fact.preempted:
+        return prospect.fate is Fate.PREEMPTED and workload_with_uid(fact.by, after, before) in ("", prospect.by)
+    if prospect.fate is Fate.AFTER_VICTIMS:
+        return all(_gave_way(after.workloads.get(victim)) for victim in prospect.victims)
+    return prospect.fate is Fate.ADMITTED and prospect.given == fact.given
+
+
+def _gave_way(victim: Workload | None) -> bool:
+    return victim is None or not victim.reserved or victim.is_true("Evicted")
