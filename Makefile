@@ -43,7 +43,7 @@ mutants: $(STAMP) ## break the rules one by one; each edit has to turn a test re
 conformance: $(STAMP) ## compare with what Kueue, Volcano and KAI decided (needs ../shared/conformance)
 	$(BIN)/python -m tests.conformance
 
-backtest: $(STAMP) ## foretell starts along a real trace and judge them (needs ../shared/traces); ARGS="--asks N" for fewer
+backtest: $(STAMP) ## foretell starts along a real trace and judge them (needs ../shared/traces); ARGS="--every 24h" for fewer
 	$(BIN)/python -m tests.tools.backtest $(ARGS)
 
 check-why: $(STAMP) ## hold the answers of why and who against Kueue's (needs ../shared/conformance)

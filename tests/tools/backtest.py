@@ -6,7 +6,7 @@ without reclaim; GPUs are one pool, as many as the jobs would use at 80 % of all
 begins at day 45; now and then the start of whatever waits, and was not foretold before, is foretold from what is known
 at that moment: how long anything that runs or waits will take, and what comes later, is not. What is said, corrected
 and remembered is what the console says, corrects and remembers (insight/estimates.py). What waits from day 50 on is
-judged, the days before only fill the cluster and the memory; days before 45 served for development:
+judged, the days before only fill the cluster and the memory; days before 50 served for development:
 
 - coverage: how many starts lie in the 80 % interval, to be 75 to 85 %;
 - interval score (Winkler): width, and ten times what a start lies outside; its mean, beside that of the 10 and 90 %
