@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.cli.answering import Answer, Asked, Origin, answering, lines_of, say
+from gpuconsole.cli.bundled import fixtures
 from gpuconsole.cli.options import Request, configured
 from gpuconsole.cli.subjects import workload_named
 from gpuconsole.cli.tables import counted, table
@@ -76,7 +77,9 @@ def _naming(function: Callable[..., int]) -> Callable[..., int]:
     @click.option("--history", is_flag=True, help="Of what the console recorded in its last session; takes no cluster.")
     @wraps(function)
     def command(files: tuple[str, ...], history: bool, output: str, **options: Any) -> int:
-        workload, files = (files[0], files[1:]) if files and _names(files[0]) else ("", files)
+        alone = history or options["live"] or options["snapshot"] is not None
+        named = files and _names(files[0], beside=bool(files[1:]) or alone)
+        workload, files = (files[0], files[1:]) if named else ("", files)
         if not history:
             return function(files=files, output=output, workload=workload, **options)
         if files or options["live"] or options["snapshot"] is not None:
@@ -87,10 +90,12 @@ def _naming(function: Callable[..., int]) -> Callable[..., int]:
     return command
 
 
-def _names(text: str) -> bool:
-    """True for `namespace/name` that is no file."""
+def _names(text: str, *, beside: bool) -> bool:
+    """True for `namespace/name` that is no file; for the name alone where a cluster is given `beside` it."""
     path = Path(text)
-    return len(path.parts) > 1 and not path.is_absolute() and not path.suffix and not path.exists()
+    if not path.parts or path.is_absolute() or path.suffix or path.exists():
+        return False
+    return len(path.parts) > 1 or (beside and text not in fixtures())
 
 
 @click.command()

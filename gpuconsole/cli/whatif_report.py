@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.cli.tables import counted, table
+from gpuconsole.cli.tables import counted, seconds, table
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, Shift, Victim, WhatIf
-from gpuconsole.model.clock import Span, Time, format_exactly, format_time
+from gpuconsole.model.clock import Span, Time, format_exactly
 from gpuconsole.ui.names import called, named
 
 NOTHING = "–"
@@ -13,7 +13,7 @@ NOTHING = "–"
 def as_text(answer: WhatIf, against: str = "") -> list[str]:
     """The answer, the most important first; `against` names what the changes are compared with, if not with none."""
     said = "nothing of it can be carried out" if answer.in_vain else FEASIBLE
-    head = f"At {format_time(answer.time)}, to +{format_exactly(answer.horizon - answer.time)}; {said}"
+    head = f"At {seconds(answer.time)}, to +{format_exactly(answer.horizon - answer.time)}; {said}"
     lines = [head, *(f"refused: {text}" for text in answer.refused)]
     lines += [_outcome(outcome, answer.time) for outcome in answer.outcomes]
     lines += [f"with {against}: {_outcome(outcome, answer.time)}" for outcome in answer.against]
@@ -34,7 +34,8 @@ def _outcome(outcome: Outcome, start: Time) -> str:
         return f"{what}: not admitted before the horizon. {named(outcome.why)}{own}"
     where = f" from {', '.join(outcome.flavors)}" if outcome.flavors else ""
     nodes = f" on {', '.join(outcome.nodes[:4])}{' …' if len(outcome.nodes) > 4 else ''}" if outcome.nodes else ""
-    return f"{what}: admitted at {_at(outcome.admitted, start)}{where}{nodes}"
+    late = "" if outcome.started is not None else "; not all of its pods run before the horizon"
+    return f"{what}: admitted at {_at(outcome.admitted, start)}{where}{nodes}{late}"
 
 
 def _victims(title: str, victims: tuple[Victim, ...], start: Time) -> list[str]:

@@ -223,4 +223,6 @@ def _evicted(snapshot: Snapshot, reasons: Sequence[Reason], name: str) -> Advice
 def _backoff(snapshot: Snapshot, workload: Workload) -> Advice:
     at = workload.requeue.at or snapshot.time
     left = format_span(max(0, at - snapshot.time))
-    return Advice(f"It was evicted {workload.evictions or workload.requeue.count} times and is tried again in {left}.")
+    often = workload.evictions or workload.requeue.count
+    times = "once" if often == 1 else f"{often} times"
+    return Advice(f"It was evicted {times} and is tried again in {left}.")

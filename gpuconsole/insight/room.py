@@ -96,10 +96,23 @@ def _room(snapshot: Snapshot, usage: UsageTree, entry: Entry, flavor: str, resou
         available=max(0, usage.available(node, column)),
         ceiling=tree.potential[node * tree.width + column],
         levels=tuple(_level(usage, level, column) for level in path),
-        blocked_at=f"borrowingLimit of {_called(usage, limited)}" if limited is not None else _called(usage, path[-1]),
+        blocked_at=_blocked_at(usage, path, column, limited),
         keepers=tuple(_keepers(usage, path, column)) if limited is None else (),
         users=tuple(_users(snapshot, entry.rules.name, flavor, resource)),
     )
+
+
+def _blocked_at(usage: UsageTree, path: tuple[int, ...], column: int, limited: int | None) -> str:
+    """What would have to give: a borrowing limit, or the root; both where a limit gives even less than the root."""
+    if limited is not None:
+        return f"borrowingLimit of {_called(usage, limited)}"
+    tree, root = usage.tree, _called(usage, path[-1])
+    for node, above in pairwise(path):
+        limit = tree.borrowing_limit[node * tree.width + column]
+        more = usage.unlent(node, column) + max(0, usage.available(above, column))
+        if limit is not None and usage.available(node, column) < more:
+            return f"borrowingLimit of {_called(usage, node)}, and {root}"
+    return root
 
 
 def _called(usage: UsageTree, node: int) -> str:

@@ -21,8 +21,8 @@ from gpuconsole.insight.futures import Future, Victim, holdings_of, more_evictio
 from gpuconsole.insight.overview import gpu_totals
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift, WhatIf
-from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time
-from gpuconsole.model.commands import Command
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly
+from gpuconsole.model.commands import Command, Later
 from gpuconsole.model.events import What
 from gpuconsole.model.snapshot import Snapshot
 
@@ -103,7 +103,7 @@ class _Trial:
         found: Snapshot | None,
     ) -> None:
         self.start, self.end = base.now, base.now + horizon
-        self.commands, self.other = commands, against
+        self.commands, self.other, self._places = commands, against, places
         self.begun = base.snapshot()
         self.now = found or self.begun
         self.without = Future(base, against)
@@ -128,6 +128,14 @@ class _Trial:
             if subjects and all(key in self.tried.started for key in subjects):
                 self.placed = moment, self.without.simulation.snapshot(), after
 
+    def _too_late(self) -> Iterator[str]:
+        """The changes that lie beyond the horizon, so that nobody tries them."""
+        span = self.end - self.start
+        for number, command in enumerate(self.commands):
+            if isinstance(command, Later) and command.after > span:
+                place = f"{self._places[number]}: " if number < len(self._places) else ""
+                yield f"{place}it comes after the horizon, +{format_exactly(span)}: look farther ahead"
+
     def compare(self) -> WhatIf:
         """How the two differ by now."""
         without, tried = self.without, self.tried
@@ -149,7 +157,10 @@ class _Trial:
             time=self.start,
             compared=compared,
             horizon=reached,
-            refused=tuple((Counter(_refused(tried)) - Counter([] if self.other else _refused(without))).elements()),
+            refused=(
+                *(Counter(_refused(tried)) - Counter([] if self.other else _refused(without))).elements(),
+                *self._too_late(),
+            ),
             outcomes=tuple(outcome_of(key, tried, (after, final), without, other) for key in sorted(self._seen)),
             against=tuple(outcome_of(key, without, (other,), tried, final) for key in sorted(rivals)),
             victims=more_evictions(tried, without),

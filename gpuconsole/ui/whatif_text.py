@@ -52,7 +52,8 @@ def _outcome(outcome: Outcome, start: Time) -> list[Painted]:
         return [first, line(f"  {named(outcome.why)}"), *own]
     where = f" from {', '.join(outcome.flavors)}" if outcome.flavors else ""
     nodes = f" on {', '.join(outcome.nodes[:4])}{' …' if len(outcome.nodes) > 4 else ''}" if outcome.nodes else ""
-    when = f"{gpus}: admitted at {_at(outcome.admitted, start)}{where}{nodes}"
+    late = "" if outcome.started is not None else "; not all of its pods run before the horizon"
+    when = f"{gpus}: admitted at {_at(outcome.admitted, start)}{where}{nodes}{late}"
     return [line((f"{GLYPHS['good']} ", "good"), name, when), line((f"  {FEASIBLE}", "dim"))]
 
 

@@ -147,3 +147,11 @@ def test_without_a_history_there_is_nothing_to_show(gpuconsole: Line) -> None:
 def test_a_history_and_a_cluster_are_not_asked_together(gpuconsole: Line) -> None:
     result = gpuconsole("preemptions", "default", "--history")
     assert result.err == "gpuconsole: --history reads what was recorded; it takes no cluster\n"
+
+
+def test_a_name_alone_will_do_where_a_cluster_is_given(gpuconsole: Line) -> None:
+    assert (
+        gpuconsole("preemptions", "rlhf", *RECLAIMED).lines
+        == gpuconsole("preemptions", "research/rlhf", *RECLAIMED).lines
+    )
+    assert gpuconsole("preemptions", "nobody", *RECLAIMED).err == "gpuconsole: there is no workload nobody\n"

@@ -140,3 +140,27 @@ def test_one_more_of_what_runs_needs_no_manifest(gpuconsole: Line, tmp_path: Pat
 
     lines = gpuconsole("whatif", "org-cohort", "--until", "50m", "--horizon", "1m", "-f", file).lines
     assert lines[1] == "prod/serve-2, 8 GPUs: admitted at +30s from a100 on a100-3"
+
+
+def test_a_change_beyond_the_horizon_is_named_and_not_called_without_effect(gpuconsole: Line, tmp_path: Path) -> None:
+    file = tmp_path / "change.yaml"
+    file.write_text("steps: [{advanceSeconds: 7200, delete: [prod/serve]}]")
+    result = gpuconsole("whatif", "org-cohort", "--until", "50m", "--horizon", "30m", "-f", file)
+    assert (result.status, result.lines) == (
+        1,
+        [
+            "At 2026-01-05T08:50:00Z, to +30m; nothing of it can be carried out",
+            "refused: steps[0].delete[0]: it comes after the horizon, +30m: look farther ahead",
+        ],
+    )
+
+
+def test_who_is_admitted_and_finds_no_nodes_is_said_not_to_run(gpuconsole: Line, tmp_path: Path) -> None:
+    file = tmp_path / "change.yaml"
+    file.write_text(
+        "steps: [{commands: ["
+        "{type: set-quota, clusterQueue: cq-prod, flavor: a100, resource: nvidia.com/gpu, nominal: 99},"
+        "{type: copy, of: prod/serve, name: two}, {type: copy, of: prod/serve, name: three}]}]"
+    )
+    lines = gpuconsole("whatif", "org-cohort", "--until", "50m", "--horizon", "5m", "-f", file).lines
+    assert [line for line in lines if "not all of its pods run before the horizon" in line]

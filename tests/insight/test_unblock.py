@@ -264,3 +264,30 @@ def test_who_takes_fewer_pods_may_begin_with_fewer_still() -> None:
     assert answers(rehearsal, "new", LowerGang) == [(step,)]
     assert in_words((step,), EMPTY) == "let main start with 2 pods instead of 4 (minCount)"
     assert answers(rehearsal, "new", FewerPods) == [], "its count is no minimum"
+
+
+def test_what_is_stopped_and_has_no_room_either_goes_on_and_gets_some() -> None:
+    """Both together are named, where neither is enough."""
+    rehearsal = after(
+        queue("q", 8),
+        LocalQueue(namespace="team", name="door", cluster_queue="q", stop_policy=StopPolicy.HOLD),
+        workload("runs", "q", 8, created=1),
+        replace(workload("new", "q", 4, created=2), queue="door"),
+    )
+    door = Resume(kind="LocalQueue", name="team/door")
+    more = RaiseLimit(kind="ClusterQueue", name="q", limit="nominalQuota", flavor="f", resource=GPU, by=4)
+    assert answers(rehearsal, "new", Resume) == [(door, End("team/runs")), (door, more)]
+
+
+def test_the_nodes_go_where_fewest_are_enough() -> None:
+    """One rack is full; in the other one more host makes three."""
+    room = {GPU: 4, "pods": 10}
+    there = [("a0", "r0"), ("b0", "r1"), ("b1", "r1")]
+    hosts = [
+        Node(name=name, labels={**LABELS, RACK: rack, HOST: name}, capacity=room, allocatable=room)
+        for name, rack in there
+    ]
+    flat: list[Object] = [thing for thing in racks(0) if not isinstance(thing, Node)]
+    wide = pods(3, 4, topology=TopologyRequest(required=RACK))
+    rehearsal = after(*flat, *hosts, queue("q", 40), workload("new", "q", pod_sets=(wide,)))
+    assert answers(rehearsal, "new", AddNodes) == [(AddNodes(flavor="f", like="b0", count=1),)]

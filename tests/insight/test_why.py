@@ -127,7 +127,7 @@ def test_a_borrowing_limit_is_where_it_ends_if_the_cohort_has_more() -> None:
     assert (room.short, room.blocked_at, room.keepers) == (3, "borrowingLimit of ClusterQueue q", ())
     wide = world([*objects[:-1], waiting("new", "ns/lq", 40)])
     room = why(wide, rehearsal_on(wide, DEFAULT), "ns/new").rooms[0]
-    assert (room.short, room.blocked_at) == (39, "Cohort c")
+    assert (room.short, room.blocked_at) == (39, "borrowingLimit of ClusterQueue q, and Cohort c")
 
 
 def test_who_could_lend_more_is_named_where_the_cohort_has_no_more() -> None:

@@ -8,8 +8,8 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.unblock.needs import Gap
-from gpuconsole.insight.unblock.quotas import raised
+from gpuconsole.insight.unblock.needs import Gap, gaps
+from gpuconsole.insight.unblock.quotas import ends, raised, raises
 from gpuconsole.insight.unblock.steps import (
     AddNodes,
     AdmitNamespace,
@@ -24,8 +24,9 @@ from gpuconsole.insight.unblock.steps import (
     Tolerate,
     UsePriority,
     UseTopology,
+    size,
 )
-from gpuconsole.insight.unblock.trial import Trial
+from gpuconsole.insight.unblock.trial import Trial, examined
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.resources import gpus, is_gpu
 from gpuconsole.scheduling.kueue.entry import Entry
@@ -97,18 +98,20 @@ def topologies(trial: Trial, entry: Entry) -> Iterator[Steps]:
 
 
 def nodes(trial: Trial, entry: Entry) -> Iterator[Steps]:
-    """The fewest nodes of a flavor, beside one that is there, that give its pods a place."""
+    """The fewest nodes of a flavor, beside one that is there, that give its pods a place, in whatever part of it."""
     setup = trial.rehearsal.session.setup
     for flavor in (f for group in entry.rules.groups for f in group.flavors if f in setup.topologies):
         domains = setup.topologies[flavor]
         siblings: dict[object, str] = {}
         for name, leaf in sorted(domains.leaf_of.items()):
             siblings.setdefault(domains.values[domains.leaf_domains[leaf]][:-1], name)
+        best: Steps = ()
         for like in islice(siblings.values(), MOST_PLACES):
-            steps = trial.least((AddNodes(flavor=flavor, like=like, count=MOST_NODES),))
-            if steps:
-                yield steps
-                return
+            most = size(best[0]) - 1 if best else MOST_NODES
+            best = (trial.least((AddNodes(flavor=flavor, like=like, count=most),)) if most else ()) or best
+        if best:
+            yield best
+            return
 
 
 def suiting(trial: Trial, entry: Entry) -> Iterator[Steps]:
@@ -164,8 +167,11 @@ def _doors(trial: Trial) -> list[Step]:
 def several(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> Iterator[Steps]:
     """Changes of more than one kind, for what more than one thing keeps out: open the doors, go first, get quota."""
     opened = _doors(trial)
+    if entry is None:
+        yield from _behind_doors(trial, opened)
+        return
     first = _first_of_all(trial)
-    name = entry.rules.name if entry is not None else ""
+    name = entry.rules.name
     quotas = [steps for gap in found for steps in raised(trial, "ClusterQueue", name, "nominalQuota", gap)] or [[]]
     for steps in quotas:
         whole = [*opened, *([first] if first is not None else []), *steps]
@@ -173,6 +179,21 @@ def several(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> Iterator
         if least:
             yield least
             return
+
+
+def _behind_doors(trial: Trial, opened: Sequence[Step]) -> Iterator[Steps]:
+    """What else has to change once what is stopped goes on: somebody ends, or more quota."""
+    if not opened:
+        return
+    beyond = Trial(trial.changed(opened), trial.key, trial.classes)
+    entry = examined(beyond.rehearsal, trial.key)
+    if entry is None:
+        return
+    found = gaps(beyond.rehearsal.session, entry)
+    for tried in (ends(beyond, entry), raises(beyond, entry, found)):
+        more = next(filter(None, tried), ())
+        if more:
+            yield trial.least((*opened, *more))
 
 
 def moves(trial: Trial) -> Iterator[Steps]:

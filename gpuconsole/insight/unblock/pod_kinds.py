@@ -18,6 +18,7 @@ from gpuconsole.insight.unblock.steps import (
     Step,
     Steps,
     Tolerate,
+    size,
 )
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.resources import gpus, is_gpu
@@ -97,17 +98,18 @@ def smaller(trial: Placing) -> Iterator[Steps]:
 
 
 def nodes(trial: Placing) -> Iterator[Steps]:
-    """The fewest nodes, like one that is there; the kind that is needed least of, in the order of the nodes."""
+    """The fewest nodes, like one that is there, of the kind of which fewest are enough."""
     shapes: dict[object, str] = {}
     for node in trial.snapshot.nodes.all():
         # One that is cordoned would join uncordoned.
         if node.ready:
             shapes.setdefault(_shape(node), node.name)
+    best: Steps = ()
     for like in islice(shapes.values(), MOST_KINDS):
-        steps = trial.least((AddNodes(flavor="", like=like, count=MOST_NODES),))
-        yield steps
-        if steps:
-            return
+        most = size(best[0]) - 1 if best else MOST_NODES
+        best = (trial.least((AddNodes(flavor="", like=like, count=most),)) if most else ()) or best
+        yield ()
+    yield best
 
 
 def _shape(node: Node) -> object:

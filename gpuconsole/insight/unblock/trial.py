@@ -48,14 +48,15 @@ class Trial:
         Most changes are refused at a glance: one whose next cycle would refuse the workload even as its queue's head is
         not played to the end. So a change that works may be missed; one that does not is never taken for one that does.
         """
-        fork = self._changed(steps)
+        fork = self.changed(steps)
         return _promises(fork, self.key) and self._gets_in(fork) and self._stays(fork)
 
     def fails(self, steps: Sequence[Step]) -> bool:
         """True if the workload does not get quota with these changes; this is always played to the end."""
-        return not self._gets_in(self._changed(steps))
+        return not self._gets_in(self.changed(steps))
 
-    def _changed(self, steps: Sequence[Step]) -> Rehearsal:
+    def changed(self, steps: Sequence[Step]) -> Rehearsal:
+        """A fork with these changes."""
         self.tries += 1
         fork = self.rehearsal.fork()
         for step in steps:

@@ -88,7 +88,8 @@ def _delete_queue(world: World, queue: ClusterQueue | LocalQueue) -> Refusal:
     holding = queues.holders(world, queue)
     if holding:
         some = ", ".join(sorted(workload.key for workload in holding)[:3])
-        return f"{len(holding)} workloads hold quota through {queue.name} ({some}); drain it first"
+        who = "1 workload holds" if len(holding) == 1 else f"{len(holding)} workloads hold"
+        return f"{who} quota through {queue.name} ({some}); drain it first"
     waiting = queues.waiting_in(world, queue)
     world.drop(type(queue), queue.key)
     name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
