@@ -51,17 +51,28 @@ class Follow(Struct, frozen=True, tag=True):
     digest: int
 
 
-class Ask(Struct, frozen=True, tag=True):
-    """Follow (if there is news), and then take the first look at what would happen."""
+class Asking(Struct, frozen=True, kw_only=True):
+    """Follow, and then answer."""
 
-    follow: Follow | None
-    number: int
-    """Of the what-if: a new one takes the place of the last."""
+    follow: Follow | None = None
+    """None if there is no news."""
+    seen: bool = False
+    """Of the cluster that was seen last, not of the simulation that is followed."""
+
+
+class AskingOn(Asking, frozen=True, kw_only=True):
+    """What is answered piece by piece."""
+
+    number: int = 0
+    """Of the question: a new one of a kind takes the place of the last one of its kind."""
+
+
+class Ask(AskingOn, frozen=True, tag=True):
+    """Take the first look at what would happen."""
+
     commands: tuple[Command, ...]
     horizon: Span
     against: tuple[Command, ...] = ()
-    seen: bool = False
-    """In the cluster that was seen last, not in the simulation that is followed."""
     places: tuple[str, ...] = ()
     """Where each of the commands stands, for those that are refused."""
 
@@ -72,56 +83,37 @@ class GoOn(Struct, frozen=True, tag=True):
     number: int
 
 
-class AskScores(Struct, frozen=True, tag=True):
-    """Follow (if there is news), and then say what every filter and score says of every node for a pod."""
+class AskScores(Asking, frozen=True, tag=True):
+    """Say what every filter and score says of every node for a pod."""
 
-    follow: Follow | None
     pod: Pod
-    seen: bool = False
 
 
-class AskWhy(Struct, frozen=True, tag=True):
-    """Follow (if there is news), and then say why a workload waits, and begin to try what would let it in."""
+class AskWhy(AskingOn, frozen=True, tag=True):
+    """Say why a workload waits, and begin to try what would let it in."""
 
-    follow: Follow | None
-    number: int
     workload: str
-    seen: bool = False
 
 
-class AskPlan(Struct, frozen=True, tag=True):
-    """Follow (if there is news), and then begin to try what would let these run within a wait."""
+class AskPlan(AskingOn, frozen=True, tag=True):
+    """Begin to try what would let these run within a wait."""
 
-    follow: Follow | None
-    number: int
     commands: tuple[Command, ...]
     wanted: Span
-    seen: bool = False
 
 
-class AskRisk(Struct, frozen=True, tag=True):
-    """Follow (if there is news), and then begin to run the cluster forward for what may be evicted."""
-
-    follow: Follow | None
-    number: int
-    seen: bool = False
+class AskRisk(AskingOn, frozen=True, tag=True):
+    """Begin to run the cluster forward for what may be evicted."""
 
 
-class AskAhead(Struct, frozen=True, tag=True):
-    """Follow (if there is news), and then begin to run the cluster forward for one workload."""
+class AskAhead(AskingOn, frozen=True, tag=True):
+    """Begin to run the cluster forward for one workload."""
 
-    follow: Follow | None
-    number: int
     workload: str
-    seen: bool = False
 
 
-class AskStarts(Struct, frozen=True, tag=True):
-    """Follow (if there is news), and then begin to run the cluster forward for all that waits."""
-
-    follow: Follow | None
-    number: int
-    seen: bool = False
+class AskStarts(AskingOn, frozen=True, tag=True):
+    """Begin to run the cluster forward for all that waits."""
 
 
 class Foresee(Struct, frozen=True, tag=True):
@@ -175,7 +167,6 @@ class Failed(Struct, frozen=True, tag=True):
 
 
 Long = Union[Ask, AskWhy, AskPlan, AskRisk, AskAhead, AskStarts]
-"""What is answered piece by piece; a new question of a kind takes the place of the last one of its kind."""
 Question = Union[Long, AskScores]
 Request = Union[Begin, Follow, See, Question, GoOn, Foresee]
 Answered = Union[Looked, Scored, Reasoned, Planned, Foreboded, Foretold, Awaited, Foreseen]

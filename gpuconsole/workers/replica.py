@@ -19,6 +19,7 @@ from gpuconsole.workers.mirror import Mirror
 from gpuconsole.workers.protocol import (
     Ask,
     AskAhead,
+    Asking,
     AskPlan,
     AskRisk,
     AskScores,
@@ -131,20 +132,13 @@ class Desk:
                 return self._begun(request, map(Reasoned, self._mirror.why(request.workload)))
             case GoOn():
                 return self._go_on(request.number)
-            case (
-                Ask(seen=True)
-                | AskScores(seen=True)
-                | AskAhead(seen=True)
-                | AskStarts(seen=True)
-                | AskPlan(seen=True)
-                | AskRisk(seen=True)
-            ):
+            case Asking(seen=True):
                 return self._answer(self._mirror.simulation, request, self._mirror.snapshot)
             case _ if self._replica is None:
                 return Done(same=False)
             case Follow():
                 return Done(same=self._replica.follow(request))
-            case Ask() | AskScores() | AskWhy() | AskAhead() | AskStarts() | AskPlan() | AskRisk():
+            case Asking():
                 simulation = self._replica.followed(request)
                 return Done(same=False) if simulation is None else self._answer(simulation, request, None)
             case _:

@@ -7,12 +7,13 @@ import logging
 import multiprocessing
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuconsole.errors import WorkerError
 from gpuconsole.insight import scan
@@ -37,6 +38,7 @@ from gpuconsole.workers.protocol import (
     Answered,
     Ask,
     AskAhead,
+    Asking,
     AskPlan,
     AskRisk,
     AskScores,
@@ -163,8 +165,7 @@ class Worker:
 
         Between two looks others may ask; who stops asking gives it up. Raises WorkerError.
         """
-        asked = (tuple(commands), horizon, tuple(against), seen is not None, tuple(places))
-        for reply in self._pieces(lambda follow, number: Ask(follow, number, *asked), seen):
+        for reply in self._pieces(Ask(tuple(commands), horizon, tuple(against), tuple(places)), seen):
             assert isinstance(reply, Looked)
             yield reply.look
             if reply.look.last:
@@ -172,7 +173,7 @@ class Worker:
 
     def why(self, workload: str, seen: Seen | None = None) -> Iterator[Tried]:
         """Have the worker say why a workload waits, and try what would let it in, as `looks`. Raises WorkerError."""
-        for reply in self._pieces(lambda follow, number: AskWhy(follow, number, workload, seen is not None), seen):
+        for reply in self._pieces(AskWhy(workload), seen):
             assert isinstance(reply, Reasoned)
             yield reply.tried
             if reply.tried.under_way is None:
@@ -180,8 +181,7 @@ class Worker:
 
     def plan(self, commands: Sequence[Command], wanted: Span, seen: Seen | None = None) -> Iterator[Planning]:
         """Have the worker try what would let these run within a wait, as `looks` does. Raises WorkerError."""
-        asked = (tuple(commands), wanted, seen is not None)
-        for reply in self._pieces(lambda follow, number: AskPlan(follow, number, *asked), seen):
+        for reply in self._pieces(AskPlan(tuple(commands), wanted), seen):
             assert isinstance(reply, Planned)
             yield reply.planning
             if reply.planning.plan is not None:
@@ -189,28 +189,28 @@ class Worker:
 
     def risk(self, seen: Seen | None = None) -> Iterator[Foreboding]:
         """Have the worker run the cluster forward for what may be evicted, as `looks` does. Raises WorkerError."""
-        for reply in self._pieces(lambda follow, number: AskRisk(follow, number, seen is not None), seen):
+        for reply in self._pieces(AskRisk(), seen):
             assert isinstance(reply, Foreboded)
             yield reply.foreboding
             if reply.foreboding.runs == RUNS:
                 return
 
-    def _pieces(self, question: Callable[[Follow | None, int], Long], seen: Seen | None) -> Iterator[Answered]:
+    def _pieces(self, question: Long, seen: Seen | None) -> Iterator[Answered]:
         """Ask, and go on asking; between two pieces others may ask, and who stops asking gives it up."""
         number = next(_NUMBERS)
-        yield self._answer(lambda follow: question(follow, number), seen)
+        yield self._answer(replace(question, number=number, seen=seen is not None), seen)
         while True:
-            yield self._answer(lambda _: GoOn(number), None, follows=False)
+            yield self._answer(GoOn(number), None)
 
     def scores(self, pod: Pod, seen: Seen | None = None) -> ScoreTable | None:
         """Have the worker judge all nodes for a pod, as `looks` does. Raises WorkerError."""
-        reply = self._answer(lambda follow: AskScores(follow, pod, seen is not None), seen)
+        reply = self._answer(AskScores(pod, seen=seen is not None), seen)
         assert isinstance(reply, Scored)
         return reply.table
 
     def ahead(self, workload: str, seen: Seen | None = None) -> Iterator[Ahead]:
         """Have the worker run the cluster forward for a workload, as `looks` does. Raises WorkerError."""
-        for reply in self._pieces(lambda follow, number: AskAhead(follow, number, workload, seen is not None), seen):
+        for reply in self._pieces(AskAhead(workload), seen):
             assert isinstance(reply, Foretold)
             yield reply.ahead
             if reply.ahead.whole:
@@ -218,7 +218,7 @@ class Worker:
 
     def outlook(self, seen: Seen | None = None) -> Iterator[Outlook]:
         """Have the worker run the cluster forward for all that waits, as `looks` does. Raises WorkerError."""
-        for reply in self._pieces(lambda follow, number: AskStarts(follow, number, seen is not None), seen):
+        for reply in self._pieces(AskStarts(), seen):
             assert isinstance(reply, Awaited)
             yield reply.outlook
             if reply.outlook.whole:
@@ -226,24 +226,18 @@ class Worker:
 
     def foresee(self, seen: Seen, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, Differences]:
         """Have the worker look at a live cluster, see `Observer.look`. Raises WorkerError."""
-        reply = self._answer(lambda _: Foresee(assumed, unseen), seen)
+        reply = self._answer(Foresee(assumed, unseen), seen)
         assert isinstance(reply, Foreseen)
         return reply.forecast, reply.said
 
-    def _answer(
-        self,
-        question: Callable[[Follow | None], Question | GoOn | Foresee],
-        seen: Seen | None,
-        *,
-        follows: bool = True,
-    ) -> Answered:
+    def _answer(self, question: Question | GoOn | Foresee, seen: Seen | None) -> Answered:
         with self._talking:
             if self.lost:
                 raise WorkerError(self.lost)
             try:
                 reply = self._show(seen) if seen is not None else Done()
                 if isinstance(reply, Done):
-                    reply = self._ask(question, follows=follows and seen is None)
+                    reply = self._ask(question)
             except (EOFError, OSError) as error:
                 self._give_up("the worker process died")
                 raise WorkerError(self.lost) from error
@@ -297,14 +291,17 @@ class Worker:
         if news is not None:
             self._send(news)
 
-    def _ask(self, question: Callable[[Follow | None], Question | GoOn | Foresee], follows: bool) -> Reply:
+    def _ask(self, question: Question | GoOn | Foresee) -> Reply:
         self._settle()
-        news = self._news() if follows else None
-        if isinstance(news, Begin):
-            self._send(news)
-            self._settle()
+        if isinstance(question, Asking) and not question.seen:
             news = self._news()
-        self._send(question(news if isinstance(news, Follow) else None))
+            if isinstance(news, Begin):
+                self._send(news)
+                self._settle()
+                news = self._news()
+            if isinstance(news, Follow):
+                question = replace(question, follow=news)
+        self._send(question)
         return self._settle()
 
     def _news(self) -> Begin | Follow | None:

@@ -125,4 +125,4 @@ def test_the_simulation_is_kept_while_nothing_changes_for_a_minute() -> None:
 def test_what_cannot_be_understood_is_a_reply() -> None:
     desk = Desk()
     assert isinstance(desk.reply(See(True, START, (b"?",), b"{}")), Failed)
-    assert desk.reply(Ask(None, 1, (Cordon("n1", True),), HOUR)) == Done(same=False)
+    assert desk.reply(Ask((Cordon("n1", True),), HOUR, number=1)) == Done(same=False)

@@ -201,19 +201,19 @@ class TestReplica:
 
     def test_it_does_not_answer_from_a_replica_that_differs(self) -> None:
         _, desk = self.desk()
-        assert desk.reply(Ask(Follow((), START, 1), 1, QUESTION, HOUR)) == Done(same=False)
+        assert desk.reply(Ask(QUESTION, HOUR, follow=Follow((), START, 1), number=1)) == Done(same=False)
 
     def test_it_answers_look_by_look_from_where_it_stands_if_there_is_no_news(self) -> None:
         original, desk = self.desk()
         found = list(looks(original.fork(), QUESTION, HOUR))
-        said = [desk.reply(Ask(None, 1, QUESTION, HOUR)), *(desk.reply(GoOn(1)) for _ in found[1:])]
+        said = [desk.reply(Ask(QUESTION, HOUR, number=1)), *(desk.reply(GoOn(1)) for _ in found[1:])]
         assert said == [Looked(look) for look in found]
 
     def test_questions_of_several_kinds_are_answered_in_turns(self) -> None:
         original, desk = self.desk()
         futures = list(looks(original.fork(), QUESTION, HOUR))
         plans = list(planning(original.fork(), QUESTION, HOUR))
-        said = [desk.reply(Ask(None, 1, QUESTION, HOUR)), desk.reply(AskPlan(None, 2, QUESTION, HOUR))]
+        said = [desk.reply(Ask(QUESTION, HOUR, number=1)), desk.reply(AskPlan(QUESTION, HOUR, number=2))]
         assert said == [Looked(futures[0]), Planned(plans[0])]
         for look in futures[1:]:
             assert desk.reply(GoOn(1)) == Looked(look)
@@ -223,7 +223,7 @@ class TestReplica:
 
     def test_a_new_what_if_takes_the_place_of_the_last(self) -> None:
         _, desk = self.desk()
-        desk.reply(Ask(None, 1, QUESTION, HOUR))
-        desk.reply(Ask(None, 2, QUESTION, HOUR))
+        desk.reply(Ask(QUESTION, HOUR, number=1))
+        desk.reply(Ask(QUESTION, HOUR, number=2))
         assert desk.reply(GoOn(1)) == Failed("another question took the place of this one")
         assert isinstance(desk.reply(GoOn(2)), Looked)
