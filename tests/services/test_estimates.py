@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.calibration import ENOUGH, LOOKS, Experience, Interval, Told
+from gpuconsole.insight.calibration import ENOUGH, LOOKS, Experience, Interval, Record, Told
 from gpuconsole.model.clock import DAY, HOUR, MINUTE
 from gpuconsole.model.events import Applied
 from gpuconsole.model.state import ClusterState
@@ -67,6 +67,13 @@ def test_the_next_session_learns_from_those_before(tmp_path: Path) -> None:
     assert Estimates(recorder, "prod").take((), START + DAY).by == len(MANY)
     assert Estimates(recorder, "").take((), START + DAY) == Experience()
     recorder.close()
+
+
+def test_how_good_earlier_estimates_were_is_known_as_soon_as_they_are_read() -> None:
+    estimates = Estimates()
+    assert estimates.record(START + DAY) == Record()
+    estimates.take(MANY, START)
+    assert estimates.record(START + DAY).judged == len(MANY)
 
 
 def test_what_has_started_is_looked_for_once_a_second() -> None:
