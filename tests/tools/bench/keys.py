@@ -15,6 +15,8 @@ from tests.tools.pty_console import PtyConsole
 
 COMMAND = Path(sys.executable).with_name("gpuconsole")
 COLUMNS, LINES = 120, 36
+WIDE = 200
+"""Columns at which the workloads table shows when each should start, which the worker process computes."""
 ROUNDS = 30
 PRESSES = (
     ("changing the screen", "1", "Last hour"),
@@ -34,24 +36,35 @@ the cursor tells what a key did even while data comes."""
 
 
 def keys(report: Report) -> None:
-    """Key press to painted screen: the default fixture at ×1000, then 10,000 workloads on 1,000 nodes."""
+    """Key press to painted screen: the default fixture at ×1000, 10,000 workloads, then ten times that many."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         latencies(report, "default fixture ×1000", ["run", "--speed", "1000"], folder)
-        file = Path(folder) / "big.json"
-        made = simulation(10_000, 1_000)
-        # All came at once; a cluster that operators look at has sorted that out.
-        made.advance(made.now + 600 * SECOND)
-        file.write_bytes(snapshots.encode(made.snapshot()))
-        big = "10,000 workloads, 1,000 nodes × 8"
-        latencies(report, big, ["run", "--snapshot", str(file)], folder)
-        latencies(report, f"{big}, during a what-if", ["run", "--snapshot", str(file)], folder, ahead=True)
+        big = ["run", "--snapshot", _cluster(folder, 10_000, 1_000)]
+        name = "10,000 workloads, 1,000 nodes × 8"
+        latencies(report, name, big, folder)
+        latencies(report, f"{name}, during a what-if", big, folder, ahead=True)
+        latencies(report, f"{name}, with the column of starts", big, folder, columns=WIDE)
+        huge = ["run", "--snapshot", _cluster(folder, 100_000, 5_000)]
+        latencies(report, "100,000 workloads, 5,000 nodes × 8, during a what-if", huge, folder, ahead=True)
 
 
-def latencies(report: Report, name: str, arguments: list[str], folder: str, *, ahead: bool = False) -> None:
+def _cluster(folder: str, workloads: int, nodes: int) -> str:
+    """The file of a made-up cluster."""
+    file = Path(folder) / f"{workloads}.json"
+    made = simulation(workloads, nodes)
+    # All came at once; a cluster that operators look at has sorted that out.
+    made.advance(made.now + 600 * SECOND)
+    file.write_bytes(snapshots.encode(made.snapshot()))
+    return str(file)
+
+
+def latencies(
+    report: Report, name: str, arguments: list[str], folder: str, *, ahead: bool = False, columns: int = COLUMNS
+) -> None:
     """Press all keys, round by round; with `ahead` while an hour of a what-if is computed, begun anew each round."""
     random = Random(1)
-    with PtyConsole([str(COMMAND), *arguments], COLUMNS, LINES, {"GPUCONSOLE_STATE_DIR": folder}) as console:
-        started = console.wait("SIM ×")
+    with PtyConsole([str(COMMAND), *arguments], columns, LINES, {"GPUCONSOLE_STATE_DIR": folder}) as console:
+        started = console.wait("SIM ×", 300)
         console.settle(3)
         if ahead:
             _prepare_what_if(console)
