@@ -12,13 +12,14 @@ from gpuconsole.model.workloads import Phase, Workload
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.text import TextScreen
-from gpuconsole.ui.screens.workload_detail import Facts, WorkloadDetailScreen, pod_lines
+from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.screens.workloads import WorkloadsScreen
 from gpuconsole.ui.why_text import unblocking_lines
 from gpuconsole.ui.widgets.confirm import Choice, Confirm, Prompt
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.textpane import TextPane
 from gpuconsole.ui.workload_rows import WorkloadRows, make_row
+from gpuconsole.ui.workload_text import Facts, pod_lines
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import HOSTILE, busy_org, history, org_cohort, recorded, running, snapshot_of, waiting
 

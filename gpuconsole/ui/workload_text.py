@@ -1,0 +1,176 @@
+"""One workload in words: why it waits or where it runs, what would help, its life, its pods and its events."""
+
+from typing import NamedTuple
+
+from gpuconsole.insight.ahead import Ahead
+from gpuconsole.insight.forecast import Forecast
+from gpuconsole.insight.pending import Explanation
+from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.timeline import Moment
+from gpuconsole.insight.why import Tried
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.events import Happened
+from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.workloads import Phase, Workload
+from gpuconsole.ui import format as fmt
+from gpuconsole.ui.ahead_text import ahead_lines
+from gpuconsole.ui.describing import events
+from gpuconsole.ui.forecast_text import forecast_lines
+from gpuconsole.ui.names import called, named
+from gpuconsole.ui.paint import GLYPHS, Painted, painted
+from gpuconsole.ui.why_text import tried_lines, unblocking_lines
+from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
+from gpuconsole.ui.widgets.timeline import timeline_lines
+from gpuconsole.ui.workload_columns import phase_cell
+from gpuconsole.ui.workload_rows import make_row
+
+
+class Facts(NamedTuple):
+    """What is told of a workload."""
+
+    workload: Workload
+    explanation: Explanation
+    pods: tuple[Pod, ...]
+    history: tuple[Happened, ...]
+    life: tuple[Moment, ...]
+    now: Time
+    joined: str = ""
+    """How its GPUs talk to each other."""
+    groups: tuple[str, ...] = ()
+    """What Volcano or KAI keeps of its pod group."""
+    queued: bool = True
+    """False where no Workload stands for it, so that what looks like one has no conditions of its own."""
+    foreseen: Forecast = Forecast()
+    standing: str = ""
+    """Its place by Kueue's own word."""
+
+
+def title(facts: Facts) -> Painted:
+    workload = facts.workload
+    row = make_row(workload)
+    size = f"{fmt.gpus(row.gpus)} in {row.pods} pod{'s' if row.pods != 1 else ''}"
+    rank = f"priority {workload.priority} {workload.priority_class}".rstrip()
+    return ((f" {called(workload.key)} ", "title"), (f" {row.kind} · {size} · {rank}", ""))
+
+
+def state(facts: Facts) -> Painted:
+    row = make_row(facts.workload)
+    since = f" {fmt.since(facts.now, row.since)}"
+    place = facts.explanation.position
+    words = ""
+    if row.phase is Phase.PENDING and place is not None:
+        words = f" · {place.in_cluster_queue} of {place.of_cluster_queue} in {place.cluster_queue}"
+    elif facts.workload.cluster_queue:
+        words = f" · {facts.workload.cluster_queue}"
+    return (*painted(phase_cell(row.phase)), (f"{since}{words} ", ""))
+
+
+def why_lines(
+    facts: Facts,
+    tried: Tried | None = None,
+    snapshot: Snapshot = EMPTY,
+    note: str = "",
+    ahead: Ahead | None = None,
+) -> list[Painted]:
+    """Why it waits or that it runs, in plain words beside the scheduler's own, what probably comes, then its life.
+
+    What was tried takes the place of what can be told at once; `note` says what comes of the trial.
+    """
+    found = facts.explanation
+    lines = [
+        heading("WHY"),
+        line("  ", (named((tried.why.explanation if tried is not None else found).headline), "strong")),
+    ]
+    if found.text:
+        age = f" within the last {fmt.since(facts.now, found.since)}" if found.since else ""
+        lines.append(line((f"  {found.source} wrote{age}: ", "dim"), found.text))
+    lines += tried_lines(tried) if tried is not None else [line(f"    {named(text)}") for text in found.lines]
+    if found.parked:
+        lines.append(line(("    parked: it is tried again when something in its cohort changes", "dim")))
+    if found.position is not None and found.position.gpus_ahead:
+        lines.append(line(f"    {found.position.gpus_ahead} GPUs are asked for by those before it"))
+    if facts.standing:
+        lines.append(line((f"    {facts.standing}", "dim")))
+    lines += forecast_lines(facts.foreseen, facts.workload.key, facts.now)
+    lines += _holders(found, facts.now)
+    if tried is not None and tried.suggestions is not None:
+        lines += unblocking_lines(tried, snapshot, facts.now)
+    elif found.remedies:
+        lines += [BLANK, heading("WOULD UNBLOCK IT")]
+        lines += [line("  ", ("✓ ", "good") if r.works else ("✗ ", "fault"), named(r.text)) for r in found.remedies]
+    if note:
+        lines.append(line((f"  {note}", "dim")))
+    if facts.workload.admission is not None and found.code is Code.NOT_WAITING:
+        lines += _admission(facts.workload)
+    if ahead is not None:
+        lines += ahead_lines(ahead, facts.now)
+    return [*lines, BLANK, heading("TIMELINE"), *timeline_lines(facts.life)]
+
+
+def _holders(found: Explanation, now: Time) -> list[Painted]:
+    if not found.holders:
+        return []
+    lines = [BLANK, heading("WHO HOLDS IT")]
+    for holder in found.holders:
+        borrowed = f" {GLYPHS['borrowed']}{holder.borrowed}" if holder.borrowed else ""
+        ends = f", ends in ~{fmt.age(holder.ends - now)}" if holder.ends is not None and holder.ends > now else ""
+        about = f"({holder.queue}, priority {holder.priority}{ends})"
+        lines.append(
+            line(
+                "  ",
+                (called(holder.workload), "strong"),
+                f" {fmt.gpus(holder.gpus)}",
+                (borrowed, "borrowed"),
+                (f"  {about}", "dim"),
+            )
+        )
+    return lines
+
+
+def _admission(workload: Workload) -> list[Painted]:
+    lines = [BLANK, heading("ADMITTED")]
+    if workload.admission is not None:
+        for assignment in workload.admission.pod_sets:
+            amounts = [
+                f"{fmt.amount(resource, amount)} {fmt.resource(resource)} from {assignment.flavors.get(resource, '?')}"
+                for resource, amount in assignment.usage.items()
+            ]
+            lines.append(field(f"  {assignment.name} ×{assignment.count}", ", ".join(amounts), width=14))
+    return lines
+
+
+def _why_no_pods(workload: Workload) -> str:
+    if workload.finished:
+        return ""
+    if workload.cluster:
+        return f" here: they are in cluster {workload.cluster}"
+    return "" if workload.admitted else ": pods are made when it is admitted"
+
+
+def pod_lines(facts: Facts) -> list[Painted]:
+    """Its pods and where they run, its conditions, its events."""
+    lines = [heading(f"PODS {len(facts.pods)}")]
+    if not facts.pods:
+        lines.append(line((f"  none{_why_no_pods(facts.workload)}", "dim")))
+    lines += [_pod(pod) for pod in sorted(facts.pods, key=lambda pod: (pod.pod_set, pod.index, pod.name))]
+    if facts.joined:
+        lines.append(line((f"  {facts.joined}", "dim")))
+    if facts.groups:
+        lines += [BLANK, heading("POD GROUP"), *(line(f"  {text}") for text in facts.groups)]
+    lines += [BLANK, heading("CONDITIONS")] if facts.queued else []
+    for condition in facts.workload.conditions if facts.queued else ():
+        mark = ("✓", "good") if condition.status else ("✗", "dim")
+        since = fmt.since(facts.now, condition.since)
+        reason = condition.reason if condition.reason != condition.type else ""
+        lines.append(line("  ", mark, f" {condition.type} {reason}", (f" {since} ago", "dim")))
+    return [*lines, *events(facts.history, facts.now)]
+
+
+def _pod(pod: Pod) -> Painted:
+    looks = {"Running": ("●", "running"), "Pending": ("◐", "pending"), "Failed": ("⚠", "fault")}
+    glyph, role = looks.get(pod.phase, ("✓", "dim"))
+    gpus = f"  GPU {','.join(map(str, pod.gpus))}" if pod.gpus else ""
+    gpus += "".join(f"  MIG {one.profile} of GPU {one.gpu}" for one in pod.slices)
+    where = pod.node or (pod.reason or "no node yet")
+    return line("  ", (f"{glyph} {pod.phase}", role), f"  {pod.name}  {where}", (gpus, "own"))
