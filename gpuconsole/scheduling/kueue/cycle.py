@@ -7,12 +7,12 @@
 from collections.abc import Container, Iterator
 
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt
-from gpuconsole.scheduling.kueue import conditions, messages
+from gpuconsole.scheduling.kueue import conditions, messages, rest
 from gpuconsole.scheduling.kueue.attempts import considered
 from gpuconsole.scheduling.kueue.entry import Entry, Status
 from gpuconsole.scheduling.kueue.ledgers import usage_in
 from gpuconsole.scheduling.kueue.nomination import eligible, nominate
-from gpuconsole.scheduling.kueue.outcomes import recall, remember
+from gpuconsole.scheduling.kueue.outcomes import by_tree, recall, remember
 from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.preemption.telling import choice_of
 from gpuconsole.scheduling.kueue.processing import process
@@ -66,13 +66,16 @@ def _decide(state: State, heads: list[Entry], *, choices: bool = False) -> list[
     nominated: list[Entry] = []
     refused: list[Entry] = []
     for entry in heads:
-        if eligible(context, entry):
+        if entry.refusal is not None:
+            nominated.append(entry)
+        elif eligible(context, entry):
             entry.resume = resume(state, entry.request)
             nominated.append(entry)
         else:
             refused.append(entry)
-    trees = recall(context, nominated)
-    for tree in trees:
+    trees = by_tree(context, (entry for entry in nominated if entry.refusal is None))
+    unknown = [tree for tree in trees if not recall(context, tree)]
+    for tree in unknown:
         for entry in tree.entries:
             nominate(context, entry)
     decisions: list[AdmissionDecision] = []
@@ -80,14 +83,15 @@ def _decide(state: State, heads: list[Entry], *, choices: bool = False) -> list[
     processed = set()
     for entry in process(context, nominated):
         processed.add(entry)
-        decisions.extend(_evictions(state, entry, context.stories))
+        if entry.refusal is None:
+            decisions.extend(_evictions(state, entry, context.stories))
         if entry.status is Status.ASSUMED:
             decisions.append(_admit(state, entry))
         elif entry.status is Status.EVICTED:
             decisions.append(_give_up(entry))
         else:
             waiting.append(entry)
-    for tree in trees:
+    for tree in unknown:
         remember(context, tree)
     left = [entry for entry in nominated if entry not in processed]
     if any(entry.status is Status.BLOCKED for entry in waiting):
@@ -96,9 +100,15 @@ def _decide(state: State, heads: list[Entry], *, choices: bool = False) -> list[
         # Under fair sharing a queue takes part with one entry only: its second pass waits for another cycle.
         waiting += left
     waiting += refused
-    moved = [requeue(state, entry) for entry in waiting]
+    moved = [requeue(state, entry) for entry in waiting if entry.refusal is None]
     state.idle = 0 if decisions or any(moved) else state.idle + 1
-    decisions.extend(refusal(state, entry) for entry in waiting)
+    for entry in waiting:
+        if entry.refusal is None:
+            entry.refusal = refusal(state, entry)
+        decisions.append(entry.refusal)
+    mixed = {state.setup.tree.root(entry.rules.node) for entry in refused}
+    for tree in trees:
+        rest.note(state, tree, others=mixed)
     return decisions
 
 
@@ -128,11 +138,16 @@ def _heads(state: State, served: Container[str] = ()) -> Iterator[Entry]:
     """The heads of all open queues but those that are `served` already."""
     for holding, round in take_due(state):
         again = request_of(state, holding.workload, holding.id, holding.cluster_queue).as_admitted(state.config)
+        state.stir(holding.cluster_queue)
         yield Entry(again, state.setup.queues[holding.cluster_queue], round=round)
+    resting = {entry.rules.name: entry for entry in rest.resting(state)}
     for name in sorted(state.setup.queues):
         rules = state.setup.queues[name]
         queue = state.roster.look_at(name)
         if not rules.active or queue is None or queue.idle or name in served:
+            continue
+        if name in resting:
+            yield resting[name]
             continue
         queue = state.roster.queue(name)
         request = queue.pop(usage_in(state, rules))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
+from gpuconsole.model.decisions import KeepWaiting, Refuse
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
 from gpuconsole.scheduling.kueue.pending import Requeue
@@ -34,7 +35,7 @@ class Entry:
 
     __slots__ = (
         *("assignment", "cause", "makes_way", "message", "preemptor", "request", "requeue", "resume", "rules"),
-        *("round", "status", "targets", "turn"),
+        *("refusal", "round", "status", "targets", "turn"),
     )
 
     def __init__(self, request: Request, rules: QueueRules, *, preemptor: bool = False, round: int = 0) -> None:
@@ -55,6 +56,8 @@ class Entry:
         self.requeue = Requeue.GENERIC
         self.resume: Resume | None = None
         """Where the search for flavors goes on: in this cycle and, once that was found out, in the next one."""
+        self.refusal: Refuse | KeepWaiting | None = None
+        """What the workload was told at last; known before the cycle if its tree is at rest."""
         self.turn = 0
         """When it was decided on, counted from 1 in a cycle; 0 before that."""
 

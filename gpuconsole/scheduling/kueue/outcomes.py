@@ -5,7 +5,7 @@ heads that cannot be told from those of that time, comes to the same end, in wha
 happened there repeats itself, and the second future of a what-if repeats the first, except where its change is felt.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -41,14 +41,31 @@ class Heads(Struct, frozen=True):
     entries: list[Entry]
     key: Hashable
     """None if that is not to be kept."""
+    anew: bool
+    """Nobody's search goes on where it stopped."""
 
 
-def recall(context: Context, entries: Sequence[Entry]) -> list[Heads]:
-    """Settle the heads of all trees of which it is known what becomes of them; returns the others."""
+def by_tree(context: Context, entries: Iterable[Entry]) -> list[Heads]:
+    """The heads of a cycle, tree by tree."""
     root, trees = context.accounts.usage.tree.root, dict[int, list[Entry]]()
     for entry in entries:
         trees.setdefault(root(entry.rules.node), []).append(entry)
-    return [heads for at, members in trees.items() if not _settle(context, heads := _heads(context, at, members))]
+    return [_heads(context, at, members) for at, members in trees.items()]
+
+
+def recall(context: Context, heads: Heads) -> bool:
+    """Settle the heads of a tree, if it is known what becomes of them."""
+    outcomes: tuple[Outcome, ...] | None = context.outcomes.get(heads.key)
+    if heads.key is None or outcomes is None:
+        return False
+    for entry, outcome in zip(heads.entries, outcomes, strict=True):
+        entry.assignment, entry.targets = outcome.assignment, outcome.targets
+        entry.status, entry.requeue = outcome.status, outcome.requeue
+        entry.message, entry.cause = outcome.message, outcome.cause
+        entry.resume, entry.turn = outcome.resume, outcome.turn
+        if context.stories is not None and outcome.told:
+            context.stories[entry.request.id] = [*outcome.told]
+    return True
 
 
 def remember(context: Context, heads: Heads) -> None:
@@ -61,9 +78,10 @@ def remember(context: Context, heads: Heads) -> None:
 def _heads(context: Context, root: int, entries: list[Entry]) -> Heads:
     findings, apart = context.findings, not (context.one_by_one or context.gates.overlap_recompute)
     if findings is None or not apart or not all(amounts_decide(context, entry) for entry in entries):
-        return Heads(entries, None)
+        return Heads(entries, None, anew=False)
     marks = tuple(_marks(entry) for entry in entries)
-    return Heads(entries, (findings.state_of(root), context.stories is None, marks))
+    key = findings.state_of(root), context.stories is None, marks
+    return Heads(entries, key, not any(entry.resume for entry in entries))
 
 
 def _marks(entry: Entry) -> tuple[object, ...]:
@@ -77,20 +95,6 @@ def _marks(entry: Entry) -> tuple[object, ...]:
         request.workload.gated,
         resume and tuple(tuple(tried.items()) for tried in resume),
     )
-
-
-def _settle(context: Context, heads: Heads) -> bool:
-    outcomes: tuple[Outcome, ...] | None = context.outcomes.get(heads.key)
-    if heads.key is None or outcomes is None:
-        return False
-    for entry, outcome in zip(heads.entries, outcomes, strict=True):
-        entry.assignment, entry.targets = outcome.assignment, outcome.targets
-        entry.status, entry.requeue = outcome.status, outcome.requeue
-        entry.message, entry.cause = outcome.message, outcome.cause
-        entry.resume, entry.turn = outcome.resume, outcome.turn
-        if context.stories is not None and outcome.told:
-            context.stories[entry.request.id] = [*outcome.told]
-    return True
 
 
 def _outcome(context: Context, entry: Entry) -> Outcome:

@@ -47,6 +47,7 @@ class PendingQueue:
     """Waiting workloads of one ClusterQueue. Mutates; `copy` gives an independent twin."""
 
     __slots__ = (
+        "version",
         *("_closed", "_entries", "_hashing", "_lanes", "_parked", "_sticky"),
         *("_strict", "_taking_turns", "_told", "_tops", "_touched", "_waiting"),
     )
@@ -73,6 +74,8 @@ class PendingQueue:
         """Workloads that came, changed or were parked one by one since `newly_parked` was asked."""
         self._told: frozenset[bytes] = frozenset()
         """The shapes that were closed then."""
+        self.version = 0
+        """Grows with every change, but not when a head is taken out for a cycle."""
 
     def copy(self) -> "PendingQueue":
         twin = PendingQueue(strict=self._strict, hashing=self._hashing, taking_turns=self._taking_turns)
@@ -80,7 +83,7 @@ class PendingQueue:
         twin._lanes = {lane: entries[:] for lane, entries in self._lanes.items()}
         twin._tops = {door: tops[:] for door, tops in self._tops.items()}
         twin._entries, twin._closed = self._entries.copy(), self._closed.copy()
-        twin._touched, twin._told = self._touched.copy(), self._told
+        twin._touched, twin._told, twin.version = self._touched.copy(), self._told, self.version
         return twin
 
     def __len__(self) -> int:
@@ -96,6 +99,7 @@ class PendingQueue:
 
     def push(self, request: Request) -> None:
         """Add a workload, or take in that one changed. In a closed lane it counts as parked at once."""
+        self.version += 1
         self._parked.pop(request.id, None)
         self._waiting[request.id] = request
         self._touched.add(request.id)
@@ -112,17 +116,20 @@ class PendingQueue:
 
     def refresh(self, request: Request) -> None:
         """Take in a change that scheduling does not look at; the workload stays where it is."""
+        self.version += 1
         (self._parked if request.id in self._parked else self._waiting)[request.id] = request
         self._touched.add(request.id)
 
     def park(self, request: Request) -> None:
         """Put a workload aside until the tree wakes."""
+        self.version += 1
         self._waiting.pop(request.id, None)
         self._parked[request.id] = request
         self._touched.add(request.id)
 
     def remove(self, id: int) -> None:
         """The workload left: it was admitted, finished, deleted or moved."""
+        self.version += 1
         self._waiting.pop(id, None)
         self._parked.pop(id, None)
         if self._sticky == id:
@@ -212,6 +219,7 @@ class PendingQueue:
 
         `matches` is None where every namespace does.
         """
+        self.version += 1
         closed, self._closed = self._closed, {}
         for lane in [(door, shape) for door in self._tops for shape in closed]:
             if matches is not None:
@@ -238,6 +246,7 @@ class PendingQueue:
 
     def recall(self, parked: Iterable[int], closed: Iterable[tuple[bytes, str]], sticky: int | None) -> None:
         """Take in what `memory` gave; the workloads must be there."""
+        self.version += 1
         self._closed, self._sticky = dict(closed), sticky
         wanted = set(parked)
         for number in wanted & self._waiting.keys():

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -23,6 +24,9 @@ from gpuconsole.scheduling.kueue.topology.sites import Sites
 from gpuconsole.scheduling.kueue.topology.strangers import Strangers
 from gpuconsole.scheduling.kueue.tree import Column
 from gpuconsole.scheduling.kueue.usage import UsageTree
+
+if TYPE_CHECKING:
+    from gpuconsole.scheduling.kueue.rest import Rest
 
 
 class Progress(Struct, frozen=True):
@@ -82,6 +86,7 @@ class State:
         "progress",
         "recharged",
         "requoted",
+        "resting",
         "roster",
         "second_passes",
         "setup",
@@ -110,6 +115,8 @@ class State:
         self.roster = Roster()
         self.findings = Findings()
         """What cycles found, of trees in which nothing has happened since."""
+        self.resting: dict[int, Rest] = {}
+        """By root, the trees in which another cycle would change nothing; forks find that out by themselves."""
         self.progress: dict[int, Progress] = {}
         """By workload id, only where flavors are left to try."""
         self.generations: dict[str, int] = {}
@@ -147,7 +154,7 @@ class State:
         twin._objects_shared = self._objects_shared = True
         twin.setup, twin.stale, twin.nodes_stale = self.setup, self.stale, self.nodes_stale
         twin.accounts, twin.roster = self.accounts.fork(), self.roster.fork()
-        twin.findings = self.findings.fork()
+        twin.findings, twin.resting = self.findings.fork(), {}
         twin.progress, twin.generations = self.progress.copy(), self.generations.copy()
         twin.strangers = self.strangers.copy()
         twin.devices_stale, twin.turned_away = self.devices_stale, self.turned_away.copy()
@@ -202,7 +209,7 @@ class State:
         self.devices_stale = False
 
     def _account_anew(self) -> None:
-        self.findings = Findings()
+        self.findings, self.resting = Findings(), {}
         self.accounts = self._empty_accounts()
         for holdings in self.roster.holdings.values():
             for holding in holdings.values():
@@ -220,6 +227,13 @@ class State:
         self.roster.hold(holding)
         if not isinstance(old, Holding) or old.marks != holding.marks:
             self.findings.note(self.setup.tree, holding.cluster_queue, holding.marks)
+        self.stir(holding.cluster_queue)
+
+    def stir(self, cluster_queue: str) -> None:
+        """Something happened to somebody who holds quota in a ClusterQueue: its tree is at rest no more."""
+        node = self.setup.tree.queues.get(cluster_queue)
+        if node is not None:
+            self.resting.pop(self.setup.tree.root(node), None)
 
     def bump(self, cluster_queue: str) -> None:
         """What the queue can give changed: searches for flavors that were recorded earlier start anew."""

@@ -298,5 +298,6 @@ def _detach(state: State, number: int) -> None:
             state.accounts.remove(old)
             state.roster.drop_holding(old)
             state.findings.note(state.setup.tree, old.cluster_queue, old.id)
+            state.stir(old.cluster_queue)
             state.bump(old.cluster_queue)
             state.due[old.cluster_queue] = None

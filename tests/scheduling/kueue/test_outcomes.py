@@ -1,4 +1,4 @@
-"""What cycles keep of whole trees changes no decision, in no fork: without it they decide the same."""
+"""What cycles keep of whole trees, and which they leave at rest, changes no decision in any fork."""
 
 from collections.abc import Iterator
 from copy import copy
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.decisions import Admit, Preempt, Refuse
 from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, PreemptionPolicy, QueueingStrategy, Quota
-from gpuconsole.scheduling.kueue import outcomes
+from gpuconsole.scheduling.kueue import outcomes, rest
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, cohort, queue, workload
 from tests.scheduling.kueue.test_findings import Slow
@@ -107,7 +107,8 @@ def decided(config: KueueConfig, seed: int) -> list[object]:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_what_became_of_a_tree_is_what_would_become_of_it_anew(name: str) -> None:
     for seed in range(25):
-        with patch.object(outcomes, "keep", lambda known, key, found: None):
+        nothing = patch.object(outcomes, "keep", lambda known, key, found: None)
+        with nothing, patch.object(rest, "resting", lambda state: ()):
             anew = decided(SETTINGS[name], seed)
         assert decided(SETTINGS[name], seed) == anew, seed
 
