@@ -516,3 +516,12 @@ def test_pods_that_have_nodes_and_do_not_start_say_why() -> None:
     assert (answer.text, answer.source, answer.lines) == ("no such tag", "kubelet", ("w-0 on n1: ImagePullBackOff",))
     crash = replace(pods[0], reason="CrashLoopBackOff")
     assert explain(world([crash]), crash.key).code is Code.POD_FAILURE
+
+
+def test_a_gang_that_is_short_of_pods_waits_for_more_than_the_victims_on_one_node() -> None:
+    text = "Pod ns/w-0 can possibly be assigned to n1, once resource is released"
+    alone = pod("w-0", message=text)
+    assert explain(world([alone]), "team/w-0").code is Code.WAITING_FOR_VICTIMS
+    assert explain(world([replace(alone, gang="g", gang_size=2)]), "team/w-0").code is Code.GANG
+    missing = replace(alone, message="QueueDoesNotExist: no queue q", gang="g", gang_size=2)
+    assert explain(world([missing]), "team/w-0").code is Code.QUEUE_MISSING
