@@ -188,7 +188,7 @@ class _Search:
         waits = sorted(self._wait(future, key) for key in self.subjects)
         victims = [one for one in more_evictions(future, self._plain) if one.workload not in self.subjects]
         p95 = waits[max(0, -(-len(waits) * 95 // 100) - 1)] if waits else None
-        running = sum(key in future.started for key in self.subjects)
+        running = sum(wait <= self.horizon for wait in waits)
         return Option(
             kind=kind,
             words=words,
@@ -203,7 +203,11 @@ class _Search:
         )
 
     def _wait(self, future: Future, key: str) -> Span:
-        started = future.started.get(key)
+        started, workload = future.started.get(key), future.simulation.workload(key)
+        ready = workload.condition("PodsReady") if workload is not None and not workload.finished else None
+        if started is not None and ready is not None:
+            # Pods of a Job that works with each of them have begun before all of them have nodes.
+            started = max(started, ready.since) if ready.status else None
         return self.horizon + SECOND if started is None else started - self.base.now
 
     def _all_but_few(self, running: int) -> bool:

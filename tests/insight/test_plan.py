@@ -1,11 +1,14 @@
 """Plans on two queues of one cohort: the least of each kind that is enough, tried, the cheapest first."""
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.plan import Option, plan
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import AddNodes, Command, SetPreemption, SetQuota, Submit
+from gpuconsole.model.manifests import load_text
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
@@ -97,6 +100,25 @@ def test_of_two_parts_each_is_as_small_as_it_may_be(pods: int, nodes: int) -> No
 
     assert list(kinds(found.options)) == ["quota and nodes"]
     assert found.options[0].commands == (SetQuota("team", "a100", GPU, 8 + pods), AddNodes("n1", nodes))
+
+
+def test_a_job_runs_when_all_of_its_pods_have_nodes() -> None:
+    """Two pods of eight on one free node: a Job works with the first, but Kueue takes it back without the second."""
+    base = running(*alone("team", 8), node("n1"))
+    base.submit(job("first", 8))
+    base.advance(base.now + MINUTE)
+    requests = {"limits": {GPU: "8"}}
+    spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x", "resources": requests}]}
+    document = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "two", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+        "spec": {"parallelism": 2, "completions": 2, "suspend": True, "template": {"spec": spec}},
+    }
+    loaded = load_text(json.dumps(document), now=base.now)
+    found = plan(base, [Submit(tuple(loaded.objects))], MINUTE)
+
+    assert kinds(found.options) == {"quota and nodes": (SetQuota("team", "a100", GPU, 24), AddNodes("n1", 2))}
 
 
 def test_the_asked_ones_are_no_victims_of_what_was_not_enough_for_them() -> None:
