@@ -145,3 +145,16 @@ def test_what_cannot_be_freed_for_a_large_one_may_be_for_a_smaller() -> None:
     world.apply(workload("large", "a", 5, priority=1), workload("smaller", "a", 4, priority=1, created=1))
     found = [decision for _ in range(2) for decision in world.session.run_cycle(world.now)]
     assert [(d.workload, d.by) for d in found if isinstance(d, Preempt)] == [("team/more", "team/smaller")]
+
+
+def test_what_is_found_while_somebody_is_taken_for_gone_is_not_kept() -> None:
+    world = World(queue("a", 4, cohort="c"), queue("b", 4, cohort="c"))
+    world.run(workload("w", "a", 3), admitted=True)
+    state = world.session._settled
+    context, node = state.context(), state.setup.queues["a"].node
+    with context.without(state.roster.ranked("a")):
+        context.known_of_tree(node)["found"] = "without w"
+        context.known_of_queue("a")["found"] = "without w"
+    assert (context.known_of_tree(node).get("found"), context.known_of_queue("a").get("found")) == (None, None)
+    context.known_of_tree(node)["found"] = "with w"
+    assert state.context().known_of_tree(node) == {**context.known_of_tree(node)} != {}
