@@ -13,6 +13,7 @@ from gpuconsole.insight.futures import Future, more_evictions, subjects_of
 from gpuconsole.insight.plan_kinds import Kind, kinds
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time
 from gpuconsole.model.commands import Command, SetPriority
+from gpuconsole.model.events import What
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -205,7 +206,8 @@ class _Search:
     def _wait(self, future: Future, key: str) -> Span:
         started, workload = future.started.get(key), future.simulation.workload(key)
         ready = workload.condition("PodsReady") if workload is not None and not workload.finished else None
-        if started is not None and ready is not None:
+        reasons = {line.reason for line in future.lines if line.what is What.EVICTED and line.workload == key}
+        if started is not None and ready is not None and reasons <= {"PodsReadyTimeout"}:
             # Pods of a Job that works with each of them have begun before all of them have nodes.
             started = max(started, ready.since) if ready.status else None
         return self.horizon + SECOND if started is None else started - self.base.now
