@@ -19,7 +19,7 @@ from gpuconsole.insight.tables import counted, seconds
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
 from gpuconsole.store import queries
 from gpuconsole.store.schema import open_for_writing
-from gpuconsole.ui.names import called
+from gpuconsole.ui.names import called, named
 
 
 @click.command()
@@ -62,11 +62,7 @@ def as_text(answer: Eta) -> Iterator[str]:
         yield "  it does not wait: there is nothing to foretell"
         return
     yield ""
-    yield f"  {headline(start)}"
-    yield f"  as likely before as after {_moment(start, start.median)}"
-    yield from (f"  within {format_span(one.span)}: {one.probability:.0%}" for one in answer.within)
-    if start.never:
-        yield f"  not before {seconds(start.horizon)} in {start.never} of {counted(start.runs, 'run')}"
+    yield from (f"  {text}" for text in _when(answer, start))
     yield ""
     yield "GOES BY"
     yield f"  {counted(start.runs, 'run')} of the cluster from {seconds(answer.time)} on"
@@ -75,9 +71,18 @@ def as_text(answer: Eta) -> Iterator[str]:
     yield from (f"  {text}" for text in (*answer.assumptions, *answer.trust))
 
 
-def headline(start: Estimate) -> str:
-    """The range, in a line."""
-    return f"starts {_moment(start, start.interval.first)} – {_moment(start, start.interval.last)} (80 %)"
+def _when(answer: Eta, start: Estimate) -> Iterator[str]:
+    """The range, and how probable spans are; of what no run saw start only that, and why it waits."""
+    if start.beyond:
+        yield f"not before {_moment(start, start.horizon)} in any of {counted(start.runs, 'run')}: no range is foretold"
+        if answer.blocker is not None:
+            yield f"{answer.blocker.code}: {named(answer.blocker.headline)}"
+        return
+    yield f"starts {_moment(start, start.interval.first)} – {_moment(start, start.interval.last)} (80 %)"
+    yield f"as likely before as after {_moment(start, start.median)}"
+    yield from (f"within {format_span(one.span)}: {one.probability:.0%}" for one in answer.within)
+    if start.never:
+        yield f"not before {seconds(start.horizon)} in {start.never} of {counted(start.runs, 'run')}"
 
 
 def _earlier(asked: Asked) -> Sequence[Told]:
@@ -99,7 +104,7 @@ def _moment(start: Estimate, time: Time) -> str:
 
 
 def _body(answer: Eta) -> dict[str, Any]:
-    place, cohort, start = answer.position, answer.cohort, answer.start
+    place, cohort, start, blocker = answer.position, answer.cohort, answer.start, answer.blocker
     return {
         "workload": answer.workload,
         "queue": answer.queue,
@@ -108,16 +113,19 @@ def _body(answer: Eta) -> dict[str, Any]:
         "position": place,
         "cohort": cohort,
         "estimate": {
-            "early": format_time(start.interval.first),
-            "median": format_time(start.median),
-            "late": format_time(start.interval.last),
+            "early": None if start.beyond else format_time(start.interval.first),
+            "median": None if start.beyond else format_time(start.median),
+            "late": None if start.beyond else format_time(start.interval.last),
             "covers": 0.8,
             "calibrated_by": start.calibrated_by,
             "earlier": answer.record,
-            "uncalibrated": {"early": format_time(start.raw.first), "late": format_time(start.raw.last)},
+            "uncalibrated": None
+            if start.beyond
+            else {"early": format_time(start.raw.first), "late": format_time(start.raw.last)},
             "horizon": format_time(start.horizon),
             "runs": start.runs,
             "runs_beyond_horizon": start.never,
+            "waits_because": {"code": blocker.code, "headline": blocker.headline} if blocker is not None else None,
             "within": [{"span_seconds": one.span / SECOND, "probability": one.probability} for one in answer.within],
         }
         if start is not None

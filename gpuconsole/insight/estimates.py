@@ -41,6 +41,11 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """How many these were."""
 
     @property
+    def beyond(self) -> bool:
+        """True if no run saw it start: then a range would be the assumed tail alone, and is not to be shown."""
+        return self.never == self.runs
+
+    @property
     def told(self) -> Told:
         """What is to be remembered of it."""
         return Told(workload=self.workload, asked=self.asked, median=self.median, interval=self.raw)

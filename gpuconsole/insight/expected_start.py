@@ -11,7 +11,9 @@ from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.insight.estimates import Estimate, estimate
 from gpuconsole.insight.estimates import corrected as stretched
 from gpuconsole.insight.eta import HORIZON, RUNS, Starts, starting
+from gpuconsole.insight.explanation import Explanation
 from gpuconsole.insight.past import Past, past
+from gpuconsole.insight.pending import explain
 from gpuconsole.insight.positions import Position, pending, position
 from gpuconsole.model.clock import HOUR, Span, Time, format_span
 from gpuconsole.model.events import Happened
@@ -59,6 +61,8 @@ class Eta(Struct, frozen=True, kw_only=True):
     cohort: CohortPlace | None
     start: Estimate | None = None
     """None if it does not wait, or as long as the runs go on."""
+    blocker: Explanation | None = None
+    """Why it waits, where no run saw it start."""
     within: tuple[Within, ...] = ()
     goes_by: str = ""
     """The group of past work whose run times its own kind of work goes by."""
@@ -122,16 +126,18 @@ def expecting(
         return
     known = past(snapshot, lines)
     for piece in starting(simulation, (workload,), known, runs=runs, seed=seed, horizon=horizon):
-        yield answer if piece.starts is None else _answered(answer, known, piece.starts[workload], subject)
+        yield answer if piece.starts is None else _answered(answer, known, piece.starts[workload], snapshot)
 
 
-def _answered(answer: Eta, known: Past, found: Starts, subject: Workload) -> Eta:
+def _answered(answer: Eta, known: Past, found: Starts, snapshot: Snapshot) -> Eta:
     """With the start, and what it goes by."""
+    subject = snapshot.workloads[answer.workload]
     group, curve = learn(known.runs, {}).curve(Kind(subject.namespace, answer.queue, answer.gpus))
     start = estimate(found)
     return replace(
         answer,
         start=start,
+        blocker=explain(snapshot, answer.workload) if start.beyond else None,
         within=tuple(
             Within(span, found.by(found.asked + span)) for span in SPANS if found.asked + span <= found.horizon
         ),
@@ -157,6 +163,8 @@ def _trust(start: Estimate, learned: Experience, kept: Record) -> Iterator[str]:
     """How far the range may be trusted, in words."""
     if start.past < YOUNG:
         yield TOO_YOUNG.format(format_span(start.past), format_span(YOUNG))
+    if start.beyond:
+        return
     by = CORRECTED.format(learned.by) if learned.by else UNCORRECTED
     yield WIDTH.format(by, learned.stretch(start.past))
     if kept.judged:

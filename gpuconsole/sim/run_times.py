@@ -109,12 +109,20 @@ def _chance(seed: int, crew: str, kind: Kind) -> float:
 
 def groups(kind: Kind) -> Iterator[str]:
     """The groups that a piece of work belongs to, narrowest first: owner, queue and size; queue and size; queue."""
-    size = kind.gpus.bit_length()
-    yield f"owner {kind.owner}, queue {kind.queue}, size {size}"
-    yield f"queue {kind.queue}, size {size}"
+    size = _size(kind.gpus)
+    yield f"owner {kind.owner}, queue {kind.queue}, {size}"
+    yield f"queue {kind.queue}, {size}"
     yield f"queue {kind.queue}"
-    yield f"size {size}"
+    yield size
     yield CLUSTER
+
+
+def _size(gpus: int) -> str:
+    """Work of one size: as many GPUs as are written with as many binary digits."""
+    least = 1 << gpus.bit_length() >> 1
+    if least <= 1:
+        return "1 GPU" if gpus else "0 GPUs"
+    return f"{least} to {2 * least - 1} GPUs"
 
 
 def learn(past: Iterable[Run], known: Mapping[str, Span]) -> RunTimes:

@@ -31,17 +31,20 @@ def ahead_lines(found: Ahead, now: Time) -> list[Painted]:
 
 
 def start_range(found: Estimate) -> str:
-    """`14:05–15:30 (80 %)`: when it starts in eight of ten cases."""
-    return f"{moments(found)} (80 %)"
+    """`14:05–15:30 (80 %)`: when it starts in eight of ten cases; where no run saw that, only how far these looked."""
+    return f"not before {_moment(found.horizon, found.asked)}" if found.beyond else f"{moments(found)} (80 %)"
 
 
 def moments(found: Estimate) -> str:
-    """The range alone."""
+    """The range alone; `>14:00 +1d` where no run saw it start by then."""
+    if found.beyond:
+        return f">{_moment(found.horizon, found.asked)}"
     return "–".join(_moment(time, found.asked) for time in (found.interval.first, found.interval.last))
 
 
 def _start(found: Eta, start: Estimate) -> list[Painted]:
-    lines = [line("  ", (start_range(start), "strong"), (f"  {_calibration(start)}", "dim"))]
+    trust = f"in any of {start.runs} runs" if start.beyond else f" {_calibration(start)}"
+    lines = [line("  ", (start_range(start), "strong"), (f" {trust}", "dim"))]
     if found.within:
         lines.append(line("  ", " · ".join(f"within {format_span(o.span)} {o.probability:.0%}" for o in found.within)))
     if found.cohort is not None:

@@ -40,6 +40,8 @@ spec:
         spec: {restartPolicy: Never, containers: [{name: c, image: i, resources: {requests: {nvidia.com/gpu: 4}}}]}
 """
 
+TOO_MUCH = "never asks for 8 GPUs, and cq could never have more than 4 GPUs of a100."
+
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Path:
@@ -112,3 +114,27 @@ def test_what_runs_is_not_foretold(gpuconsole: Line, cluster: Path) -> None:
 def test_a_workload_that_is_not_there(gpuconsole: Line, cluster: Path) -> None:
     told = gpuconsole("eta", "nobody", cluster)
     assert (told.status, told.err) == (2, "gpuconsole: there is no workload nobody\n")
+
+
+def test_what_no_run_saw_start_has_no_range_but_the_reason_why_it_waits(gpuconsole: Line, cluster: Path) -> None:
+    cluster.write_text(
+        cluster.read_text() + WORKLOAD.replace("NAME", "never").replace("0Nz", "05Z").replace("4}", "8}")
+    )
+    told = gpuconsole("eta", "never", cluster, "--runs", "3", "--horizon", "6h")
+    assert told.lines[3:6] == [
+        "",
+        "  not before 2026-01-05T14:00:00Z (in 6h) in any of 3 runs: no range is foretold",
+        f"  exceeds-max: {TOO_MUCH}",
+    ]
+    answer = json.loads(gpuconsole("eta", "never", cluster, "--runs", "3", "--horizon", "6h", "-o", "json").out)[
+        "answer"
+    ]
+    found = answer["estimate"]
+    assert [found[key] for key in ("early", "median", "late", "uncalibrated", "runs_beyond_horizon")] == [
+        None,
+        None,
+        None,
+        None,
+        3,
+    ]
+    assert found["waits_because"] == {"code": "exceeds-max", "headline": TOO_MUCH}

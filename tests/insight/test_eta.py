@@ -230,7 +230,7 @@ def test_earlier_estimates_and_how_good_they_were_are_named() -> None:
         200,
     )
     assert answer.within == (Within(HOUR, 1.0), Within(6 * HOUR, 1.0), Within(24 * HOUR, 1.0))
-    assert (answer.goes_by, answer.samples, answer.past_runs) == ("owner a, queue a, size 4", 30, 30)
+    assert (answer.goes_by, answer.samples, answer.past_runs) == ("owner a, queue a, 8 to 15 GPUs", 30, 30)
 
 
 def test_nothing_is_foretold_of_what_runs() -> None:

@@ -40,11 +40,11 @@ def test_the_narrowest_group_that_has_seen_enough_speaks() -> None:
     mine = Kind("team", "a", 8)
     sibling, stranger = Kind("other", "a", 8), Kind("other", "b", 1)
     table = learn([*ended(*[1] * 5, kind=mine), *ended(*[2] * 15, kind=sibling), *ended(*[9] * 30, kind=stranger)], {})
-    assert table.curve(mine)[0] == "queue a, size 4"
+    assert table.curve(mine)[0] == "queue a, 8 to 15 GPUs"
     assert table.curve(Kind("team", "a", 1))[0] == "queue a"
-    assert table.curve(Kind("new", "c", 8))[0] == "size 4"
+    assert table.curve(Kind("new", "c", 8))[0] == "8 to 15 GPUs"
     assert table.curve(Kind("new", "c", 64))[0] == CLUSTER
-    assert table.curve(stranger)[0] == "owner other, queue b, size 1"
+    assert table.curve(stranger)[0] == "owner other, queue b, 1 GPU"
 
 
 def test_the_same_seed_draws_the_same_and_nothing_known_is_about_an_hour() -> None:

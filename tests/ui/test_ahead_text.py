@@ -78,6 +78,11 @@ def test_a_range_may_reach_into_other_days() -> None:
     assert start_range(found) == "14:05–02:00 +1d (80 %)"
 
 
+def test_of_what_no_run_saw_start_there_is_no_range() -> None:
+    found = Ahead(time=NOW, until=NOW + DAY, runs=9, eta=replace(ETA, start=replace(START, never=9)))
+    assert texts(ahead_lines(found, NOW))[2] == "  not before 13:00 +1d in any of 9 runs"
+
+
 def test_a_danger_names_its_causes_and_whose_turn_it_is() -> None:
     found = Ahead(time=NOW, until=NOW + 6 * HOUR, runs=8, danger=DANGER)
     assert texts(ahead_lines(found, NOW + 30 * SECOND))[1:-1] == [

@@ -46,6 +46,12 @@ def test_a_range_that_is_over_is_shown_no_more() -> None:
     assert shown(WAITS, START + 3 * HOUR) == ""
 
 
+def test_of_what_no_run_saw_start_only_how_far_these_looked() -> None:
+    never = replace(FOUND, never=9)
+    column = starts_column(lambda: replace(OUTLOOK, estimates={"a/w": never}), lambda: START)
+    assert column.cell(make_row(WAITS)) == ">08:00 +1d"
+
+
 def test_who_starts_first_stands_first_and_who_is_not_foretold_last() -> None:
     column = starts_column(lambda: OUTLOOK, lambda: START)
     assert column.sort is not None
@@ -58,12 +64,14 @@ async def test_the_table_has_it_from_the_worker_process() -> None:
     worker = Worker(original.save())
     backend = SimulatedBackend(original, speed=1000, follower=worker, clock=lambda: 0.0)
     console = Console(backend, worker=worker)
-    console.submit(Submit((job("much", 16, 30), job("more", 16, 30))))
+    console.submit(Submit((job("much", 8, 30), job("more", 8, 30), job("never", 9, 30))))
     console.tick(0.7)  # By then work has ended.
     async with staged(console, size=(200, 40)) as stage:
         await stage.press("3")
         assert "STARTS 80 %" in stage.line("WORKLOAD")
         assert "~" in stage.line("more")
+        # No node has nine GPUs: no run sees it start.
+        assert ">08:11 +1d" in stage.line("never")
 
 
 async def test_without_a_process_to_run_the_cluster_forward_there_is_no_such_column() -> None:
