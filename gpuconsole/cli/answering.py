@@ -19,7 +19,8 @@ from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
 from gpuconsole.insight.standing import Standing, standing_of, standing_on
-from gpuconsole.model.clock import SECOND, Span, Time, format_time
+from gpuconsole.insight.tables import seconds
+from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
 from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
@@ -96,13 +97,32 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
 
 
 def say(origin: Origin, answer: Answer, output: str) -> int:
-    """Print an answer; returns its exit status."""
+    """Print an answer; returns its exit status. Beside lines for people stderr says of what they are, and how old."""
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(document(origin, answer)), indent=2).decode())
     else:
         for line in answer.lines:
             click.echo(clean(line))
+        click.echo(clean(f"gpuconsole: {_provenance(origin)}"), err=True)
     return answer.status
+
+
+def _provenance(origin: Origin) -> str:
+    """`saved s.json as of 2026-01-05T14:00:00Z, 3h12m ago`."""
+    what = f"{origin.mode} {origin.source}"
+    if origin.now is None:
+        return what
+    age = _age(origin)
+    return f"{what} as of {seconds(origin.now)}" + (
+        f", {format_span(age // SECOND * SECOND)} ago" if age is not None else ""
+    )
+
+
+def _age(origin: Origin) -> Span | None:
+    """How old an answer is; None for a simulation, whose clock is its own, and for a record of several sessions."""
+    if origin.now is None or origin.mode == "simulated":
+        return None
+    return max(0, time.time_ns() // 1000 - origin.now)
 
 
 def open_cluster(request: Request, until: Span = 0) -> Asked:
@@ -138,15 +158,14 @@ def lines_of(asked: Asked) -> list[Happened]:
 
 def document(origin: Origin, answer: Answer) -> dict[str, Any]:
     """The answer with where it comes from."""
-    now = origin.now
-    ages = now is not None and origin.mode != "simulated"
+    now, age = origin.now, _age(origin)
     return {
         "kind": answer.kind,
         "version": answer.version,
         "source": origin.source,
         "mode": origin.mode,
         "time": format_time(now) if now is not None else None,
-        "age_seconds": round(max(0, time.time_ns() // 1000 - (now or 0)) / SECOND, 3) if ages else None,
+        "age_seconds": round(age / SECOND, 3) if age is not None else None,
         "assumed": origin.assumed,
         "answer": msgspec.to_builtins(answer.body, str_keys=True),
     }

@@ -41,7 +41,7 @@ def test_who_gets_in_and_who_pays_for_it(gpuconsole: Line, change: Path) -> None
     """After 50 minutes, rlhf borrows four GPUs that production asks for now."""
     result = gpuconsole("whatif", "org-cohort", "--until", "50m", "-f", change, "--horizon", "10m")
 
-    assert (result.status, result.err) == (0, "")
+    assert (result.status, result.err) == (0, "gpuconsole: simulated org-cohort as of 2026-01-05T08:50:00Z\n")
     assert result.lines == [
         "At 2026-01-05T08:50:00Z, to +10m; feasible, not a reservation",
         "prod/serve-extra, 8 GPUs: admitted at +30s from a100 on a100-3",
