@@ -86,14 +86,14 @@ def settle(state: State) -> None:
             _charge_anew(state, stocked)
         return
     before = {name: _kind(state, rules.queue) for name, rules in state.setup.queues.items()}
-    limits, overheads = state.setup.limits, state.setup.overheads
+    doors, limits, overheads = state.setup.doors, state.setup.limits, state.setup.overheads
     state.compile()
     for name, rules in state.setup.queues.items():
         if before.get(name) != _kind(state, rules.queue):
             _open_queue(state, rules.queue)
-    _route_all(
-        state, [n for n in limits.keys() | state.setup.limits.keys() if limits.get(n) != state.setup.limits_of(n)]
-    )
+    relimited = [n for n in limits.keys() | state.setup.limits.keys() if limits.get(n) != state.setup.limits_of(n)]
+    if relimited or doors != state.setup.doors:
+        _route_all(state, relimited)
     if overheads != state.setup.overheads:
         _weigh_anew(state, overheads)
     if stocked is not None:

@@ -134,7 +134,18 @@ def _controller(rule: CheckRule, checks: Mapping[str, AdmissionCheck]) -> str:
 class Setup:
     """The compiled configuration. Frozen after construction."""
 
-    __slots__ = ("devices", "flavors", "limits", "most_flavors", "objects", "overheads", "queues", "topologies", "tree")
+    __slots__ = (
+        "devices",
+        "doors",
+        "flavors",
+        "limits",
+        "most_flavors",
+        "objects",
+        "overheads",
+        "queues",
+        "topologies",
+        "tree",
+    )
 
     def __init__(self, objects: Objects, config: KueueConfig, columns: Iterable[Column] = ()) -> None:
         self.objects = objects
@@ -157,6 +168,8 @@ class Setup:
         for rules in self.queues.values():
             # Numbers are quicker to look up than all quotas of a queue.
             rules.likeness = kinds.setdefault(rules.likeness, len(kinds))
+        self.doors = {key: self._behind(self.cluster_queue_of(key)) for key in objects.local_queues}
+        """LocalQueue → all that decides where its workloads are queued."""
         self.limits = summarise(objects.limit_ranges.values())
         """Namespace → its LimitRanges, where it has any."""
         self.overheads = {one.name: one.overhead for one in objects.runtime_classes.values() if one.overhead}
@@ -191,6 +204,11 @@ class Setup:
         if queue is None or queue.stop_policy != StopPolicy.NONE or queue.cluster_queue not in self.queues:
             return ""
         return queue.cluster_queue
+
+    def _behind(self, cluster_queue: str) -> tuple[str, bool]:
+        """A ClusterQueue, and whether variants may be queued there in place of their workload."""
+        rules = self.queues.get(cluster_queue)
+        return cluster_queue, rules is not None and rules.queue.concurrent_admission is not None
 
     def matches_namespace(self, queue: ClusterQueue, namespace: str) -> bool:
         """True if the queue's selector takes the namespace; one that is not known has no labels."""
