@@ -24,7 +24,7 @@ MOST_KEPT = 10_000
 class Book:
     """What does not pass with a state of the accounts; shared by all forks while the quotas are the same."""
 
-    __slots__ = ("_states", "_steps", "outcomes", "proposals")
+    __slots__ = ("_states", "_steps", "outcomes", "proposals", "shared")
 
     def __init__(self) -> None:
         self._steps: Known = {}
@@ -34,6 +34,8 @@ class Book:
         """What became of the heads of a tree, by its state and what they are like."""
         self.proposals: Known = {}
         """What was proposed where amounts alone told it."""
+        self.shared = False
+        """Somebody forked: what became of heads is only kept from then on, as few of them repeat themselves alone."""
 
     def after(self, state: int, what: Hashable) -> int:
         """The state of a tree after something happened to it; the same for whoever comes there on the same way."""
@@ -57,6 +59,7 @@ class Findings:
         self.book = Book()
 
     def fork(self) -> "Findings":
+        self.book.shared = True
         twin = Findings.__new__(Findings)
         twin._trees, twin._queues, twin._states = self._trees.copy(), self._queues.copy(), self._states.copy()
         twin.book = self.book
@@ -82,7 +85,8 @@ class Findings:
         if node is not None:
             root = tree.root(node)
             self._trees.pop(root, None)
-            self._states[root] = self.book.after(self.state_of(root), what)
+            if self.book.shared:
+                self._states[root] = self.book.after(self.state_of(root), what)
 
 
 def keep(known: Known, key: Hashable, found: object) -> None:

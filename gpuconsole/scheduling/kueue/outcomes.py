@@ -77,7 +77,9 @@ def remember(context: Context, heads: Heads) -> None:
 
 def _heads(context: Context, root: int, entries: list[Entry]) -> Heads:
     findings, apart = context.findings, not (context.one_by_one or context.gates.overlap_recompute)
-    if findings is None or not apart or not all(amounts_decide(context, entry) for entry in entries):
+    if findings is None or not (findings.book.shared and apart):
+        return Heads(entries, None, anew=False)
+    if not all(amounts_decide(context, entry) for entry in entries):
         return Heads(entries, None, anew=False)
     marks = tuple(_marks(entry) for entry in entries)
     key = findings.state_of(root), context.stories is None, marks
