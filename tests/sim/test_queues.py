@@ -93,7 +93,7 @@ def test_a_queue_that_holds_quota_cannot_be_deleted_and_an_empty_one_can() -> No
     submit(simulation, job("runs"))
     key = key_of(simulation, "red/runs")
     assert order(simulation, Delete("cluster_queues", "red")) == [
-        f"0:00 command-refused 1 workloads hold quota through red ({key}); drain it first"
+        f"0:00 command-refused 1 workload holds quota through red ({key}); drain it first"
     ]
     assert order(simulation, Delete("cluster_queues", "blue")) == ["0:00 queue-changed Deleted"]
     submit(simulation, job("lost", "blue"))
