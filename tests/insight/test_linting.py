@@ -259,11 +259,31 @@ def test_a_circle_of_cohorts_is_named_once() -> None:
     assert found(cohort("a", "b"), cohort("b", "")) == []
 
 
+SPACE = "{apiVersion: v1, kind: Namespace, metadata: {name: ml}}"
 UNREACHABLE = "warning unreachable-quota"
 QUOTAS: dict[str, tuple[list[str], list[str]]] = {
     "no namespace is selected": (
         [FLAVOR, changed(QUEUE, ("  namespaceSelector: {}\n", "")), DOOR],
         [f"{UNREACHABLE} ClusterQueue/team"],
+    ),
+    "a selector that takes none of its namespaces": (
+        [FLAVOR, changed(QUEUE, ("Selector: {}", "Selector: {matchLabels: {team: a}}")), DOOR, SPACE],
+        [f"{UNREACHABLE} ClusterQueue/team"],
+    ),
+    "a selector that takes one of its namespaces": (
+        [
+            FLAVOR,
+            changed(QUEUE, ("Selector: {}", "Selector: {matchLabels: {team: a}}")),
+            DOOR,
+            changed(DOOR, ("namespace: ml", "namespace: other")),
+            changed(SPACE, ("name: ml", "name: ml, labels: {team: a}")),
+            changed(SPACE, ("name: ml", "name: other")),
+        ],
+        [],
+    ),
+    "a selector where a namespace is not known": (
+        [FLAVOR, changed(QUEUE, ("Selector: {}", "Selector: {matchLabels: {team: a}}")), DOOR],
+        [],
     ),
     "no LocalQueue leads to it, and nobody may borrow": (
         [FLAVOR, QUEUE, changed(QUEUE, ("name: team", "name: lonely")), DOOR],
@@ -317,12 +337,81 @@ def test_quota_that_nobody_can_reach(name: str) -> None:
 
 SLICED_NODE = changed(NODE, ('nvidia.com/gpu: "8"', 'nvidia.com/gpu: "8", nvidia.com/mig-1g.10gb: "7"'))
 SLICED_JOB = changed(JOB, ('nvidia.com/gpu: "4"', 'nvidia.com/mig-1g.10gb: "1"'))
+TWO_SETS = """
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: two, namespace: ml, labels: {kueue.x-k8s.io/queue-name: main}}
+spec:
+  suspend: true
+  replicatedJobs:
+    - {name: a, replicas: 1, template: &t {spec: {parallelism: 1, completions: 1, template: {spec: {
+        restartPolicy: Never, containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: "5"}}}]}}}}}
+    - {name: b, replicas: 1, template: *t}
+"""
+RACKS = [
+    """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Topology
+metadata: {name: racks}
+spec: {levels: [{nodeLabel: rack}, {nodeLabel: kubernetes.io/hostname}]}
+""",
+    changed(FLAVOR, ("spec: {", "spec: {topologyName: racks, ")),
+    changed(NODE, ("gpu: a100", "gpu: a100, rack: r1, kubernetes.io/hostname: n1")),
+    changed(NODE, ("gpu: a100", "gpu: a100, rack: r2, kubernetes.io/hostname: n2"), ("name: n1,", "name: n2,")),
+]
+IN_A_RACK = changed(
+    JOB,
+    (
+        "  template:\n    spec:",
+        "  template:\n    metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: rack}}\n    spec:",
+    ),
+)
 FITTING: dict[str, tuple[list[str], dict[str, Any], list[str]]] = {
     "more than the queue can ever have": (
         [FLAVOR, QUEUE, DOOR, changed(JOB, ('nvidia.com/gpu: "4"', 'nvidia.com/gpu: "5"'))],
         {},
         ["error never-fits-quota Job/ml/train"],
     ),
+    "more than the only flavor has that its selector leaves": (
+        [
+            FLAVOR,
+            changed(FLAVOR, ("a100", "h100")),
+            changed(
+                QUEUE,
+                ("resources: [", "resources: [{name: nvidia.com/gpu, nominalQuota: 4}]}, {name: h100, resources: ["),
+            ),
+            DOOR,
+            changed(JOB, ("      restartPolicy", "      nodeSelector: {gpu: a100}\n      restartPolicy")),
+        ],
+        {},
+        ["error never-fits-quota Job/ml/train"],
+    ),
+    "a selector that no flavor answers": (
+        [
+            FLAVOR,
+            QUEUE,
+            DOOR,
+            changed(JOB, ("      restartPolicy", "      nodeSelector: {gpu: b200}\n      restartPolicy")),
+        ],
+        {},
+        ["error never-fits-flavor Job/ml/train"],
+    ),
+    "two pod sets that are too much together": (
+        [FLAVOR, QUEUE, DOOR, TWO_SETS],
+        {},
+        ["error never-fits-quota JobSet/ml/two"],
+    ),
+    "more pods than a rack holds, and they have to be in one": (
+        [
+            *RACKS,
+            changed(QUEUE, ("Quota: 8", "Quota: 16")),
+            DOOR,
+            changed(IN_A_RACK, ("ions: 2", "ions: 3"), ("ism: 2", "ism: 3")),
+        ],
+        {},
+        ["error never-fits-topology Job/ml/train"],
+    ),
+    "as many pods as a rack holds": ([*RACKS, changed(QUEUE, ("Quota: 8", "Quota: 16")), DOOR, IN_A_RACK], {}, []),
     "more than its own quota, less than it may borrow": (
         [
             FLAVOR,
@@ -426,6 +515,9 @@ def test_work_that_can_never_run(name: str) -> None:
 
 def test_a_finding_shows_its_numbers_and_says_what_would_be_right() -> None:
     (finding,) = lint(Facts(objects(FLAVOR, QUEUE, DOOR, changed(JOB, ('gpu: "4"', 'gpu: "5"')))))
-    assert finding.evidence == {"a100": "10 GPUs of at most 8"}
-    assert finding.problem == "main asks for more than ClusterQueue team can ever have, borrowing included"
+    assert finding.evidence == {
+        "on an empty cluster": "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in "
+        "flavor a100, previously considered podsets requests (0) + current podset request (10) > maximum capacity (8)"
+    }
+    assert finding.problem == "it asks for more than ClusterQueue team can ever have, borrowing included"
     assert finding.fix.startswith("ask for less, raise the nominal quota")

@@ -18,6 +18,8 @@ CODES = {
     "unreachable-quota": Code.UNREACHABLE_QUOTA,
     "quota-beyond-nodes": Code.UNREACHABLE_QUOTA,
     "never-fits-quota": Code.NEVER_FITS,
+    "never-fits-flavor": Code.NEVER_FITS,
+    "never-fits-topology": Code.NEVER_FITS,
     "never-fits-node": Code.NEVER_FITS,
     "never-fits-cluster": Code.NEVER_FITS,
     "missing-priority-class": Code.MISSING_PRIORITY_CLASS,

@@ -1,17 +1,18 @@
 """Work that can never run: more than any node has, or than its queue can ever get."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.capacity import Capacity, capacity
+from gpuconsole.insight.codes import Code
+from gpuconsole.insight.linting.emptied import Emptied
 from gpuconsole.insight.linting.facts import Facts, Work
 from gpuconsole.insight.linting.findings import Finding, Level
 from gpuconsole.insight.shortage import show
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.quantity import PODS, format_quantity
-from gpuconsole.model.queues import ClusterQueue, ResourceGroup
+from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.resources import is_mig
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import Job, PodSet
@@ -24,10 +25,11 @@ from gpuconsole.sim.autoscaling.rooms import Room
 
 def lint(facts: Facts) -> Iterator[Finding]:
     """Findings about work that can never run."""
+    emptied = Emptied(facts)
     for work in facts.work:
         queue = facts.snapshot.cluster_queues.get(facts.cluster_queue(work))
         if queue is not None:
-            yield from _quota(facts, work, queue)
+            yield from _quota(facts, emptied, work, queue)
         else:
             yield from _capability(facts, work)
     yield from _nodes(facts)
@@ -37,52 +39,53 @@ def lint(facts: Facts) -> Iterator[Finding]:
 # Quota
 
 
-def _quota(facts: Facts, work: Work, queue: ClusterQueue) -> Iterator[Finding]:
-    state = capacity(facts.snapshot)
-    node = state.tree.queues.get(queue.name)
-    if node is None:
-        return
+def _quota(facts: Facts, emptied: Emptied, work: Work, queue: ClusterQueue) -> Iterator[Finding]:
+    uncovered = list(_uncovered_resources(facts, work, queue))
+    yield from (_uncovered(work, queue, resource) for resource in uncovered)
+    refusal = None if uncovered else emptied.refusal(work)
+    if refusal is not None:
+        yield _refused(work, queue, *refusal)
+
+
+def _uncovered_resources(facts: Facts, work: Work, queue: ClusterQueue) -> Iterator[str]:
     config = facts.engines.kueue or KueueConfig()
+    covered = {resource for group in queue.resource_groups for resource in group.covered_resources}
     for pod_set in work.pod_sets:
-        count = work.least(pod_set)
         one = transformed(
             without_excluded(pod_set.template.requests, config.exclude_resource_prefixes), config.transformations
         )
-        needs = {name: amount * count for name, amount in one.items() if amount}
-        groups = {resource: group for group in queue.resource_groups for resource in group.covered_resources}
-        for resource in [name for name in needs if name not in groups]:
-            if resource != PODS:
-                yield _uncovered(work, queue, resource)
-        for group in queue.resource_groups:
-            asked = {name: amount for name, amount in needs.items() if groups.get(name) is group}
-            if asked:
-                best = {flavor: _beyond(state, node, flavor, asked) for flavor in _flavors(group)}
-                if best and all(best.values()):
-                    yield _too_much(work, queue, pod_set, best)
+        yield from (name for name, amount in one.items() if amount and name not in covered and name != PODS)
 
 
-def _flavors(group: ResourceGroup) -> list[str]:
-    return [flavor.name for flavor in group.flavors]
+_REFUSED = {
+    Code.FLAVOR_MISMATCH: (
+        "never-fits-flavor",
+        "no flavor of ClusterQueue {} takes its pods",
+        "correct nodeSelector, affinity and tolerations, or add a flavor whose nodes they may use",
+    ),
+    Code.TOPOLOGY: (
+        "never-fits-topology",
+        "no domain of ClusterQueue {} holds its pods as close together as they ask for, even if all were empty",
+        "ask for fewer or smaller pods, for a wider level, or prefer the level instead of requiring it",
+    ),
+}
+_TOO_MUCH = (
+    "never-fits-quota",
+    "it asks for more than ClusterQueue {} can ever have, borrowing included",
+    "ask for less, raise the nominal quota or the borrowing limit, or send it to a larger queue",
+)
 
 
-def _beyond(state: Capacity, node: int, flavor: str, asked: Mapping[str, int]) -> str:
-    """The first resource of which the queue can never have as much in this flavor, in words; empty if it can."""
-    for resource, amount in asked.items():
-        potential = state.reach(node, (flavor, resource)).potential
-        if amount > potential:
-            return f"{show(resource, amount)} of at most {format_quantity(resource, potential)}"
-    return ""
-
-
-def _too_much(work: Work, queue: ClusterQueue, pod_set: PodSet, best: Mapping[str, str]) -> Finding:
+def _refused(work: Work, queue: ClusterQueue, code: Code, message: str) -> Finding:
+    name, problem, fix = _REFUSED.get(code, _TOO_MUCH)
     return Finding(
-        code="never-fits-quota",
+        code=name,
         level=Level.ERROR,
         object=work.object,
         path=work.template_path,
-        problem=f"{pod_set.name} asks for more than ClusterQueue {queue.name} can ever have, borrowing included",
-        evidence=best,
-        fix="ask for less, raise the nominal quota or the borrowing limit, or send it to a larger queue",
+        problem=problem.format(queue.name),
+        evidence={"on an empty cluster": message},
+        fix=fix,
     )
 
 

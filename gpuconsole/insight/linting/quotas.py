@@ -9,6 +9,7 @@ from gpuconsole.model.gpus.sharing import replicas
 from gpuconsole.model.quantity import GPU, format_quantity
 from gpuconsole.model.queues import ClusterQueue, Cohort, ResourceFlavor
 from gpuconsole.model.resources import is_gpu, is_mig
+from gpuconsole.model.snapshot import Snapshot
 
 
 def lint(facts: Facts) -> Iterator[Finding]:
@@ -58,6 +59,14 @@ def _doors(facts: Facts) -> Iterator[Finding]:
                 {"namespaceSelector": "not set"},
                 "write namespaceSelector: {} for every namespace, or labels of those that may use it",
             )
+        elif shut := _shut_out(snapshot, queue):
+            yield _unreachable(
+                queue,
+                ("spec", "namespaceSelector"),
+                "it selects none of the namespaces that its LocalQueues are in, so it admits nobody",
+                {"namespaces": ", ".join(shut)},
+                "label these namespaces as the selector asks, or select labels that they have",
+            )
         if not len(snapshot.local_queues) or queue.name in doors:
             continue
         kept = {
@@ -75,6 +84,16 @@ def _doors(facts: Facts) -> Iterator[Finding]:
                 said,
                 "make a LocalQueue for it, or put it into a cohort and let it lend",
             )
+
+
+def _shut_out(snapshot: Snapshot, queue: ClusterQueue) -> list[str]:
+    """The namespaces of its LocalQueues, where all of these are known and the selector takes none; else nothing."""
+    inside = sorted({door.namespace for door in snapshot.local_queues.all() if door.cluster_queue == queue.name})
+    known = [snapshot.namespaces.get(name) for name in inside]
+    selector = queue.namespace_selector
+    if selector is None or any(one is None or selector.matches(one.labels) for one in known):
+        return []
+    return inside
 
 
 def _kept(queue: ClusterQueue, lending_limit: int | None) -> bool:
