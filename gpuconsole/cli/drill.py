@@ -44,6 +44,8 @@ def run_drills(
     FILES are scenarios, folders of scenarios, or names of bundled fixtures.
     """
     request, _ = configured(Request(seed=seed, kueue_config=kueue_config, feature_gates=feature_gates))
+    if junit is not None and not junit.parent.is_dir():
+        raise UsageError(f"--junit {junit}: there is no folder {junit.parent}; make it first, or name another one")
     suites = []
     for file in _scenarios(resolve(files)):
         suite = _run(file, manifests, request)

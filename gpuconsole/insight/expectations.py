@@ -38,6 +38,10 @@ class Finding(Struct, frozen=True):
     got: str
 
 
+class _FormError(ExpectError):
+    """It is not even written as that key is."""
+
+
 Check = Callable[[Look, Any, bool], Finding]
 
 
@@ -159,6 +163,21 @@ CHECKS: dict[str, Check] = {
     "pools": check_pools,
     "noEvictions": check_no_evictions,
 }
+FORMS = {
+    "admitted": "[ml/train]",
+    "pending": "{ml/train: quota}",
+    "evicted": "[{workload: ml/train, by: ml/serve}]",
+    "usage": "{queue: {flavor: {nvidia.com/gpu: 8}}}",
+    "borrowed": "{queue: 4}",
+    "lent": "{queue: 4}",
+    "share": "{queue: 50}",
+    "nodes": "{node-1: [train-0]}",
+    "freeNodes": "2",
+    "lostGpuHours": "1.5",
+    "cost": "12.50",
+    "pools": "{pool: {nodes: 1}}",
+}
+"""How what a key wants is written."""
 LISTS = ("admitted", "pending", "evicted", "nodes")
 """Keys that may end in `Includes`."""
 NAMED = ("usage", "borrowed", "lent", "share", "nodes", "pools")
@@ -198,6 +217,8 @@ def _check(look: Look, key: str, wanted: Any) -> Finding:
     plain = key.removesuffix(INCLUDES)
     try:
         return CHECKS[plain](look, wanted, plain != key)
+    except _FormError as error:
+        raise ExpectError(f"{key}: {error}; write {key}: {FORMS[plain]}") from None
     except (ExpectError, UnknownName) as error:
         raise ExpectError(f"{key}: {error}") from None
 
@@ -237,7 +258,7 @@ def _numbers(wanted: Any, number: Callable[[str], float]) -> Finding:
 def _number(wanted: Any, got: float) -> Finding:
     """Compared to as many decimals as were written, whole numbers to two."""
     if isinstance(wanted, bool) or not isinstance(wanted, int | float):
-        raise ExpectError(f"{clean(repr(wanted), 60)} is no number")
+        raise _FormError(f"{clean(repr(wanted), 60)} is no number")
     decimals = 2 if isinstance(wanted, int) else len(repr(wanted).partition(".")[2])
     return Finding(round(got, decimals) == wanted, f"{wanted:g}", f"{round(got, max(2, decimals)):g}")
 
@@ -265,13 +286,13 @@ def _amount(resource: str, value: Any) -> int:
 
 def _list(wanted: Any) -> Sequence[Any]:
     if not isinstance(wanted, list | tuple):
-        raise ExpectError(f"{clean(repr(wanted), 60)} is no list")
+        raise _FormError(f"{clean(repr(wanted), 60)} is no list")
     return wanted
 
 
 def _mapping(wanted: Any) -> Mapping[str, Any]:
     if not isinstance(wanted, Mapping):
-        raise ExpectError(f"{clean(repr(wanted), 60)} is no mapping of names")
+        raise _FormError(f"{clean(repr(wanted), 60)} is no mapping of names")
     return wanted
 
 

@@ -68,6 +68,13 @@ def test_every_drill_begins_with_the_manifests_of_a_pull_request(gpuconsole: Lin
     )
 
 
+def test_a_report_that_has_no_folder_is_refused_before_anything_runs(gpuconsole: Line, tmp_path: Path) -> None:
+    place = folder(tmp_path, one=DRILL)
+    result = gpuconsole("drill", "run", place / "drills", "--junit", tmp_path / "none" / "r.xml")
+    assert (result.status, result.out) == (2, "")
+    assert f"there is no folder {tmp_path / 'none'}" in result.err
+
+
 def test_a_report_for_a_ci_has_a_suite_for_each_drill_and_a_case_for_each_expectation(
     gpuconsole: Line, tmp_path: Path
 ) -> None:

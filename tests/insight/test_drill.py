@@ -9,6 +9,7 @@ import yaml
 from msgspec.structs import replace
 
 from gpuconsole.insight.drill import Drill, Result, Verdict, run_drill
+from gpuconsole.insight.expectations import CHECKS, FORMS
 from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import Happened, What
@@ -449,12 +450,23 @@ PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     "a pool that does not exist": ({"pools": {"p": {"nodes": 1}}}, "pools: no pool 'p' exists; there are none"),
     "pools of which nothing is said": ({"pools": {"p": {}}}, "pools: no pool 'p' exists; there are none"),
     "a queue that does not exist": ({"share": {"cq": 50}}, "share: no queue 'cq' exists; there are none"),
-    "a list that is none": ({"admitted": "default/low"}, "admitted: 'default/low' is no list"),
-    "a mapping that is none": ({"nodes": ["n"]}, "nodes: ['n'] is no mapping of names"),
-    "a number that is none": ({"freeNodes": "one"}, "freeNodes: 'one' is no number"),
+    "a list that is none": (
+        {"admitted": "default/low"},
+        "admitted: 'default/low' is no list; write admitted: [ml/train]",
+    ),
+    "a mapping that is none": (
+        {"nodes": ["n"]},
+        "nodes: ['n'] is no mapping of names; write nodes: {node-1: [train-0]}",
+    ),
+    "a number that is none": ({"freeNodes": "one"}, "freeNodes: 'one' is no number; write freeNodes: 2"),
     "evictions are named by evicted": ({"noEvictions": False}, "noEvictions takes only true"),
     "evictions are not counted by noEvictions": ({"noEvictions": 1}, "noEvictions takes only true"),
 }
+
+
+def test_every_key_says_how_it_is_written() -> None:
+    """The examples are what the page of scenarios shows; `noEvictions` says itself what it takes."""
+    assert {*FORMS, "noEvictions"} == {*CHECKS}
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
