@@ -17,6 +17,7 @@ from gpuconsole.insight.eta import RUNS
 from gpuconsole.insight.expected_start import Eta, corrected, expected_start
 from gpuconsole.insight.tables import counted, seconds
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
+from gpuconsole.model.workloads import Phase
 from gpuconsole.store import queries
 from gpuconsole.store.schema import open_for_writing
 from gpuconsole.ui.names import called, named
@@ -45,7 +46,8 @@ def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) 
 
 def as_text(answer: Eta) -> Iterator[str]:
     """The answer for people."""
-    yield f"{called(answer.workload)}  {counted(answer.gpus, 'GPU')}  {answer.phase}" + (
+    state = "admitted, not started" if answer.phase is Phase.RUNNING and answer.start is not None else answer.phase
+    yield f"{called(answer.workload)}  {counted(answer.gpus, 'GPU')}  {state}" + (
         f"  in {answer.queue}" if answer.queue else ""
     )
     place = answer.position

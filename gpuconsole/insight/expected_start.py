@@ -15,6 +15,7 @@ from gpuconsole.insight.explanation import Explanation
 from gpuconsole.insight.past import Past, past
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.positions import Position, pending, position
+from gpuconsole.insight.why import PLACES
 from gpuconsole.model.clock import HOUR, Span, Time, format_span
 from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import Snapshot
@@ -60,7 +61,7 @@ class Eta(Struct, frozen=True, kw_only=True):
     position: Position | None
     cohort: CohortPlace | None
     start: Estimate | None = None
-    """None if it does not wait, or as long as the runs go on."""
+    """None if it does not wait, or as long as the runs go on. What is admitted and has no nodes yet waits, too."""
     blocker: Explanation | None = None
     """Why it waits, where no run saw it start."""
     within: tuple[Within, ...] = ()
@@ -121,7 +122,8 @@ def expecting(
         position=position(snapshot, workload),
         cohort=_in_cohort(snapshot, subject, queue),
     )
-    if answer.phase not in (Phase.PENDING, Phase.RESERVED):
+    placeless = answer.phase is Phase.RUNNING and explain(snapshot, workload).code in PLACES
+    if answer.phase not in (Phase.PENDING, Phase.RESERVED) and not placeless:
         yield answer
         return
     known = past(snapshot, lines)

@@ -138,3 +138,22 @@ def test_what_no_run_saw_start_has_no_range_but_the_reason_why_it_waits(gpuconso
         3,
     ]
     assert found["waits_because"] == {"code": "exceeds-max", "headline": TOO_MUCH}
+
+
+NODE = """
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {nvidia.com/gpu: "4", pods: "10"}, conditions: [{type: Ready, status: "True"}]}
+"""
+
+
+def test_what_is_admitted_and_has_no_nodes_has_not_started(gpuconsole: Line, cluster: Path) -> None:
+    cluster.write_text(cluster.read_text().replace("nominalQuota: 4", "nominalQuota: 8") + NODE)
+    first, second = (
+        gpuconsole("eta", name, cluster, "--until", "5m", "--runs", "3").lines for name in ("first", "second")
+    )
+    assert first == ["team/first  4 GPUs  running  in cq", "  it does not wait: there is nothing to foretell"]
+    assert second[0] == "team/second  4 GPUs  admitted, not started  in cq"
+    assert second[2].startswith("  starts 2026-01-05T")
