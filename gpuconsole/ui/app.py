@@ -186,14 +186,17 @@ class ConsoleApp(App[None]):
         return self.current_mode
 
     def go(self, view: str, *, filtered: str = "", at: str = "") -> None:
-        """Open a view, its table filtered, or with the cursor at an object; from deeper in the same view, go up."""
-        if view == self.current_mode:
-            while len(self.screen_stack) > 1:
-                self.pop_screen()
-        else:
+        """Open a view, its table filtered, or with the cursor at an object; from deeper in the same view, go up.
+
+        Another view is found as it was left, unless its table is what is asked for.
+        """
+        aimed, here = bool(filtered or at), view == self.current_mode
+        if not here:
             self.travel.go(view)
             self.switch_mode(view)
-        if (filtered or at) and (front := self.front) is not None:
+        while (here or aimed) and len(self.screen_stack) > 1:
+            self.pop_screen()
+        if aimed and (front := self.front) is not None:
             front.arrive(filtered=filtered, at=at)
 
     def open(self, screen: ConsoleScreen) -> None:

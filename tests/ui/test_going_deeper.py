@@ -10,6 +10,7 @@ from gpuconsole.services.desk import Said
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.widgets.confirm import Choice
+from gpuconsole.ui.widgets.filter import FilterLine
 from tests.ui.live import FakeCluster, live
 from tests.ui.stage import Stage, staged
 from tests.ui.worlds import busy_org
@@ -48,6 +49,20 @@ async def test_what_is_open_already_is_gone_back_to(way: str) -> None:
     async with staged(busy_org()) as stage:
         await stage.press(*keys)
         assert trail(stage) == arrived
+
+
+async def test_a_view_whose_table_is_asked_for_is_found_without_what_lay_on_it() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("6", "b", "3", "w")
+        front = stage.app.front
+        assert front is not None
+        assert (trail(stage), front.query_one(FilterLine).display) == (["preemptions"], True)
+
+
+async def test_a_view_that_is_only_opened_is_found_as_it_was_left() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("6", "b", "3", "6")
+        assert trail(stage) == ["preemptions", "ledger"]
 
 
 class Slow(FakeCluster):
