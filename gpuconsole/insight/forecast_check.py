@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.forecast import Fate, Forecast, Foreseer, Prospect, in_words
-from gpuconsole.insight.forecast_facts import facts
+from gpuconsole.insight.forecast_facts import Fact, facts
 from gpuconsole.insight.forecast_trial import Cause as Cause
 from gpuconsole.insight.forecast_trial import Trial, agrees
 from gpuconsole.insight.reconstruction import reconstructed
@@ -84,15 +84,15 @@ def compare(
     foreseen: Forecast,
     before: Snapshot,
     after: Snapshot,
+    decided: Sequence[Fact],
     policy: SimPolicy,
     unseen: Sequence[str] = (),
     foreseer: Foreseer | None = None,
 ) -> Differences:
-    """Hold what was foreseen at `before` against what Kueue had decided by `after`.
+    """Hold what was foreseen at `before` against what Kueue had decided by `after` (see `facts`).
 
     `unseen` names what decisions depend on and may not be read; `foreseer` is who looked at the Snapshots so far.
     """
-    decided = facts(before, after)
     trial = Trial(before, after, decided, policy, foreseer or Foreseer())
     wrong = [fact for fact in decided if not agrees(foreseen, fact, before, after)]
     differences = []
@@ -138,9 +138,9 @@ class Observer:
         """What comes next, and how the forecast of the look before compares with what is there now."""
         said = Differences()
         if self._before is not None:
-            said = compare(self._foreseen, self._before, snapshot, policy, unseen, self._foreseer)
-            told = reconstructed(self._before, snapshot, policy, self._foreseer) if said.decisions else ()
-            said = replace(said, told=told)
+            decided = facts(self._before, snapshot)
+            said = compare(self._foreseen, self._before, snapshot, decided, policy, unseen, self._foreseer)
+            said = replace(said, told=reconstructed(self._before, snapshot, decided, policy, self._foreseer))
         self._before, self._foreseen = snapshot, self._foreseer.forecast(snapshot, policy, assumed=assumed)
         return self._foreseen, said + self._overdue(snapshot, policy, unseen)
 

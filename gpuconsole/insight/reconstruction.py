@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.insight.forecast import Foreseer
-from gpuconsole.insight.forecast_facts import Fact, facts, hindsight, workload_with_uid
+from gpuconsole.insight.forecast_facts import Fact, hindsight, workload_with_uid
 from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Preempt
@@ -21,11 +21,15 @@ MOST_MOMENTS = 5
 """So many moments of one look are gone back to; each costs as much as a forecast."""
 
 
-def reconstructed(before: Snapshot, after: Snapshot, policy: SimPolicy, foreseer: Foreseer) -> tuple[Happened, ...]:
-    """A line for each victim that Kueue chose between two Snapshots, whose preemptor is known: how it was chosen."""
+def reconstructed(
+    before: Snapshot, after: Snapshot, decided: Sequence[Fact], policy: SimPolicy, foreseer: Foreseer
+) -> tuple[Happened, ...]:
+    """A line for each victim that Kueue chose between two Snapshots, whose preemptor is known: how it was chosen.
+
+    `decided` is all that Kueue decided between them (see `facts`).
+    """
     if policy.kueue is None:
         return ()
-    decided = facts(before, after)
     past = _Past(before, after, decided, policy, foreseer)
     moments = sorted({fact.time for fact in decided if fact.preempted})[:MOST_MOMENTS]
     found = (_line(past, fact) for fact in decided if fact.preempted and fact.time in moments)

@@ -45,7 +45,7 @@ def finished(workload: Workload, at: Time = START + SECOND) -> Workload:
 
 
 def compared(before: Snapshot, after: Snapshot, unseen: tuple[str, ...] = ()) -> Differences:
-    return compare(forecast(before, POLICY), before, after, POLICY, unseen)
+    return compare(forecast(before, POLICY), before, after, facts(before, after), POLICY, unseen)
 
 
 def test_nothing_decided_is_full_agreement() -> None:

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.insight.forecast import Foreseer
+from gpuconsole.insight.forecast_facts import facts
 from gpuconsole.insight.preemptions import rows
 from gpuconsole.insight.reconstruction import reconstructed
 from gpuconsole.model.choices import Choice, Considered, Verdict
@@ -26,7 +27,8 @@ def after(*victims: str, by: Workload = WANTS) -> Snapshot:
 
 
 def told(before: list[Object], then: Snapshot, policy: SimPolicy | None = None) -> tuple[Happened, ...]:
-    return reconstructed(world(before), then, policy or SimPolicy(), Foreseer())
+    earlier = world(before)
+    return reconstructed(earlier, then, facts(earlier, then), policy or SimPolicy(), Foreseer())
 
 
 WHOLE = Choice(
