@@ -38,6 +38,7 @@ from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Job, JobPhase, again
+from gpuconsole.sim.autoscaling.evictions import covers
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -111,7 +112,8 @@ def pods_of(snapshot: Snapshot, key: str) -> list[Pod]:
     groups = {group_key(pod) for pod in own} - {""}
     if not groups:
         return own
-    return [pod for pod in snapshot.pods.all() if not pod.deleted and (pod in own or group_key(pod) in groups)]
+    keys = {pod.key for pod in own}
+    return [pod for pod in snapshot.pods.all() if not pod.deleted and (pod.key in keys or group_key(pod) in groups)]
 
 
 def gang_of(snapshot: Snapshot, pods: Sequence[Pod]) -> PodGroup | KaiPodGroup | None:
@@ -176,16 +178,7 @@ def _resubmit(fork: "Simulation", job: Job) -> None:
 
 def covered(snapshot: Snapshot, budget: PodDisruptionBudget) -> list[Pod]:
     """The pods that a budget counts."""
-    selector = budget.selector
-    if selector is None:
-        return []
-    return [
-        pod
-        for pod in snapshot.pods.all()
-        if pod.namespace == budget.namespace
-        and not pod.done
-        and selector.matches({**pod.template.labels, **pod.labels})
-    ]
+    return [pod for pod in snapshot.pods.all() if covers(budget, pod)]
 
 
 def loosened(snapshot: Snapshot, budget: PodDisruptionBudget, by: int) -> PodDisruptionBudget:

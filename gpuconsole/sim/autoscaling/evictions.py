@@ -20,18 +20,18 @@ class Allowances:
         if not _healthy(pod):
             return ""
         for budget, allowed in self._budgets:
-            if _covers(budget, pod) and allowed - self._spent.get(budget.key, 0) < 1:
+            if covers(budget, pod) and allowed - self._spent.get(budget.key, 0) < 1:
                 return budget.key
         return ""
 
     def covers(self, pod: Pod) -> bool:
         """True if some budget speaks about this pod."""
-        return any(_covers(budget, pod) for budget, _ in self._budgets)
+        return any(covers(budget, pod) for budget, _ in self._budgets)
 
     def spend(self, pod: Pod) -> None:
         """The pod goes."""
         for budget, _ in self._budgets:
-            if _healthy(pod) and _covers(budget, pod):
+            if _healthy(pod) and covers(budget, pod):
                 self._spent[budget.key] = self._spent.get(budget.key, 0) + 1
 
 
@@ -64,7 +64,8 @@ def _labels(pod: Pod) -> Mapping[str, str]:
     return {**pod.template.labels, **pod.labels} if pod.template.labels else pod.labels or NO_LABELS
 
 
-def _covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
+def covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """True if a budget counts the pod."""
     return (
         budget.namespace == pod.namespace
         and budget.selector is not None
@@ -79,5 +80,5 @@ def _healthy(pod: Pod) -> bool:
 
 def _allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
     """Pods that may go now (Kubernetes' disruption controller: healthy ones less those that have to stay)."""
-    covered = [pod for pod in pods if _covers(budget, pod)]
+    covered = [pod for pod in pods if covers(budget, pod)]
     return budget.allowed(len(covered), sum(map(_healthy, covered)))
