@@ -21,8 +21,8 @@ from gpuconsole.ui.following import Following
 from gpuconsole.ui.keymap import single_keys
 from gpuconsole.ui.messages import SnapshotReady
 from gpuconsole.ui.paint import ROLE_CLASSES
-from gpuconsole.ui.screens.asking import Severity
-from gpuconsole.ui.screens.base import ConsoleScreen, Handler
+from gpuconsole.ui.screens.asking import Handler, Severity
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.contexts import Contexts
 from gpuconsole.ui.screens.everywhere import handlers, obey
 from gpuconsole.ui.screens.views import VIEWS, load

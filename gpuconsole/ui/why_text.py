@@ -34,9 +34,14 @@ def unblocking_lines(tried: Tried, snapshot: Snapshot, now: Time) -> Iterator[Pa
     yield BLANK
     yield heading("WOULD UNBLOCK IT")
     search = tried.under_way
-    for works, text in suggestion_texts(tried.why, tried.suggestions, snapshot):
-        if works or search is None:
-            yield line("  ", ("✓ ", "good") if works else ("  ", ""), named(text))
+    for mark, text in suggestion_texts(tried.why, tried.suggestions, snapshot):
+        match mark:
+            case "✓":
+                yield line("  ", ("✓ ", "good"), named(text))
+            case "⚠":
+                yield line("    ", ("⚠ ", "pending"), named(text))
+            case "" if search is None:
+                yield line("    ", named(text))
     if search is not None:
         done = f"{search.done} of {search.of} kinds done, {tried.suggestions.tried} changes tried"
         yield line((f"  … trying {search.kind}: {done}", "pending"))

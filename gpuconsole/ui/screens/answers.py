@@ -25,9 +25,10 @@ from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 from gpuconsole.ui.answers.ledger import NO_KUEUE, ledger_lines
 from gpuconsole.ui.answers.shares import shares_lines
 from gpuconsole.ui.answers.slots import slots_lines
+from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.answers_text import AnswerPage
 from gpuconsole.ui.screens.background import Background
-from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.drills import DrillsScreen
 from gpuconsole.ui.screens.planning import risk_screen
 

@@ -6,7 +6,8 @@ from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.painter import StatusLine

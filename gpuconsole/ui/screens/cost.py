@@ -13,8 +13,8 @@ from gpuconsole.model.autoscaling import GROUP, POOL
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.cost_columns import POOLS, cost_columns, summary
+from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.background import Background
-from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, Subject
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines

@@ -15,8 +15,9 @@ from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.names import named
 from gpuconsole.ui.paint import Cell, Painted, join, painted
+from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.background import Background
-from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.queue_rows import COLUMNS, FOLDED, GPUS, TreeRow, tree_rows
 from gpuconsole.ui.unseen import honest_queues, honest_troubles
 from gpuconsole.ui.widgets.bars import gauge, spark

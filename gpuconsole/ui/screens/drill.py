@@ -10,7 +10,9 @@ from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.drill_text import coming_lines, played_lines, score_lines
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.base import ConsoleScreen, Handler, Handlers
+from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.asking import Handler
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.errands import errand
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.widgets.confirm import Field

@@ -7,7 +7,8 @@ from textual.app import ComposeResult
 from gpuconsole.insight.playing import Play
 from gpuconsole.services.drills import DrillFile, library, open_drill
 from gpuconsole.ui.columns import Column
-from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.drill import DrillScreen
 from gpuconsole.ui.screens.errands import errand
 from gpuconsole.ui.widgets.confirm import Field

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.ui.screens.base import ConsoleScreen, Handler
+from gpuconsole.ui.screens.asking import Handler
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.confirm import Field
 
 SPEEDS = (1, 10, 60, 300, 1000, 3600, 10_000)

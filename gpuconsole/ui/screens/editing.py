@@ -17,7 +17,8 @@ from gpuconsole.model.text import clean
 from gpuconsole.services.desk import Manifest
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.errands import errand, outside
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.widgets.confirm import Question

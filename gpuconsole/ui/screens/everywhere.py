@@ -3,7 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuconsole.ui.screens.base import Handler
+from gpuconsole.ui.screens.asking import Handler
 from gpuconsole.ui.screens.contexts import ask_context, go_to
 from gpuconsole.ui.screens.driving import driving_handlers, pause_or_resume, set_speed
 from gpuconsole.ui.screens.forwards import ForwardsScreen

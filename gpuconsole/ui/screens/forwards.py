@@ -6,7 +6,8 @@ from gpuconsole.services.forwards import Forward
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import Cell
-from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.errands import errand
 from gpuconsole.ui.widgets.grid import Grid
 

@@ -9,7 +9,8 @@ from gpuconsole.ui.actions import Action, Scope
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.keymap import spell_all
 from gpuconsole.ui.paint import Cell, plain
-from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.palette import Entry
 

@@ -6,7 +6,9 @@ from textual.app import ComposeResult
 
 from gpuconsole.services.desk import Logs
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.base import ConsoleScreen, Handler, Handlers
+from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.asking import Handler
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.errands import errand
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.widgets.painter import StatusLine

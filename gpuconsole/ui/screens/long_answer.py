@@ -7,8 +7,8 @@ from textual.worker import get_current_worker
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.services.console import Console
+from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.answers_text import AnswerPage
-from gpuconsole.ui.screens.base import Handlers
 
 Piece = TypeVar("Piece")
 

@@ -10,7 +10,7 @@ from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell
-from gpuconsole.ui.screens.base import Handlers
+from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, name_all
 from gpuconsole.ui.screens.whatif import try_out
 from gpuconsole.ui.widgets.confirm import Option, Question

@@ -12,8 +12,8 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.node_columns import health, mig
 from gpuconsole.ui.paint import Cell, join
+from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.background import Background
-from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen

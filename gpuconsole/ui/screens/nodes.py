@@ -18,8 +18,9 @@ from gpuconsole.ui.messages import FilterChanged
 from gpuconsole.ui.names import called
 from gpuconsole.ui.node_columns import NODES, health, mig
 from gpuconsole.ui.paint import GLYPHS, Cell, join
+from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.asking import Handler
 from gpuconsole.ui.screens.background import Background
-from gpuconsole.ui.screens.base import Handler, Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.objects import Subject

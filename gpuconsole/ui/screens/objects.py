@@ -7,7 +7,8 @@ import msgspec
 from gpuconsole.model.commands import Delete
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called
-from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.describe import describe_screen, events_screen, find, yaml_screen
 from gpuconsole.ui.screens.editing import edit
 from gpuconsole.ui.screens.errands import errand

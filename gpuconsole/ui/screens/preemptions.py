@@ -17,8 +17,8 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.preemption_columns import PREEMPTIONS, key_of
+from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.background import Background
-from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen

@@ -14,8 +14,8 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.queue_words import KINDS, KUEUES, about
+from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.background import Background
-from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.queue_quota import QuotaScreen
 from gpuconsole.ui.screens.queue_rows import (

@@ -16,7 +16,7 @@ from gpuconsole.scheduling.score_table import NodeRow, ScoreTable
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import GLYPHS
 from gpuconsole.ui.score_columns import about, best_first, score_columns, summary
-from gpuconsole.ui.screens.base import Handlers
+from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.widgets.confirm import Option

@@ -18,7 +18,8 @@ from gpuconsole.ui.actions import Action
 from gpuconsole.ui.as_yaml import as_documents
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted
-from gpuconsole.ui.screens.base import ConsoleScreen, Handlers
+from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.errands import errand
 from gpuconsole.ui.screens.submitting import answer_lines, ask_file
 from gpuconsole.ui.screens.whatif import try_out

@@ -1,13 +1,13 @@
 """What can be done with a table, the same on every screen, and what a screen says of it."""
 
-from collections.abc import Callable
 from typing import Any
 
 from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.screens.asking import Handler
 from gpuconsole.ui.widgets.grid import Grid
 
 
-def table_handlers(grid: Grid[Any]) -> dict[str, Callable[[], object]]:
+def table_handlers(grid: Grid[Any]) -> dict[str, Handler]:
     """Action id → what to do with this table."""
     return {
         "table.down": lambda: grid.move(1),

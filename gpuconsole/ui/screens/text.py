@@ -7,7 +7,9 @@ from textual.widget import Widget
 
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.base import ConsoleScreen, Handler, Handlers
+from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.asking import Handler
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.textpane import TextPane
 

@@ -8,8 +8,8 @@ from gpuconsole.insight.topology import Domain, domains
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.domain_rows import COLUMNS, SEPARATOR, DomainRow, about, domain_rows
+from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.background import Background
-from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.objects import Subject

@@ -24,7 +24,7 @@ from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.plan import Change
-from gpuconsole.ui.screens.base import Handlers
+from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.planning import plan_screen
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.screens.whatif_changes import ChangeScreen

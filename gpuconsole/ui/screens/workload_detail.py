@@ -19,8 +19,8 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
 from gpuconsole.ui.ahead_text import start_range, still_open
 from gpuconsole.ui.names import called
+from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.background import Background
-from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.screens.trying import Trials

@@ -10,8 +10,8 @@ from gpuconsole.model.workloads import Phase
 from gpuconsole.services.console import Console
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.forecast_text import forecast_column
+from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.background import Background
-from gpuconsole.ui.screens.base import Handlers
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.trying import Trials
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
