@@ -96,7 +96,8 @@ def run_cycles(world: World) -> None:
 
 def _run_cycle(world: World, session: Session) -> None:
     world.cycle_at = max(world.now, world.cycle_at + 1)
-    decided = session.run_cycle(world.cycle_at, choices=world.policy.tells_choices)
+    # What is said once more is written down already.
+    decided = session.run_cycle(world.cycle_at, choices=world.policy.tells_choices, again=False)
     for decision in decided:
         match decision:
             case Admit():

@@ -25,9 +25,12 @@ from gpuconsole.scheduling.kueue.stories import Stories
 from gpuconsole.scheduling.kueue.workloads import assume, request_of
 
 
-def run_cycle(state: State, *, choices: bool = False) -> list[AdmissionDecision]:
-    """Try the head of every open queue once; admissions and preemptions come first, in the order of the processing."""
-    return _decide(state, list(_heads(state)), choices=choices)
+def run_cycle(state: State, *, choices: bool = False, again: bool = True) -> list[AdmissionDecision]:
+    """Try the head of every open queue once; admissions and preemptions come first, in the order of the processing.
+
+    With `again` the heads of trees at rest are told once more what they were told by the last cycle.
+    """
+    return _decide(state, list(_heads(state, again=again)), choices=choices)
 
 
 def examine(state: State, first: str = "") -> list[Entry]:
@@ -134,20 +137,25 @@ def head(state: State, rules: QueueRules) -> Request | None:
     return state.roster.queue(rules.name).head(usage_in(state, rules))
 
 
-def _heads(state: State, served: Container[str] = ()) -> Iterator[Entry]:
-    """The heads of all open queues but those that are `served` already."""
+def anybody_next(state: State) -> bool:
+    """True if the next cycle would try anybody."""
+    return any(head(state, state.setup.queues[name]) is not None for name in state.roster.awake())
+
+
+def _heads(state: State, served: Container[str] = (), *, again: bool = True) -> Iterator[Entry]:
+    """The heads of all open queues but those that are `served` already; of trees at rest, too, with `again`."""
     for holding, round in take_due(state):
         again = request_of(state, holding.workload, holding.id, holding.cluster_queue).as_admitted(state.config)
         state.stir(holding.cluster_queue)
         yield Entry(again, state.setup.queues[holding.cluster_queue], round=round)
     resting = {entry.rules.name: entry for entry in rest.resting(state)}
-    for name in sorted(state.setup.queues):
+    for name in state.roster.awake():
         rules = state.setup.queues[name]
-        queue = state.roster.look_at(name)
-        if not rules.active or queue is None or queue.idle or name in served:
+        if not rules.active or name in served:
             continue
         if name in resting:
-            yield resting[name]
+            if again:
+                yield resting[name]
             continue
         queue = state.roster.queue(name)
         request = queue.pop(usage_in(state, rules))

@@ -48,7 +48,7 @@ class PendingQueue:
 
     __slots__ = (
         "version",
-        *("_closed", "_entries", "_hashing", "_lanes", "_parked", "_sticky"),
+        *("_closed", "_entries", "_hashing", "_lanes", "_parked", "_reported", "_sticky"),
         *("_strict", "_taking_turns", "_told", "_tops", "_touched", "_waiting"),
     )
 
@@ -74,6 +74,8 @@ class PendingQueue:
         """Workloads that came, changed or were parked one by one since `newly_parked` was asked."""
         self._told: frozenset[bytes] = frozenset()
         """The shapes that were closed then."""
+        self._reported: set[int] = set()
+        """Whom `newly_parked` has named and who has not changed since, though the tree may have woken."""
         self.version = 0
         """Grows with every change, but not when a head is taken out for a cycle."""
 
@@ -84,6 +86,7 @@ class PendingQueue:
         twin._tops = {door: tops[:] for door, tops in self._tops.items()}
         twin._entries, twin._closed = self._entries.copy(), self._closed.copy()
         twin._touched, twin._told, twin.version = self._touched.copy(), self._told, self.version
+        twin._reported = self._reported.copy()
         return twin
 
     def __len__(self) -> int:
@@ -99,6 +102,10 @@ class PendingQueue:
 
     def push(self, request: Request) -> None:
         """Add a workload, or take in that one changed. In a closed lane it counts as parked at once."""
+        self._reported.discard(request.id)
+        self._line_up(request)
+
+    def _line_up(self, request: Request) -> None:
         self.version += 1
         self._parked.pop(request.id, None)
         self._waiting[request.id] = request
@@ -119,9 +126,14 @@ class PendingQueue:
         self.version += 1
         (self._parked if request.id in self._parked else self._waiting)[request.id] = request
         self._touched.add(request.id)
+        self._reported.discard(request.id)
 
     def park(self, request: Request) -> None:
         """Put a workload aside until the tree wakes."""
+        self._reported.discard(request.id)
+        self._put_aside(request)
+
+    def _put_aside(self, request: Request) -> None:
         self.version += 1
         self._waiting.pop(request.id, None)
         self._parked[request.id] = request
@@ -141,16 +153,18 @@ class PendingQueue:
         return bool(self._closed) and id in self._waiting and self._shape(self._waiting[id]) in self._closed
 
     def newly_parked(self) -> list[Request]:
-        """Workloads that are parked and were not, or were others, when this was asked last; perhaps some that were.
+        """Workloads that are parked and came, or changed, since they were named here; each is named once.
 
-        Whoever is asked about has to be looked at again only where something happened: a lane may be long.
+        Only those are looked at to whom something happened: a lane may be long.
         """
-        ids = [*self._touched]
+        ids = self._touched
         for shape in self._closed.keys() - self._told:
             for door in self._tops:
-                ids += (id for _, id in self._lanes.get((door, shape), ()))
+                ids.update(id for _, id in self._lanes.get((door, shape), ()))
         self._touched, self._told = set(), frozenset(self._closed)
-        return [self._parked.get(id) or self._waiting[id] for id in dict.fromkeys(ids) if self.is_parked(id)]
+        found = [id for id in ids - self._reported if self.is_parked(id)]
+        self._reported.update(found)
+        return [self._parked.get(id) or self._waiting[id] for id in found]
 
     def is_sticky(self, id: int) -> bool:
         """True for the workload whose preemptions are under way."""
@@ -208,9 +222,9 @@ class PendingQueue:
             self._sticky = request.id
         at_once = reason is not Requeue.NAMESPACE_MISMATCH if self._strict else reason in _AT_ONCE
         if ready and (at_once or more_flavors):
-            self.push(request)
+            self._line_up(request)
             return
-        self.park(request)
+        self._put_aside(request)
         if self._hashing and reason in _CLOSES_LANE:
             self._closed[request.shape] = granular or Reason.PENDING_EVALUATION.value
 
@@ -229,7 +243,7 @@ class PendingQueue:
                 heappush(self._tops[lane[0]], (first.order, lane))
         for request in list(self._parked.values()):
             if ready(request) and (matches is None or matches(request)):
-                self.push(request)
+                self._line_up(request)
 
     def listing(self, usage: Usage | None = None) -> list[tuple[Request, bool]]:
         """Everything that waits, in queue order, with whether it is parked."""
@@ -264,7 +278,7 @@ class PendingQueue:
         for _, id in self._lanes.get(lane, ()):
             request = self._waiting.get(id)
             if request is not None and self._lane(request) == lane and not matches(request):
-                self.park(request)
+                self._put_aside(request)
 
     def _first(self, lane: Lane) -> Request | None:
         """The first workload of a lane; void entries before it are dropped."""

@@ -18,8 +18,8 @@ class Roster:
     """Workloads by id. Mutates by its methods only; `fork` gives an independent twin."""
 
     __slots__ = (
-        *("_holdings", "_ids", "_ids_shared", "_own_holdings", "_own_queues", "_queues", "_ranked", "_stirred"),
-        "records",
+        *("_awake", "_holdings", "_ids", "_ids_shared", "_own_holdings", "_own_queues", "_queues", "_ranked"),
+        *("_stirred", "records"),
     )
 
     def __init__(self) -> None:
@@ -31,6 +31,8 @@ class Roster:
         self._own_queues: set[str] = set()
         self._stirred: set[str] = set()
         """Queues that may have changed since `newly_parked` was asked."""
+        self._awake: set[str] = set()
+        """Queues that may have changed since they were found idle."""
         self._holdings: dict[str, dict[int, Holding]] = {}
         self._own_holdings: set[str] = set()
         self._ranked: dict[str, tuple[Holding, ...]] = {}
@@ -41,7 +43,7 @@ class Roster:
         twin._ids_shared = self._ids_shared = True
         twin.records = self.records[:]
         twin._queues, twin._holdings = self._queues.copy(), self._holdings.copy()
-        twin._ranked, twin._stirred = self._ranked.copy(), self._stirred.copy()
+        twin._ranked, twin._stirred, twin._awake = self._ranked.copy(), self._stirred.copy(), self._awake.copy()
         self._own_queues, self._own_holdings = set(), set()
         return twin
 
@@ -97,22 +99,33 @@ class Roster:
         self._queues[name] = queue
         self._own_queues.add(name)
         self._stirred.add(name)
+        self._awake.add(name)
 
     def drop_queue(self, name: str) -> None:
         self._queues.pop(name, None)
 
     def queue(self, name: str) -> PendingQueue:
         """A ClusterQueue's queue, to be changed."""
+        self._stirred.add(name)
+        self._awake.add(name)
+        return self._own(name)
+
+    def _own(self, name: str) -> PendingQueue:
         if name not in self._own_queues:
             self._queues[name] = self._queues[name].copy()
             self._own_queues.add(name)
-        self._stirred.add(name)
         return self._queues[name]
 
     def newly_parked(self) -> list[Request]:
-        """Whom the queues have parked since this was asked last, and perhaps some that they had parked before."""
-        found = [r for name in self._stirred & self._queues.keys() for r in self.queue(name).newly_parked()]
+        """Who is parked and came, or changed, since it was named here; each is named once."""
+        found = [r for name in self._stirred & self._queues.keys() for r in self._own(name).newly_parked()]
         self._stirred = set()
+        return found
+
+    def awake(self) -> list[str]:
+        """The ClusterQueues, in order, in whose queues somebody may be next."""
+        found = sorted(name for name in self._awake & self._queues.keys() if not self._queues[name].idle)
+        self._awake = set(found)
         return found
 
     def look_at(self, name: str) -> PendingQueue | None:

@@ -69,12 +69,13 @@ class Session:
             case Happened():
                 pass
 
-    def run_cycle(self, now: Time, *, choices: bool = False) -> list[AdmissionDecision]:
+    def run_cycle(self, now: Time, *, choices: bool = False, again: bool = True) -> list[AdmissionDecision]:
         """Try the head of every open queue once; the decisions in the order in which they were taken.
 
-        With `choices` preemptions say how their victims were chosen; that changes no decision.
+        With `choices` preemptions say how their victims were chosen; that changes no decision. Without `again` refusals
+        may be left out that the cycle before gave, too, where nothing has happened since.
         """
-        return cycle.run_cycle(self._at(now), choices=choices)
+        return cycle.run_cycle(self._at(now), choices=choices, again=again)
 
     def examine(self, now: Time, first: str = "") -> list[Entry]:
         """What the next cycle would make of every head; with `first` of that workload, wherever it stands.
@@ -110,7 +111,7 @@ class Session:
     def has_active(self) -> bool:
         """True if some queue that is open has a workload that would be tried."""
         state = self._settled
-        return has_due(state) or any(cycle.head(state, rules) is not None for rules in state.setup.queues.values())
+        return has_due(state) or cycle.anybody_next(state)
 
     @property
     def places_pods(self) -> bool:
@@ -164,7 +165,7 @@ class Session:
         return isinstance(record, Request) and queue is not None and queue.is_parked(record.id)
 
     def newly_parked(self) -> list[str]:
-        """Who waits until its tree wakes, and did not when this was asked last; perhaps some that did."""
+        """Who waits until its tree wakes, and came or changed since it was named here; each is named once."""
         return [request.workload.key for request in self._settled.roster.newly_parked()]
 
     def outlook(self, workload: Workload) -> Outlook:
