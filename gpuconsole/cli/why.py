@@ -8,10 +8,11 @@ import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering
 from gpuconsole.cli.subjects import subject_named
+from gpuconsole.insight.unblock.landing import Landing
 from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.words import in_words
 from gpuconsole.insight.why import Why, rehearsal_of, rehearsal_on, unblocking, why
-from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines, suggestion_texts
+from gpuconsole.insight.why_lines import Mark, evidence_lines, flavor_lines, room_lines, suggestion_texts
 from gpuconsole.model.clock import format_time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.names import called, named
@@ -57,9 +58,12 @@ def _sections(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> Ite
     if not answer.considered:
         yield "DETAILS", list(answer.explanation.lines)
     if found is not None:
-        texts = suggestion_texts(answer, found, snapshot)
-        yield "WOULD UNBLOCK IT", [f"{'✓ ' if works else ''}{text}" for works, text in texts]
+        yield "WOULD UNBLOCK IT", [_marked(*told) for told in suggestion_texts(answer, found, snapshot)]
     yield "EVIDENCE", list(evidence_lines(answer, snapshot.time))
+
+
+def _marked(mark: Mark, text: str) -> str:
+    return f"  {mark} {text}" if mark == "⚠" else f"{mark} {text}" if mark else text
 
 
 def _body(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> dict[str, Any]:
@@ -88,8 +92,17 @@ def _unblocking(answer: Why, found: Suggestions, snapshot: Snapshot) -> dict[str
         "admitted_anyway": found.admitted_anyway,
         "complete": found.complete,
         "tried": found.tried,
+        **_landing(found.landing),
         "suggestions": [
-            {"text": in_words(one.steps, snapshot, answer.short), "steps": msgspec.to_builtins(one.steps)}
+            {
+                "text": in_words(one.steps, snapshot, answer.short),
+                "steps": msgspec.to_builtins(one.steps),
+                **_landing(one.landing),
+            }
             for one in found.found
         ],
     }
+
+
+def _landing(landing: Landing) -> dict[str, Any]:
+    return {"nodes": landing.nodes, "lacking": landing.text}

@@ -16,6 +16,7 @@ from gpuconsole.insight.explanation import Explanation
 from gpuconsole.insight.pending import Verdict, explain, resource_groups, workload_of
 from gpuconsole.insight.reasons import Code, dominant, read_kueue
 from gpuconsole.insight.room import Room, room
+from gpuconsole.insight.unblock.landing import landing
 from gpuconsole.insight.unblock.search import Search, Suggestions, UnderWay, searching, searching_places
 from gpuconsole.insight.unblock.trial import examined
 from gpuconsole.model.clock import Time
@@ -191,7 +192,8 @@ def _searches(
     """The search in the admission for what waits for quota, in the simulation for what waits for nodes."""
     queued = rehearsal is not None and answer.subject in rehearsal.workloads
     if rehearsal is not None and queued and answer.code not in _HELPLESS:
-        yield from searching(rehearsal, answer.subject, snapshot.workload_priority_classes.all())
+        land = landing(simulating, answer.subject)
+        yield from searching(rehearsal, answer.subject, snapshot.workload_priority_classes.all(), land)
     elif simulating is not None and waits_for_places(answer.code, queued=queued):
         yield from searching_places(simulating(), answer.subject)
 

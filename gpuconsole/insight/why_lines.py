@@ -1,9 +1,11 @@
 """The answer to why, as plain lines: the same for the command and the pane."""
 
 from collections.abc import Iterator
+from typing import Literal, assert_never
 
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.room import Keeper, Level, Room
+from gpuconsole.insight.unblock.landing import Landing, Nodes
 from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.words import in_words
 from gpuconsole.insight.why import ENGINE, PLACES, Considered, Evidence, Why
@@ -11,6 +13,8 @@ from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.snapshot import Snapshot
 
+Mark = Literal["✓", "⚠", ""]
+"""It works; it works, and more is missing; only said."""
 MOST_USERS = 4
 MOST_KEEPERS = 4
 
@@ -75,16 +79,30 @@ def _keeper(keeper: Keeper, resource: str) -> str:
     )
 
 
-def suggestion_texts(answer: Why, found: Suggestions, snapshot: Snapshot) -> Iterator[tuple[bool, str]]:
-    """What would unblock it, each of which was tried; False goes with what is only said."""
+def suggestion_texts(answer: Why, found: Suggestions, snapshot: Snapshot) -> Iterator[tuple[Mark, str]]:
+    """What would unblock it, each of which was tried; below it, where its pods are not seen to find nodes then."""
     if found.admitted_anyway:
-        yield False, "nothing is needed: it gets in as it is"
+        yield "", "nothing is needed: it gets in as it is"
+        yield from _landing(found.landing)
     for suggestion in found.found:
-        yield True, in_words(suggestion.steps, snapshot, answer.short)
+        yield "✓", in_words(suggestion.steps, snapshot, answer.short)
+        yield from _landing(suggestion.landing)
     if not found.found and not found.admitted_anyway:
-        yield False, "no change that was tried lets it in"
+        yield "", "no change that was tried lets it in"
     if not found.complete:
-        yield False, f"not everything was tried: {found.tried} tries are the bound"
+        yield "", f"not everything was tried: {found.tried} tries are the bound"
+
+
+def _landing(landing: Landing) -> Iterator[tuple[Mark, str]]:
+    match landing.nodes:
+        case Nodes.NONE:
+            yield "⚠", f"admitted, but a minute later {landing.text}"
+        case Nodes.UNSEEN:
+            yield "⚠", "whether its pods find nodes then is not seen within a minute"
+        case Nodes.FOUND | Nodes.UNTRIED:
+            pass
+        case _:
+            assert_never(landing.nodes)
 
 
 def evidence_lines(answer: Why, now: Time) -> Iterator[str]:

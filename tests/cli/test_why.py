@@ -8,6 +8,7 @@ from tests.cli.line import Line
 from tests.insight.test_why import RLHF, TEXT
 from tests.insight.world import ORG, world
 
+FULL = "1 of 1 pods have no node: 1 Insufficient nvidia.com/gpu"
 WAITS = "team/job-large-bcd0a"
 
 
@@ -29,6 +30,7 @@ def test_why_for_people(gpuconsole: Line) -> None:
         "  ✓ team/first ends (4 GPUs)",
         "  ✓ ask for 4 GPUs a pod instead of 8 GPUs",
         "  ✓ raise the nominalQuota of ClusterQueue team by 4 GPUs of a100",
+        f"    ⚠ admitted, but a minute later {FULL}",
         "",
         "EVIDENCE",
         "  engine, 0s old and Kueue, at most 59m old: quota: couldn't assign flavors to pod set main: "
@@ -46,7 +48,10 @@ def test_why_for_programs(gpuconsole: Line) -> None:
     assert answer["would_unblock"]["suggestions"][0] == {
         "text": "team/job-first-252ac ends (4 GPUs)",
         "steps": [{"type": "end", "workload": "team/job-first-252ac"}],
+        "nodes": "found",
+        "lacking": "",
     }
+    assert answer["would_unblock"]["suggestions"][2]["lacking"] == FULL
     quick = json.loads(gpuconsole("why", WAITS, "strict-fifo", "--until", "1h", "--quick", "-o", "json").out)
     assert quick["answer"] == {**answer, "would_unblock": None}
 

@@ -144,6 +144,7 @@ GANGS: dict[str, tuple[Callable[[], Simulation], str, list[tuple[Step, ...]]]] =
         "VolcanoJob/default/train",
         [
             (LowerGang(gang="train", field="minAvailable", count=6, was=9),),
+            (FewerPods(pod_set="w", count=6, was=9),),
             (AddNodes(flavor="", like="n1", count=1),),
         ],
     ),

@@ -1,6 +1,10 @@
-"""How a change that may let a workload in is made to a rehearsal."""
+"""How a change that may let work in is made: to the work itself, and to the objects around it.
 
-from typing import assert_never
+One rule for both places where changes are tried: admission alone (`take`), and the simulation (`placing`, `landing`).
+"""
+
+from collections.abc import Mapping
+from typing import Protocol, assert_never
 
 from msgspec.structs import replace
 
@@ -21,48 +25,79 @@ from gpuconsole.insight.unblock.steps import (
     UsePriority,
     UseTopology,
 )
-from gpuconsole.model.cluster import Container, LabelSelector, Namespace, PodTemplate, Toleration
-from gpuconsole.model.queues import ClusterQueue, Cohort, FlavorQuotas, Quota, ResourceGroup, StopPolicy
-from gpuconsole.model.workloads import PodSet, TopologyRequest, Workload
+from gpuconsole.model.cluster import Container, LabelSelector, Namespace, Node, PodTemplate, Toleration
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import ClusterQueue, Cohort, FlavorQuotas, LocalQueue, Quota, ResourceGroup, StopPolicy
+from gpuconsole.model.volcano_jobs import VolcanoSpec
+from gpuconsole.model.workloads import Job, PodSet, TopologyRequest, Workload
 from gpuconsole.sim.rehearsal import Rehearsal
+
+Reshape = AskLess | FewerPods | UseTopology | Tolerate | DropSelector
+OfWork = Reshape | LowerGang | UsePriority | MoveTo
+"""What changes the work itself, beside resuming it."""
+Around = RaiseLimit | AdmitNamespace | Resume
+"""What changes the objects around it."""
+
+
+class Surroundings(Protocol):
+    """The objects around work, by key: a Snapshot has them, and so has an admission session."""
+
+    @property
+    def cluster_queues(self) -> Mapping[str, ClusterQueue]: ...
+    @property
+    def local_queues(self) -> Mapping[str, LocalQueue]: ...
+    @property
+    def cohorts(self) -> Mapping[str, Cohort]: ...
+    @property
+    def namespaces(self) -> Mapping[str, Namespace]: ...
+    @property
+    def nodes(self) -> Mapping[str, Node]: ...
 
 
 def take(rehearsal: Rehearsal, key: str, step: Step) -> None:
-    """Make a change, for the workload `key`."""
+    """Make a change in admission alone, for the workload `key`."""
     objects = rehearsal.session.setup.objects
-    workload = rehearsal.workloads[key]
     match step:
         case End(other):
             rehearsal.finish(other)
-        case RaiseLimit(kind="ClusterQueue"):
-            rehearsal.apply(_raised(objects.cluster_queues[step.name], step))
-        case RaiseLimit():
-            rehearsal.apply(_raised(objects.cohorts.get(step.name) or Cohort(name=step.name), step))
         case AddNodes():
             for number in range(1, step.count + 1):
                 rehearsal.apply(objects.nodes[step.like].twin(f"{step.like}-more-{number}"))
-        case Resume(kind="LocalQueue"):
-            rehearsal.apply(replace(objects.local_queues[step.name], stop_policy=StopPolicy.NONE))
-        case Resume(kind="ClusterQueue"):
-            rehearsal.apply(replace(objects.cluster_queues[step.name], stop_policy=StopPolicy.NONE))
-        case Resume(kind="Node"):
-            rehearsal.apply(replace(objects.nodes[step.name], unschedulable=False))
+        case Resume(kind="Workload"):
+            rehearsal.apply(replace(rehearsal.workloads[key], active=True))
+        case RaiseLimit() | AdmitNamespace() | Resume():
+            for thing in around(objects, step):
+                rehearsal.apply(thing)
         case LoosenBudget():
             pass  # Kueue asks no budget.
-        case AdmitNamespace():
-            _open(rehearsal, objects.cluster_queues[step.cluster_queue], step.namespace)
         case _:
-            rehearsal.apply(changed(workload, step))
+            rehearsal.apply(changed(rehearsal.workloads[key], step))
 
 
-def changed(
-    workload: Workload,
-    step: AskLess | FewerPods | LowerGang | UsePriority | UseTopology | Tolerate | DropSelector | MoveTo | Resume,
-) -> Workload:
+def around(objects: Surroundings, step: Around) -> tuple[Object, ...]:
+    """The objects around the work, as they are after this change."""
+    match step:
+        case RaiseLimit(kind="ClusterQueue"):
+            return (_raised(objects.cluster_queues[step.name], step),)
+        case RaiseLimit():
+            return (_raised(objects.cohorts.get(step.name) or Cohort(name=step.name), step),)
+        case Resume(kind="LocalQueue"):
+            return (replace(objects.local_queues[step.name], stop_policy=StopPolicy.NONE),)
+        case Resume(kind="ClusterQueue"):
+            return (replace(objects.cluster_queues[step.name], stop_policy=StopPolicy.NONE),)
+        case Resume(kind="Node"):
+            return (replace(objects.nodes[step.name], unschedulable=False),)
+        case Resume():
+            return ()
+        case AdmitNamespace():
+            return _opened(objects, objects.cluster_queues[step.cluster_queue], step.namespace)
+        case _:
+            assert_never(step)
+
+
+def changed(workload: Workload, step: OfWork) -> Workload:
     """The workload as it would have been submitted with this change."""
     match step:
-        case Resume():
-            return replace(workload, active=True)
         case MoveTo(queue):
             return replace(workload, queue=queue)
         case UsePriority():
@@ -71,19 +106,40 @@ def changed(
             lowered = (replace(p, min_count=step.count) if p.name == step.gang else p for p in workload.pod_sets)
             return replace(workload, pod_sets=tuple(lowered))
         case AskLess() | FewerPods() | UseTopology() | Tolerate() | DropSelector():
-            return replace(workload, pod_sets=reshaped(workload.pod_sets, step))
+            return replace(workload, pod_sets=_reshaped(workload.pod_sets, step))
         case _:
             assert_never(step)
 
 
-def reshaped(
-    pod_sets: tuple[PodSet, ...], step: AskLess | FewerPods | UseTopology | Tolerate | DropSelector
-) -> tuple[PodSet, ...]:
+def changed_job(job: Job, step: Reshape | LowerGang) -> Job:
+    """The job as it would have been submitted with this change; a Volcano Job never starts with more than it has."""
+    match step:
+        case LowerGang():
+            volcano = replace(job.volcano, min_available=step.count) if job.volcano is not None else None
+            return replace(job, volcano=volcano, min_available=step.count)
+        case _:
+            pod_sets = _reshaped(job.pod_sets, step)
+            volcano = _within(job.volcano, pod_sets) if job.volcano is not None else None
+            least = volcano.min_available if volcano is not None else job.min_available
+            return replace(job, pod_sets=pod_sets, volcano=volcano, min_available=least)
+
+
+def _within(spec: VolcanoSpec, pod_sets: tuple[PodSet, ...]) -> VolcanoSpec:
+    """What its webhook asks for: no minAvailable above the number of pods, of a task and in all."""
+    tasks = tuple(
+        task if task.min_available is None else replace(task, min_available=min(task.min_available, pods.count))
+        for task, pods in zip(spec.tasks, pod_sets, strict=False)
+    )
+    total = sum(pods.count for pods in pod_sets)
+    return replace(spec, min_available=min(spec.min_available, total), tasks=tasks)
+
+
+def _reshaped(pod_sets: tuple[PodSet, ...], step: Reshape) -> tuple[PodSet, ...]:
     """The pod sets with this change of one of them."""
     return tuple(_changed(p, step) if p.name == step.pod_set else p for p in pod_sets)
 
 
-def _changed(pod_set: PodSet, step: AskLess | FewerPods | UseTopology | Tolerate | DropSelector) -> PodSet:
+def _changed(pod_set: PodSet, step: Reshape) -> PodSet:
     template = pod_set.template
     match step:
         case FewerPods():
@@ -147,10 +203,10 @@ def _with(flavor: FlavorQuotas, pair: tuple[str, str], quota: Quota) -> FlavorQu
     return replace(flavor, resources={**flavor.resources, pair[1]: quota})
 
 
-def _open(rehearsal: Rehearsal, queue: ClusterQueue, namespace: str) -> None:
-    known = rehearsal.session.setup.objects.namespaces.get(namespace) or Namespace(name=namespace)
-    if queue.namespace_selector is None:
-        rehearsal.apply(replace(queue, namespace_selector=LabelSelector()))
-    rehearsal.apply(
-        replace(known, labels={**known.labels, **(queue.namespace_selector or LabelSelector()).match_labels})
-    )
+def _opened(objects: Surroundings, queue: ClusterQueue, namespace: str) -> tuple[Object, ...]:
+    """The queue and the namespace that it selects then."""
+    known = objects.namespaces.get(namespace) or Namespace(name=namespace)
+    selector = queue.namespace_selector
+    if selector is None:
+        return replace(queue, namespace_selector=LabelSelector()), known
+    return (replace(known, labels={**known.labels, **selector.match_labels}),)

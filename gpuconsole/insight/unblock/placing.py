@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.holdings import group_key
 from gpuconsole.insight.unblock.least import TriedEnough, least
-from gpuconsole.insight.unblock.making import reshaped
+from gpuconsole.insight.unblock.making import around, changed_job
 from gpuconsole.insight.unblock.steps import (
     AddNodes,
     AdmitNamespace,
@@ -136,15 +136,15 @@ def _stand(snapshot: Snapshot, key: str) -> Stand:
 
 
 def _take(fork: "Simulation", key: str, step: Step) -> None:
-    """Make a change in a fork."""
+    """Make a change in a fork, for pods that no Workload stands for."""
     snapshot = fork.snapshot()
     match step:
         case End(other):
             fork.submit(commands.Finish(other))
         case AddNodes():
             fork.submit(commands.AddNodes(step.like, step.count))
-        case Resume(kind="Node"):
-            fork.submit(commands.Cordon(step.name, False))
+        case RaiseLimit() | AdmitNamespace() | Resume():
+            fork.submit(commands.Submit(around(snapshot, step)))
         case LoosenBudget():
             budget = snapshot.pod_disruption_budgets[step.budget]
             fork.submit(commands.Submit((loosened(snapshot, budget, step.by),)))
@@ -152,22 +152,12 @@ def _take(fork: "Simulation", key: str, step: Step) -> None:
             name = step.gang.removeprefix(GROUP)
             group = snapshot.pod_groups.get(name) or snapshot.kai_pod_groups[name]
             fork.submit(commands.Submit((replace(group, min_member=step.count),)))
-        case LowerGang():
-            _resubmit(fork, lowered(snapshot.jobs[key], step.count))
-        case AskLess() | FewerPods() | Tolerate() | DropSelector() | UseTopology():
-            job = snapshot.jobs[key]
-            _resubmit(fork, replace(job, pod_sets=reshaped(job.pod_sets, step)))
-        case RaiseLimit() | UsePriority() | MoveTo() | Resume() | AdmitNamespace():
+        case AskLess() | FewerPods() | Tolerate() | DropSelector() | UseTopology() | LowerGang():
+            _resubmit(fork, changed_job(snapshot.jobs[key], step))
+        case UsePriority() | MoveTo():
             assert False, f"{step} is no change of pods"  # noqa: B011, PT015
         case _:
             assert_never(step)
-
-
-def lowered(job: Job, count: int) -> Job:
-    """The job that starts with so many pods."""
-    if job.volcano is not None:
-        return replace(job, volcano=replace(job.volcano, min_available=count), min_available=count)
-    return replace(job, min_available=count)
 
 
 def _resubmit(fork: "Simulation", job: Job) -> None:

@@ -22,6 +22,8 @@ from gpuconsole.insight.unblock.steps import (
 )
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.resources import gpus, is_gpu
+from gpuconsole.model.workloads import Job
+from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 
 MOST_ENDS = 12
 MOST_TOGETHER = 6
@@ -90,11 +92,16 @@ def smaller(trial: Placing) -> Iterator[Steps]:
     if not _free(trial) or trial.job is None:
         return
     largest = max(trial.job.pod_sets, key=lambda p: (gpus(p.requests), sum(p.requests.values())))
-    if largest.count > 1 and trial.job.volcano is None:
+    if largest.count > 1 and not _partitioned(trial.job, largest.name):
         yield trial.least((FewerPods(pod_set=largest.name, count=1, was=largest.count),))
     for resource, amount in largest.template.requests.items():
         if amount > 1 and (is_gpu(resource) or not gpus(largest.requests)):
             yield trial.least((AskLess(pod_set=largest.name, resource=resource, amount=1, was=amount),))
+
+
+def _partitioned(job: Job, pod_set: str) -> bool:
+    """True for a task of a Volcano Job whose replicas have to be as many as its partitions hold."""
+    return any(task.name == pod_set and task.partition is not None for task in tasks_of(job))
 
 
 def nodes(trial: Placing) -> Iterator[Steps]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gpuconsole.insight.unblock import kinds, pod_kinds, quotas
+from gpuconsole.insight.unblock.landing import Land, Landing, Nodes, untried
 from gpuconsole.insight.unblock.least import TriedEnough
 from gpuconsole.insight.unblock.needs import Gap, gaps
 from gpuconsole.insight.unblock.placing import Placing
@@ -22,10 +23,15 @@ _Kind = tuple[str, Iterator[tuple[Step, ...]]]
 """A kind of change in words, and the search for it, which begins when it is asked."""
 
 
+_NOT_SEEN = Landing(Nodes.UNTRIED)
+
+
 class Suggestion(Struct, frozen=True):
     """Changes that together let the workload in; none of them can be left out or made smaller."""
 
     steps: tuple[Step, ...]
+    landing: Landing = _NOT_SEEN
+    """Whether its pods find nodes then."""
 
 
 class Suggestions(Struct, frozen=True, kw_only=True):
@@ -34,6 +40,8 @@ class Suggestions(Struct, frozen=True, kw_only=True):
     found: tuple[Suggestion, ...] = ()
     admitted_anyway: bool = False
     """It gets in without any change, as soon as its turn comes: there is nothing to suggest."""
+    landing: Landing = _NOT_SEEN
+    """Whether its pods find nodes where it gets in anyway."""
     tried: int = 0
     complete: bool = True
     """False if the bound on what is tried was reached before all kinds were."""
@@ -60,27 +68,34 @@ def suggest(rehearsal: Rehearsal, key: str, classes: Iterable[WorkloadPriorityCl
     return last.so_far
 
 
-def searching(rehearsal: Rehearsal, key: str, classes: Iterable[WorkloadPriorityClass] = ()) -> Iterator[Search]:
-    """The same piece by piece, with every few changes that were tried: who stops asking gives up."""
+def searching(
+    rehearsal: Rehearsal, key: str, classes: Iterable[WorkloadPriorityClass] = (), land: Land = untried
+) -> Iterator[Search]:
+    """The same piece by piece, with every few changes that were tried: who stops asking gives up.
+
+    `land` says of each change that lets the workload in whether its pods find nodes then.
+    """
     trial = Trial(rehearsal, key, classes)
-    yield from _searching(trial, _all(trial))
+    yield from _searching(trial, _all(trial), land)
 
 
 def searching_places(simulation: "Simulation", key: str) -> Iterator[Search]:
     """What would let pods start that wait for nodes, piece by piece. Nothing changes."""
     trial = Placing(simulation, key)
-    yield from _searching(trial, _each(_pod_kinds(trial)))
+    yield from _searching(trial, _each(_pod_kinds(trial)), untried)
 
 
-def _searching(trial: Trial | Placing, tried: Iterator[tuple[UnderWay, tuple[Step, ...]]]) -> Iterator[Search]:
+def _searching(
+    trial: Trial | Placing, tried: Iterator[tuple[UnderWay, tuple[Step, ...]]], land: Land
+) -> Iterator[Search]:
     found: list[Suggestion] = []
     try:
         if not trial.fails(()):
-            yield Search(Suggestions(admitted_anyway=True, tried=trial.tries))
+            yield Search(Suggestions(admitted_anyway=True, landing=land(()), tried=trial.tries))
             return
         for under_way, steps in tried:
             if steps:
-                found.append(Suggestion(steps))
+                found.append(Suggestion(steps, land(steps)))
             yield Search(Suggestions(found=tuple(found), tried=trial.tries), under_way)
     except TriedEnough:
         yield Search(Suggestions(found=tuple(found), tried=trial.tries, complete=False))
