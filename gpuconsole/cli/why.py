@@ -75,6 +75,7 @@ def _body(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> dict[st
         "cluster_queue": told.queue,
         "position": told.position,
         "parked": told.parked,
+        "never_fits": answer.never,
         "behind": answer.head,
         "considered": answer.considered,
         "arithmetic": [{**msgspec.to_builtins(room), "short": room.short} for room in answer.rooms],

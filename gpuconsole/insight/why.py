@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.blockers import blocker, cause
+from gpuconsole.insight.blockers import blocker
 from gpuconsole.insight.budgets import keeping_drained, kept_by_budget
+from gpuconsole.insight.considered import Considered, considered
+from gpuconsole.insight.emptied import Emptied
 from gpuconsole.insight.explanation import Explanation
 from gpuconsole.insight.pending import Verdict, explain, resource_groups, workload_of
 from gpuconsole.insight.reasons import Code, dominant, read_kueue
@@ -24,7 +26,6 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.entry import Entry
-from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.sim.rehearsal import Rehearsal
 
 if TYPE_CHECKING:
@@ -40,27 +41,10 @@ _OF_PODS = (*PLACES, Code.QUOTA, Code.WAITING_FOR_VICTIMS)
 """The same of work that no Workload stands for, where a scheduler of pods has queues, too."""
 _RUNS = (Code.NOT_WAITING, Code.CHECKS, *PLACES, Code.IMAGE, Code.POD_FAILURE)
 _HELPLESS = (*_RUNS, Code.BACKOFF)
+_FOR_GOOD = (Code.TOPOLOGY, Code.FLAVOR_MISMATCH, Code.EXCEEDS_MAX)
+"""What may be so for ever; a quota that the queue could have is used by somebody who ends."""
 _OUTSIDE = (*_HELPLESS, Code.DEACTIVATED, Code.QUEUE_STOPPED, Code.QUEUE_INACTIVE, Code.QUEUE_MISSING)
 """What the objects themselves show, so that no trial is needed."""
-_MODES = {
-    Mode.NO_FIT: "no fit",
-    Mode.NO_CANDIDATES: "nobody to preempt",
-    Mode.PREEMPT: "by preemption",
-    Mode.RECLAIM: "by reclaim",
-    Mode.FIT: "fits",
-}
-
-
-class Considered(Struct, frozen=True, kw_only=True):
-    """A flavor that was tried for a pod set, and what came of it; the worst over its resources."""
-
-    pod_set: str
-    flavor: str
-    mode: str
-    borrows: int = 0
-    """The height of the cohort that it would borrow from; 0 = it does not."""
-    code: Code = Code.NOT_WAITING
-    reasons: tuple[str, ...] = ()
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -78,6 +62,8 @@ class Why(Struct, frozen=True, kw_only=True):
 
     explanation: Explanation
     """The dominant blocker, in a code and in words."""
+    never: bool = False
+    """Nothing that ends lets it in: Kueue would refuse it on the emptied cluster, too."""
     head: str = ""
     """Who is tried before it, if its queue is strict and it is not first."""
     considered: tuple[Considered, ...] = ()
@@ -162,10 +148,12 @@ def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: S
         return Why(explanation=told, evidence=(_shown(snapshot, told),))
     head = _head(rehearsal, entry)
     judged = explain(snapshot, key, _verdict(entry, head))
+    never = judged.code in _FOR_GOOD and _never(snapshot, rehearsal, workload, simulating)
     return Why(
-        explanation=_behind(judged, head),
+        explanation=_for_good(judged) if never else _behind(judged, head),
+        never=never,
         head=head,
-        considered=tuple(_considered(entry)),
+        considered=tuple(considered(entry)),
         rooms=room(snapshot, rehearsal.session, entry),
         evidence=tuple(_evidence(snapshot, workload, entry, told)),
     )
@@ -225,29 +213,25 @@ def _behind(judged: Explanation, head: str) -> Explanation:
     return replace(judged, headline=f"It would get in, and waits for its turn: {where} {judged.queue}, after {head}.")
 
 
-def _considered(entry: Entry) -> Iterator[Considered]:
-    for result in entry.assignment.pod_sets:
-        seen: dict[str, Considered] = {}
-        for search in result.searches:
-            for noted in search.noted:
-                known = seen.get(noted.flavor)
-                one = Considered(
-                    pod_set=result.pod_set.name,
-                    flavor=noted.flavor,
-                    mode=_MODES[noted.mode],
-                    borrows=noted.height,
-                    code=cause(noted),
-                    reasons=noted.reasons,
-                )
-                seen[noted.flavor] = one if known is None else _worse(known, one)
-        yield from seen.values()
+def _never(snapshot: Snapshot, rehearsal: Rehearsal, workload: Workload, simulating: Simulating | None) -> bool:
+    """True if the engine refuses it on the emptied cluster; the simulation knows whether nodes may come."""
+    if simulating is None:
+        return False
+    config, capacity = rehearsal.session.config, simulating().policy.capacity
+    emptied = Emptied(snapshot, config, capacity, (workload.namespace,))
+    return emptied.refusal(workload.namespace, workload.queue, workload.pod_sets) is not None
 
 
-def _worse(known: Considered, other: Considered) -> Considered:
-    order = list(_MODES.values())
-    worse = min(known, other, key=lambda one: order.index(one.mode))
-    reasons = tuple(dict.fromkeys((*known.reasons, *other.reasons)))
-    return replace(worse, borrows=max(known.borrows, other.borrows), reasons=reasons)
+def _for_good(judged: Explanation) -> Explanation:
+    """In words: waiting does not help. What is more than its queue could ever have says so by itself."""
+    match judged.code:
+        case Code.TOPOLOGY:
+            headline = "No place in the topology is close enough, even if every node were empty"
+        case Code.EXCEEDS_MAX:
+            return judged
+        case _:
+            headline = judged.headline.removesuffix(".")
+    return replace(judged, headline=f"{headline}: waiting does not help.")
 
 
 def _evidence(snapshot: Snapshot, workload: Workload, entry: Entry, told: Explanation) -> Iterator[Evidence]:

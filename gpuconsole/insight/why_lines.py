@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from typing import Literal, assert_never
 
+from gpuconsole.insight.considered import Considered
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.room import Keeper, Level, Room
 from gpuconsole.insight.unblock.landing import Landing, Nodes
 from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.words import in_words
-from gpuconsole.insight.why import ENGINE, PLACES, Considered, Evidence, Why
+from gpuconsole.insight.why import ENGINE, PLACES, Evidence, Why
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.snapshot import Snapshot

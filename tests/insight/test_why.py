@@ -4,20 +4,24 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.blockers import blocker
+from gpuconsole.insight.considered import Considered
 from gpuconsole.insight.explanation import KUEUE
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.room import Keeper, Level, Room, User, room
 from gpuconsole.insight.unblock.trial import examined
-from gpuconsole.insight.why import ENGINE, OBJECTS, Considered, Evidence, rehearsal_on, tried, unblocking, why
+from gpuconsole.insight.why import ENGINE, OBJECTS, Evidence, rehearsal_on, tried, unblocking, why
 from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines
+from gpuconsole.model.autoscaling import NodePool
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.cluster import LabelSelector, Namespace, Taint
+from gpuconsole.model.cluster import LabelSelector, Namespace, Node, Taint
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, Preemption, QueueingStrategy, Quota, ResourceFlavor
 from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.model.workloads import CheckState, TopologyRequest, Workload
 from gpuconsole.scheduling.kueue.config import DEFAULT
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
 from tests.insight.test_unblock import after, racks
 from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, running, waiting, world
 from tests.scheduling.kueue.cluster import LOWER, cohort, pods, queue, quota, workload
@@ -204,6 +208,48 @@ def test_what_objects_show_needs_no_trial() -> None:
     assert unblocking(snapshot, rehearsal_on(snapshot, DEFAULT), answer) is None
     assert why(snapshot, None, "prod/serve") == answer
     assert tried(world([*ORG, RLHF]), None, "research/rlhf-2").suggestions is None
+
+
+NEVER = "No place in the topology is close enough, even if every node were empty: waiting does not help."
+AWAY = "There is quota, but no place in the topology that is close enough."
+
+
+def door(name: str) -> LocalQueue:
+    return LocalQueue(namespace="team", name=name, cluster_queue=name)
+
+
+def near(pods_: int) -> list[Object]:
+    """A rack of two hosts with four GPUs each, and who wants so many pods of three in one rack."""
+    asked = pods(pods_, 3, topology=TopologyRequest(required="rack"))
+    hosts = [replace(t, unschedulable=True) if isinstance(t, Node) and t.name == "n1" else t for t in racks(2)]
+    return [Namespace(name="team"), *hosts, queue("q", 20), door("q"), workload("new", "q", pod_sets=(asked,))]
+
+
+@pytest.mark.parametrize(
+    ("things", "never", "headline"),
+    [
+        pytest.param(near(2), False, AWAY, id="a host is cordoned, which ends some time"),
+        pytest.param(near(3), True, NEVER, id="a rack has two hosts"),
+        pytest.param([*near(3), NodePool(name="more")], False, AWAY, id="somebody may buy more"),
+    ],
+)
+def test_what_no_empty_cluster_would_take_is_told_that_waiting_does_not_help(
+    things: list[Object], never: bool, headline: str
+) -> None:
+    snapshot = world(things)
+    simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(kueue=DEFAULT), seed=0)
+    answer = why(snapshot, rehearsal_on(snapshot, DEFAULT), "team/new", lambda: simulation)
+    assert (answer.code, answer.never, answer.explanation.headline) == (Code.TOPOLOGY, never, headline)
+
+
+def test_what_no_flavor_suits_waits_in_vain() -> None:
+    snapshot = world([Namespace(name="team"), shy("f"), queue("q", 4), door("q"), LATE])
+    simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(kueue=DEFAULT), seed=0)
+    answer = why(snapshot, rehearsal_on(snapshot, DEFAULT), "team/new", lambda: simulation)
+    assert (answer.never, answer.explanation.headline) == (
+        True,
+        "No flavor of q suits its pods: waiting does not help.",
+    )
 
 
 FULL = workload("full", "q", 4, created=1)

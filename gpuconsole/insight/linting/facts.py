@@ -5,6 +5,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from gpuconsole.insight.emptied import all_nodes
 from gpuconsole.insight.linting.findings import named
 from gpuconsole.model.catalogue import Catalogue
 from gpuconsole.model.cluster import Node, Pod, PodTemplate
@@ -79,11 +80,10 @@ class Facts:
         self.snapshot: Snapshot = state.freeze()
         self.engines = engines
 
-    @property
+    @cached_property
     def all_nodes(self) -> tuple[Node, ...]:
-        """The nodes, where these are all that there will ever be; none where more may come, or nobody knows any."""
-        fixed = isinstance(self.engines.capacity, FixedCapacity) and not len(self.snapshot.node_pools)
-        return tuple(self.snapshot.nodes.all()) if fixed else ()
+        """The nodes, in order, where these are all that there will ever be; see `all_nodes`."""
+        return all_nodes(self.snapshot, self.engines.capacity)
 
     @cached_property
     def work(self) -> tuple[Work, ...]:

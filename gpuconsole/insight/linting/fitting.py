@@ -3,10 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from msgspec.structs import replace
-
 from gpuconsole.insight.codes import Code
-from gpuconsole.insight.linting.emptied import Emptied
+from gpuconsole.insight.emptied import Emptied
 from gpuconsole.insight.linting.facts import Facts, Work
 from gpuconsole.insight.linting.findings import Finding, Level
 from gpuconsole.insight.shortage import show
@@ -25,7 +23,8 @@ from gpuconsole.sim.autoscaling.rooms import Room
 
 def lint(facts: Facts) -> Iterator[Finding]:
     """Findings about work that can never run."""
-    emptied = Emptied(facts)
+    kueue = facts.engines.kueue or KueueConfig()
+    emptied = Emptied(facts.snapshot, kueue, facts.engines.capacity, (work.namespace for work in facts.work))
     for work in facts.work:
         queue = facts.snapshot.cluster_queues.get(facts.cluster_queue(work))
         if queue is not None:
@@ -42,7 +41,7 @@ def lint(facts: Facts) -> Iterator[Finding]:
 def _quota(facts: Facts, emptied: Emptied, work: Work, queue: ClusterQueue) -> Iterator[Finding]:
     uncovered = list(_uncovered_resources(facts, work, queue))
     yield from (_uncovered(work, queue, resource) for resource in uncovered)
-    refusal = None if uncovered else emptied.refusal(work)
+    refusal = None if uncovered else emptied.refusal(work.namespace, work.queue, work.pod_sets)
     if refusal is not None:
         yield _refused(work, queue, *refusal)
 
@@ -169,7 +168,7 @@ def _capability(facts: Facts, work: Work) -> Iterator[Finding]:
 
 def _nodes(facts: Facts) -> Iterator[Finding]:
     """A pod that no node holds, a gang that all of them together do not hold."""
-    nodes = [replace(node, ready=True, unschedulable=False) for node in facts.all_nodes]
+    nodes = facts.all_nodes
     if not nodes:
         return
     shapes = Shapes()

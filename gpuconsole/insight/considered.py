@@ -1,0 +1,57 @@
+"""The flavors that were tried for a waiting workload, with what came of each: from the engine's entry."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.blockers import cause
+from gpuconsole.insight.codes import Code
+from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.modes import Mode
+
+_MODES = {
+    Mode.NO_FIT: "no fit",
+    Mode.NO_CANDIDATES: "nobody to preempt",
+    Mode.PREEMPT: "by preemption",
+    Mode.RECLAIM: "by reclaim",
+    Mode.FIT: "fits",
+}
+
+
+class Considered(Struct, frozen=True, kw_only=True):
+    """A flavor that was tried for a pod set, and what came of it; the worst over its resources."""
+
+    pod_set: str
+    flavor: str
+    mode: str
+    borrows: int = 0
+    """The height of the cohort that it would borrow from; 0 = it does not."""
+    code: Code = Code.NOT_WAITING
+    reasons: tuple[str, ...] = ()
+
+
+def considered(entry: Entry) -> Iterator[Considered]:
+    """Pod set by pod set, in the order in which they were tried."""
+    for result in entry.assignment.pod_sets:
+        seen: dict[str, Considered] = {}
+        for search in result.searches:
+            for noted in search.noted:
+                known = seen.get(noted.flavor)
+                one = Considered(
+                    pod_set=result.pod_set.name,
+                    flavor=noted.flavor,
+                    mode=_MODES[noted.mode],
+                    borrows=noted.height,
+                    code=cause(noted),
+                    reasons=noted.reasons,
+                )
+                seen[noted.flavor] = one if known is None else _worse(known, one)
+        yield from seen.values()
+
+
+def _worse(known: Considered, other: Considered) -> Considered:
+    order = list(_MODES.values())
+    worse = min(known, other, key=lambda one: order.index(one.mode))
+    reasons = tuple(dict.fromkeys((*known.reasons, *other.reasons)))
+    return replace(worse, borrows=max(known.borrows, other.borrows), reasons=reasons)

@@ -1,0 +1,75 @@
+"""What Kueue's engine says of work where nothing else holds anything: what it refuses there, it never admits."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from gpuconsole.insight.blockers import blocker
+from gpuconsole.insight.codes import Code
+from gpuconsole.insight.unblock.trial import examined
+from gpuconsole.model.cluster import Namespace, Node, Pod
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Job, PodSet, Workload
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.sim.autoscaling.policy import Capacity, FixedCapacity
+from gpuconsole.sim.rehearsal import Rehearsal
+
+FOR_GOOD = (Code.EXCEEDS_MAX, Code.QUOTA, Code.FLAVOR_MISMATCH, Code.TOPOLOGY)
+"""What waiting for others does not help against, where there are no others."""
+Refusal = tuple[Code, str]
+_PASSING = "node.kubernetes.io/"
+"""The node controller's taints go when what is wrong with the node does."""
+
+
+def in_order(node: Node) -> Node:
+    """The node with nothing wrong with it: ready, not cordoned, without the taints that come of that."""
+    taints = tuple(taint for taint in node.taints if not taint.key.startswith(_PASSING))
+    return replace(node, ready=True, unschedulable=False, taints=taints)
+
+
+def all_nodes(snapshot: Snapshot, capacity: Capacity) -> tuple[Node, ...]:
+    """The nodes, in order, where these are all that there will ever be; none where more may come, or none are known."""
+    fixed = isinstance(capacity, FixedCapacity) and not len(snapshot.node_pools)
+    return tuple(map(in_order, snapshot.nodes.all())) if fixed else ()
+
+
+class Emptied:
+    """The queues and nodes of a cluster, all nodes in order, and no work but what is asked about. Mutates nothing."""
+
+    def __init__(self, snapshot: Snapshot, config: KueueConfig, capacity: Capacity, namespaces: Iterable[str]) -> None:
+        """`namespaces` are those of the work that is asked about: manifests hardly ever hold them."""
+        self._cluster = Rehearsal(Session(config), 0)
+        self._topologies = bool(all_nodes(snapshot, capacity))
+        """Where more nodes may come, or nobody knows any, these domains are not all that there will be."""
+        self._known: dict[tuple[str, bytes], Refusal | None] = {}
+        for name in sorted(set(namespaces)):
+            self._cluster.apply(Namespace(name=name))
+        for thing in snapshot.objects():
+            match thing:
+                case Workload() | Job() | Pod():
+                    pass
+                case Node():
+                    self._cluster.apply(in_order(thing))
+                case _:
+                    self._cluster.apply(thing)
+        # Compiles what was applied, once for all forks.
+        self._cluster.wake()
+
+    def refusal(self, namespace: str, queue: str, pod_sets: Sequence[PodSet]) -> Refusal | None:
+        """Why Kueue would never admit it, as a code and in Kueue's words; None if it would, or leaves it open."""
+        key = f"{namespace}/{queue}", msgspec.msgpack.encode(pod_sets)
+        if key not in self._known:
+            self._known[key] = self._asked(namespace, queue, tuple(pod_sets))
+        return self._known[key]
+
+    def _asked(self, namespace: str, queue: str, pod_sets: tuple[PodSet, ...]) -> Refusal | None:
+        alone = Workload(namespace=namespace, name="asked", uid="asked", queue=queue, created=0, pod_sets=pod_sets)
+        cluster = self._cluster.fork()
+        cluster.apply(alone)
+        entry = examined(cluster, alone.key)
+        code = blocker(entry) if entry is not None else None
+        if entry is None or code not in FOR_GOOD or (code is Code.TOPOLOGY and not self._topologies):
+            return None
+        return code, entry.message
