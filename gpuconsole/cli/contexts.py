@@ -26,7 +26,7 @@ class KubeContexts:
     def open(self, context: str, namespaces: Collection[str], leaving: Console) -> Console:
         """The worker process goes along: once the screen is drawn, no process can be started."""
         request = replace(self._request, context=context, namespace=tuple(namespaces))
-        console = self._open(request, leaving.worker)
+        console = self._open(request, leaving.answers.worker)
         self.namespaces = request.namespace
         leaving.hand_over()
         return console

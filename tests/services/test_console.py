@@ -99,4 +99,4 @@ def test_questions_about_the_past(tmp_path: Path, kept: bool) -> None:
 
 def test_a_recording_has_no_other_future() -> None:
     with pytest.raises(NotSupportedError, match="--snapshot FILE"):
-        next(Console(RecordedBackend(PAST)).looks([Cordon("node-1", True)], HOUR))
+        next(Console(RecordedBackend(PAST)).answers.looks([Cordon("node-1", True)], HOUR))

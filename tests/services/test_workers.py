@@ -54,7 +54,7 @@ def beside() -> Iterator[Beside]:
 
 
 def test_what_it_refuses_has_its_place(beside: Beside) -> None:
-    found = what_if(beside.console.looks([SetWeight("cq-nobody", -1)], MINUTE, (), ["the first step"]))
+    found = what_if(beside.console.answers.looks([SetWeight("cq-nobody", -1)], MINUTE, (), ["the first step"]))
     assert [text.partition(": ")[0] for text in found.refused] == ["the first step"]
 
 
@@ -63,7 +63,7 @@ def test_it_answers_as_the_simulation_itself_would_after_commands_at_odd_times(b
         beside.console.submit(Submit((job(f"late-{number}", 1 + number, 7),)))
         beside.console.tick(0.137 * number)
         expected = what_if(looks(beside.backend.fork(), QUESTION, HOUR))
-        assert what_if(beside.console.looks(QUESTION, HOUR)) == expected
+        assert what_if(beside.console.answers.looks(QUESTION, HOUR)) == expected
         assert expected.time == beside.console.snapshot.time
     assert beside.console.status.worker == "on"
 
@@ -74,7 +74,7 @@ def test_it_says_why_something_waits_as_the_simulation_itself_would(beside: Besi
     fork = beside.backend.fork()
     snapshot = fork.snapshot()
     key = next(workload.key for workload in snapshot.workloads.all() if workload.owner.endswith("/much"))
-    pieces = list(beside.console.why(key))
+    pieces = list(beside.console.answers.why(key))
     answer = pieces[-1]
     assert pieces == list(trying(snapshot, rehearsal_of(fork, snapshot), key))
     under_way = [piece.under_way for piece in pieces if piece.under_way is not None]
@@ -93,7 +93,7 @@ def test_it_says_when_something_starts_as_the_simulation_itself_would(beside: Be
     beside.console.tick(0.5)
     fork = beside.backend.fork()
     keys = [workload.key for workload in fork.snapshot().workloads.all()]
-    answers = {key: list(beside.console.ahead(key))[-1] for key in keys}
+    answers = {key: list(beside.console.answers.ahead(key))[-1] for key in keys}
     assert answers == {key: ahead(fork, key) for key in keys}
     assert any(answer.runs for answer in answers.values())
 
@@ -101,25 +101,29 @@ def test_it_says_when_something_starts_as_the_simulation_itself_would(beside: Be
 def test_it_says_when_all_that_waits_starts_as_the_simulation_itself_would(beside: Beside) -> None:
     beside.console.submit(Submit((job("much", 16, 30), job("more", 16, 30))))
     beside.console.tick(0.7)  # By then work has ended.
-    pieces = list(beside.console.outlook())
+    pieces = list(beside.console.answers.outlook())
     assert pieces == list(outlook(beside.backend.fork()))
     assert ([piece.whole for piece in pieces[-2:]], len(pieces[-1].estimates) > 1) == ([False, True], True)
 
 
 def test_it_foretells_risks_run_by_run_as_the_simulation_itself_would(beside: Beside) -> None:
     beside.console.tick(0.5)
-    assert list(beside.console.risk()) == list(foreboding(beside.backend.fork()))
+    assert list(beside.console.answers.risk()) == list(foreboding(beside.backend.fork()))
 
 
 def test_it_plans_as_the_simulation_itself_would(beside: Beside) -> None:
     beside.console.tick(0.5)
-    *_, last = beside.console.plan(QUESTION, HOUR)
+    *_, last = beside.console.answers.plan(QUESTION, HOUR)
     assert last.plan == plan(beside.backend.fork(), QUESTION, HOUR)
 
 
 def test_nothing_is_run_forward_where_there_is_no_worker() -> None:
     console = Console(SimulatedBackend(simulation(), speed=1000, clock=lambda: 0.0))
-    assert (list(console.ahead("default/anything")), list(console.outlook()), console.foretells) == ([], [], False)
+    assert (
+        list(console.answers.ahead("default/anything")),
+        list(console.answers.outlook()),
+        console.answers.foretells,
+    ) == ([], [], False)
     console.stop()
 
 
@@ -128,23 +132,27 @@ def test_a_killed_worker_is_said_and_the_answers_come_from_here(beside: Beside) 
     beside.worker.process.kill()
     beside.tick_until_the_worker(ends=True)
     assert beside.console.status.worker == "the worker process died"
-    assert what_if(beside.console.looks(QUESTION, HOUR)) == what_if(looks(beside.backend.fork(), QUESTION, HOUR))
+    assert what_if(beside.console.answers.looks(QUESTION, HOUR)) == what_if(
+        looks(beside.backend.fork(), QUESTION, HOUR)
+    )
 
 
 def test_a_worker_that_dies_over_a_question_is_no_loss(beside: Beside) -> None:
     beside.console.tick(1)
     beside.worker.process.kill()
-    assert what_if(beside.console.looks(QUESTION, HOUR)) == what_if(looks(beside.backend.fork(), QUESTION, HOUR))
+    assert what_if(beside.console.answers.looks(QUESTION, HOUR)) == what_if(
+        looks(beside.backend.fork(), QUESTION, HOUR)
+    )
     with pytest.raises(WorkerError, match="the worker process died"):
         next(beside.worker.looks(QUESTION, HOUR))
 
 
 def test_others_may_ask_between_two_looks_and_the_simulation_may_go_on(beside: Beside) -> None:
     expected = what_if(looks(beside.backend.fork(), QUESTION, HOUR))
-    trial = beside.console.looks(QUESTION, HOUR)
+    trial = beside.console.answers.looks(QUESTION, HOUR)
     next(trial)
     beside.console.tick(1)
-    assert what_if(beside.console.looks(QUESTION, HOUR)).time > expected.time
+    assert what_if(beside.console.answers.looks(QUESTION, HOUR)).time > expected.time
     with pytest.raises(WorkerError, match="another question"):
         next(trial)
 
@@ -154,7 +162,9 @@ def test_a_replica_that_went_its_own_way_starts_anew(beside: Beside) -> None:
     beside.worker.carried(beside.backend.now, Cordon("node-0", True))
     beside.console.tick(1)
     beside.tick_until_the_worker(ends=False)
-    assert what_if(beside.console.looks(QUESTION, HOUR)) == what_if(looks(beside.backend.fork(), QUESTION, HOUR))
+    assert what_if(beside.console.answers.looks(QUESTION, HOUR)) == what_if(
+        looks(beside.backend.fork(), QUESTION, HOUR)
+    )
     assert beside.console.status.worker == "on"
 
 

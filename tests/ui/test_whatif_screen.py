@@ -12,7 +12,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, Span
 from gpuconsole.model.commands import Command, Copy, FailNode, Later, SetWeight, Submit
 from gpuconsole.model.events import What
 from gpuconsole.model.workloads import Workload
-from gpuconsole.services.console import Console
+from gpuconsole.services.answers import Answers
 from gpuconsole.ui import plan
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen
 from gpuconsole.ui.screens.submit import SubmitScreen
@@ -156,7 +156,7 @@ async def test_a_recording_says_that_it_has_no_other_future() -> None:
         assert "✖ Failed: A recording has no other future" in stage.text
 
 
-class SlowConsole(Console):
+class SlowAnswers(Answers):
     """Answers a what-if only when it is told to."""
 
     released = threading.Event()
@@ -170,7 +170,7 @@ class SlowConsole(Console):
 
 async def test_a_run_shows_that_it_computes_and_can_be_given_up() -> None:
     console = busy_org()
-    console.__class__ = SlowConsole
+    console.answers.__class__ = SlowAnswers
     async with staged(console) as stage:
         try_out(stage.app, plan.submit([SERVE_2], "prod/serve-2"))
         await stage.settle()
@@ -180,7 +180,7 @@ async def test_a_run_shows_that_it_computes_and_can_be_given_up() -> None:
         stage.screen(WhatIfScreen).escape()
         await stage.pause()
         assert "Given up." in stage.text
-        SlowConsole.released.set()
+        SlowAnswers.released.set()
         await stage.settle()
         assert stage.screen(WhatIfScreen).result is None
         await stage.press("enter")
@@ -208,7 +208,7 @@ async def test_a_copy_of_a_running_workload_is_written_and_comes_to_the_same(tmp
         await stage.press("enter")
     read = changes_in(path, console.snapshot.time)
     assert read.commands == (Copy("Job/prod/serve", "serve-copy2"),)
-    *_, last = console.looks(read.commands, read.horizon or 0)
+    *_, last = console.answers.looks(read.commands, read.horizon or 0)
     assert last.answer == shown
 
 
@@ -312,7 +312,7 @@ async def test_a_refusal_names_its_change() -> None:
         assert stage.line("refused").strip(" │").endswith("refused: weigh cq-prod with -1: weight -1 is not 0 or more")
 
 
-class FirstLook(Console):
+class FirstLook(Answers):
     """Gives the first look, and no more until it is told to."""
 
     released = threading.Event()
@@ -327,7 +327,7 @@ class FirstLook(Console):
 
 async def test_what_the_next_cycle_brings_is_there_before_the_rest() -> None:
     console = busy_org()
-    console.__class__ = FirstLook
+    console.answers.__class__ = FirstLook
     async with staged(console) as stage:
         screen = await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
         screen.start()

@@ -73,7 +73,7 @@ class AnswerScreen(AnswerPage):
     def _gather(self, snapshot: Snapshot) -> tuple[Sequence[str], str] | ConsoleError:
         began = time.monotonic()
         try:
-            standing = self.console.standing()
+            standing = self.console.answers.standing()
             lines = self._answer(Asked(standing, self.console.prices, self.console.preemptions()))
         except ConsoleError as error:
             return error

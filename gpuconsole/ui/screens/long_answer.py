@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 from textual.worker import get_current_worker
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.services.console import Console
+from gpuconsole.services.answers import Answers
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.answers_text import AnswerPage
 
@@ -27,7 +27,7 @@ class LongAnswerScreen(AnswerPage, Generic[Piece]):
     """Asked once when it is opened, and again on request: what took long is not asked again by itself."""
 
     def __init__(
-        self, name: str, title: str, ask: Callable[[Console], Iterator[Piece]], tell: Callable[[Piece], Told]
+        self, name: str, title: str, ask: Callable[[Answers], Iterator[Piece]], tell: Callable[[Piece], Told]
     ) -> None:
         """`name` stands in the trail, `title` above the text."""
         super().__init__(name, title)
@@ -47,7 +47,7 @@ class LongAnswerScreen(AnswerPage, Generic[Piece]):
     def _work(self) -> None:
         worker = get_current_worker()
         try:
-            for piece in self._ask(self.console):
+            for piece in self._ask(self.console.answers):
                 # Who does not ask for the next piece has given up.
                 if worker.is_cancelled:
                     return

@@ -6,7 +6,7 @@ from gpuconsole.insight.plan import Planning
 from gpuconsole.insight.risk import RUNS, Foreboding
 from gpuconsole.model.clock import Span, Time, format_span
 from gpuconsole.model.commands import Command
-from gpuconsole.services.console import Console
+from gpuconsole.services.answers import Answers
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.answers.plan import plan_lines
 from gpuconsole.ui.answers.risk import risk_lines
@@ -15,13 +15,13 @@ from gpuconsole.ui.screens.long_answer import LongAnswerScreen, Told
 
 def risk_screen() -> LongAnswerScreen[Foreboding]:
     """For each running workload, what may evict it and how probable that is."""
-    return LongAnswerScreen("risk", "What may evict running work, and how probable that is", Console.risk, _risk)
+    return LongAnswerScreen("risk", "What may evict running work, and how probable that is", Answers.risk, _risk)
 
 
 def plan_screen(commands: Sequence[Command], wanted: Span) -> LongAnswerScreen[Planning]:
     """What quota, nodes or policy would let what these submit run within a wait, at the least cost."""
     title = f"What would let them run within {format_span(wanted)}, at the least cost"
-    return LongAnswerScreen("plan", title, lambda console: console.plan(commands, wanted), _plan)
+    return LongAnswerScreen("plan", title, lambda answers: answers.plan(commands, wanted), _plan)
 
 
 def _risk(piece: Foreboding) -> Told:

@@ -109,7 +109,7 @@ class ScoresScreen(NodeScreen):
         pod = newest.pods.get(pod.key) or pod
         answer: ScoreTable | ConsoleError | None
         try:
-            answer = self.console.scores(pod)
+            answer = self.console.answers.scores(pod)
         except ConsoleError as error:
             answer = error
         if not worker.is_cancelled:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from textual.worker import get_current_worker
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.services.console import Console
+from gpuconsole.services.answers import Answers
 from gpuconsole.ui.screens.base import ConsoleScreen
 
 REST = 10.0
@@ -20,8 +20,8 @@ SHARE = 4.0
 
 
 Answer = TypeVar("Answer")
-Question = Callable[[Console, str], Iterator[Answer]]
-"""From the console and the workload's key to pieces; each may wait, in a thread of its own, and raise ConsoleError."""
+Question = Callable[[Answers, str], Iterator[Answer]]
+"""From whom to ask and the workload's key to pieces; each may wait, in a thread of its own, and raise ConsoleError."""
 
 
 class Trials(Generic[Answer]):
@@ -48,21 +48,21 @@ class Trials(Generic[Answer]):
         self.problem = ""
         """Why there is no answer."""
 
-    def ask(self, console: Console, *, now: bool = False) -> None:
+    def ask(self, answers: Answers, *, now: bool = False) -> None:
         """Have it tried, unless that was done just now; with `now` in any case. Never waits."""
         if self.busy or (not now and time.monotonic() < self._next):
             return
         self.busy = True
         # The pieces of a first answer are shown as they come; a whole one stays until the next is whole, too.
-        work = partial(self._try, console, self.answer is None)
+        work = partial(self._try, answers, self.answer is None)
         self._screen.run_worker(work, thread=True, group=f"ask-{id(self)}")
 
-    def _try(self, console: Console, in_pieces: bool) -> None:
+    def _try(self, answers: Answers, in_pieces: bool) -> None:
         began, worker = time.monotonic(), get_current_worker()
         whole: list[Answer] = []
         problem = ""
         try:
-            for answer in self._question(console, self._key):
+            for answer in self._question(answers, self._key):
                 # Who does not ask for the next piece has given up.
                 if worker.is_cancelled:
                     return

@@ -165,7 +165,7 @@ class WhatIfScreen(ChangeScreen):
         commands, against = _commands(self.changes), _commands(self.against or ())
         places = [change.words for change in self.changes for _ in change.commands]
         try:
-            for look in self.console.looks(commands, self.horizon, against, places):
+            for look in self.console.answers.looks(commands, self.horizon, against, places):
                 # Who does not ask for the next look has given up.
                 if worker.is_cancelled:
                     return

@@ -16,7 +16,7 @@ from gpuconsole.insight.telemetry import of_pods, use
 from gpuconsole.insight.timeline import timeline
 from gpuconsole.insight.why import Tried, waits_for_places
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.services.console import Console
+from gpuconsole.services.answers import Answers
 from gpuconsole.ui.ahead_text import start_range, still_open
 from gpuconsole.ui.names import called
 from gpuconsole.ui.screens.acting import Handlers
@@ -47,7 +47,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         super().__init__()
         self._key = key
         self._background = Background(self, self._gather, self._tell, reads=True)
-        self._trials: Trials[Tried] = Trials(self, key, Console.why, self._draw)
+        self._trials: Trials[Tried] = Trials(self, key, Answers.why, self._draw)
         self._ahead: Trials[Ahead] = Trials(self, key, _ahead, self._draw, share=AHEAD_SHARE)
         self._facts: Facts | None = None
 
@@ -93,7 +93,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         return waits_for_places(code, queued=facts.queued)
 
     def _try_again(self) -> None:
-        self._trials.ask(self.console, now=True)
+        self._trials.ask(self.console.answers, now=True)
         self._draw()
 
     def _tell(self, facts: Facts | None) -> None:
@@ -106,9 +106,9 @@ class WorkloadDetailScreen(WorkloadScreen):
         self.query_one("#pods", TextPane).show(pod_lines(facts))
         self._facts = facts
         if self._waits(facts):
-            self._trials.ask(self.console)
+            self._trials.ask(self.console.answers)
         if facts.queued:
-            self._ahead.ask(self.console)
+            self._ahead.ask(self.console.answers)
         self._draw()
 
     def _draw(self) -> None:
@@ -144,6 +144,6 @@ class WorkloadDetailScreen(WorkloadScreen):
         }
 
 
-def _ahead(console: Console, key: str) -> Iterator[Ahead]:
+def _ahead(answers: Answers, key: str) -> Iterator[Ahead]:
     """Only the whole answer: of half of the runs there is nothing to show."""
-    return (piece for piece in console.ahead(key) if piece.whole)
+    return (piece for piece in answers.ahead(key) if piece.whole)

@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from gpuconsole.insight.outlook import Outlook
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase
-from gpuconsole.services.console import Console
+from gpuconsole.services.answers import Answers
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.forecast_text import forecast_column
 from gpuconsole.ui.screens.acting import Handlers
@@ -48,7 +48,7 @@ class WorkloadsScreen(WorkloadScreen):
 
     def _foretold(self) -> tuple[Column[WorkloadRow], ...]:
         """When what waits should start, where there is a process to run the cluster forward."""
-        if not self.console.foretells:
+        if not self.console.answers.foretells:
             return ()
         return (starts_column(lambda: self._outlooks.answer or NO_OUTLOOK, lambda: self._listing.time),)
 
@@ -58,8 +58,8 @@ class WorkloadsScreen(WorkloadScreen):
 
     def show(self, snapshot: Snapshot) -> None:
         self._listings.ask(snapshot)
-        if self.console.foretells:
-            self._outlooks.ask(self.console)
+        if self.console.answers.foretells:
+            self._outlooks.ask(self.console.answers)
 
     def _list(self, listing: Listing) -> None:
         self._listing = listing
@@ -91,8 +91,8 @@ class WorkloadsScreen(WorkloadScreen):
         }
 
 
-def _outlook(console: Console, _: str) -> Iterator[Outlook]:
-    return console.outlook()
+def _outlook(answers: Answers, _: str) -> Iterator[Outlook]:
+    return answers.outlook()
 
 
 def subject_of(row: WorkloadRow) -> Subject:

@@ -1,0 +1,183 @@
+"""Answers from forks of the cluster: what comes, and what would come; by the worker process, or here without one."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from gpuconsole.backends.base import Backend, Forkable, Live
+from gpuconsole.errors import NotSupportedError, WorkerError
+from gpuconsole.insight.ahead import Ahead
+from gpuconsole.insight.expected_start import corrected
+from gpuconsole.insight.outlook import Outlook, calibrated
+from gpuconsole.insight.plan import Planning, planning
+from gpuconsole.insight.risk import Foreboding, foreboding
+from gpuconsole.insight.standing import Standing, standing_of, standing_on
+from gpuconsole.insight.whatif import Look, looks
+from gpuconsole.insight.why import Tried, rehearsal_of, rehearsal_on, trying
+from gpuconsole.model.clock import Span
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.commands import Command
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.scheduling.kueue.config import DEFAULT
+from gpuconsole.scheduling.score_table import ScoreTable
+from gpuconsole.services.estimates import Estimates
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.workers.worker import Seen, Worker
+
+LOG = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+
+
+class Answers:
+    """What forks of one cluster answer, asked from any thread. Only `worker` changes, when it is handed over."""
+
+    def __init__(
+        self, backend: Backend, newest: Callable[[], Snapshot], worker: Worker | None, estimates: Estimates
+    ) -> None:
+        """`newest` is the Snapshot that people see; `estimates` learn from each start that is told."""
+        self._backend = backend
+        self._live = backend if isinstance(backend, Live) else None
+        self._newest = newest
+        self.worker = worker
+        """The process that computes them, while there is one."""
+        self._estimates = estimates
+        self._closed = False
+
+    def close(self) -> None:
+        """End the worker process; whoever waits for it gets a WorkerError."""
+        self._closed = True
+        if self.worker is not None:
+            self.worker.close()
+
+    @property
+    def foretells(self) -> bool:
+        """True where there is a process to run the cluster forward: this one has keys to answer."""
+        return self.worker is not None and isinstance(self._backend, Forkable)
+
+    def looks(
+        self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
+    ) -> Iterator[Look]:
+        """Try commands in a fork and compare its future with what comes anyway (or of other commands), look by look.
+
+        `places` name each of them, for refusals. Each look blocks while it is computed, in the worker process where
+        there is one: ask in a thread. Who stops asking gives up. Raises NotSupportedError where no future can be
+        computed, WorkerError if the console is stopped meanwhile.
+        """
+        backend, live = self._forkable(), self._live
+
+        def here() -> Iterator[Look]:
+            found = live.snapshot() if live is not None else None
+            return looks(backend.fork(), commands, horizon, against, places, found)
+
+        return self._pieces(lambda worker, seen: worker.looks(commands, horizon, against, seen, places), here)
+
+    def scores(self, pod: Pod) -> ScoreTable | None:
+        """What every filter and score says of every node if this pod came now; None where the engine has no such table.
+
+        Blocks while it computes, and raises, as `looks` does.
+        """
+        backend = self._forkable()
+        answer = self._from_worker(lambda worker, seen: (worker.scores(pod, seen),))
+        return backend.fork().placement.scores(pod) if answer is None else answer[0]
+
+    def why(self, workload: str) -> Iterator[Tried]:
+        """Why a workload waits, and what would let it in: changes that are tried in forks, piece by piece.
+
+        Each piece blocks, as those of `looks` do. Of a recording nobody knows how its Kueue was set up: there it is
+        asked by Kueue's defaults.
+        """
+        return self._pieces(lambda worker, seen: worker.why(workload, seen), lambda: self._why_here(workload))
+
+    def _why_here(self, workload: str) -> Iterator[Tried]:
+        backend, live = self._backend, self._live
+        if live is not None or not isinstance(backend, Forkable):
+            snapshot = self._newest() if live is None else live.snapshot()
+            kueue = DEFAULT if live is None else live.policy.kueue
+            simulating = backend.fork if isinstance(backend, Forkable) else None
+            return trying(snapshot, rehearsal_on(snapshot, kueue), workload, simulating)
+        fork = backend.fork()
+        snapshot = fork.snapshot()
+        return trying(snapshot, rehearsal_of(fork, snapshot), workload, lambda: fork)
+
+    def plan(self, commands: Sequence[Command], wanted: Span) -> Iterator[Planning]:
+        """What quota, nodes or policy would let these run within a wait, piece by piece, as `looks` does."""
+        backend = self._forkable()
+        return self._pieces(
+            lambda worker, seen: worker.plan(commands, wanted, seen),
+            lambda: planning(backend.fork(), commands, wanted),
+        )
+
+    def risk(self) -> Iterator[Foreboding]:
+        """What may evict running work, run by run, as `looks` does."""
+        backend = self._forkable()
+        return self._pieces(
+            lambda worker, seen: worker.risk(seen),
+            lambda: foreboding(backend.fork(), found=self.standing() if self._live is not None else None),
+        )
+
+    def ahead(self, workload: str) -> Iterator[Ahead]:
+        """When a waiting workload starts, or what may evict a running one, by many runs of the cluster.
+
+        A start is corrected by what became of earlier estimates of this console, and remembered for later ones.
+        Piece by piece, as `looks`; nothing at all where nothing is foretold.
+        """
+        for piece in self._pieces(lambda worker, seen: worker.ahead(workload, seen), lambda: iter(())):
+            start = piece.eta.start if piece.eta is not None else None
+            if piece.eta is None or start is None:
+                yield piece
+            else:
+                learned = self._estimates.take((start.told,), piece.time)
+                yield replace(piece, eta=corrected(piece.eta, learned, self._estimates.record(piece.time)))
+
+    def outlook(self) -> Iterator[Outlook]:
+        """When all that waits starts, corrected and remembered as by `ahead`."""
+        for piece in self._pieces(lambda worker, seen: worker.outlook(seen), lambda: iter(())):
+            told = [one.told for one in piece.estimates.values()]
+            yield calibrated(piece, self._estimates.take(told, piece.time)) if piece.whole else piece
+
+    def standing(self) -> Standing:
+        """The cluster as it is now, for answers about that. Call it in a thread, as `fork`.
+
+        Of a recording nobody knows how its Kueue was set up: it is taken to be by Kueue's defaults.
+        """
+        if self._live is not None:
+            return standing_on(self._live.snapshot(), self._live.policy)
+        if isinstance(self._backend, Forkable):
+            return standing_of(self._backend.fork())
+        return standing_on(self._newest(), SimPolicy())
+
+    def _forkable(self) -> Forkable:
+        if not isinstance(self._backend, Forkable):
+            raise NotSupportedError("A recording has no other future; open its snapshot with --snapshot FILE")
+        return self._backend
+
+    def _pieces(
+        self, ask: Callable[[Worker, Seen | None], Iterator[Answer]], here: Callable[[], Iterator[Answer]]
+    ) -> Iterator[Answer]:
+        """The worker's answer piece by piece; where it does not begin one, this process answers."""
+
+        def begin(worker: Worker, seen: Seen | None) -> tuple[Answer, Iterator[Answer]]:
+            trial = ask(worker, seen)
+            return next(trial), trial
+
+        begun = self._from_worker(begin) if isinstance(self._backend, Forkable) else None
+        if begun is None:
+            yield from here()
+        else:
+            yield begun[0]
+            yield from begun[1]
+
+    def _from_worker(self, ask: Callable[[Worker, Seen | None], Answer]) -> Answer | None:
+        """What the worker process says; None where there is none, or it did not answer."""
+        if self.worker is None or self.worker.lost:
+            return None
+        try:
+            live = self._live
+            return ask(self.worker, Seen(live, live.snapshot(), live.policy) if live is not None else None)
+        except WorkerError as error:
+            if self._closed:
+                raise
+            LOG.warning("The worker did not answer, so this process does: %s", error)
+            return None
