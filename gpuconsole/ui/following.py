@@ -28,6 +28,8 @@ class Following:
         self._repaint = repaint
         self._pressed = pressed
         self._painted = 0.0
+        self._useful = False
+        """Nodes were drawn, and queues."""
         self._waiting: Timer | None = None
         self._seen: Happened | None = None
 
@@ -70,6 +72,8 @@ class Following:
             screen.snapshot = snapshot
         # After the drawing: a slow screen is drawn less often, and keys come in between.
         self._painted = time.monotonic()
+        queues = snapshot.cluster_queues, snapshot.volcano_queues, snapshot.kai_queues
+        self._useful = bool(len(snapshot.nodes)) and any(len(table) for table in queues)
 
     def _tell_refusals(self, lines: Sequence[Happened]) -> None:
         """Say what the cluster refused since the last time."""
@@ -81,9 +85,8 @@ class Following:
                 self._app.flash(f"Done: {line.message}")
 
     def shows_data(self) -> bool:
-        """Whether there is something to see."""
-        cluster = self._app.cluster
-        return self._painted > 0 and (len(cluster.snapshot.nodes) > 0 or not cluster.status.loading)
+        """Whether there is something useful to see."""
+        return self._painted > 0 and (self._useful or not self._app.cluster.status.loading)
 
     def has_data(self) -> bool:
         """Whether all was read, and drawn once."""

@@ -19,6 +19,7 @@ COMMAND = Path(sys.executable).with_name("gpuconsole")
 RATE = 1_000
 """Events a second of the recorded stream."""
 BATCH = 20
+STYLING = r"\x1b\[[\d;]*m"
 PRESSES = (
     ("2", "COHORT"),
     ("4", "GPUs in use"),
@@ -45,7 +46,7 @@ def opening(kubeconfig: Path, context: str, workloads: int, line: Line) -> None:
     """From the command to something useful, and to all Workloads."""
     began = time.perf_counter()
     with painted(kubeconfig, "--context", context) as console:
-        console.wait("crowd-")
+        console.wait(rf"▸ ({STYLING})*crowd-\d")
         line("console: first useful screen after", time.perf_counter() - began, "s", 3)
         console.write("3")
         console.wait(rf" \d+/{workloads:,}\b|/{workloads}\b", 120)

@@ -10,6 +10,7 @@ from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.services.console import Console
 from gpuconsole.ui import warming
@@ -80,11 +81,18 @@ async def test_screens_are_made_as_they_are_imported_and_what_opens_no_screen_co
         assert imported == [*VIEWS, "answers"]
 
 
-@pytest.mark.parametrize(("loading", "wait"), [(True, 400), (False, 100)])
-async def test_what_is_read_for_the_first_time_is_drawn_seldom(
-    loading: bool, wait: float, monkeypatch: pytest.MonkeyPatch
+QUEUE = ClusterQueue(name="q")
+
+
+@pytest.mark.parametrize(
+    ("loading", "queues", "wait"),
+    [(True, [QUEUE], 400), (True, [], 100), (False, [QUEUE], 100)],
+    ids=["there is much more to come", "queues are awaited", "all is there"],
+)
+async def test_what_is_read_for_the_first_time_is_drawn_seldom_once_nodes_and_queues_are_shown(
+    loading: bool, queues: list[ClusterQueue], wait: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = Elsewhere((Node(name="a-1"),), NOW)
+    cluster = Elsewhere((Node(name="a-1"), *queues), NOW)
     cluster.loading = loading
     app = ConsoleApp(Console(cluster), repaint=100)
     async with app.run_test(size=(120, 36)) as pilot:

@@ -58,6 +58,13 @@ async def test_a_cluster_queue_that_may_not_be_read_is_not_called_missing() -> N
         assert "ClusterQueue cq doesn't exist" in stage.text
 
 
+@pytest.mark.parametrize("key", ["1", "2"])
+async def test_a_cluster_queue_that_is_not_read_yet_is_not_called_missing(key: str) -> None:
+    async with staged(live(DOOR, loading=True)) as stage:
+        await stage.press(key)
+        assert not any(claim in stage.text for claim in ("doesn't exist", "team/lq", "⚠"))
+
+
 async def test_the_dashboard_of_somebody_who_sees_a_part_claims_nothing_about_the_rest() -> None:
     async with staged(live(DOOR, missing=(QUEUES, NODES))) as stage:
         assert stage.text.count("may not list nodes in the whole cluster") == 3, "as GPUs, as troubles, on the map"
