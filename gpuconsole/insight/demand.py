@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuconsole.model.clock import Span, Time, parse_span
-from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import GPU_RESOURCES, gpus
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig

@@ -12,7 +12,8 @@ from msgspec import Struct
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.once import once
 from gpuconsole.insight.whereabouts import whereabouts
-from gpuconsole.model.cluster import HOSTNAME, Node, Pod
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kube.packed import typical_pods

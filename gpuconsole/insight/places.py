@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from gpuconsole.insight.once import once
-from gpuconsole.model.cluster import HOSTNAME, Node
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.queues import Topology
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import HyperNode

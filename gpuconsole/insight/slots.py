@@ -13,7 +13,8 @@ from gpuconsole.insight.engine_queues import queues as all_queues
 from gpuconsole.insight.fragmentation import SIZES, slots_of
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
-from gpuconsole.model.cluster import HOSTNAME, Node
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.queues import ResourceFlavor, StopPolicy
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot

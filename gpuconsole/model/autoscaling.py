@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gpuconsole.model.clock import HOUR, Span, Time
-from gpuconsole.model.cluster import NO_LABELS, Node, Taint
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import NO_LABELS, Taint
 from gpuconsole.model.resources import EMPTY, Resources
 
 SPOT, ON_DEMAND = "spot", "on-demand"

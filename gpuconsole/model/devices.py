@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import NO_LABELS, NodeTerm, Taint, Toleration
+from gpuconsole.model.labels import NO_LABELS, NodeTerm, Taint, Toleration
 
 EXACT_COUNT = "ExactCount"
 NO_COUNTERS: Mapping[str, int] = {}

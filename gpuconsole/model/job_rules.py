@@ -7,7 +7,7 @@ from typing import Union
 from msgspec import Struct
 
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.cluster import NO_LABELS, Toleration
+from gpuconsole.model.labels import NO_LABELS, Toleration
 from gpuconsole.model.resources import EMPTY, Resources
 
 

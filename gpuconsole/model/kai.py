@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.cluster import NO_LABELS
+from gpuconsole.model.labels import NO_LABELS
 
 UNLIMITED = -1.0
 UNSCHEDULABLE_ON_NODE_POOL = "UnschedulableOnNodePool"

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.cluster import NO_LABELS, PodTemplate
+from gpuconsole.model.labels import NO_LABELS
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.workloads import Condition
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import NO_LABELS, LabelSelector, Taint, Toleration
+from gpuconsole.model.labels import NO_LABELS, LabelSelector, Taint, Toleration
 
 
 class QueueingStrategy(StrEnum):

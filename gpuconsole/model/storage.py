@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import NO_LABELS, LabelSelector, NodeTerm, Requirement
+from gpuconsole.model.labels import NO_LABELS, LabelSelector, NodeTerm, Requirement
 
 AVAILABLE = "Available"
 BOUND = "Bound"

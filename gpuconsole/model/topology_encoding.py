@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpuconsole.model.cluster import HOSTNAME
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.workloads import TopologyDomain
 
 MOST_DOMAINS = 100_000

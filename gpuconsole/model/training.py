@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from gpuconsole.model.cluster import Container, PodTemplate
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.workloads import PodSet
 
 CLUSTER_WIDE = "ClusterTrainingRuntime"

@@ -7,7 +7,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.cluster import NO_LABELS, PodTemplate, Toleration
 from gpuconsole.model.job_rules import (
     NO_PROGRESS,
     BatchRules,
@@ -18,6 +17,8 @@ from gpuconsole.model.job_rules import (
     MemberRules,
     ReplicaRules,
 )
+from gpuconsole.model.labels import NO_LABELS, Toleration
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import EMPTY, Resources, gpus, is_gpu, scale
 from gpuconsole.model.volcano_jobs import NO_STATUS, VolcanoSpec, VolcanoStatus
 

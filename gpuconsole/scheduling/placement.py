@@ -9,10 +9,11 @@ from typing import Protocol
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Pod, PodTemplate
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import PlacementDecision
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.score_table import ScoreTable
 
 

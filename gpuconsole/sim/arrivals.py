@@ -10,7 +10,8 @@ from random import Random
 from msgspec import Struct, field
 
 from gpuconsole.model.clock import HOUR, Span, Time
-from gpuconsole.model.cluster import NO_LABELS, Container, PodTemplate, Toleration
+from gpuconsole.model.labels import NO_LABELS, Toleration
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import Job, PodSet

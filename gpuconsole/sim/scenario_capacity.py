@@ -7,10 +7,10 @@ from typing import Protocol
 from gpuconsole.model import catalogue as machines_for_sale
 from gpuconsole.model.catalogue import Catalogue, CatalogueError
 from gpuconsole.model.clock import MINUTE, SECOND, Span
-from gpuconsole.model.cluster import Taint
 from gpuconsole.model.documents.findings import Report
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import taints
+from gpuconsole.model.labels import Taint
 from gpuconsole.sim.autoscaling.growing import offering_of
 from gpuconsole.sim.autoscaling.policy import (
     FIXED,

@@ -1,8 +1,10 @@
 """A little simulated cluster: one queue of 16 GPUs on two nodes, and twenty jobs that want more than that."""
 
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.cluster import Container, LabelSelector, Node, PodTemplate
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceFlavor, ResourceGroup
 from gpuconsole.model.workloads import Job, PodSet
 from gpuconsole.sim.engine import Simulation

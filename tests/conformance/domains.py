@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpuconsole.model.cluster import HOSTNAME, Node, Pod
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.model.workloads import TopologyDomain
 from gpuconsole.scheduling.kueue.config import KueueConfig

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
-from gpuconsole.model.cluster import HOSTNAME
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.topology_encoding import by_prefix_runs, chunks, encode, prefix_keys, runs
 from gpuconsole.model.workloads import PodSetAssignment, TopologyDomain
 from gpuconsole.scheduling.kueue.config import KueueConfig

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from gpuconsole.model.cluster import Container, LimitRange, PodResources, PodTemplate, RuntimeClass
+from gpuconsole.model.cluster import LimitRange, RuntimeClass
+from gpuconsole.model.pod_template import Container, PodResources, PodTemplate
 from gpuconsole.scheduling.kueue.limits import Limits, adjusted, summarise, violation
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.model.cluster import LabelSelector, Namespace, Requirement
+from gpuconsole.model.cluster import Namespace
+from gpuconsole.model.labels import LabelSelector, Requirement
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceFlavor, ResourceGroup
 from gpuconsole.model.workloads import PodSet, Workload

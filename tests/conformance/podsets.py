@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import PodSet, PodSetAssignment, PodSetUpdate
 from gpuconsole.scheduling.kueue.config import KueueConfig

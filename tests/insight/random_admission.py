@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from random import Random
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import Container, LabelSelector, Namespace, Node, PodTemplate, Taint
+from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.decisions import Admit, Preempt
+from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
     Cohort,

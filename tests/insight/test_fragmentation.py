@@ -3,8 +3,10 @@
 import pytest
 
 from gpuconsole.insight.fragmentation import Fragments, Gang, Slots, TypicalPod, usefulness
-from gpuconsole.model.cluster import HOSTNAME, Container, Node, Pod, PodTemplate
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.model.queues import ResourceFlavor, Topology
 from tests.insight.world import A100, pod, world

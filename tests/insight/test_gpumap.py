@@ -4,9 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, MigCount, gpu_rows
-from gpuconsole.model.cluster import Container, Node, Pod, PodPhase, PodTemplate
+from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.telemetry import Device, NodeTelemetry

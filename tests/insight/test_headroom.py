@@ -7,8 +7,9 @@ from gpuconsole.insight.cost import Loss, hourly, loss_if_evicted, node_hourly
 from gpuconsole.insight.headroom import FlavorHeadroom, Headroom, headroom
 from gpuconsole.insight.timeline import Moment, timeline
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
-from gpuconsole.model.cluster import LabelSelector, Namespace
+from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import LocalQueue, Quota, ResourceFlavor, StopPolicy

@@ -9,8 +9,9 @@ from gpuconsole.insight.positions import Position
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.shortage import Holder, Remedy, Shortage
 from gpuconsole.model.clock import HOUR, MINUTE
-from gpuconsole.model.cluster import Container, LabelSelector, PodTemplate
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import CheckRule, LocalQueue, Preemption, Quota, StopPolicy
 from gpuconsole.model.workloads import (

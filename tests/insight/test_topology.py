@@ -3,8 +3,9 @@
 from gpuconsole.insight.fragmentation import Gang
 from gpuconsole.insight.gpumap import GpuState
 from gpuconsole.insight.topology import Domain, domains
-from gpuconsole.model.cluster import HOSTNAME, Node
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import Applied
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.model.queues import Topology

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf, looks, what_if
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
-from gpuconsole.model.cluster import Container, PodTemplate
 from gpuconsole.model.commands import (
     Command,
     Cordon,
@@ -29,6 +28,7 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Job, PodSet, Workload

@@ -13,7 +13,8 @@ from gpuconsole.insight.why import ENGINE, OBJECTS, Evidence, rehearsal_on, trie
 from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines
 from gpuconsole.model.autoscaling import NodePool
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.cluster import LabelSelector, Namespace, Node, Taint
+from gpuconsole.model.cluster import Namespace, Node
+from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, Preemption, QueueingStrategy, Quota, ResourceFlavor

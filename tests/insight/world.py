@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping
 
 from gpuconsole.model.clock import MINUTE, Time
-from gpuconsole.model.cluster import Container, LabelSelector, Namespace, Node, Pod, PodPhase, PodTemplate
+from gpuconsole.model.cluster import Namespace, Node, Pod, PodPhase
 from gpuconsole.model.events import Applied, Happened
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
     ClusterQueue,

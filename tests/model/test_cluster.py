@@ -2,7 +2,8 @@
 
 import pytest
 
-from gpuconsole.model.cluster import Container, LabelSelector, PodTemplate, Requirement, Taint, Toleration
+from gpuconsole.model.labels import LabelSelector, Requirement, Taint, Toleration
+from gpuconsole.model.pod_template import Container, PodTemplate
 
 REQUESTS = {
     "containers add up": (

@@ -2,7 +2,6 @@
 
 import pytest
 
-from gpuconsole.model.cluster import PodClaim
 from gpuconsole.model.devices import (
     Capacity,
     CapacityPolicy,
@@ -16,6 +15,7 @@ from gpuconsole.model.devices import (
 )
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import PodClaim
 from gpuconsole.model.workloads import Workload
 
 HEAD = "apiVersion: resource.k8s.io/v1\n"

@@ -7,7 +7,6 @@ import pytest
 from gpuconsole.model.autoscaling import Budget, NodePool
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import (
-    LabelSelector,
     LimitRange,
     LimitRangeItem,
     Namespace,
@@ -15,9 +14,8 @@ from gpuconsole.model.cluster import (
     PodDisruptionBudget,
     PriorityClass,
     RuntimeClass,
-    Taint,
-    Toleration,
 )
+from gpuconsole.model.labels import LabelSelector, Taint, Toleration
 from gpuconsole.model.manifests import decode_object, load_text
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import (

@@ -8,10 +8,12 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 import msgspec
 import pytest
 
-from gpuconsole.model.cluster import Container, Namespace, Node, Pod, PodTemplate, Taint, Toleration
+from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.labels import Taint, Toleration
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from gpuconsole.model.redaction import redact

@@ -1,6 +1,6 @@
 """The five texts that the project began with give exactly the findings that a person who knows Kueue would give."""
 
-from gpuconsole.model.cluster import LabelSelector
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.manifests import Loaded, Severity, load
 from gpuconsole.model.queues import ClusterQueue, Quota
 from gpuconsole.model.workloads import Job

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuconsole.model.cluster import HOSTNAME
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.topology_encoding import encode, prefix_keys
 from gpuconsole.model.workloads import TopologyDomain, Workload

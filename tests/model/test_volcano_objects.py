@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.model.cluster import Container, LabelSelector, Node, Pod, PodAffinity, PodTerm, SpreadConstraint
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodAffinity, PodTerm, SpreadConstraint
 from gpuconsole.model.volcano import (
     GroupAffinity,
     HyperNode,

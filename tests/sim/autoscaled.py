@@ -7,9 +7,10 @@ from msgspec.structs import replace
 from gpuconsole.model.autoscaling import Budget, NodeGroup, NodePool
 from gpuconsole.model.catalogue import Catalogue, load
 from gpuconsole.model.clock import MINUTE, SECOND, Span
-from gpuconsole.model.cluster import Container, Node, PodTemplate
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.workloads import Job, PodSet
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Capacity, KarpenterPolicy, ScalingGroup, SpotPolicy
 from gpuconsole.sim.engine import Simulation

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, parse_time
-from gpuconsole.model.cluster import Container, LabelSelector, Node, Pod, PodTemplate, PriorityClass
+from gpuconsole.model.cluster import Node, Pod, PriorityClass
 from gpuconsole.model.commands import Command, Submit
 from gpuconsole.model.events import Event, Happened, What
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
     FlavorQuotas,

@@ -4,8 +4,9 @@ from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
-from gpuconsole.model.cluster import Pod, PodPhase, PodTemplate
+from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.commands import Requeue
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.snapshot import Snapshot, decode, encode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation

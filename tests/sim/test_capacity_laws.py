@@ -13,9 +13,10 @@ from gpuconsole.insight.losses import lost_by
 from gpuconsole.insight.pools import pools
 from gpuconsole.model.autoscaling import NodeGroup, NodePool
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
-from gpuconsole.model.cluster import LabelSelector, Pod, PodDisruptionBudget, PodPhase
+from gpuconsole.model.cluster import Pod, PodDisruptionBudget, PodPhase
 from gpuconsole.model.commands import Command, FailNode, Finish, InterruptSpot, Submit
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.workloads import JobPhase

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, SECOND
-from gpuconsole.model.cluster import Node, Taint
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import (
     AddNodes,
     Command,
@@ -19,6 +19,7 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.labels import Taint
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Cohort, PreemptionPolicy, Quota, ResourceFlavor
 from gpuconsole.sim.engine import Simulation

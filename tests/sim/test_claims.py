@@ -3,10 +3,11 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.cluster import Container, Pod, PodClaim, PodTemplate
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Delete
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

@@ -6,9 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
-from gpuconsole.model.cluster import Container, LabelSelector, Node, Pod, PodDisruptionBudget, PodTemplate
+from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget
 from gpuconsole.model.commands import FailNode, Finish, RestoreNode
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor
 from gpuconsole.model.workloads import Job

@@ -3,10 +3,10 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.cluster import PodClaim
 from gpuconsole.model.commands import Delete
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.pod_template import PodClaim
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
 from gpuconsole.model.workloads import Job, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE
-from gpuconsole.model.cluster import LabelSelector
 from gpuconsole.model.commands import Delete
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import (
     ClusterQueue,

@@ -6,8 +6,9 @@ from msgspec.structs import replace
 from gpuconsole.model.autoscaling import Budget, NodePool
 from gpuconsole.model.catalogue import load
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
-from gpuconsole.model.cluster import LabelSelector, Pod, PodDisruptionBudget, PodPhase, Taint
+from gpuconsole.model.cluster import Pod, PodDisruptionBudget, PodPhase
 from gpuconsole.model.commands import Delete
+from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.scheduling.kube.policy import PlacementPolicy

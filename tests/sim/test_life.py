@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
-from gpuconsole.model.cluster import Taint, Toleration
 from gpuconsole.model.events import Announcement, Happened, What
+from gpuconsole.model.labels import Taint, Toleration
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import JobPhase, Phase, phase
 from tests.sim.cluster import A100, START, job, key_of, log, node, queue, run, start, submit, two_teams, workload

@@ -1,7 +1,8 @@
 """LimitRanges: what a namespace gives to containers that do not say what they need."""
 
 from gpuconsole.model.clock import HOUR
-from gpuconsole.model.cluster import Container, LimitRange, LimitRangeItem, Pod, PodTemplate
+from gpuconsole.model.cluster import LimitRange, LimitRangeItem, Pod
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.workloads import Job, PodSet
 from tests.sim.cluster import GPU, UNQUEUED, job, key_of, nodes, start, submit, two_teams
 

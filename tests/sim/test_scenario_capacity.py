@@ -7,7 +7,7 @@ import pytest
 
 from gpuconsole.model.catalogue import Catalogue, InstanceType
 from gpuconsole.model.clock import MINUTE, SECOND
-from gpuconsole.model.cluster import Taint
+from gpuconsole.model.labels import Taint
 from gpuconsole.sim.autoscaling.policy import (
     FIXED,
     AutoscalerPolicy,

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.losses import lost_by
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
-from gpuconsole.model.cluster import LabelSelector, PodDisruptionBudget
+from gpuconsole.model.cluster import PodDisruptionBudget
 from gpuconsole.model.commands import InterruptSpot
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.sim.autoscaling.policy import FIXED, Expander, ScalingGroup, SpotPolicy
 from gpuconsole.sim.engine import Simulation

@@ -4,11 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.cluster import Container, Pod, PodTemplate, PodVolume
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Delete, Submit
 from gpuconsole.model.events import Happened
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate, PodVolume
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.kai.policy import KaiPolicy

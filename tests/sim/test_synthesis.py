@@ -1,6 +1,7 @@
 """Nodes made from quotas: as many as hold the nominal GPUs, with the flavor's labels and taints."""
 
-from gpuconsole.model.cluster import Node, Taint
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import Taint
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, Quota, ResourceFlavor, ResourceGroup
 from gpuconsole.sim.synthesis import complete

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
-from gpuconsole.model.cluster import HOSTNAME, Node
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Delete, Drain, FailNode, RestoreNode, Submit
 from gpuconsole.model.events import Event, Happened, What
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor, Topology

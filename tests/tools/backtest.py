@@ -36,10 +36,12 @@ from gpuconsole.insight.eta import HORIZON, starts
 from gpuconsole.insight.outlook import RUNS
 from gpuconsole.insight.past import past
 from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time, parse_span
-from gpuconsole.model.cluster import Container, LabelSelector, Namespace, Node, PodTemplate
+from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
     ClusterQueue,

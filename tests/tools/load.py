@@ -3,8 +3,10 @@
 from random import Random
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import Container, LabelSelector, Namespace, Node, PodTemplate
+from gpuconsole.model.cluster import Namespace, Node
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
     ClusterQueue,

@@ -6,14 +6,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.autoscaling import NodePool
 from gpuconsole.model.clock import MINUTE, SECOND
-from gpuconsole.model.cluster import (
-    Container,
-    LimitRange,
-    LimitRangeItem,
-    PodTemplate,
-    PriorityClass,
-    RuntimeClass,
-)
+from gpuconsole.model.cluster import LimitRange, LimitRangeItem, PriorityClass, RuntimeClass
 from gpuconsole.model.devices import (
     Device,
     DeviceClass,
@@ -26,6 +19,7 @@ from gpuconsole.model.events import Announcement, Happened, What
 from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import AdmissionCheck, Topology
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue

@@ -9,7 +9,8 @@ from textual.pilot import Pilot
 
 from gpuconsole.model.autoscaling import POOL, SPOT, Instance, NodeGroup, NodePool
 from gpuconsole.model.clock import HOUR
-from gpuconsole.model.cluster import HOSTNAME, Node
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import Topology

@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import HOSTNAME, Node
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Topology
 from gpuconsole.ui.screens.node_detail import NodeDetailScreen

@@ -6,20 +6,12 @@ from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.insight.engines import Engine, Engines
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time, parse_time
-from gpuconsole.model.cluster import (
-    Container,
-    LabelSelector,
-    Namespace,
-    Node,
-    Pod,
-    PodPhase,
-    PodTemplate,
-    Taint,
-    Toleration,
-)
+from gpuconsole.model.cluster import Namespace, Node, Pod, PodPhase
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import Applied, Event, Happened, What
+from gpuconsole.model.labels import LabelSelector, Taint, Toleration
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
     ClusterQueue,

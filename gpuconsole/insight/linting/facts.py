@@ -8,11 +8,12 @@ from msgspec import Struct
 from gpuconsole.insight.emptied import all_nodes
 from gpuconsole.insight.linting.findings import named
 from gpuconsole.model.catalogue import Catalogue
-from gpuconsole.model.cluster import Node, Pod, PodTemplate
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.events import Applied
 from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Job, PodSet, Workload

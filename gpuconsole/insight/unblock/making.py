@@ -25,8 +25,10 @@ from gpuconsole.insight.unblock.steps import (
     UsePriority,
     UseTopology,
 )
-from gpuconsole.model.cluster import Container, LabelSelector, Namespace, Node, PodTemplate, Toleration
+from gpuconsole.model.cluster import Namespace, Node
+from gpuconsole.model.labels import LabelSelector, Toleration
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import ClusterQueue, Cohort, FlavorQuotas, LocalQueue, Quota, ResourceGroup, StopPolicy
 from gpuconsole.model.volcano_jobs import VolcanoSpec
 from gpuconsole.model.workloads import Job, PodSet, TopologyRequest, Workload

@@ -20,10 +20,10 @@ from gpuconsole.model.apiserver.schema import (
     record,
 )
 from gpuconsole.model.apiserver.selectors import TOLERATION, named
-from gpuconsole.model.cluster import HOSTNAME
 from gpuconsole.model.documents.fields import FieldError
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.documents.syntax import label_key, label_value
+from gpuconsole.model.labels import HOSTNAME
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _ALL_EFFECTS = "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 
-from gpuconsole.model.cluster import NO_LABELS
 from gpuconsole.model.documents.reader import Reader, shown
+from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.quantity import (
     BILLIONTH,
     CPU,

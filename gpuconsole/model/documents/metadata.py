@@ -6,9 +6,9 @@ from typing import Any
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import NO_LABELS
 from gpuconsole.model.documents.names import LABEL, LONGEST_LABEL, annotations, labels, name
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.labels import NO_LABELS
 
 TOP = ("apiVersion", "kind", "metadata", "spec", "status")
 _FIELDS = (

@@ -8,7 +8,12 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import (
+from gpuconsole.model.documents.amounts import fractions, is_extended, resources
+from gpuconsole.model.documents.findings import Silence
+from gpuconsole.model.documents.names import annotations, labels, unique
+from gpuconsole.model.documents.reader import INT32, Reader
+from gpuconsole.model.documents.selectors import node_affinity, pod_affinity, selector, tolerations
+from gpuconsole.model.pod_template import (
     Container,
     HostPort,
     PodClaim,
@@ -17,11 +22,6 @@ from gpuconsole.model.cluster import (
     PodVolume,
     SpreadConstraint,
 )
-from gpuconsole.model.documents.amounts import fractions, is_extended, resources
-from gpuconsole.model.documents.findings import Silence
-from gpuconsole.model.documents.names import annotations, labels, unique
-from gpuconsole.model.documents.reader import INT32, Reader
-from gpuconsole.model.documents.selectors import node_affinity, pod_affinity, selector, tolerations
 from gpuconsole.model.quantity import format_quantity
 
 GRACE = 30

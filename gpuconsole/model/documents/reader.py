@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from gpuconsole.model.clock import SECOND, Span, Time, parse_span, parse_time
-from gpuconsole.model.cluster import NO_LABELS
 from gpuconsole.model.documents.findings import Key, Path, Report
+from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.text import MAX_NAME, clean
 
 E = TypeVar("E", bound=StrEnum)

@@ -1,17 +1,9 @@
 """Selectors, taints, tolerations and affinity: the parts of a document that compare labels."""
 
-from gpuconsole.model.cluster import (
-    LabelSelector,
-    NodeTerm,
-    PodAffinity,
-    PodTerm,
-    PreferredTerm,
-    Requirement,
-    Taint,
-    Toleration,
-)
 from gpuconsole.model.documents.names import LONGEST_KEY, is_label_value, key_name, labels, unique
 from gpuconsole.model.documents.reader import Reader, shown
+from gpuconsole.model.labels import LabelSelector, NodeTerm, PreferredTerm, Requirement, Taint, Toleration
+from gpuconsole.model.pod_template import PodAffinity, PodTerm
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _SETS = ("In", "NotIn", "Exists", "DoesNotExist")

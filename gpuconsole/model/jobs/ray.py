@@ -3,13 +3,13 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Container, PodTemplate
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job_rules import ReplicaRules
 from gpuconsole.model.jobs.common import MOST_PODS, job, phase, pod_set, pods
 from gpuconsole.model.jobs.labels import QUEUE
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.resources import largest
 from gpuconsole.model.workloads import Job, PodSet

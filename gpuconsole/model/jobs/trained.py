@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, PodTemplate
 from gpuconsole.model.job_rules import PodPatch, TrainRules
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.training import LAUNCHER, NODE, TrainingRuntime
 from gpuconsole.model.workloads import Job, PodSet
 

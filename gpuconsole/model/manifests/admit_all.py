@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import LabelSelector
 from gpuconsole.model.documents.findings import Finding, Severity
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.manifests.kueue import NO_SELECTOR
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue

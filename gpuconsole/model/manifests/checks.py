@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpuconsole.model.apiserver.jobs.defaulting import DEFAULT_QUEUE
-from gpuconsole.model.cluster import NAMESPACE_NAME, Namespace, PriorityClass
+from gpuconsole.model.cluster import Namespace, PriorityClass
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
+from gpuconsole.model.labels import NAMESPACE_NAME
 from gpuconsole.model.manifests.kai_checks import check_kai_group, check_kai_queue
 from gpuconsole.model.manifests.loaded import Entry
 from gpuconsole.model.manifests.volcano_checks import (

@@ -9,7 +9,6 @@ from gpuconsole.model.apiserver.volcano.objections import report
 from gpuconsole.model.apiserver.volcano.shapes import POD, fits
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import (
-    NAMESPACE_NAME,
     LimitRange,
     LimitRangeItem,
     Namespace,
@@ -27,6 +26,7 @@ from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import taints
 from gpuconsole.model.jobs.common import check_spans
 from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
+from gpuconsole.model.labels import NAMESPACE_NAME
 from gpuconsole.model.manifests.resizing import resized
 from gpuconsole.model.quantity import MAX
 from gpuconsole.model.resources import Resources, is_gpu, is_mig

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import NodeTerm
 from gpuconsole.model.devices import (
     EXACT_COUNT,
     Allocation,
@@ -26,6 +25,7 @@ from gpuconsole.model.documents.amounts import quantity
 from gpuconsole.model.documents.metadata import metadata, spec_of
 from gpuconsole.model.documents.reader import INT64, Reader
 from gpuconsole.model.documents.selectors import node_term, taints, tolerations
+from gpuconsole.model.labels import NodeTerm
 from gpuconsole.model.text import clean
 
 LONGEST_EXPRESSION = 10_240

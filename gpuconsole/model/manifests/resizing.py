@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, PodTemplate
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import Resources, largest
 
 

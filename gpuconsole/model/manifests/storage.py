@@ -1,11 +1,11 @@
 """Storage: PersistentVolume, PersistentVolumeClaim (v1), StorageClass, CSINode (storage.k8s.io/v1)."""
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import NodeTerm, Requirement
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata
 from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.documents.selectors import node_term, selector
+from gpuconsole.model.labels import NodeTerm, Requirement
 from gpuconsole.model.storage import (
     AVAILABLE,
     BOUND,

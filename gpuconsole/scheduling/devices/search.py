@@ -6,7 +6,7 @@ that works is taken. What is not there: devices that several claims share by cap
 
 from collections.abc import Callable, Sequence
 
-from gpuconsole.model.cluster import Node, NodeTerm, Requirement
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.devices import (
     EXACT_COUNT,
     Allocation,
@@ -15,6 +15,7 @@ from gpuconsole.model.devices import (
     Likeness,
     ResourceClaim,
 )
+from gpuconsole.model.labels import NodeTerm, Requirement
 from gpuconsole.scheduling.devices.cel.values import EvaluationError
 from gpuconsole.scheduling.devices.selectors import compile_selector, selects
 from gpuconsole.scheduling.devices.stock import Offered, Stock

@@ -6,8 +6,9 @@ from operator import itemgetter
 
 from msgspec import Struct, field
 
-from gpuconsole.model.cluster import Node, NodeTerm, Pod
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.devices import Allocation, Device, DeviceClass, ResourceClaim, ResourceSlice
+from gpuconsole.model.labels import NodeTerm
 
 MOST_USERS = 256
 """Pods that may share a claim."""

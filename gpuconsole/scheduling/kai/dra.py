@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Node, Pod, PodClaim, PodTemplate
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.devices import Allocation, GivenDevice, ResourceClaim, ResourceSlice
+from gpuconsole.model.pod_template import PodClaim, PodTemplate
 from gpuconsole.scheduling.devices.claims import grant
 from gpuconsole.scheduling.devices.stock import Stock, claim_keys
 from gpuconsole.scheduling.kai.api.claims import Claim, ClaimBook, Device, DeviceRequest, gpu_class

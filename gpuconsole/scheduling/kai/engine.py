@@ -11,10 +11,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Pod, PodTemplate
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision, Unschedulable
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.devices import inside
 from gpuconsole.scheduling.kai import reading
 from gpuconsole.scheduling.kai.api.jobs import Job

@@ -1,6 +1,7 @@
 """Whether a node's labels, taints and conditions let a pod in, as kube-scheduler has them."""
 
-from gpuconsole.model.cluster import Node, Taint
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import Taint
 from gpuconsole.scheduling.kai.api.tasks import Spec
 
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")

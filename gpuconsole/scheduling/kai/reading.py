@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, PodPhase, PodTemplate, PriorityClass
+from gpuconsole.model.cluster import Node, Pod, PodPhase, PriorityClass
 from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.documents.reader import INT64
 from gpuconsole.model.kai import KaiPodGroup
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.quantity import CPU, MEMORY, PODS
 from gpuconsole.model.resources import GPU_RESOURCES, Resources
 from gpuconsole.scheduling.kai.api.amounts import MIG_PREFIX, Amounts

@@ -6,8 +6,9 @@ from itertools import chain
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodPhase, PodTemplate, PriorityClass
+from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodPhase, PriorityClass
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import pod_groups, ports
 from gpuconsole.scheduling.kube.board import Board

@@ -5,7 +5,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gpuconsole.model.cluster import NAMESPACE_NAME, NO_LABELS, Node, Pod, PodAffinity, PodTerm
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.labels import NAMESPACE_NAME, NO_LABELS
+from gpuconsole.model.pod_template import PodAffinity, PodTerm
 
 AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"

@@ -6,9 +6,9 @@ from typing import Literal, get_args
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import SpreadConstraint
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import node_affinity, selector
+from gpuconsole.model.pod_template import SpreadConstraint
 from gpuconsole.scheduling.kube.profile import (
     BALANCED,
     CPU_AND_MEMORY,

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from gpuconsole.model.cluster import HostPort, Pod, PodTemplate
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.pod_template import HostPort, PodTemplate
 
 NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
 ANYWHERE = "0.0.0.0"

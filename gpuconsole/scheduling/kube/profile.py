@@ -8,7 +8,8 @@ from typing import Literal
 from msgspec import Struct
 
 from gpuconsole.model.clock import SECOND, Span
-from gpuconsole.model.cluster import HOSTNAME, NodeTerm, PreferredTerm, SpreadConstraint
+from gpuconsole.model.labels import HOSTNAME, NodeTerm, PreferredTerm
+from gpuconsole.model.pod_template import SpreadConstraint
 from gpuconsole.model.quantity import CPU, MEMORY
 
 Weights = tuple[tuple[str, int], ...]

@@ -7,7 +7,8 @@ NodeResourcesFit's three formulas, and the normalisation of NodeAffinity (prefer
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from gpuconsole.model.cluster import Node, PreferredTerm
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import PreferredTerm
 from gpuconsole.model.quantity import CPU, MEMORY, MIG_PREFIX
 from gpuconsole.model.resources import is_mig
 from gpuconsole.scheduling.kube.filters import term_matches, tolerated

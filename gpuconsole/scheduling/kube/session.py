@@ -12,10 +12,11 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Namespace, Node, Pod, PodDisruptionBudget, PodTemplate, PriorityClass
+from gpuconsole.model.cluster import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, Unschedulable
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.deadlock import find_deadlock

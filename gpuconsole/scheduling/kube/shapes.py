@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, NodeTerm, PodTemplate, PreferredTerm, Toleration
+from gpuconsole.model.labels import NodeTerm, PreferredTerm, Toleration
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.resources import gpus
 from gpuconsole.scheduling.kube.profile import IMAGES, Profile

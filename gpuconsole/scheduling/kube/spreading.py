@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import HOSTNAME, Node, Pod, SpreadConstraint
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.labels import HOSTNAME
+from gpuconsole.model.pod_template import SpreadConstraint
 from gpuconsole.scheduling.kube.filters import affine, tolerated
 from gpuconsole.scheduling.kube.neighbours import Around
 from gpuconsole.scheduling.kube.shapes import Shape

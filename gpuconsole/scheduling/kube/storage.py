@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, field
 
-from gpuconsole.model.cluster import Node, Pod, PodVolume
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.pod_template import PodVolume
 from gpuconsole.model.storage import AVAILABLE, RELEASED, CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 
 Place = tuple[str, str]

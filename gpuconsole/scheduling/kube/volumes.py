@@ -6,7 +6,8 @@ publish (CSIStorageCapacity), and volumes in pods that are no claims.
 
 from collections.abc import Iterable, Sequence
 
-from gpuconsole.model.cluster import Node, Pod, Requirement
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.labels import Requirement
 from gpuconsole.model.storage import LOST, PersistentVolume, PersistentVolumeClaim
 from gpuconsole.scheduling.kube.filters import term_matches
 from gpuconsole.scheduling.kube.storage import Plan, Storage, claim_keys, claim_name, is_bound

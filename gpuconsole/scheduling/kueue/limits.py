@@ -10,7 +10,8 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, LimitRange, LimitRangeItem, PodResources, PodTemplate
+from gpuconsole.model.cluster import LimitRange, LimitRangeItem
+from gpuconsole.model.pod_template import Container, PodResources, PodTemplate
 from gpuconsole.model.resources import Resources, exceeding
 
 Limits = Mapping[str, LimitRangeItem]

@@ -5,7 +5,7 @@ Kueue 0.19 flavorassigner.checkFlavorForPodSets.
 
 from collections.abc import Mapping
 
-from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.scheduling.kueue import messages
 

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpuconsole.model.cluster import Taint
 from gpuconsole.model.decisions import Rule
+from gpuconsole.model.labels import Taint
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.workloads import Workload
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from gpuconsole.model.cluster import HOSTNAME
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.workloads import PodSetAssignment, Workload
 
 POD_GROUP = "kueue.x-k8s.io/is-group-workload"

@@ -8,8 +8,9 @@ from copy import copy
 
 from msgspec import Struct
 
-from gpuconsole.model.cluster import NO_LABELS, LimitRange, Namespace, Node, RuntimeClass
+from gpuconsole.model.cluster import LimitRange, Namespace, Node, RuntimeClass
 from gpuconsole.model.devices import DeviceClass, ResourceClaimTemplate, ResourceSlice
+from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.quantity import PODS
 from gpuconsole.model.queues import (
     AdmissionCheck,

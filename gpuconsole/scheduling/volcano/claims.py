@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from gpuconsole.model.cluster import Pod, PodClaim
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.devices import EXACT_COUNT, ResourceClaim
+from gpuconsole.model.pod_template import PodClaim
 from gpuconsole.scheduling.volcano.api.dra import DeviceRequest
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 

@@ -1,8 +1,9 @@
 """Who owns which GPU of a node, kept by the books of kube-scheduler's rules. Mutates."""
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, PodTemplate
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.kube.board import Board
 from gpuconsole.scheduling.kube.nodes import Seat
 from gpuconsole.scheduling.kube.policy import PlacementPolicy

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from gpuconsole.model.cluster import NO_LABELS, Node, Pod, PodDisruptionBudget, PodPhase
+from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodPhase
+from gpuconsole.model.labels import NO_LABELS
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 

@@ -16,8 +16,9 @@ from gpuconsole.model.autoscaling import (
 )
 from gpuconsole.model.catalogue import Catalogue, Offering
 from gpuconsole.model.clock import HOUR, Time
-from gpuconsole.model.cluster import NO_LABELS, Node, Pod, Taint
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import What
+from gpuconsole.model.labels import NO_LABELS, Taint
 from gpuconsole.sim.autoscaling.evictions import DO_NOT_DISRUPT, Allowances, annotated
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.autoscaling.rooms import node_of, tainted

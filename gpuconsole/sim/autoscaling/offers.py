@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from gpuconsole.model.autoscaling import CAPACITY_TYPE, POOL, SPOT, Instance, NodePool
 from gpuconsole.model.catalogue import Catalogue, Offering
-from gpuconsole.model.cluster import HOSTNAME, Node, Requirement
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import HOSTNAME, Requirement
 from gpuconsole.model.resources import Resources
 from gpuconsole.sim.autoscaling.policy import SpotPolicy
 from gpuconsole.sim.equipping import BARE, Equipment, equipped

@@ -9,7 +9,7 @@ from msgspec import Struct
 from gpuconsole.model.autoscaling import ON_DEMAND
 from gpuconsole.model.catalogue import Catalogue
 from gpuconsole.model.clock import MINUTE, SECOND, Span
-from gpuconsole.model.cluster import NO_LABELS, Taint
+from gpuconsole.model.labels import NO_LABELS, Taint
 from gpuconsole.sim.chance import Spread
 
 

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from gpuconsole.model.autoscaling import PRICE, Instance
 from gpuconsole.model.catalogue import InstanceType
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import HOSTNAME, NO_LABELS, Node, Pod, Taint
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.labels import HOSTNAME, NO_LABELS, Taint
 from gpuconsole.model.quantity import PODS
 from gpuconsole.scheduling.kube.filters import refusal
 from gpuconsole.scheduling.kube.shapes import Shape, Shapes

@@ -2,8 +2,9 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Node, Taint
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import What
+from gpuconsole.model.labels import Taint
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions

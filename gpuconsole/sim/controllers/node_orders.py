@@ -4,13 +4,14 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Node, Taint
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Divide, SetTaint
 from gpuconsole.model.events import What
 from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, division_of
 from gpuconsole.model.gpus.models import model_of
 from gpuconsole.model.gpus.redividing import redivided
 from gpuconsole.model.gpus.strategies import MigStrategy
+from gpuconsole.model.labels import Taint
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.resources import Resources, is_mig
 from gpuconsole.sim.controllers import creating, nodes

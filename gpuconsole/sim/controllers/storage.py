@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import HOSTNAME, Node, NodeTerm, Pod, Requirement
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.decisions import Bind
+from gpuconsole.model.labels import HOSTNAME, NodeTerm, Requirement
 from gpuconsole.model.storage import (
     AVAILABLE,
     BOUND,

@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 
 from gpuconsole.model.clock import format_span, format_time
-from gpuconsole.model.cluster import (
-    Pod,
-    Toleration,
-)
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.labels import Toleration
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Job, PodSet, Workload, phase
 from gpuconsole.ui.describing.parts import amounts, pod_list

@@ -3,16 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gpuconsole.model.cluster import (
-    LabelSelector,
-    Node,
-    NodeTerm,
-    Pod,
-    PodAffinity,
-    PodTemplate,
-    PodTerm,
-    Requirement,
-)
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.labels import LabelSelector, NodeTerm, Requirement
+from gpuconsole.model.pod_template import PodAffinity, PodTemplate, PodTerm
 from gpuconsole.scheduling.kai.api.amounts import PODS, Amounts
 from gpuconsole.scheduling.kai.api.claims import Claim, ClaimBook, Device, DeviceRequest
 from gpuconsole.scheduling.kai.api.jobs import Job

@@ -7,7 +7,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, parse_span
-from gpuconsole.model.cluster import LabelSelector, Pod, PodPhase
+from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.quantity import amount
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.volcano_jobs import JobAction, JobEvent, VolcanoPhase, VolcanoStatus

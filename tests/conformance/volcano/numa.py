@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuconsole.model.cluster import Container
+from gpuconsole.model.pod_template import Container
 from gpuconsole.model.quantity import CPU
 from gpuconsole.model.volcano import CpuPlace, Numatopology
 from gpuconsole.scheduling.volcano.plugins.numa_cpus import assign, hints

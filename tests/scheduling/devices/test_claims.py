@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpuconsole.model.cluster import Node, NodeTerm, Pod, PodClaim, PodTemplate, Requirement, Taint, Toleration
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.devices import (
     Allocation,
     Capacity,
@@ -16,6 +16,8 @@ from gpuconsole.model.devices import (
     ResourceClaim,
     ResourceSlice,
 )
+from gpuconsole.model.labels import NodeTerm, Requirement, Taint, Toleration
+from gpuconsole.model.pod_template import PodClaim, PodTemplate
 from gpuconsole.scheduling.devices import claims
 from gpuconsole.scheduling.devices.claims import Grant
 from gpuconsole.scheduling.devices.stock import Stock

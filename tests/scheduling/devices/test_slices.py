@@ -5,9 +5,10 @@ from collections import Counter, defaultdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuconsole.model.cluster import Node, Pod, PodTemplate
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, division_of
 from gpuconsole.model.gpus.mig import Instance, Placement
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.quantity import CPU
 from gpuconsole.scheduling.kube.nodes import NodeState, Seat, describe, seated
 from gpuconsole.scheduling.kube.shapes import Shapes

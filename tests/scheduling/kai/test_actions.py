@@ -8,7 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.cluster import LabelSelector, Pod, PodAffinity, PodTemplate, PodTerm
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.labels import LabelSelector
+from gpuconsole.model.pod_template import PodAffinity, PodTemplate, PodTerm
 from gpuconsole.scheduling.kai.api.pod_sets import TopologyConstraint
 from gpuconsole.scheduling.kai.api.statuses import Status
 from gpuconsole.scheduling.kai.api.topologies import Topology

@@ -2,10 +2,11 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, Node, Pod, PodClaim, PodTemplate
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.decisions import Bind, Unschedulable
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaim, ResourceSlice
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate
 from gpuconsole.scheduling.kai.engine import KaiPlacement
 from tests.scheduling.kai.test_engine import binds, engine, pod, queue
 

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, Time
-from gpuconsole.model.cluster import Container, Node, Pod, PodPhase, PodTemplate
+from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision, Unschedulable
 from gpuconsole.model.kai import KaiQueue, QueueResource
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.scheduling.kai.engine import KaiPlacement
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kai.reading import request_of

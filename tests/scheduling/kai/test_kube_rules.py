@@ -2,22 +2,11 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import (
-    HOSTNAME,
-    Container,
-    HostPort,
-    LabelSelector,
-    Node,
-    NodeTerm,
-    Pod,
-    PodAffinity,
-    PodTemplate,
-    PodTerm,
-    PodVolume,
-    Requirement,
-)
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.decisions import Bind, PlacementDecision, Unschedulable
+from gpuconsole.model.labels import HOSTNAME, LabelSelector, NodeTerm, Requirement
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, HostPort, PodAffinity, PodTemplate, PodTerm, PodVolume
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.scheduling.kai.conf import Parameters
 from gpuconsole.scheduling.kai.policy import KaiPolicy

@@ -2,7 +2,8 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import PodPhase, Taint
+from gpuconsole.model.cluster import PodPhase
+from gpuconsole.model.labels import Taint
 from gpuconsole.scheduling.score_table import ScoreTable
 from tests.scheduling.kai.test_engine import engine, node, pod, queue
 

@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, Node, Pod, PodTemplate
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.decisions import Bind, EvictPod, MarkGroup, Nominate, PlacementDecision, SetPhase, Unschedulable
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.session import Placement

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gpuconsole.model.cluster import LabelSelector, PodDisruptionBudget, PodPhase
+from gpuconsole.model.cluster import PodDisruptionBudget, PodPhase
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.scheduling.kube.profile import Profile
 from tests.scheduling.kube.cluster import Cluster, node, pod
 

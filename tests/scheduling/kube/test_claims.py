@@ -1,8 +1,10 @@
 """Pods that claim ports, volumes and devices: where they go, what they are told, what comes with their node."""
 
-from gpuconsole.model.cluster import Container, HostPort, NodeTerm, Pod, PodClaim, PodTemplate, PodVolume, Requirement
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import Bind
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaim, ResourceSlice
+from gpuconsole.model.labels import NodeTerm, Requirement
+from gpuconsole.model.pod_template import Container, HostPort, PodClaim, PodTemplate, PodVolume
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from tests.scheduling.kube.cluster import Cluster, node, pod
 

@@ -3,7 +3,8 @@
 import pytest
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import HOSTNAME, NodeTerm, Requirement, SpreadConstraint
+from gpuconsole.model.labels import HOSTNAME, NodeTerm, Requirement
+from gpuconsole.model.pod_template import SpreadConstraint
 from gpuconsole.scheduling.kube.configuration import read_configuration
 from gpuconsole.scheduling.kube.profile import FILTERS, SCORES, Backoff, Profile, Strategy
 

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from gpuconsole.model.cluster import Node, NodeTerm, PodTemplate, Requirement, Taint, Toleration
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import NodeTerm, Requirement, Taint, Toleration
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from tests.scheduling.kube.cluster import GIB, Cluster, node, pod, template
 

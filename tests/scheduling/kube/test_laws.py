@@ -8,17 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.cluster import (
-    HOSTNAME,
-    LabelSelector,
-    PodAffinity,
-    PodDisruptionBudget,
-    PodTemplate,
-    PodTerm,
-    SpreadConstraint,
-)
+from gpuconsole.model.cluster import PodDisruptionBudget
 from gpuconsole.model.decisions import Bind, Unschedulable
+from gpuconsole.model.labels import HOSTNAME, LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import PodAffinity, PodTemplate, PodTerm, SpreadConstraint
 from gpuconsole.model.quantity import CPU, GPU
 from gpuconsole.model.resources import add
 from gpuconsole.scheduling.kube.policy import PlacementPolicy

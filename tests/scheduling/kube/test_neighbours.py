@@ -4,18 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from gpuconsole.model.cluster import (
-    HOSTNAME,
-    Container,
-    LabelSelector,
-    Node,
-    Pod,
-    PodAffinity,
-    PodTemplate,
-    PodTerm,
-    SpreadConstraint,
-    Taint,
-)
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.labels import HOSTNAME, LabelSelector, Taint
+from gpuconsole.model.pod_template import Container, PodAffinity, PodTemplate, PodTerm, SpreadConstraint
 from gpuconsole.scheduling.kube import neighbours, spreading
 from gpuconsole.scheduling.kube.images import Images
 from gpuconsole.scheduling.kube.neighbours import Surroundings

@@ -6,8 +6,9 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Node, Pod, PriorityClass, Taint
+from gpuconsole.model.cluster import Node, Pod, PriorityClass
 from gpuconsole.model.decisions import Bind, EvictPod, Nominate
+from gpuconsole.model.labels import Taint
 from gpuconsole.model.quantity import CPU
 from tests.scheduling.kube.cluster import Cluster, node, pod, pods, template
 

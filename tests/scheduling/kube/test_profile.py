@@ -3,8 +3,9 @@
 import pytest
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import Container, Node, PodTemplate
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.decisions import PlacementDecision
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube.images import Images
 from gpuconsole.scheduling.kube.lens import lens

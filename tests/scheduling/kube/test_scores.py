@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.model.cluster import NodeTerm, PreferredTerm, Requirement, Taint, Toleration
+from gpuconsole.model.labels import NodeTerm, PreferredTerm, Requirement, Taint, Toleration
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube.images import Images
 from gpuconsole.scheduling.kube.lens import lens

@@ -4,16 +4,9 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.model.cluster import (
-    HOSTNAME,
-    LabelSelector,
-    Namespace,
-    Node,
-    Pod,
-    PodAffinity,
-    PodTerm,
-    SpreadConstraint,
-)
+from gpuconsole.model.cluster import Namespace, Node, Pod
+from gpuconsole.model.labels import HOSTNAME, LabelSelector
+from gpuconsole.model.pod_template import PodAffinity, PodTerm, SpreadConstraint
 from tests.scheduling.kube.cluster import Cluster, gang, node, pod, pods, template
 
 WEB = LabelSelector({"app": "web"})

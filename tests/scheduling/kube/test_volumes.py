@@ -2,7 +2,9 @@
 
 import pytest
 
-from gpuconsole.model.cluster import Container, HostPort, Node, NodeTerm, Pod, PodTemplate, PodVolume, Requirement
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.labels import NodeTerm, Requirement
+from gpuconsole.model.pod_template import Container, HostPort, PodTemplate, PodVolume
 from gpuconsole.model.storage import (
     LOST,
     ONE_POD,

@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping
 
 from gpuconsole.model.clock import SECOND, Time
-from gpuconsole.model.cluster import Container, LabelSelector, Namespace, PodTemplate
+from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt, Refuse, Rule
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import (
     BorrowWithinCohort,
     ClusterQueue,

@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import Container, PodClaim, PodTemplate
 from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.devices import (
     Capacity,
@@ -19,6 +18,7 @@ from gpuconsole.model.devices import (
     ResourceSlice,
 )
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
 from gpuconsole.model.workloads import PodSet, Workload
 from gpuconsole.scheduling.kueue import conditions

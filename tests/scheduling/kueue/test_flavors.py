@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuconsole.model.cluster import NodeTerm, PodTemplate, Requirement, Taint, Toleration
+from gpuconsole.model.labels import NodeTerm, Requirement, Taint, Toleration
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
     Cohort,

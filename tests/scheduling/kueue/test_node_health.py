@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import HOSTNAME, Node, Pod, PodPhase, PodTemplate, Taint, Toleration
+from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.labels import HOSTNAME, Taint, Toleration
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Admission, Condition, PodSet, PodSetAssignment, TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig

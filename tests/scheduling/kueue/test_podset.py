@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import PodTemplate, Toleration
+from gpuconsole.model.labels import Toleration
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import (
     Admission,

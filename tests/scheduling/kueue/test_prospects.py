@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import LabelSelector
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, StopPolicy
 from gpuconsole.model.workloads import Condition, Workload

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import Container, PodTemplate, Toleration
+from gpuconsole.model.labels import Toleration
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.provisioning import (
     ProvisioningRequest,
     ProvisioningRequestConfig,

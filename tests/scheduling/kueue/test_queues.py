@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import LabelSelector, Namespace
+from gpuconsole.model.cluster import Namespace
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.queues import LocalQueue, StopPolicy
 from gpuconsole.model.workloads import Condition, RequeueState, Workload
 from gpuconsole.scheduling.kueue import conditions

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import pytest
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import HOSTNAME, LabelSelector, PodTemplate
 from gpuconsole.model.decisions import Refuse
+from gpuconsole.model.labels import HOSTNAME, LabelSelector
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, Quota, ResourceFlavor, ResourceGroup
 from gpuconsole.model.workloads import Admission, CheckState, PodSet, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue import conditions

@@ -2,7 +2,8 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import HOSTNAME, Node, Pod, PodPhase
+from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.model.workloads import TopologyRequest
 from gpuconsole.scheduling.kueue.topology.strangers import PLACED_BY_TOPOLOGY

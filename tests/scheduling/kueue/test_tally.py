@@ -3,7 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuconsole.model.cluster import HOSTNAME, Node, PodTemplate, Taint
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import HOSTNAME, Taint
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.model.workloads import PodSet, TopologyRequest
 from gpuconsole.scheduling.kueue.requests import Place

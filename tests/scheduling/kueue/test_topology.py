@@ -6,17 +6,10 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import (
-    HOSTNAME,
-    Node,
-    NodeTerm,
-    PodTemplate,
-    PreferredTerm,
-    Requirement,
-    Taint,
-    Toleration,
-)
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import HOSTNAME, NodeTerm, PreferredTerm, Requirement, Taint, Toleration
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.model.workloads import PodSet, TopologyRequest, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import Struct
 
-from gpuconsole.model.cluster import Container, PodTemplate
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import MAX
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import PodSet, Workload

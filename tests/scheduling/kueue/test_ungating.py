@@ -6,7 +6,9 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import HOSTNAME, Pod, PodPhase, PodTemplate
+from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.labels import HOSTNAME
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.workloads import (
     Admission,
     Condition,

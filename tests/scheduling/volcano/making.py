@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from gpuconsole.model.clock import HOUR, Time
-from gpuconsole.model.cluster import Container, Node, Pod, PodPhase, PodTemplate
+from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, GPU, MEMORY, PODS
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.volcano.api.job import JobInfo

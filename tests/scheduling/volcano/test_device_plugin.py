@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, Node, Pod, PodTemplate
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, PODS
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments

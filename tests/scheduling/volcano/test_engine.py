@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.cluster import Container, Node, Pod, PodPhase, PodTemplate, PriorityClass
+from gpuconsole.model.cluster import Node, Pod, PodPhase, PriorityClass
 from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, SetPhase, Unschedulable
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, GPU, PODS
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement

@@ -1,7 +1,9 @@
 """predicates: filters that concern what pods ask for beside resources: ports, volumes, devices."""
 
-from gpuconsole.model.cluster import Container, HostPort, Node, NodeTerm, PodClaim, PodTemplate, PodVolume, Requirement
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaim, ResourceSlice
+from gpuconsole.model.labels import NodeTerm, Requirement
+from gpuconsole.model.pod_template import Container, HostPort, PodClaim, PodTemplate, PodVolume
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.scheduling.devices.stock import Stock
 from gpuconsole.scheduling.kube.storage import Storage

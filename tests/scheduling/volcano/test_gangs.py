@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.model.cluster import LabelSelector
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.quantity import CPU, GPU, PODS
 from gpuconsole.model.volcano import NetworkTopology, SubGroupPolicy
 from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError, FitErrors

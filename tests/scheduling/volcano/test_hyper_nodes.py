@@ -2,7 +2,8 @@
 
 import pytest
 
-from gpuconsole.model.cluster import LabelSelector, Node
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.volcano import HyperNode, HyperNodeMember
 from gpuconsole.scheduling.volcano.api.hyper_nodes import (
     HyperNodes,

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, Node, Pod, PodPhase, PodTemplate, PriorityClass
+from gpuconsole.model.cluster import Node, Pod, PodPhase, PriorityClass
 from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, GPU, PODS
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.volcano.actions import ACTIONS

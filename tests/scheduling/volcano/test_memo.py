@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuconsole.model.cluster import Container, PodAffinity, PodTemplate, PodTerm
+from gpuconsole.model.pod_template import Container, PodAffinity, PodTemplate, PodTerm
 from gpuconsole.model.quantity import CPU, GPU
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.node import NodeInfo

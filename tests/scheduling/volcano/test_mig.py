@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, Node, Pod, PodPhase, PodTemplate
+from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.decisions import Bind
 from gpuconsole.model.gpus.instances import DYNAMIC, division_of
 from gpuconsole.model.gpus.mig import Placement
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, PODS
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpuconsole.model.cluster import Container, PodTemplate
 from gpuconsole.model.manifests import decode_object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.volcano import CpuPlace, Numatopology
 from gpuconsole.scheduling.volcano.api.task import TaskInfo

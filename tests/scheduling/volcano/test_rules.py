@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, PodClaim, PodTemplate
 from gpuconsole.model.devices import DeviceRequest, ResourceClaim
+from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate
 from gpuconsole.model.quantity import CPU, GPU
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.volcano.actions import ACTIONS

@@ -4,20 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from gpuconsole.model.cluster import (
-    HOSTNAME,
-    Container,
-    LabelSelector,
-    Node,
-    NodeTerm,
-    PodAffinity,
-    PodTemplate,
-    PodTerm,
-    PreferredTerm,
-    Requirement,
-    SpreadConstraint,
-    Taint,
-)
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import HOSTNAME, LabelSelector, NodeTerm, PreferredTerm, Requirement, Taint
+from gpuconsole.model.pod_template import Container, PodAffinity, PodTemplate, PodTerm, SpreadConstraint
 from gpuconsole.model.quantity import CPU, GPU, MEMORY, PODS
 from gpuconsole.model.volcano import GroupAffinity
 from gpuconsole.scheduling.volcano.api.node import NodeUsage

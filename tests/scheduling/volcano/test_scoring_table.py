@@ -2,7 +2,9 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, Node, Pod, PodClaim, PodTemplate, Taint
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.labels import Taint
+from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate
 from gpuconsole.model.quantity import CPU, GPU, MEMORY, PODS
 from gpuconsole.scheduling.score_table import NodeScore, ScoreTable
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement

@@ -3,7 +3,9 @@
 import pytest
 
 from gpuconsole.model.clock import MINUTE, SECOND
-from gpuconsole.model.cluster import Container, LabelSelector, PodDisruptionBudget, PodTemplate, ResourceQuota
+from gpuconsole.model.cluster import PodDisruptionBudget, ResourceQuota
+from gpuconsole.model.labels import LabelSelector
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.scheduling.volcano.api.budgets import OpenBudget, open_budget
 from gpuconsole.scheduling.volcano.api.job import JobInfo

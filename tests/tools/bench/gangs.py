@@ -6,10 +6,11 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Container, Node, Pod, PodPhase, PodTemplate
+from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.decisions import Bind
 from gpuconsole.model.kai import EVERYTHING, KaiQueue
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.scheduling.kai.engine import KaiPlacement
 from gpuconsole.scheduling.kai.policy import KaiPolicy

@@ -9,8 +9,10 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from gpuconsole.model.clock import MILLISECOND, Span, Time, parse_time
-from gpuconsole.model.cluster import HOSTNAME, Container, LabelSelector, Namespace, Node, PodTemplate
+from gpuconsole.model.cluster import Namespace, Node
+from gpuconsole.model.labels import HOSTNAME, LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
     FlavorQuotas,

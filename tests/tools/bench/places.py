@@ -3,8 +3,10 @@
 import gc
 from random import Random
 
-from gpuconsole.model.cluster import HOSTNAME, Container, LabelSelector, Namespace, Node, PodTemplate
+from gpuconsole.model.cluster import Namespace, Node
+from gpuconsole.model.labels import HOSTNAME, LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
     ClusterQueue,

@@ -7,7 +7,8 @@ from functools import cached_property
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import NodeTerm, Pod, Toleration
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.labels import NodeTerm, Toleration
 from gpuconsole.scheduling.kai.api.claims import Device
 from gpuconsole.scheduling.kai.api.requests import Request
 from gpuconsole.scheduling.kai.api.statuses import Status

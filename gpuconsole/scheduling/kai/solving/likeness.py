@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 
 import msgspec
 
-from gpuconsole.model.cluster import PodAffinity
+from gpuconsole.model.pod_template import PodAffinity
 from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
 from gpuconsole.scheduling.kai.api.requests import Request

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import LabelSelector, Node, Pod, SpreadConstraint
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.labels import LabelSelector
+from gpuconsole.model.pod_template import SpreadConstraint
 from gpuconsole.scheduling.kube import spreading
 from gpuconsole.scheduling.kube.neighbours import Around
 from gpuconsole.scheduling.kube.plugins.roles import Asker, Refusal

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from gpuconsole.model.cluster import LabelSelector, Requirement
 from gpuconsole.model.documents import syntax
 from gpuconsole.model.documents.fields import FieldError, forbidden, invalid, required
 from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.labels import LabelSelector, Requirement
 
 
 class ExpressionForm(Struct, frozen=True, kw_only=True):

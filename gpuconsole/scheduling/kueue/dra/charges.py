@@ -5,8 +5,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gpuconsole.model.cluster import PodTemplate
 from gpuconsole.model.devices import DeviceRequest
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import EMPTY, Resources, add
 from gpuconsole.model.workloads import PodSet, Workload
 from gpuconsole.scheduling.kueue.conditions import on_hold

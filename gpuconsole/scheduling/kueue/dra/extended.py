@@ -5,7 +5,7 @@ Kueue 0.19 pkg/dra/extended_resources.go.
 
 from collections.abc import Iterator, Sequence
 
-from gpuconsole.model.cluster import Container, PodTemplate
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import MAX, format_quantity
 from gpuconsole.model.resources import Resources
 from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.workloads import PodSet, PodSetAssignment, Workload
 

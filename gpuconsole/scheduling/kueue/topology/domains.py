@@ -6,7 +6,8 @@ A tree is frozen; it is built anew when nodes change.
 
 from collections.abc import Iterable, Mapping
 
-from gpuconsole.model.cluster import HOSTNAME, Node
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.model.resources import Resources
 

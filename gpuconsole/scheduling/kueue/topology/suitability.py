@@ -1,6 +1,8 @@
 """Which nodes pods may run on, and which they would like (Kueue 0.19 TASFlavorSnapshot, node match)."""
 
-from gpuconsole.model.cluster import Node, PodTemplate, Taint
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import Taint
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.kueue.topology.demand import Demand
 from gpuconsole.scheduling.kueue.topology.domains import Domains
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from gpuconsole.model.cluster import LabelSelector, Pod, PodDisruptionBudget
+from gpuconsole.model.cluster import Pod, PodDisruptionBudget
+from gpuconsole.model.labels import LabelSelector
 
 
 class OpenBudget(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.quantity import CPU, MEMORY
 
 

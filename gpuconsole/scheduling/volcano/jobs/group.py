@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import LabelSelector
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.volcano import PodGroup, SubGroupPolicy
 from gpuconsole.model.workloads import Job

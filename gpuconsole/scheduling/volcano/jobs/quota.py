@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gpuconsole.model.cluster import PodTemplate
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from gpuconsole.model.resources import add, scale
 

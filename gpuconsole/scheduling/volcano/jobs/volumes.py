@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import PodTemplate, PodVolume
+from gpuconsole.model.pod_template import PodTemplate, PodVolume
 from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of

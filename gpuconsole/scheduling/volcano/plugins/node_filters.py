@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct, field
 
-from gpuconsole.model.cluster import Node, NodeTerm, Pod
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.labels import NodeTerm
 from gpuconsole.scheduling.kube import messages, neighbours, ports, spreading
 from gpuconsole.scheduling.kube.filters import CORDONED, NOT_READY, affine, tolerated
 from gpuconsole.scheduling.kube.neighbours import Nearness, is_picky, nearness

@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.model.cluster import Container, Node, Pod
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.pod_template import Container
 from gpuconsole.scheduling.volcano.api.labels import group_of
 from gpuconsole.scheduling.volcano.plugins.mig_groups import MigGroup, MigInstance, MigModel, groups_of, pick
 

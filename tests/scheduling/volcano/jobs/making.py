@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from gpuconsole.model.cluster import Container, Pod, PodPhase, PodTemplate
+from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.volcano_jobs import TaskSpec, VolcanoPhase, VolcanoSpec, VolcanoStatus
 from gpuconsole.model.workloads import Job, PodSet
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of

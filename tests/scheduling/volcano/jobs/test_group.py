@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import LabelSelector
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.volcano import GroupCondition, NetworkTopology, SubGroupPolicy
 from gpuconsole.model.volcano_jobs import JobAction, PartitionPolicy, TaskSpec
 from gpuconsole.scheduling.volcano.jobs.group import group_of, min_resources, updated
