@@ -10,13 +10,13 @@ from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.sources import catalogue_for
 from gpuconsole.insight.linting import Engines, Facts
+from gpuconsole.insight.linting.facts import placed_by
 from gpuconsole.insight.linting.findings import named
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.documents.sources import Source, read_sources
 from gpuconsole.model.manifests import Finding, Loaded, Severity, load
 from gpuconsole.model.manifests.loaded import Entry
 from gpuconsole.model.objects import Object
-from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import Read, read_configuration
 from gpuconsole.sim.policy import SimPolicy
@@ -120,13 +120,9 @@ def _objects(scenario: Scenario) -> list[Object]:
 
 
 def _engines(policy: SimPolicy, request: Request, origin: str) -> Engines:
-    placement, volcano = "kube-scheduler", None
-    if isinstance(policy.placement, VolcanoPolicy):
-        placement, volcano = "Volcano", read_configuration(policy.placement.conf)
-    elif isinstance(policy.placement, KaiPolicy):
-        placement = "KAI"
+    volcano = read_configuration(policy.placement.conf) if isinstance(policy.placement, VolcanoPolicy) else None
     return Engines(
-        placement=placement,
+        placement=placed_by(policy.placement),
         kueue=policy.kueue if policy.kueue is None else with_kueue(policy, request).kueue,
         unqueued=policy.kueue is None,
         volcano=volcano,

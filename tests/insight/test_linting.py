@@ -366,6 +366,67 @@ IN_A_RACK = changed(
         "  template:\n    metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: rack}}\n    spec:",
     ),
 )
+KAI_QUEUES = """
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: org}
+spec:
+  resources: {gpu: {quota: 4, overQuotaWeight: 1, limit: 8}, cpu: &all {quota: -1, limit: -1}, memory: *all}
+---
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: team}
+spec:
+  parentQueue: org
+  resources: {gpu: {quota: 4, limit: -1}, cpu: &all {quota: -1, limit: -1}, memory: *all}
+"""
+KAI_JOB = """
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: train, namespace: ml}
+spec:
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: 3
+      template:
+        metadata: {labels: {kai.scheduler/queue: team}}
+        spec:
+          schedulerName: kai-scheduler
+          containers: [{name: pytorch, image: i, resources: {limits: {nvidia.com/gpu: "4"}}}]
+"""
+KAI_PLAIN = changed(
+    JOB,
+    (", labels: {kueue.x-k8s.io/queue-name: main}", ""),
+    ("  suspend: true\n", ""),
+    ("parallelism: 2", "parallelism: 3"),
+    ("completions: 2", "completions: 3"),
+    ("template:\n    spec:", "template:\n    metadata: {labels: {kai.scheduler/queue: team}}\n    spec:"),
+    ("restartPolicy: Never", "restartPolicy: Never\n      schedulerName: kai-scheduler"),
+)
+GROUPED = changed(KAI_PLAIN, ("labels: {kai", "annotations: {pod-group-name: g}, labels: {kai"))
+
+
+def kai_group(least: int, **spec: str) -> str:
+    more = "".join(f", {name}: {value}" for name, value in spec.items())
+    return (
+        "{apiVersion: scheduling.run.ai/v2alpha2, kind: PodGroup, metadata: {name: g, namespace: ml}, "
+        f"spec: {{minMember: {least}, queue: team{more}}}}}"
+    )
+
+
+def coscheduled(least: int, pods: int) -> list[str]:
+    """A PodGroup of the Coscheduling plugin, and as many pods of four GPUs each that name it."""
+    pod = (
+        "{apiVersion: v1, kind: Pod, metadata: {name: p%d, namespace: ml, labels: {scheduling.x-k8s.io/pod-group: g}}, "
+        'spec: {containers: [{name: main, image: i, resources: {limits: {nvidia.com/gpu: "4"}}}]}}'
+    )
+    group = (
+        "{apiVersion: scheduling.x-k8s.io/v1alpha1, kind: PodGroup, metadata: {name: g, namespace: ml}, "
+        f"spec: {{minMember: {least}}}}}"
+    )
+    return [group, *(pod % number for number in range(pods))]
+
+
 FITTING: dict[str, tuple[list[str], dict[str, Any], list[str]]] = {
     "more than the queue can ever have": (
         [FLAVOR, QUEUE, DOOR, changed(JOB, ('nvidia.com/gpu: "4"', 'nvidia.com/gpu: "5"'))],
@@ -463,6 +524,53 @@ FITTING: dict[str, tuple[list[str], dict[str, Any], list[str]]] = {
         ],
         {},
         ["error never-fits-quota Job/ml/gang"],
+    ),
+    "a gang above the limit of a queue of KAI, further up": (
+        [KAI_QUEUES, KAI_JOB],
+        {},
+        ["error never-fits-quota PyTorchJob/ml/train"],
+    ),
+    "a gang below it": ([KAI_QUEUES, changed(KAI_JOB, ("replicas: 3", "replicas: 2"))], {}, []),
+    "a gang that nobody may preempt, above the quota": (
+        [
+            KAI_QUEUES,
+            changed(
+                KAI_JOB,
+                ("replicas: 3", "replicas: 2"),
+                ("queue: team}", "queue: team, kai.scheduler/preemptibility: non-preemptible}"),
+            ),
+        ],
+        {},
+        ["error never-fits-quota PyTorchJob/ml/train"],
+    ),
+    "pods of a plain Job, which KAI starts one by one": ([KAI_QUEUES, KAI_PLAIN], {}, []),
+    "the same as a gang": ([KAI_QUEUES, GROUPED, kai_group(3)], {}, ["error never-fits-quota Job/ml/train"]),
+    "a gang that may start with two of them": ([KAI_QUEUES, GROUPED, kai_group(2)], {}, []),
+    "two of them that nobody may preempt": (
+        [KAI_QUEUES, GROUPED, kai_group(2, preemptibility="non-preemptible")],
+        {},
+        ["error never-fits-quota Job/ml/train"],
+    ),
+    "a plain Job's gang that all nodes together do not hold": (
+        [NODE, GROUPED, kai_group(3)],
+        {},
+        ["error never-fits-cluster Job/ml/train"],
+    ),
+    "lone pods that start together and do not fit": (
+        [NODE, *coscheduled(3, 3)],
+        {},
+        ["error never-fits-cluster PodGroup/ml/g"],
+    ),
+    "lone pods of which two start together": ([NODE, *coscheduled(2, 3)], {}, []),
+    "a node that is not ready now": (
+        [
+            changed(
+                NODE, ("status:", "spec: {taints: [{key: node.kubernetes.io/not-ready, effect: NoSchedule}]}\nstatus:")
+            ),
+            JOB,
+        ],
+        {},
+        [],
     ),
     "a slice that no queue has a quota of": (
         [FLAVOR, QUEUE, DOOR, SLICED_NODE, SLICED_JOB],

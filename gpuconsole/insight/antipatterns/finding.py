@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gpuconsole.insight.antipatterns import crowd, usage, written
 from gpuconsole.insight.antipatterns.pattern import Code, Pattern
 from gpuconsole.insight.linting import Engines
-from gpuconsole.insight.linting.facts import OPEN
+from gpuconsole.insight.linting.facts import OPEN, placed_by
 from gpuconsole.model.events import Happened
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
@@ -28,4 +28,11 @@ def antipatterns(
 
 def engines_of(policy: SimPolicy) -> Engines:
     """Who decides, as far as the manifests' meaning depends on it."""
-    return Engines(kueue=policy.kueue, unqueued=policy.kueue is None, capacity=policy.capacity)
+    placement = placed_by(policy.placement)
+    return Engines(
+        # A cluster in which kube-scheduler is assumed may have other schedulers beside it.
+        placement="" if placement == "kube-scheduler" else placement,
+        kueue=policy.kueue,
+        unqueued=policy.kueue is None,
+        capacity=policy.capacity,
+    )

@@ -1,12 +1,12 @@
 """Lint: what manifests say together that cannot work, or hardly does what their authors think. Pure."""
 
-from gpuconsole.insight.linting import buying, fitting, naming, quotas, scheduler
+from gpuconsole.insight.linting import buying, fitting, kai, naming, quotas, scheduler
 from gpuconsole.insight.linting.facts import Engines, Facts
 from gpuconsole.insight.linting.findings import Finding, Level
 
 __all__ = ["Engines", "Facts", "Finding", "Level", "lint"]
 
-_CHECKS = (scheduler.lint, naming.lint, quotas.lint, fitting.lint, buying.lint)
+_CHECKS = (scheduler.lint, naming.lint, quotas.lint, fitting.lint, kai.lint, buying.lint)
 _ORDER = {level: number for number, level in enumerate(Level)}
 
 

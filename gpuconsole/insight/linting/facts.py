@@ -2,26 +2,37 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.insight.emptied import all_nodes
+from gpuconsole.insight.holdings import group_key
 from gpuconsole.insight.linting.findings import named
 from gpuconsole.model.catalogue import Catalogue
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.events import Applied
 from gpuconsole.model.jobs.labels import QUEUE
+from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Job, PodSet, Workload
+from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kube.pod_groups import group_of as coscheduled
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.jobs.lone import QUEUE_NAME
+from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import Read
 from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, FixedCapacity
 
+SCHEDULERS = {"kai-scheduler": "KAI", "volcano": "Volcano"}
+"""schedulerName → who that is."""
 VOLCANO_QUEUES = (QUEUE_NAME, "volcano.sh/queue-name")
 
 
@@ -95,14 +106,18 @@ class Facts:
         owners = set()
         for job in self.snapshot.jobs.all():
             owners.add(job.key)
-            yield Work(
+            whole = Work(
                 object=named(job),
                 thing=job,
                 namespace=job.namespace,
                 queue=job.queue,
-                pod_sets=_least(job),
+                pod_sets=_least(job.pod_sets, job.min_available),
                 gang=not job.solo,
             )
+            group = self.group(whole)
+            if group is not None and job.volcano is None:
+                whole = replace(whole, pod_sets=_least(job.pod_sets, group.min_member), gang=group.min_member > 1)
+            yield whole
         for workload in self.snapshot.workloads.all():
             if workload.owner not in owners:
                 yield Work(
@@ -113,11 +128,29 @@ class Facts:
                     pod_sets=workload.pod_sets,
                     gang=True,
                 )
+        members: dict[str, list[Pod]] = {}
         for pod in self.snapshot.pods.all():
             if not pod.job and not pod.workload and not pod.done:
-                sets = (PodSet(count=1, template=pod.template),)
-                queue = pod.labels.get(QUEUE, "")
-                yield Work(object=named(pod), thing=pod, namespace=pod.namespace, queue=queue, pod_sets=sets)
+                members.setdefault(group_key(pod) or f"Pod/{pod.key}", []).append(pod)
+        for key, pods in members.items():
+            group = self.snapshot.pod_groups.get(key) or self.snapshot.kai_pod_groups.get(key)
+            alike = group is not None and all(pod.template == pods[0].template for pod in pods)
+            if group is not None and alike and 1 < group.min_member <= len(pods):
+                sets = (PodSet(count=len(pods), min_count=group.min_member, template=pods[0].template),)
+                yield replace(_alone(pods[0]), object=named(group), pod_sets=sets, gang=True)
+            else:
+                yield from map(_alone, pods)
+
+    def group(self, work: Work) -> PodGroup | KaiPodGroup | None:
+        """The PodGroup that all of its pods name, Volcano's, KAI's or the Coscheduling plugin's; None without one."""
+        keys = {_group_of(work, template) for template in work.templates}
+        key = keys.pop() if len(keys) == 1 else ""
+        return self.snapshot.pod_groups.get(key) or self.snapshot.kai_pod_groups.get(key)
+
+    def placing(self, work: Work) -> str:
+        """Who places its pods: `kube-scheduler`, `Volcano` or `KAI`."""
+        name = next((template.scheduler_name for template in work.templates), "")
+        return self.engines.placement or SCHEDULERS.get(name, "kube-scheduler")
 
     def cluster_queue(self, work: Work) -> str:
         """The ClusterQueue that work goes to; empty where there is none, or nobody knows it."""
@@ -127,9 +160,35 @@ class Facts:
         return door.cluster_queue if door is not None and door.cluster_queue in self.snapshot.cluster_queues else ""
 
 
-def _least(job: Job) -> tuple[PodSet, ...]:
-    """A job's pod sets, with as many pods as it starts with."""
-    if job.min_available is None or len(job.pod_sets) != 1 or job.min_available >= job.pod_sets[0].count:
-        return job.pod_sets
-    (only,) = job.pod_sets
-    return (PodSet(name=only.name, count=only.count, min_count=job.min_available, template=only.template),)
+def _least(pod_sets: tuple[PodSet, ...], needed: int | None) -> tuple[PodSet, ...]:
+    """Pod sets with as many pods as start together, where it is said of a single one."""
+    if needed is None or len(pod_sets) != 1 or needed >= pod_sets[0].count:
+        return pod_sets
+    (only,) = pod_sets
+    return (PodSet(name=only.name, count=only.count, min_count=needed, template=only.template),)
+
+
+def _alone(pod: Pod) -> Work:
+    sets = (PodSet(count=1, template=pod.template),)
+    return Work(object=named(pod), thing=pod, namespace=pod.namespace, queue=pod.labels.get(QUEUE, ""), pod_sets=sets)
+
+
+def _group_of(work: Work, template: PodTemplate) -> str:
+    """Key of the PodGroup that pods of this template name."""
+    if isinstance(work.thing, Pod):
+        return group_key(work.thing)
+    pod = Pod(namespace=work.namespace, name="", labels=template.labels, annotations=template.annotations)
+    return group_key(pod) or coscheduled(pod)
+
+
+def placed_by(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> str:
+    """The name of who places pods."""
+    match policy:
+        case VolcanoPolicy():
+            return "Volcano"
+        case KaiPolicy():
+            return "KAI"
+        case PlacementPolicy():
+            return "kube-scheduler"
+        case _:
+            assert_never(policy)

@@ -9,7 +9,6 @@ from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
 
-SCHEDULERS = {"kai-scheduler": "KAI", "volcano": "Volcano"}
 BUILT_IN = ("system-cluster-critical", "system-node-critical")
 
 
@@ -23,7 +22,7 @@ def lint(facts: Facts) -> Iterator[Finding]:
 def _queues(facts: Facts, work: Work) -> Iterator[Finding]:
     marks = _marks(work)
     scheduler = next((template.scheduler_name for template in work.templates), "default-scheduler")
-    placing = facts.engines.placement or SCHEDULERS.get(scheduler, "kube-scheduler")
+    placing = facts.placing(work)
     evidence = {"engine": placing} if facts.engines.placement else {"schedulerName": scheduler}
     if QUEUE_LABEL in marks and placing != "KAI":
         yield _foreign(work, QUEUE_LABEL, "KAI", "kai-scheduler", {QUEUE_LABEL: marks[QUEUE_LABEL], **evidence})

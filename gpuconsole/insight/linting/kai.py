@@ -1,0 +1,94 @@
+"""Work that KAI never starts: its gang is more than a queue of KAI, or one above it, may ever hold."""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from gpuconsole.insight.linting.facts import Facts, Work
+from gpuconsole.insight.linting.findings import Finding, Level
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.kai import KaiPodGroup
+from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.scheduling.kai.api.errors import OVER_LIMIT
+from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.conf import Parameters
+from gpuconsole.scheduling.kai.fair_share.capacity import OverCapacity, over_capacity, requested_by
+from gpuconsole.scheduling.kai.fair_share.shares import QueueShares
+from gpuconsole.scheduling.kai.fair_share.tree import shares_of
+from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kai.queues import queues_of
+from gpuconsole.scheduling.kai.reading import group_priority, job_of, preemptible, template_task
+from gpuconsole.sim.controllers.priorities import default_class
+
+DEFAULTS = KaiPolicy()
+
+
+def lint(facts: Facts) -> Iterator[Finding]:
+    """Findings about limits of KAI's queues, and about quotas of what nobody may preempt."""
+    if not len(facts.snapshot.kai_queues):
+        return
+    queues = queues_of(facts.snapshot.kai_queues, DEFAULTS.default_queue, {})
+    shares = {queue.uid: shares_of(queue) for queue in queues}
+    for work in facts.work:
+        over = _over(facts, shares, work) if facts.placing(work) == "KAI" else None
+        if over is not None:
+            yield _too_much(work, over)
+
+
+def _over(facts: Facts, shares: Mapping[str, QueueShares], work: Work) -> OverCapacity | None:
+    """What KAI says of the pods that start together, on queues that hold nothing; sub-groups are left to KAI."""
+    group = facts.group(work)
+    kai = group if isinstance(group, KaiPodGroup) else None
+    if kai is not None and kai.sub_groups:
+        return None
+    pods, tasks = _starting(facts, work)
+    if not tasks:
+        return None
+    job = job_of("", pods, tasks, DEFAULTS.default_queue, None)
+    if kai is not None:
+        priority = group_priority(kai, facts.snapshot.priority_classes)
+        job.queue, job.preemptible = kai.queue, preemptible(kai.preemptibility, priority)
+    return over_capacity(shares, job, requested_by(tasks))
+
+
+def _starting(facts: Facts, work: Work) -> tuple[dict[str, Pod], list[Task]]:
+    """The pods that start at once: those of a gang, of other work one by itself."""
+    scheduler = Parameters().scheduler_name
+    tasks: list[Task] = []
+    pods: dict[str, Pod] = {}
+    for pod_set in work.pod_sets:
+        template = replace(pod_set.template, priority=_priority(facts, pod_set.template))
+        for _ in range(work.least(pod_set) if work.gang else 1):
+            task = template_task(template, len(tasks), scheduler)
+            tasks.append(task)
+            # KAI's pod grouper reads the queue from whoever made the pods, too.
+            pods[task.uid] = Pod(
+                name=task.name,
+                template=template,
+                priority=template.priority or 0,
+                labels=work.thing.labels,
+                annotations=work.thing.annotations,
+            )
+    return pods, tasks
+
+
+def _priority(facts: Facts, template: PodTemplate) -> int:
+    """As the admission plugin Priority has it; a class that is not there is another finding."""
+    classes = facts.snapshot.priority_classes
+    if template.priority is not None:
+        return template.priority
+    named = classes.get(template.priority_class)
+    return named.value if named is not None else 0 if template.priority_class else default_class(classes.all())[0]
+
+
+def _too_much(work: Work, over: OverCapacity) -> Finding:
+    what = "the limit" if over.reason == OVER_LIMIT else "the quota for what nobody may preempt"
+    return Finding(
+        code="never-fits-quota",
+        level=Level.ERROR,
+        object=work.object,
+        path=work.template_path,
+        problem=f"what starts together is more than {what} of KAI queue {over.queue}: it is never let in",
+        evidence={"on an empty cluster": over.message},
+        fix="ask for less, raise the queue's limit, or, where its quota is in the way, make it preemptible",
+    )
