@@ -24,7 +24,8 @@ from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.score_table import ScoreTable
 from gpuconsole.services.estimates import Estimates
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.workers.worker import Seen, Worker
+from gpuconsole.workers.line import Seen
+from gpuconsole.workers.worker import Worker
 
 LOG = logging.getLogger(__name__)
 Answer = TypeVar("Answer")

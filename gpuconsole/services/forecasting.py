@@ -15,7 +15,8 @@ from gpuconsole.insight.forecast_check import Differences, Observer
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.store.recorder import Recorder
-from gpuconsole.workers.worker import UNDECIDED, Seen, Worker
+from gpuconsole.workers.line import UNDECIDED, Seen
+from gpuconsole.workers.worker import Worker
 
 LOG = logging.getLogger(__name__)
 INTERVAL = 2.0

@@ -1,22 +1,7 @@
-"""The parent's side: starts the worker process, keeps its replica fed, and asks it.
+"""What the worker process can be asked: a method a question, each of which knows what its answer looks like."""
 
-Start it before the app runs: Textual replaces stderr, and a process cannot be spawned after that.
-"""
-
-import logging
-import multiprocessing
-import sys
-import threading
 from collections.abc import Iterator, Sequence
-from itertools import count
-from pathlib import Path
-from typing import NamedTuple, assert_never
 
-import msgspec
-from msgspec.structs import replace
-
-from gpuconsole.errors import WorkerError
-from gpuconsole.insight import scan
 from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
@@ -25,133 +10,33 @@ from gpuconsole.insight.plan import Planning
 from gpuconsole.insight.risk import RUNS, Foreboding
 from gpuconsole.insight.whatif import Look
 from gpuconsole.insight.why import Tried
-from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
-from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.scheduling.score_table import ScoreTable
-from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.workers.process import serve
+from gpuconsole.workers.line import Line, Seen
 from gpuconsole.workers.protocol import (
-    ENCODER,
-    REPLIES,
-    Answered,
     Ask,
     AskAhead,
-    Asking,
     AskPlan,
     AskRisk,
     AskScores,
     AskStarts,
     AskWhy,
     Awaited,
-    Begin,
-    Carried,
-    Done,
-    Failed,
-    Follow,
     Foreboded,
     Foresee,
     Foreseen,
     Foretold,
-    GoOn,
-    Long,
     Looked,
     Planned,
-    Question,
     Reasoned,
-    Reply,
-    Request,
     Scored,
-    See,
 )
 
-LOG = logging.getLogger(__name__)
-AT_ONCE = 500
-"""So many events are encoded between two turns of other threads: some milliseconds."""
-UNDECIDED = "telemetry"
-"""A table that no decision depends on, and that changes all the time."""
-_NUMBERS = count(1)
-PATIENCE = 120.0
-"""Seconds after which a worker that does not answer is given up."""
-SECOND_CHANCES = 3
-"""How often a replica that went its own way may start anew."""
 
-
-class Seen(NamedTuple):
-    """A cluster that others run, at one moment, and how it would go on."""
-
-    cluster: object
-    """Whatever tells it from another one that the same worker is asked about."""
-    snapshot: Snapshot
-    policy: SimPolicy
-
-
-def _way() -> str:
-    """How to start the process. A fork has all that was imported at once; it is safe before there are other threads."""
-    return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
-
-
-class Worker:
-    """The parent's side: a process, the pipe to it, and what it has not been told yet.
-
-    A `Follower` of the simulation. Mutates. `looks`, `scores` and `why` may be called from any thread, the rest from
-    the polling one.
-    """
-
-    def __init__(self, state: bytes | None, log_file: Path | None = None) -> None:
-        """Start the process; `state` is a simulation that was just saved, before anything else happens in it.
-
-        None starts without one, for clusters that are shown with each question.
-        """
-        context = multiprocessing.get_context(_way())
-        self._pipe, theirs = context.Pipe()
-        arguments = (theirs, self._pipe, log_file)
-        self.process = context.Process(target=serve, args=arguments, name="gpuconsole-worker", daemon=True)  # type: ignore[attr-defined]
-        self.process.start()
-        theirs.close()
-        self._talking = threading.Lock()
-        """Held by who uses the pipe; `_telling` guards what waits to be told."""
-        self._telling = threading.Lock()
-        self._owed = False
-        self.begun = 1
-        """How often the replica started; more than once means that it went its own way."""
-        self._steps: list[Carried] = []
-        self._stands: tuple[Time, int] | None = None
-        self._anew: Begin | None = Begin(state, 0) if state is not None else None
-        self._shown: Seen | None = None
-        """What the process knows of somebody else's cluster."""
-        self._differs = False
-        self.lost = ""
-        """What became of the process, if it is gone."""
-        # The process needs half a second to start; nobody has to wait for that but this thread.
-        self._talking.acquire()
-        threading.Thread(target=self._introduce, name="worker-start", daemon=True).start()
-
-    def carried(self, at: Time, command: Command) -> None:
-        if not self.lost:
-            with self._telling:
-                self._steps.append(Carried(at, command))
-
-    def reached(self, now: Time, digest: int) -> bool:
-        """Tell the worker how far the simulation is, unless it is busy. Never waits for it."""
-        if self.lost:
-            return False
-        with self._telling:
-            self._stands = (now, digest)
-        if self._talking.acquire(blocking=False):
-            try:
-                self._tell()
-            except (EOFError, OSError):
-                self._give_up("the worker process died")
-            finally:
-                self._talking.release()
-        return self._wants_anew()
-
-    def begin(self, state: bytes, digest: int) -> None:
-        self.begun += 1
-        with self._telling:
-            self._anew, self._steps, self._stands, self._differs = Begin(state, digest), [], None, False
+class Worker(Line):
+    """The process that runs futures, so that this one has time for keys. It may be asked from any thread."""
 
     def looks(
         self,
@@ -165,7 +50,7 @@ class Worker:
 
         Between two looks others may ask; who stops asking gives it up. Raises WorkerError.
         """
-        for reply in self._pieces(Ask(tuple(commands), horizon, tuple(against), tuple(places)), seen):
+        for reply in self.pieces(Ask(tuple(commands), horizon, tuple(against), tuple(places)), seen):
             assert isinstance(reply, Looked)
             yield reply.look
             if reply.look.last:
@@ -173,7 +58,7 @@ class Worker:
 
     def why(self, workload: str, seen: Seen | None = None) -> Iterator[Tried]:
         """Have the worker say why a workload waits, and try what would let it in, as `looks`. Raises WorkerError."""
-        for reply in self._pieces(AskWhy(workload), seen):
+        for reply in self.pieces(AskWhy(workload), seen):
             assert isinstance(reply, Reasoned)
             yield reply.tried
             if reply.tried.under_way is None:
@@ -181,7 +66,7 @@ class Worker:
 
     def plan(self, commands: Sequence[Command], wanted: Span, seen: Seen | None = None) -> Iterator[Planning]:
         """Have the worker try what would let these run within a wait, as `looks` does. Raises WorkerError."""
-        for reply in self._pieces(AskPlan(tuple(commands), wanted), seen):
+        for reply in self.pieces(AskPlan(tuple(commands), wanted), seen):
             assert isinstance(reply, Planned)
             yield reply.planning
             if reply.planning.plan is not None:
@@ -189,28 +74,21 @@ class Worker:
 
     def risk(self, seen: Seen | None = None) -> Iterator[Foreboding]:
         """Have the worker run the cluster forward for what may be evicted, as `looks` does. Raises WorkerError."""
-        for reply in self._pieces(AskRisk(), seen):
+        for reply in self.pieces(AskRisk(), seen):
             assert isinstance(reply, Foreboded)
             yield reply.foreboding
             if reply.foreboding.runs == RUNS:
                 return
 
-    def _pieces(self, question: Long, seen: Seen | None) -> Iterator[Answered]:
-        """Ask, and go on asking; between two pieces others may ask, and who stops asking gives it up."""
-        number = next(_NUMBERS)
-        yield self._answer(replace(question, number=number, seen=seen is not None), seen)
-        while True:
-            yield self._answer(GoOn(number), None)
-
     def scores(self, pod: Pod, seen: Seen | None = None) -> ScoreTable | None:
         """Have the worker judge all nodes for a pod, as `looks` does. Raises WorkerError."""
-        reply = self._answer(AskScores(pod, seen=seen is not None), seen)
+        reply = self.answer(AskScores(pod, seen=seen is not None), seen)
         assert isinstance(reply, Scored)
         return reply.table
 
     def ahead(self, workload: str, seen: Seen | None = None) -> Iterator[Ahead]:
         """Have the worker run the cluster forward for a workload, as `looks` does. Raises WorkerError."""
-        for reply in self._pieces(AskAhead(workload), seen):
+        for reply in self.pieces(AskAhead(workload), seen):
             assert isinstance(reply, Foretold)
             yield reply.ahead
             if reply.ahead.whole:
@@ -218,7 +96,7 @@ class Worker:
 
     def outlook(self, seen: Seen | None = None) -> Iterator[Outlook]:
         """Have the worker run the cluster forward for all that waits, as `looks` does. Raises WorkerError."""
-        for reply in self._pieces(AskStarts(), seen):
+        for reply in self.pieces(AskStarts(), seen):
             assert isinstance(reply, Awaited)
             yield reply.outlook
             if reply.outlook.whole:
@@ -226,123 +104,6 @@ class Worker:
 
     def foresee(self, seen: Seen, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, Differences]:
         """Have the worker look at a live cluster, see `Observer.look`. Raises WorkerError."""
-        reply = self._answer(Foresee(assumed, unseen), seen)
+        reply = self.answer(Foresee(assumed, unseen), seen)
         assert isinstance(reply, Foreseen)
         return reply.forecast, reply.said
-
-    def _answer(self, question: Question | GoOn | Foresee, seen: Seen | None) -> Answered:
-        with self._talking:
-            if self.lost:
-                raise WorkerError(self.lost)
-            try:
-                reply = self._show(seen) if seen is not None else Done()
-                if isinstance(reply, Done):
-                    reply = self._ask(question)
-            except (EOFError, OSError) as error:
-                self._give_up("the worker process died")
-                raise WorkerError(self.lost) from error
-        match reply:
-            case Looked() | Scored() | Reasoned() | Planned() | Foreboded() | Foretold() | Awaited() | Foreseen():
-                return reply
-            case Failed(problem):
-                raise WorkerError(problem)
-            case Done():
-                raise WorkerError("the worker's replica differs from the simulation and starts anew")
-            case _:
-                assert_never(reply)
-
-    def _show(self, seen: Seen) -> Reply:
-        """Tell the process what changed in a cluster since it was told last."""
-        self._settle()
-        known, self._shown = self._shown, None
-        before = known.snapshot if known is not None and known.cluster is seen.cluster else None
-        events = scan.news(before or EMPTY, seen.snapshot, without=UNDECIDED)
-        parts = tuple(ENCODER.encode(events[first : first + AT_ONCE]) for first in range(0, len(events), AT_ONCE))
-        self._send(See(before is None, seen.snapshot.time, parts, msgspec.json.encode(seen.policy)))
-        reply = self._settle()
-        if isinstance(reply, Done):
-            self._shown = seen
-        return reply
-
-    def close(self) -> None:
-        """End the process; whoever waits for an answer gets a WorkerError."""
-        self.lost = self.lost or "the worker process was closed"
-        self.process.terminate()
-        self.process.join()
-        with self._talking:
-            self._pipe.close()
-        self.process.close()
-
-    def _introduce(self) -> None:
-        try:
-            self._tell()
-            self._settle()
-        except (EOFError, OSError):
-            self._give_up("the worker process died")
-        finally:
-            self._talking.release()
-
-    def _tell(self) -> None:
-        """Send what is new, if the last request was answered."""
-        if self._owed and not self._pipe.poll(0):
-            return
-        self._settle()
-        news = self._news()
-        if news is not None:
-            self._send(news)
-
-    def _ask(self, question: Question | GoOn | Foresee) -> Reply:
-        self._settle()
-        if isinstance(question, Asking) and not question.seen:
-            news = self._news()
-            if isinstance(news, Begin):
-                self._send(news)
-                self._settle()
-                news = self._news()
-            if isinstance(news, Follow):
-                question = replace(question, follow=news)
-        self._send(question)
-        return self._settle()
-
-    def _news(self) -> Begin | Follow | None:
-        with self._telling:
-            if self._anew is not None:
-                anew, self._anew = self._anew, None
-                return anew
-            if self._stands is None:
-                return None
-            follow = Follow(tuple(self._steps), *self._stands)
-            self._steps, self._stands = [], None
-            return follow
-
-    def _send(self, request: Request) -> None:
-        self._pipe.send_bytes(ENCODER.encode(request))
-        self._owed = True
-
-    def _settle(self) -> Reply:
-        """Wait for the reply that is owed, if one is."""
-        if not self._owed:
-            return Done()
-        if not self._pipe.poll(PATIENCE):
-            raise EOFError
-        reply: Reply = REPLIES.decode(self._pipe.recv_bytes())
-        self._owed = False
-        if isinstance(reply, Done) and not reply.same:
-            with self._telling:
-                self._differs = True
-        return reply
-
-    def _wants_anew(self) -> bool:
-        if not self._differs or self.lost:
-            return False
-        if self.begun > SECOND_CHANCES:
-            self._give_up("the replica did not stay equal to the simulation")
-            return False
-        LOG.warning("The replica differs from the simulation and starts anew")
-        return True
-
-    def _give_up(self, reason: str) -> None:
-        if not self.lost:
-            LOG.warning("What-ifs are computed here from now on: %s", reason)
-            self.lost = reason
-        self.process.terminate()

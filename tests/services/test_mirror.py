@@ -15,10 +15,11 @@ from gpuconsole.model.commands import Cordon, SetPriority
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.workloads import RequeueState
 from gpuconsole.scheduling.kueue.config import DEFAULT
+from gpuconsole.workers.line import Seen
 from gpuconsole.workers.mirror import Mirror
 from gpuconsole.workers.protocol import NEWS, Ask, Done, Failed, Request, See
 from gpuconsole.workers.replica import Desk
-from gpuconsole.workers.worker import Seen, Worker
+from gpuconsole.workers.worker import Worker
 from tests.backends.elsewhere import Elsewhere
 from tests.insight.test_forecast_check import WAITS, admitted
 from tests.insight.world import ORG, ORG_QUEUES, START, node, waiting

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.workers import worker as workers
+from gpuconsole.workers import line
 
 PARENT = """
 import os, signal
@@ -26,7 +26,7 @@ def test_a_process_is_forked_only_where_no_other_thread_can_be_in_the_middle_of_
 ) -> None:
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(threading, "active_count", lambda: threads)
-    assert workers._way() == way
+    assert line._way() == way
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
