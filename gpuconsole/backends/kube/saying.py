@@ -4,7 +4,7 @@ What the conditions told already is not told twice: an Event of the same kind ab
 seconds is the same thing.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 
 from gpuconsole.backends.kube.decode import Told
@@ -16,6 +16,8 @@ from gpuconsole.scheduling.kueue.messages import rule_in
 
 SAME: Span = 15 * SECOND
 REMEMBERED = 20_000
+OF_A_KIND = 64
+"""So many lines of one kind about one workload: a day of thrashing."""
 EVICTED_DUE_TO = "EvictedDueTo"
 _WHAT = {
     "QuotaReserved": What.RESERVED,
@@ -32,12 +34,12 @@ class Sayings:
     def __init__(self, chronicler: Chronicler, workload: Callable[[str], Workload | None]) -> None:
         self._chronicler = chronicler
         self._workload = workload
-        self._lately: OrderedDict[tuple[What, str], tuple[Time, str]] = OrderedDict()
+        self._lately: OrderedDict[tuple[What, str], deque[tuple[Time, str]]] = OrderedDict()
 
     def told(self, line: Happened) -> None:
-        """A line was told from the objects themselves."""
+        """A line was told. Not the last one alone is remembered: Events of earlier ones may come after the newest."""
         key = (line.what, line.workload or line.pod)
-        self._lately[key] = (line.time, line.message)
+        self._lately.setdefault(key, deque(maxlen=OF_A_KIND)).append((line.time, line.message))
         self._lately.move_to_end(key)
         if len(self._lately) > REMEMBERED:
             self._lately.popitem(last=False)
@@ -51,10 +53,11 @@ class Sayings:
         yield line
 
     def _known(self, line: Happened) -> bool:
-        time, message = self._lately.get((line.what, line.workload or line.pod), (None, ""))
-        if time is None:
+        told = self._lately.get((line.what, line.workload or line.pod))
+        if not told:
             return False
-        return abs(line.time - time) <= SAME or (line.what is What.PENDING and line.message == message)
+        same = any(abs(line.time - time) <= SAME for time, _ in told)
+        return same or (line.what is What.PENDING and told[-1][1] == line.message)
 
     def _line(self, event: Told) -> Happened | None:
         if event.kind == "Pod" and event.reason == _UNSCHEDULABLE:

@@ -112,6 +112,21 @@ def test_what_conditions_told_is_not_told_again_by_an_event(api: ApiServer, sigh
     assert told(see) == [(What.PREEMPTED, "team/victim"), (What.EVICTED, "team/victim")]
 
 
+def test_an_event_of_an_earlier_preemption_does_not_make_the_newest_one_be_told_again(
+    api: ApiServer, sight: Make
+) -> None:
+    api.put("workloads", preempted("victim"))
+    api.put("events", documents.event("e1", "victim", "Preempted", MESSAGE, ADMITTED_AT))
+    api.put("events", documents.event("e2", "victim", "Preempted", MESSAGE, EVICTED_AT))
+    see = sight()
+    see.loaded()
+    see.until(lambda _: len(see.lines) >= 3)
+    assert [line.time for line in see.lines if line.what is What.PREEMPTED] == [
+        parse_time(ADMITTED_AT),
+        parse_time(EVICTED_AT),
+    ]
+
+
 def test_a_pod_finds_its_workload_though_that_comes_later(api: ApiServer, sight: Make) -> None:
     api.put("pods", documents.pod("p", 2, job="train", node="n1"))
     see = sight()
