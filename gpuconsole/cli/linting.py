@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
+from gpuconsole.cli.scenarios import scenario_findings
 from gpuconsole.cli.sources import catalogue_for
 from gpuconsole.insight.linting import Engines, Facts
 from gpuconsole.insight.linting.facts import placed_by
@@ -66,7 +67,7 @@ def gather(files: Sequence[str], request: Request) -> Gathered:
         try:
             clusters.append(_of_scenario(loaded, number, request))
         except ScenarioError as error:
-            unusable += _problems(error, origin)
+            unusable += scenario_findings(error, origin, loaded.lines[number])
     if not loaded.scenario:
         clusters += _of_manifests(loaded, schedulers, request)
     return Gathered(clusters=tuple(clusters), unusable=tuple(unusable), sources=sources)
@@ -134,19 +135,3 @@ def _engines(policy: SimPolicy, request: Request, origin: str) -> Engines:
 
 def _places(entries: Sequence[Entry], scope: str) -> dict[str, Entry]:
     return {named(entry.thing): entry for entry in entries if entry.scope == scope}
-
-
-def _problems(error: ScenarioError, origin: str) -> Iterator[Finding]:
-    for text in str(error).splitlines():
-        problem, _, remedy = text.removeprefix(f"{origin}: ").partition("; ")
-        yield Finding(
-            severity=Severity.ERROR,
-            file=origin,
-            line=1,
-            document=1,
-            path="",
-            object="",
-            problem=problem,
-            remedy=remedy or "see how the bundled scenarios write it",
-            code="scenario",
-        )

@@ -13,6 +13,9 @@ from gpuconsole.sim.scenario import Scenario, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 
 _PLACE = re.compile(r"([A-Za-z][\w.\[\]]*): (.+)")
+_UNKNOWN = re.compile(r"unknown key '([^']+)'")
+LineOf = Callable[[FieldPath], int]
+"""Field of a document → the line on which it stands."""
 _KEY = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 FILES = "files"
 
@@ -24,14 +27,25 @@ def with_scenarios(loaded: Loaded) -> Loaded:
         try:
             scenario = load_scenario([document], origin, folder=Path(origin).parent)
         except ScenarioError as error:
-            texts = [text.removeprefix(f"{origin}: ") for text in str(error).splitlines()]
+            problems = scenario_findings(error, origin, line_of)
         else:
             objects += scenario.objects
-            texts = list(_wrong_expectations(scenario))
-        problems = [_finding(text, origin, line_of) for text in texts]
-        # What is wrong in the files that it names was found when they were loaded.
-        findings += [problem for problem in problems if problem.path != FILES or not loaded.has_errors]
+            problems = [_finding(text, origin, line_of) for text in _wrong_expectations(scenario)]
+        # What is wrong in the files that it names was found when they were loaded, and some of its own, too.
+        known = {(finding.file, finding.line, finding.path) for finding in loaded.findings}
+        findings += [
+            problem
+            for problem in problems
+            if (problem.path != FILES or not loaded.has_errors)
+            and (problem.file, problem.line, problem.path) not in known
+        ]
     return replace(loaded, objects=tuple(objects), findings=tuple(findings))
+
+
+def scenario_findings(error: ScenarioError, origin: str, line_of: LineOf) -> list[Finding]:
+    """What is wrong with a scenario, each problem with its line."""
+    texts = (text.removeprefix(f"{origin}: ") for text in str(error).splitlines())
+    return sorted((_finding(text, origin, line_of) for text in texts), key=lambda finding: finding.line)
 
 
 def _wrong_expectations(scenario: Scenario) -> Iterator[str]:
@@ -43,15 +57,16 @@ def _wrong_expectations(scenario: Scenario) -> Iterator[str]:
                 yield f"steps[{number}].expect[{position}]: {error}"
 
 
-def _finding(text: str, origin: str, line_of: Callable[[FieldPath], int]) -> Finding:
-    """A problem of a scenario, `path: problem; remedy`, with its place."""
+def _finding(text: str, origin: str, line_of: LineOf) -> Finding:
+    """A problem of a scenario, `path: problem; remedy`, with its place; that of an unknown key is where it stands."""
     placed = _PLACE.fullmatch(text)
     path, said = (placed[1], placed[2]) if placed else ("", text)
+    unknown = _UNKNOWN.match(said)
     problem, _, remedy = said.partition("; ")
     return Finding(
         severity=Severity.ERROR,
         file=origin,
-        line=line_of(_keys(path)),
+        line=line_of((*_keys(path), *([unknown[1]] if unknown else []))),
         document=1,
         path=path,
         object="",

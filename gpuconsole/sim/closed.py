@@ -1,5 +1,6 @@
 """Structs as closed forms, with every problem as a line: what of a scenario does not fit, and what is meant."""
 
+import re
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -7,25 +8,71 @@ from msgspec import inspect
 
 from gpuconsole.model.documents.closed import Misfit, UnknownKey, fit, unknown_keys
 from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.documents.reader import shown
 from gpuconsole.model.text import clean
 
 T = TypeVar("T")
+
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_WRONG = re.compile(r"Expected `(.+?)`, got `(.+?)`")
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "nothing",
+}
+"""Types as msgspec names them, in the words of whoever writes YAML."""
 
 
 def convert(data: object, form: type[T], path: str, problems: list[str]) -> T | None:
     """Read `data` as `form`. What is wrong is added to `problems`, a line each; then the result is None."""
     unknown = [_line(path, found.path[:-1], _unknown(found)) for found in unknown_keys(data, form)]
-    if unknown:
-        problems.extend(unknown)
-        return None
     result, misfits = fit(data, form)
-    named = {_line("", misfit.path, "") for misfit in misfits}
+    problems += unknown
+    named = {misfit.path for misfit in misfits}
     for misfit in misfits:
-        missing = misfit.problem.removeprefix("Object missing required field `").rstrip("`")
+        missing = _MISSING.fullmatch(misfit.problem)
         # A value that does not fit was left out; that it is missing then is no news.
-        if missing == misfit.problem or _line("", (*misfit.path, missing), "") not in named:
-            problems.append(_line(path, misfit.path, misfit.problem + _choices(form, misfit)))
-    return None if misfits else result
+        if missing is None or (*misfit.path, missing[1]) not in named:
+            problems.append(_line(path, misfit.path, _said(data, form, misfit)))
+    return None if unknown or misfits else result
+
+
+def _said(data: object, form: Any, misfit: Misfit) -> str:
+    """What is wrong, and what would be right."""
+    wrong = _WRONG.fullmatch(misfit.problem)
+    if wrong is not None:
+        wanted = " or ".join(_WORDS.get(name, name) for name in wrong[1].split(" | "))
+        # Below plain mappings msgspec names no keys: there it is some value in it.
+        value = _at(data, misfit.path)
+        found = shown(value) if _named(value) == wrong[2] else f"a value that is {_WORDS.get(wrong[2], wrong[2])}"
+        return f"{found} stands where {wanted} belongs; write {wanted}"
+    missing = _MISSING.fullmatch(misfit.problem)
+    if missing is not None:
+        return f"{missing[1]} is missing; write it"
+    return misfit.problem + (_choices(form, misfit) or "; write a value of that type")
+
+
+def _at(data: Any, path: Path) -> Any:
+    for key in path:
+        data = data[key]
+    return data
+
+
+def _named(value: object) -> str:
+    """The type of a value as msgspec names it."""
+    match value:
+        case None:
+            return "null"
+        case list() | tuple():
+            return "array"
+        case dict():
+            return "object"
+        case _:
+            return type(value).__name__
 
 
 def _choices(form: Any, misfit: Misfit) -> str:

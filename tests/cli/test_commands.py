@@ -169,6 +169,43 @@ def test_a_scenario_is_validated_with_all_that_is_in_it(gpuconsole: Line, tmp_pa
     assert result.lines[1:] == ["read: 1 Node", f"scenario: {scenario}", "1 error, 0 warnings, 0 notes"]
 
 
+TYPES = """name: s
+seed: one
+engine:
+  placement: {engine: Volcan0}
+steps:
+  - advanceSeconds: ten
+    commands:
+      - {type: fail-node}
+  - advanceSeconds: 1
+    advancSeconds: 10
+"""
+
+
+def test_whatever_is_wrong_with_a_scenario_has_its_line_and_what_would_be_right(
+    gpuconsole: Line, tmp_path: Path
+) -> None:
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(TYPES)
+    want = [
+        f"{scenario}:2: error: seed: 'one' stands where a whole number belongs; write a whole number",
+        f"{scenario}:4: error: engine.placement.engine: Invalid enum value 'Volcan0'; "
+        "it must be one of KAI, Volcano, kube-scheduler",
+        f"{scenario}:6: error: steps[0].advanceSeconds: 'ten' stands where a number belongs; write a number",
+        f"{scenario}:10: error: steps[1]: unknown key 'advancSeconds'; did you mean 'advanceSeconds'?",
+    ]
+    assert gpuconsole("validate", scenario).lines[:4] == want
+    assert gpuconsole("simulate", scenario).err.splitlines() == [f"gpuconsole: {line}" for line in want]
+    assert gpuconsole("lint", scenario).lines[:4] == [f"{line} [scenario]" for line in want]
+    scenario.write_text("steps: [{advanceSeconds: 1, commands: [{type: fail-node}]}]\n")
+    assert gpuconsole("simulate", scenario).err == (
+        f"gpuconsole: {scenario}:1: error: steps[0].commands[0]: node is missing; write it\n"
+    )
+    scenario.write_text("steps: 3\n")
+    assert gpuconsole("validate", scenario).lines[0].endswith("steps: 3 stands where a list belongs; write a list here")
+    assert gpuconsole("validate", scenario).lines[-1] == "1 error, 0 warnings, 0 notes"
+
+
 def test_every_bundled_scenario_is_valid(gpuconsole: Line) -> None:
     for file in fixtures().values():
         result = gpuconsole("validate", file)

@@ -117,7 +117,7 @@ def test_what_cannot_be_read_is_an_error(gpuconsole: Line, tmp_path: Path) -> No
     file.write_text("steps: []\nengine: {placement: {engine: Nobody}}\n")
     result = gpuconsole("lint", file)
     assert result.status == 1
-    assert result.lines[0].startswith(f"{file}:1: error: engine.placement.engine: ")
+    assert result.lines[0].startswith(f"{file}:2: error: engine.placement.engine: ")
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the seeds are not here")

@@ -122,7 +122,7 @@ def test_a_file_that_is_no_change_says_why(gpuconsole: Line, tmp_path: Path) -> 
 
     assert (result.status, result.err) == (
         1,
-        f"gpuconsole: {file}: steps[0].commands[0]: Object missing required field `queue`\n",
+        f"gpuconsole: {file}: steps[0].commands[0]: queue is missing; write it\n",
     )
 
 

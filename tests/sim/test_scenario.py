@@ -192,7 +192,27 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
         {"arrivals": [{"name": "a", "namespace": "b", "shapes": [{"gpu": 2}]}]},
         "s.yaml: arrivals[0].shapes[0]: unknown key 'gpu'; did you mean 'gpus'?",
     ),
-    "a wrong type": ({"seed": "seven"}, "s.yaml: seed: Expected `int`, got `str`"),
+    "a wrong type": (
+        {"seed": "seven"},
+        "s.yaml: seed: 'seven' stands where a whole number belongs; write a whole number",
+    ),
+    "a wrong type where several may stand": (
+        {"durations": 3},
+        "s.yaml: durations: 3 stands where a text or a mapping belongs; write a text or a mapping",
+    ),
+    "a wrong type among values of any name": (
+        {"featureGates": {"A": "maybe"}},
+        "s.yaml: featureGates: a value that is a text stands where true or false belongs; write true or false",
+    ),
+    "a list that is none": (
+        {"steps": [{"finish": "ml/train"}]},
+        "s.yaml: steps[0].finish: 'ml/train' stands where a list belongs; write a list",
+    ),
+    "a key that is missing": ({"arrivals": [{"name": "a"}]}, "s.yaml: arrivals[0]: namespace is missing; write it"),
+    "an unknown key beside a wrong type": (
+        {"sed": 1, "seed": "x"},
+        "s.yaml: unknown key 'sed'; did you mean 'seed'?\ns.yaml: seed: 'x' stands where",
+    ),
     "an engine that there is not": (
         {"engine": {"admission": "Volcano"}},
         "s.yaml: engine.admission: Invalid enum value 'Volcano'; it must be one of Kueue, none",
@@ -292,7 +312,7 @@ def test_a_value_that_does_not_fit_is_not_missing_too() -> None:
     assert convert({"check": "c", "state": "ready"}, AnswerCheck, "x", problems) is None
     assert problems == [
         "x.state: Invalid enum value 'ready'; it must be one of Pending, Ready, Rejected, Retry",
-        "x: Object missing required field `workload`",
+        "x: workload is missing; write it",
     ]
 
 
