@@ -1,22 +1,17 @@
 """The app: modes, the way between them, and the newest Snapshot on its way to the screen in front."""
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from textual import events
-from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.notifications import Notify
 from textual.screen import Screen
 from textual.theme import Theme
-from textual.widgets._toast import Toast
 
 from gpuconsole import assets
 from gpuconsole.services.console import Console
-from gpuconsole.ui.brief import Brief, gone_for
 from gpuconsole.ui.following import Following
 from gpuconsole.ui.keymap import single_keys
 from gpuconsole.ui.messages import SnapshotReady
@@ -28,20 +23,18 @@ from gpuconsole.ui.screens.everywhere import handlers, obey
 from gpuconsole.ui.screens.views import VIEWS, load
 from gpuconsole.ui.theme import load_themes
 from gpuconsole.ui.travel import Travel
+from gpuconsole.ui.tuned import TunedApp
 from gpuconsole.ui.warming import Warming
 from gpuconsole.ui.widgets.command_line import CommandLineRead
 from gpuconsole.ui.widgets.painter import RoleStyles
 
-LOG = logging.getLogger(__name__)
-
 REPAINT = 0.25
 """Seconds between two repaints for new data, at least."""
-FRAME = 0.001
 TWICE = 2.0
 """Seconds within which a second ctrl+c quits."""
 
 
-class ConsoleApp(App[None]):
+class ConsoleApp(TunedApp):
     """Shows one Console. The loop runs elsewhere; this draws and sends Commands."""
 
     TITLE = "gpuconsole"
@@ -253,55 +246,9 @@ class ConsoleApp(App[None]):
         self.remove_mode(view)
         self.add_mode(view, VIEWS[view])
 
-    # Painting
-
-    def hold_painting(self) -> None:
-        """Paint nothing until what was told to widgets by now is done."""
-        self._begin_batch()
-        self.call_later(self._paint_on)
-
-    def _paint_on(self) -> None:
-        self._end_batch()
-        self.screen.refresh()
-
-    def delay_update(self, delay: float = FRAME) -> None:
-        """Textual draws nothing for 50 ms after a change of mode, lest a new screen flicker; ours hardly wait."""
-        super().delay_update(min(delay, FRAME))
-
     # Words
 
     def flash(self, text: str, severity: Severity = "information") -> None:
         """Say something in passing, in a corner."""
         if self.front is not None:
             self.front.flash(text, severity)
-
-    def notify(
-        self,
-        message: str,
-        *,
-        title: str = "",
-        severity: Severity = "information",
-        timeout: float | None = None,
-        markup: bool = True,
-    ) -> None:
-        lasts = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
-        self.post_message(Notify(Brief(message, title, severity, lasts, markup)))
-
-    def on_notify(self, event: Notify) -> None:
-        # Textual takes the new one in after this.
-        gone = gone_for(event.notification, list(self._notifications))
-        for one in gone:
-            self._unnotify(one, refresh=False)
-        for toast in self.screen.query(Toast) if self.screen_stack else ():
-            if toast._notification in gone:
-                toast._expire()
-
-    def clear_selection(self) -> None:
-        # A field of a screen that is just made may be filled on the way out, when there is no screen any more.
-        if self.screen_stack:
-            super().clear_selection()
-
-    def _handle_exception(self, error: Exception) -> None:
-        # Textual shows it after leaving the screen; the log keeps it with its traceback.
-        LOG.error("The console failed", exc_info=error)
-        super()._handle_exception(error)

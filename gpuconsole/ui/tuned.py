@@ -1,0 +1,63 @@
+"""Textual's app where this console needs it otherwise: when it paints, how long a notice stays, where errors go."""
+
+import logging
+
+from textual.app import App
+from textual.notifications import Notify
+from textual.widgets._toast import Toast
+
+from gpuconsole.ui.brief import Brief, gone_for
+from gpuconsole.ui.screens.asking import Severity
+
+LOG = logging.getLogger(__name__)
+
+FRAME = 0.001
+"""Seconds for which nothing is drawn after a change of mode, at most."""
+
+
+class TunedApp(App[None]):
+    """An app that paints as soon as it can, and once."""
+
+    def hold_painting(self) -> None:
+        """Paint nothing until what was told to widgets by now is done."""
+        self._begin_batch()
+        self.call_later(self._paint_on)
+
+    def _paint_on(self) -> None:
+        self._end_batch()
+        self.screen.refresh()
+
+    def delay_update(self, delay: float = FRAME) -> None:
+        """Textual draws nothing for 50 ms after a change of mode, lest a new screen flicker; ours hardly wait."""
+        super().delay_update(min(delay, FRAME))
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: Severity = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        lasts = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
+        self.post_message(Notify(Brief(message, title, severity, lasts, markup)))
+
+    def on_notify(self, event: Notify) -> None:
+        # Textual takes the new one in after this.
+        gone = gone_for(event.notification, list(self._notifications))
+        for one in gone:
+            self._unnotify(one, refresh=False)
+        for toast in self.screen.query(Toast) if self.screen_stack else ():
+            if toast._notification in gone:
+                toast._expire()
+
+    def clear_selection(self) -> None:
+        # A field of a screen that is just made may be filled on the way out, when there is no screen any more.
+        if self.screen_stack:
+            super().clear_selection()
+
+    def _handle_exception(self, error: Exception) -> None:
+        # Textual shows it after leaving the screen; the log keeps it with its traceback.
+        LOG.error("The console failed", exc_info=error)
+        super()._handle_exception(error)
