@@ -12,7 +12,9 @@ from msgspec.structs import replace
 from gpuconsole.insight.expected_start import Eta, expecting
 from gpuconsole.insight.outlook import RUNS
 from gpuconsole.insight.risk import HORIZON, Danger, foreboding
+from gpuconsole.insight.standing import Standing, standing_on
 from gpuconsole.model.clock import DAY, Time
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase, phase
 
 if TYPE_CHECKING:
@@ -40,13 +42,20 @@ def ahead(simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: in
     return last
 
 
-def looking(simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: int = 0) -> Iterator[Ahead]:
-    """The same piece by piece: who stops asking gives up. The simulation has to stand still meanwhile."""
+def looking(
+    simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: int = 0, found: Snapshot | None = None
+) -> Iterator[Ahead]:
+    """The same piece by piece: who stops asking gives up. The simulation has to stand still meanwhile.
+
+    `found` is the cluster that it went on from, where others run that: there that decides what runs, as for `risk`.
+    """
     now = simulation.now
     nothing = Ahead(time=now, until=now, runs=0)
     subject = simulation.workload(workload)
-    if subject is not None and phase(subject) is Phase.RUNNING:
-        yield from _endangered(simulation, workload, runs, seed)
+    stands = subject if found is None else found.workloads.get(workload)
+    if stands is not None and phase(stands) is Phase.RUNNING:
+        standing = standing_on(found, simulation.policy) if found is not None else None
+        yield from _endangered(simulation, workload, runs, seed, standing)
     elif subject is not None and phase(subject) in (Phase.PENDING, Phase.RESERVED):
         for found in expecting(simulation, workload, runs=runs, seed=seed, horizon=DAY):
             whole = found.start is not None
@@ -55,9 +64,11 @@ def looking(simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: 
         yield nothing
 
 
-def _endangered(simulation: "Simulation", workload: str, runs: int, seed: int) -> Iterator[Ahead]:
+def _endangered(
+    simulation: "Simulation", workload: str, runs: int, seed: int, found: Standing | None
+) -> Iterator[Ahead]:
     now, until = simulation.now, simulation.now + HORIZON
-    for piece in foreboding(simulation, runs=runs, seed=seed, horizon=HORIZON):
+    for piece in foreboding(simulation, runs=runs, seed=seed, horizon=HORIZON, found=found):
         dangers = piece.risk.dangers if piece.risk is not None else ()
         danger = next((one for one in dangers if one.workload == workload), None)
         whole = piece.runs == runs

@@ -93,7 +93,7 @@ def pieces(simulation: Simulation, question: Long, found: Snapshot | None) -> It
             standing = standing_on(found, simulation.policy) if found is not None else None
             return map(Foreboded, foreboding(simulation.fork(), found=standing))
         case AskAhead():
-            return map(Foretold, looking(simulation.fork(), question.workload))
+            return map(Foretold, looking(simulation.fork(), question.workload, found=found))
         case AskStarts():
             return map(Awaited, outlook(simulation.fork()))
         case _:

@@ -76,7 +76,7 @@ def test_it_says_why_something_waits_as_the_simulation_itself_would(beside: Besi
     key = next(workload.key for workload in snapshot.workloads.all() if workload.owner.endswith("/much"))
     pieces = list(beside.console.answers.why(key))
     answer = pieces[-1]
-    assert pieces == list(trying(snapshot, rehearsal_of(fork, snapshot), key))
+    assert pieces == list(trying(snapshot, rehearsal_of(fork, snapshot), key, lambda: fork))
     under_way = [piece.under_way for piece in pieces if piece.under_way is not None]
     assert [(one.kind, one.done) for one in under_way[:2]] == [
         ("what is stopped or shut", 0),
