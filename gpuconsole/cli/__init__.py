@@ -9,6 +9,7 @@ import click
 
 from gpuconsole import __version__
 from gpuconsole.errors import ConsoleError
+from gpuconsole.garbage import collect_seldom
 from gpuconsole.model.text import clean
 
 COMMANDS = {
@@ -58,6 +59,7 @@ class Commands(click.Group):
             command: click.Command = import_module(f"gpuconsole.cli.{cmd_name}").command
         finally:
             gc.enable()
+        collect_seldom()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,6 +1,5 @@
 """`gpuconsole run`: the console on the terminal. Builds the whole object graph, and takes it down again."""
 
-import gc
 import logging
 import sys
 import threading
@@ -19,6 +18,7 @@ from gpuconsole.cli.logs import log_to
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.config import Config
 from gpuconsole.errors import ConfigError, ConsoleError, HistoryError, UsageError
+from gpuconsole.garbage import collect_seldom
 from gpuconsole.model.clock import Time
 from gpuconsole.model.prices import Prices
 from gpuconsole.services.console import USUAL, Console
@@ -175,11 +175,6 @@ def _show(console: Console, settings: Config, namespaces: Iterable[str], context
 
 
 def _favour_keys() -> None:
-    """Let the thread that answers keys wait less for the one that ticks, and neither for the garbage collector.
-
-    A full collection of a big cluster takes 50 ms and more, and finds nothing: facts are frozen and acyclic. What
-    stands now is left out of collections for good.
-    """
+    """Let the thread that answers keys wait less for the one that ticks, and neither for the garbage collector."""
     sys.setswitchinterval(0.0005)
-    gc.freeze()
-    gc.set_threshold(2_000, 10, 1_000)
+    collect_seldom()

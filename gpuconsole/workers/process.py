@@ -1,12 +1,12 @@
 """The worker process itself, as the parent starts it: it answers requests until the parent is gone."""
 
-import gc
 import logging
 import os
 import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from gpuconsole.garbage import collect_seldom
 from gpuconsole.workers.protocol import ENCODER, REQUESTS
 
 LESS_URGENT = 5
@@ -24,7 +24,7 @@ def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
     # The engines take most of a second, which the parent has better use for while it opens a live cluster.
     from gpuconsole.workers.replica import Desk
 
-    gc.freeze()
+    collect_seldom()
     desk = Desk()
     try:
         while True:

@@ -145,9 +145,9 @@ def anybody_next(state: State) -> bool:
 def _heads(state: State, served: Container[str] = (), *, again: bool = True) -> Iterator[Entry]:
     """The heads of all open queues but those that are `served` already; of trees at rest, too, with `again`."""
     for holding, round in take_due(state):
-        again = request_of(state, holding.workload, holding.id, holding.cluster_queue).as_admitted(state.config)
+        request = request_of(state, holding.workload, holding.id, holding.cluster_queue).as_admitted(state.config)
         state.stir(holding.cluster_queue)
-        yield Entry(again, state.setup.queues[holding.cluster_queue], round=round)
+        yield Entry(request, state.setup.queues[holding.cluster_queue], round=round)
     resting = {entry.rules.name: entry for entry in rest.resting(state)}
     for name in state.roster.awake():
         rules = state.setup.queues[name]
@@ -158,9 +158,9 @@ def _heads(state: State, served: Container[str] = (), *, again: bool = True) -> 
                 yield resting[name]
             continue
         queue = state.roster.queue(name)
-        request = queue.pop(usage_in(state, rules))
-        if request is not None:
-            yield Entry(request, rules, preemptor=queue.is_sticky(request.id))
+        first = queue.pop(usage_in(state, rules))
+        if first is not None:
+            yield Entry(first, rules, preemptor=queue.is_sticky(first.id))
 
 
 def _evictions(state: State, entry: Entry, stories: Stories | None) -> Iterator[Preempt | Evict]:

@@ -2,11 +2,12 @@
 
 Every figure is the median of several runs in one process, in CPU time where no wall clock is asked for, and stands
 beside its ratio to a calibration loop of the same run, so that machines compare. What is beyond its bar is named at
-the end; that decides nothing.
+the end; that decides nothing. Garbage is looked for as seldom as in every command of ours.
 """
 
 import argparse
 
+from gpuconsole.garbage import collect_seldom
 from tests.tools.bench.completion import completion
 from tests.tools.bench.cycles import cycles
 from tests.tools.bench.forks import forks
@@ -36,6 +37,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all of them unless some are named")
     parser.add_argument("--quick", action="store_true", help="one run of each load, fewer rounds of everything")
     options = parser.parse_args()
+    collect_seldom()
     report = Report(quick=options.quick)
     for name in options.parts or PARTS:
         PARTS[name](report)
