@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
+from gpuconsole.scheduling.heap import ordered
 from gpuconsole.scheduling.kai.api.amounts import Amounts, mig_profile
 from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.pod_sets import PodSet
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
 from gpuconsole.scheduling.kai.api.tasks import Sort, Task
-from gpuconsole.scheduling.kai.heap import ordered
 
 PodSetOrder = Callable[[PodSet, PodSet], bool]
 TaskOrder = Callable[[Task, Task], bool]

@@ -5,18 +5,16 @@ As victims they come in reverse: the last of the queue that is served last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar, cast
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 from msgspec import Struct
 
+from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.kai.api.jobs import Job
 from gpuconsole.scheduling.kai.api.queues import QueueState
 from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.heap import Heap
 from gpuconsole.scheduling.kai.session import Session
-
-T = TypeVar("T")
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -82,14 +80,11 @@ class JobsByQueue:
         place = self._places.get(job.queue)
         new = place is None
         if place is None:
-            place = self._places[job.queue] = _Place(queue, self._heap(self._job_before, self._wanted.depth), None)
+            place = self._places[job.queue] = _Place(queue, Heap(self._job_before, depth=self._wanted.depth), None)
         cast(Heap[Job], place.jobs).push(job)
         if new:
             self._link(place)
         self._unsettle(place)
-
-    def _heap(self, before: Callable[[T, T], bool], depth: int = -1) -> Heap[T]:
-        return Heap(before, depth)
 
     def _link(self, place: _Place) -> None:
         """Hang a place below its parent, up to the root."""
@@ -102,7 +97,7 @@ class JobsByQueue:
         parent = self._places.get(above.uid)
         new = parent is None
         if parent is None:
-            parent = self._places[above.uid] = _Place(above, None, self._heap(self._place_before))
+            parent = self._places[above.uid] = _Place(above, None, Heap(self._place_before))
         place.parent = parent
         cast(Heap[_Place], parent.places).push(place)
         if new:

@@ -17,6 +17,7 @@ from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.volcano import Numatopology
 from gpuconsole.scheduling.devices.claims import Grant
 from gpuconsole.scheduling.devices.stock import Stock
+from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.kube.storage import Plan, Storage
 from gpuconsole.scheduling.volcano.api.budgets import OpenBudget
 from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
@@ -28,7 +29,6 @@ from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.conf import Configuration
 from gpuconsole.scheduling.volcano.domains import Domains
-from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.placed import Placed
 from gpuconsole.scheduling.volcano.plugin import Condition, Plugin
 from gpuconsole.scheduling.volcano.plugins.mig_groups import MigModel

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions.backfill import pending_tasks
 from gpuconsole.scheduling.volcano.actions.domain_search import DomainSearch
 from gpuconsole.scheduling.volcano.actions.gang_eviction import MOST_DOMAINS, GangOptions
@@ -16,7 +17,6 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
 from gpuconsole.scheduling.volcano.conf import Configuration
 from gpuconsole.scheduling.volcano.domains import TOP, Domains
-from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.session import Cluster, Session
 from gpuconsole.scheduling.volcano.statement import Statement
 from tests.conformance.tables import Case, Check, Table, compare

@@ -7,6 +7,7 @@ from gpuconsole.model.devices import DeviceRequest, ResourceClaim
 from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate
 from gpuconsole.model.quantity import CPU, GPU
 from gpuconsole.model.volcano import PodGroup
+from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.actions.bundles import bundles_of
 from gpuconsole.scheduling.volcano.api.dra import DeviceRequest as Devices
@@ -16,7 +17,6 @@ from gpuconsole.scheduling.volcano.arguments import Arguments
 from gpuconsole.scheduling.volcano.claims import ClaimMissing, claimed, total
 from gpuconsole.scheduling.volcano.closing import close
 from gpuconsole.scheduling.volcano.conf import Configuration, tier
-from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
 from gpuconsole.scheduling.volcano.plugins.reserving import reserved

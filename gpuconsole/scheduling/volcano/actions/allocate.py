@@ -6,6 +6,7 @@ Volcano 1.15 actions/allocate. Jobs that have to be close together, or have part
 
 from collections.abc import Iterator
 
+from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions.domain_search import DomainSearch
 from gpuconsole.scheduling.volcano.actions.placing import Placing
 from gpuconsole.scheduling.volcano.actions.worksheets import Worksheet, worksheet
@@ -13,7 +14,6 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.domains import TOP
-from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.session import Session
 
 NAME = "allocate"

@@ -1,10 +1,10 @@
 """backfill: places tasks that ask for nothing, wherever they fit."""
 
+from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.api.fit_errors import FitErrors
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.search import Finder, best_node
 from gpuconsole.scheduling.volcano.session import Session
 from gpuconsole.scheduling.volcano.statement import Statement

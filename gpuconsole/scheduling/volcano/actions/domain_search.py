@@ -6,6 +6,7 @@ the job decides, and inside it the score of the plugins.
 
 from msgspec.structs import replace
 
+from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions.decisions import Decisions
 from gpuconsole.scheduling.volcano.actions.placing import Placing
 from gpuconsole.scheduling.volcano.actions.worksheets import Worksheet, drained
@@ -15,7 +16,6 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.functions import Purpose
-from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.search import best_of
 from gpuconsole.scheduling.volcano.session import Session
 from gpuconsole.scheduling.volcano.statement import CannotPlace, Operation, Statement, saved

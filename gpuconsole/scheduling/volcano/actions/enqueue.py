@@ -1,7 +1,7 @@
 """enqueue: lets the pods of a job be looked at, if its queue and the cluster may have room for its minResources."""
 
+from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.session import Session
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.domains import TOP
-from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.memo import Memo
 from gpuconsole.scheduling.volcano.search import Finder, choose_node, resource_fit
 from gpuconsole.scheduling.volcano.session import Session

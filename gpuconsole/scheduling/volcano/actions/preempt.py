@@ -9,6 +9,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions import dry_run
 from gpuconsole.scheduling.volcano.api.fit_errors import Code
 from gpuconsole.scheduling.volcano.api.job import JobInfo
@@ -17,7 +18,6 @@ from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.status import PREEMPTABLE_STATUS, TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.search import Finder, by_score, victims_suffice
 from gpuconsole.scheduling.volcano.session import Session
 from gpuconsole.scheduling.volcano.statement import CannotPlace, Statement

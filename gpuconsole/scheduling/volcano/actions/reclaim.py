@@ -3,6 +3,7 @@
 Volcano 1.15 actions/reclaim. Nodes are tried in order of names; Volcano's is that of its search, which is parallel.
 """
 
+from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions.starving import starving_by_queue
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
@@ -10,7 +11,6 @@ from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.search import Finder, victims_suffice
 from gpuconsole.scheduling.volcano.session import Session
 from gpuconsole.scheduling.volcano.statement import CannotPlace, Statement

@@ -1,8 +1,8 @@
 """Whose turn it is to take from others: the queues in order, and the starving jobs of each."""
 
+from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
-from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.session import Session
 
 

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cmp_to_key
 
+from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.heap import Heap
 from gpuconsole.scheduling.volcano.session import Session
 
 

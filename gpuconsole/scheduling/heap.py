@@ -1,0 +1,74 @@
+"""A binary heap whose order may change while it is in use, as the queues of Volcano and KAI do."""
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Heap(Generic[T]):
+    """Items by `before(left, right)`; at most `depth` of them where that is not negative. Mutates.
+
+    What comes first is asked at each step, and items are compared in the order in which Go's container/heap compares
+    them: an order that changes meanwhile leaves the same traces.
+    """
+
+    __slots__ = ("_before", "_depth", "_items")
+
+    def __init__(self, before: Callable[[T, T], bool], items: Iterable[T] = (), *, depth: int = -1) -> None:
+        self._before, self._depth = before, depth
+        self._items: list[T] = []
+        for item in items:
+            self.push(item)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def push(self, item: T) -> None:
+        """Add an item; one that is beyond the depth falls out."""
+        self._items.append(item)
+        self._up(len(self._items) - 1)
+        if 0 <= self._depth < len(self._items):
+            self._items.pop(self._depth)
+
+    def peek(self) -> T:
+        return self._items[0]
+
+    def pop(self) -> T:
+        """Take the first out."""
+        items = self._items
+        items[0], items[-1] = items[-1], items[0]
+        item = items.pop()
+        self.settle()
+        return item
+
+    def settle(self) -> None:
+        """Put the first item where it belongs now."""
+        items, at, end = self._items, 0, len(self._items)
+        while (child := 2 * at + 1) < end:
+            if child + 1 < end and self._before(items[child + 1], items[child]):
+                child += 1
+            if not self._before(items[child], items[at]):
+                return
+            items[at], items[child] = items[child], items[at]
+            at = child
+
+    def clone(self) -> "Heap[T]":
+        twin: Heap[T] = Heap(self._before, depth=self._depth)
+        twin._items = self._items[:]
+        return twin
+
+    def _up(self, at: int) -> None:
+        items = self._items
+        while at:
+            parent = (at - 1) // 2
+            if not self._before(items[at], items[parent]):
+                return
+            items[at], items[parent] = items[parent], items[at]
+            at = parent
+
+
+def ordered(items: Iterable[T], before: Callable[[T, T], bool]) -> list[T]:
+    """The items as a heap gives them out."""
+    heap = Heap(before, items)
+    return [heap.pop() for _ in range(len(heap))]
