@@ -107,8 +107,8 @@ def check_cluster_spec(spec: object, job: JobView, path: Path) -> Iterator[Field
 def change_ray_service(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A RayService that replaces another; Kueue minds those that it manages, or did."""
-    if job.queue or (before.queue and enabled(gates, "ValidateRayAndSparkJobUpdates")):
+    """A RayService that replaces another."""
+    if _minded(job, before, gates):
         yield from check_job_change(job, before, gates, default_queue=default_queue)
         yield from check_ray_service(document, job, gates)
 
@@ -150,8 +150,8 @@ def _check_groups_of_workers(workers: Sequence[object], path: Path) -> Iterator[
 def change_ray_cluster(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A RayCluster that replaces another; Kueue minds those that it manages, or did."""
-    if job.queue or (before.queue and enabled(gates, "ValidateRayAndSparkJobUpdates")):
+    """A RayCluster that replaces another."""
+    if _minded(job, before, gates):
         yield from check_job_change(job, before, gates, default_queue=default_queue)
         yield from check_ray_cluster(document, job, gates)
 
@@ -180,6 +180,11 @@ def _check_scaling(spec: object, job: JobView, gates: Gates) -> Iterator[FieldEr
         )
 
 
+def _minded(job: JobView, before: JobView, gates: Gates) -> bool:
+    """Whether Kueue looks at a change of a Ray job: it minds those that it manages, or did."""
+    return bool(job.queue or (before.queue and enabled(gates, "ValidateRayAndSparkJobUpdates")))
+
+
 def check_ray_job(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
     """A new RayJob, or what a changed one has to be."""
     yield from check_job(job, gates)
@@ -191,8 +196,8 @@ def check_ray_job(document: Document, job: JobView, gates: Gates) -> Iterator[Fi
 def change_ray_job(
     document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
 ) -> Iterator[FieldError]:
-    """A RayJob that replaces another; Kueue minds those that it manages, or did."""
-    if job.queue or (before.queue and enabled(gates, "ValidateRayAndSparkJobUpdates")):
+    """A RayJob that replaces another."""
+    if _minded(job, before, gates):
         yield from check_job_change(job, before, gates, default_queue=default_queue)
         yield from check_ray_job(document, job, gates)
 
