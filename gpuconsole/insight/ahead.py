@@ -57,9 +57,9 @@ def looking(
         standing = standing_on(found, simulation.policy) if found is not None else None
         yield from _endangered(simulation, workload, runs, seed, standing)
     elif subject is not None and phase(subject) in (Phase.PENDING, Phase.RESERVED):
-        for found in expecting(simulation, workload, runs=runs, seed=seed, horizon=DAY):
-            whole = found.start is not None
-            yield replace(nothing, until=now + DAY, runs=runs, eta=found if whole else None, whole=whole)
+        for told in expecting(simulation, workload, runs=runs, seed=seed, horizon=DAY):
+            whole = told.start is not None
+            yield replace(nothing, until=now + DAY, runs=runs, eta=told if whole else None, whole=whole)
     else:
         yield nothing
 

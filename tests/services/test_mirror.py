@@ -1,6 +1,7 @@
 """Somebody else's cluster in the worker: told only what changed, and known as if it had been told all."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from gpuconsole.model.commands import Cordon, SetPriority
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.workloads import RequeueState
 from gpuconsole.scheduling.kueue.config import DEFAULT
+from gpuconsole.sim.engine import Simulation
 from gpuconsole.workers.line import Seen
 from gpuconsole.workers.mirror import Mirror
 from gpuconsole.workers.protocol import NEWS, Ask, Done, Failed, Request, See
@@ -74,7 +76,8 @@ def test_why_is_asked_of_the_cluster_as_it_is_known_from_what_changed(worker: Sh
         cluster.wait(50)
         for key in ("prod/waits", "prod/other"):
             now = seen(cluster)
-            fresh = tried(now.snapshot, rehearsal_on(now.snapshot, DEFAULT), key)
+            simulating = partial(Simulation.from_snapshot, now.snapshot, policy=cluster.policy, seed=0)
+            fresh = tried(now.snapshot, rehearsal_on(now.snapshot, DEFAULT), key, simulating)
             *_, last = worker.why(key, now)
             assert last == fresh
     assert fresh.why.code is not Code.BACKOFF

@@ -38,6 +38,15 @@ async def test_an_answer_in_words_says_of_when_it_is(name: str) -> None:
         assert "as of " in stage.text
 
 
+@pytest.mark.parametrize("name", TEXTS)
+async def test_the_title_of_an_answer_is_whole_beside_its_age_in_the_smallest_terminal(name: str) -> None:
+    async with staged(simulated(org_cohort()), (80, 24)) as stage:
+        await stage.press("2", KEYS[name])
+        await stage.settle()
+        (summary,) = (line for line in stage.lines if "as of " in line)
+        assert "…" not in summary
+
+
 async def test_a_screen_that_needs_the_key_itself_keeps_it_and_the_command_line_opens_the_answer() -> None:
     async with staged(simulated(org_cohort())) as stage:
         await stage.press("3", "f")

@@ -1,6 +1,6 @@
 """The ledger in words."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gpuconsole.insight.ledger import Exposure, Ledger
 from gpuconsole.insight.loans import Loan
@@ -10,8 +10,8 @@ from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.quantity import GPU
 from gpuconsole.ui.names import called
 
-LOANS = ("LENDER", "BORROWER", "FLAVOR", "GPUS", "SINCE", "WORKLOADS ON IT")
-EXPOSURES = ("IF IT RETURNS", "FLAVOR", "WANTS", "EVICTED", "GPUS", "LOST GPU-H", "COST $", "WHO")
+LOANS = ("LENDER", "BORROWER", "FLAVOR", "GPUS", "SINCE")
+EXPOSURES = ("IF IT RETURNS", "FLAVOR", "WANTS", "EVICTED", "GPUS", "LOST GPU-H", "COST $")
 NO_KUEUE = "there is no Kueue here, so no quota is lent; shares tell what the queues of Volcano or KAI have and deserve"
 NAMED = 3
 """Workloads that are named for people; -o json names all."""
@@ -23,27 +23,47 @@ def ledger_lines(answer: Ledger, now: Time) -> list[str]:
         return ["nobody borrows GPUs"]
     total = sum(loan.gpus for loan in answer.loans)
     lines = [f"{counted(total, 'GPU')} borrowed, {counted(len(answer.loans), 'loan')}", ""]
-    lines += table(LOANS, [_loan(loan, now) for loan in answer.loans])
+    lines += _noted(table(LOANS, [_loan(loan, now) for loan in answer.loans]), map(_users, answer.loans))
     if answer.exposures:
-        lines += ["", *table(EXPOSURES, [_exposure(one) for one in answer.exposures])]
+        rows = table(EXPOSURES, [_exposure(one) for one in answer.exposures])
+        lines += ["", *_noted(rows, map(_leaving, answer.exposures))]
     if answer.starving:
         lines += ["", *map(_starving, answer.starving)]
     return lines
 
 
+def _noted(rows: Sequence[str], notes: Iterable[str]) -> Iterator[str]:
+    """A table with a line below each row: names that stood in a column of their own would be cut by a terminal."""
+    yield rows[0]
+    for row, note in zip(rows[1:], notes, strict=True):
+        yield row
+        if note:
+            yield f"  {note}"
+
+
 def _loan(loan: Loan, now: Time) -> Sequence[object]:
     since = f"{format_span(now - loan.since)} ago" if loan.workloads else "–"
-    return loan.lender, loan.borrower, _of(loan), loan.gpus, since, _names(loan.workloads)
+    return loan.lender, loan.borrower, _of(loan), loan.gpus, since
+
+
+def _users(loan: Loan) -> str:
+    return f"workloads on it: {_names(loan.workloads)}" if loan.workloads else ""
 
 
 def _exposure(one: Exposure) -> Sequence[object]:
     if not one.possible:
-        return one.lender, _of(one), one.gpus, "–", "–", "–", "–", one.why_not
+        return one.lender, _of(one), one.gpus, "–", "–", "–", "–"
     lost = sum(leaving.lost_gpu_hours for leaving in one.leaving)
     cost = sum(leaving.cost for leaving in one.leaving)
-    who = _names([leaving.workload for leaving in one.leaving]) or "nobody: so many are free"
     gpus = sum(leaving.gpus for leaving in one.leaving)
-    return one.lender, _of(one), one.gpus, str(len(one.leaving)), str(gpus), f"{lost:.1f}", f"{cost:.2f}", who
+    return one.lender, _of(one), one.gpus, str(len(one.leaving)), str(gpus), f"{lost:.1f}", f"{cost:.2f}"
+
+
+def _leaving(one: Exposure) -> str:
+    if not one.possible:
+        return one.why_not
+    names = _names([leaving.workload for leaving in one.leaving])
+    return f"evicts {names}" if names else "evicts nobody: so many are free"
 
 
 def _names(keys: Sequence[str]) -> str:

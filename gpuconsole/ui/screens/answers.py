@@ -112,10 +112,10 @@ def _antipatterns(asked: Asked) -> Sequence[str]:
 
 
 _WORDS: dict[str, tuple[str, Answer]] = {
-    "ledger": ("Who lends GPUs to whom, and who would have to go if a lender returned", _ledger),
+    "ledger": ("Who lends GPUs to whom, and who goes if a lender returns", _ledger),
     "slots": ("What would start now, and what idle GPUs are good for", _slots),
     "shares": ("Fair shares with their arithmetic, and whose turn is next", _shares),
-    "antipatterns": ("What wastes GPUs or patience, what it costs, and what would mend it", _antipatterns),
+    "antipatterns": ("What wastes GPUs or patience, and what would mend it", _antipatterns),
 }
 """Name → the title of its screen, and what it shows."""
 SCREENS: dict[str, Callable[[], ConsoleScreen]] = {
