@@ -82,6 +82,7 @@ def what_if(trial: Iterable[Look]) -> WhatIf:
 
 def prepare(simulation: "Simulation") -> None:
     """Add up what a first look needs, so that it only has to look at what changed since."""
+    simulation.placement.prepare()
     snapshot = simulation.snapshot()
     quota_tree(snapshot)
     gpu_totals(snapshot)

@@ -98,6 +98,9 @@ class PlacementEngine(Protocol):
         The pod may wait, run, or be one that nobody has made. None where the engine gives no such table.
         """
 
+    def prepare(self) -> None:
+        """Look at what forks will need, so that they only look at what changes."""
+
     def fork(self) -> "PlacementEngine":
         """An engine that starts equal and never touches this one."""
 
@@ -136,3 +139,6 @@ class SessionPlacement:
     def scores(self, pod: Pod) -> ScoreTable | None:
         """None: what a node scores in a session depends on what else the session does."""
         return None
+
+    def prepare(self) -> None:
+        """Nothing: a session looks at everything anew."""

@@ -1,5 +1,7 @@
 """Nodes that have the same and gave the same away: what one says to a pod's requests, all of them say. Mutates."""
 
+from itertools import count
+
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube.nodes import NodeState
 
@@ -11,13 +13,16 @@ Amounts = tuple[tuple[str, int], ...]
 
 
 class Alike:
-    """A number for each kind of books; the same number as long as it is known, and never given twice."""
+    """A number for each kind of books; the same number as long as it is known, and never given twice.
+
+    A memo only, which forks share, in other threads too.
+    """
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[Amounts, Amounts, tuple[int, int]], int] = {}
         self._known: dict[int, tuple[NodeState, int]] = {}
         self._sizes: dict[int, tuple[Node, Amounts]] = {}
-        self._next = 0
+        self._numbers = count()
 
     def kind(self, number: int, state: NodeState) -> int:
         """The kind of this node's books, or ALONE."""
@@ -39,6 +44,5 @@ class Alike:
         if kind is None:
             if len(self._kinds) >= _MOST:
                 self._kinds.clear()
-            kind = self._kinds[key] = self._next
-            self._next += 1
+            kind = self._kinds.setdefault(key, next(self._numbers))
         return kind

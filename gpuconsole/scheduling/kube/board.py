@@ -15,6 +15,7 @@ from gpuconsole.scheduling.kube.asking import NOTHING, Asking, ask
 from gpuconsole.scheduling.kube.budgets import OpenBudget
 from gpuconsole.scheduling.kube.census import Census
 from gpuconsole.scheduling.kube.images import Images
+from gpuconsole.scheduling.kube.journal import Journal
 from gpuconsole.scheduling.kube.lens import Lens, lens
 from gpuconsole.scheduling.kube.means import NOTHING as NOTHING_GIVEN
 from gpuconsole.scheduling.kube.means import Given, Means
@@ -27,6 +28,8 @@ from gpuconsole.scheduling.kube.shapes import Shape
 from gpuconsole.scheduling.kube.units import Waiter
 from gpuconsole.scheduling.kube.zones import interleaved
 
+Kind = tuple[Shape, int]
+"""Shape and priority."""
 _OUTLOOKS = 128
 """How many kinds of pod are remembered; the one that was asked for longest ago goes first."""
 
@@ -41,8 +44,11 @@ class Board:
         self.described = 0
         """How many nodes somebody has described."""
         self._numbers: dict[str, int] = {}
-        self._outlooks: dict[tuple[Shape, int], Outlook] = {}
-        self._undo: list[tuple[int, NodeState]] | None = None
+        self._journal = Journal()
+        self._outlooks: dict[Kind, Outlook] = {}
+        self._own: set[Kind] = set()
+        """Outlooks that no fork shares."""
+        self._undo: list[tuple[int, NodeState, int]] | None = None
         self._packing = packing(policy)
         self._alike = Alike()
         self.means = Means()
@@ -58,7 +64,7 @@ class Board:
         self._order: tuple[int, ...] | None = None
 
     def fork(self) -> "Board":
-        """A board that starts equal and never touches this one; outlooks are made anew when asked for."""
+        """A board that starts equal and never touches this one; both share outlooks until they look again."""
         twin = Board(self.policy)
         twin.nodes = self.nodes.copy()
         twin.described = self.described
@@ -66,6 +72,11 @@ class Board:
         twin.namespaces = self.namespaces.copy()
         twin.means = self.means.fork()
         twin.start = self.start
+        twin._journal = self._journal.fork()
+        if self._packing is None:
+            # A packing policy learns on each board for itself.
+            twin._alike = self._alike
+            twin._outlooks, self._own = self._outlooks.copy(), set()
         return twin
 
     def number(self, name: str) -> int:
@@ -109,14 +120,24 @@ class Board:
 
     def outlook(self, shape: Shape, priority: int) -> Outlook:
         """The nodes as pods of this shape and priority see them now."""
-        key = (shape, priority)
-        outlook = self._outlooks.pop(key, None)
+        kind = (shape, priority)
+        outlook = self._outlooks.pop(kind, None)
         if outlook is None:
             if len(self._outlooks) >= _OUTLOOKS:
                 del self._outlooks[next(iter(self._outlooks))]
-            outlook = Outlook(self.lens(shape), priority, self.nodes, self._alike)
-        self._outlooks[key] = outlook
+            outlook = self._outlook(shape, priority)
+        elif kind not in self._own:
+            outlook = outlook.fork(self.nodes, self._journal)
+        self._own.add(kind)
+        self._outlooks[kind] = outlook
         return outlook.renew()
+
+    def _outlook(self, shape: Shape, priority: int) -> Outlook:
+        """A new outlook; most of it is known where pods of the shape have another priority, too."""
+        for (known, _), outlook in reversed(self._outlooks.items()):
+            if known is shape:
+                return outlook.for_priority(priority, self.nodes, self._journal)
+        return Outlook(self.lens(shape), priority, self.nodes, self._journal, self._alike)
 
     def lens(self, shape: Shape) -> Lens:
         """How pods of this shape see nodes."""
@@ -179,16 +200,16 @@ class Board:
             yield
         finally:
             tried, self._undo = self._undo, None
-            for number, state in reversed(tried):
-                self._set(number, state)
+            for number, state, version in reversed(tried):
+                self._set(number, state, version)
             self._undo = outer
             self.means.put_back(promises)
 
-    def _set(self, number: int, state: NodeState) -> None:
+    def _set(self, number: int, state: NodeState, version: int | None = None) -> None:
         if self._undo is not None:
-            self._undo.append((number, self.nodes[number]))
+            self._undo.append((number, self.nodes[number], self._journal.versions[number]))
         self.nodes[number] = state
-        self._changed(number)
+        self._changed(number, version)
 
     def _look_at_images(self, before: Node | None, now: Node | None) -> None:
         """A node came, changed or went: what an image is worth depends on how many nodes hold it."""
@@ -197,8 +218,7 @@ class Board:
         self._images = None
         self._outlooks.clear()
 
-    def _changed(self, number: int) -> None:
+    def _changed(self, number: int, version: int | None = None) -> None:
         if self._census is not None:
             self._census.stale.add(number)
-        for outlook in self._outlooks.values():
-            outlook.stale.add(number)
+        self._journal.note(number, version)

@@ -5,22 +5,25 @@ why the others refuse, where evicting would help. Mutates: it is a cache over th
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube.alike import ALONE, Alike
+from gpuconsole.scheduling.kube.evicting import Evicting
 from gpuconsole.scheduling.kube.filters import room, shortages, slots
+from gpuconsole.scheduling.kube.journal import Journal
 from gpuconsole.scheduling.kube.lens import Lens
 from gpuconsole.scheduling.kube.nodes import NodeState
 from gpuconsole.scheduling.kube.packed import drawn
-from gpuconsole.scheduling.kube.preemption import Victims, reach, victims
 from gpuconsole.scheduling.kube.scores import highest, total
 
 Liking = tuple[int, int]
 PLAIN = ("", (0, 0))
 """A node that nothing speaks against, and nothing for."""
+_NEVER = -1
 _OFFERS = 4_096
 Entry = tuple[int, str, int]
 """(− fit score, node name, node number): the least is the best, ties go to the first by name."""
@@ -43,9 +46,9 @@ ABSENT = Verdict(hopeless=True)
 
 
 class Outlook:
-    """The nodes as one kind of pod sees them; `stale` names those to look at again."""
+    """The nodes as one kind of pod sees them; `renew` looks again at those that changed."""
 
-    def __init__(self, lens: Lens, priority: int, nodes: list[NodeState], alike: Alike) -> None:
+    def __init__(self, lens: Lens, priority: int, nodes: list[NodeState], journal: Journal, alike: Alike) -> None:
         self.lens = lens
         self.shape = lens.shape
         self.priority = priority
@@ -55,14 +58,16 @@ class Outlook:
         """How many nodes take such pods, or would if others left."""
         self.texts: dict[tuple[bool, bool], str] = {}
         """Refusals that were worded since the last change (kept by `placing.refusal`)."""
-        self.stale = set(range(len(nodes)))
         self.outscored = False
         """What nodes score has changed, though they have not."""
-        self._nodes = nodes
+        self._nodes, self._journal, self._alike = nodes, journal, alike
         self._score = lens.score
-        self._alike = alike
+        self._mark = _NEVER
+        """How many changes of nodes there had been at the last look."""
         self._offers: dict[tuple[int, Liking], Verdict] = {}
-        """What nodes of each kind of books offer, as long as nothing else about them counts."""
+        """What nodes of each kind of books offer, as long as nothing else about them counts. Twins share it."""
+        self._seen: list[int] = []
+        """The version of each node that was looked at."""
         self._verdicts: list[Verdict] = []
         self._described: list[Node | None] = []
         self._standing: list[tuple[str, Liking]] = []
@@ -70,29 +75,64 @@ class Outlook:
         self._best: dict[Liking, list[Entry]] = {}
         self._reasons: Counter[str] = Counter()
         self._filled: Counter[str] | None = None
-        self._victims: dict[int, Victims] = {}
-        self._unseen: set[int] = set()
-        """Nodes that do not fit and whose victims have not been looked for."""
-        self._reach: dict[int, int] = {}
-        self._reachable = 0
-        self._unreached: set[int] = set()
+        self.evicting = Evicting(self.shape, priority, nodes)
+
+    def fork(self, nodes: list[NodeState], journal: Journal) -> "Outlook":
+        """An outlook over another board's nodes, which were the same at the last look; this one is not touched."""
+        twin = self._seen_alike(self.priority, nodes, journal)
+        twin._mark, twin.texts, twin._filled = self._mark, self.texts.copy(), self._filled
+        twin.evicting = self.evicting.fork(nodes)
+        return twin
+
+    def for_priority(self, priority: int, nodes: list[NodeState], journal: Journal) -> "Outlook":
+        """The same for pods of another priority: other reservations count, and other pods are in the way."""
+        twin = self._seen_alike(priority, nodes, journal)
+        for number, verdict in enumerate(self._verdicts):
+            if not verdict.hopeless:
+                twin.evicting.consider(number, verdict.slots)
+        for number, state in enumerate(nodes[: len(twin._seen)]):
+            if state.reserved:
+                twin._seen[number] = _NEVER
+        return twin
+
+    def _seen_alike(self, priority: int, nodes: list[NodeState], journal: Journal) -> "Outlook":
+        twin = Outlook(self.lens, priority, nodes, journal, self._alike)
+        twin.slots, twin.hopeful, twin.outscored = self.slots, self.hopeful, self.outscored
+        twin._offers = self._offers
+        twin._seen, twin._verdicts = self._seen[:], self._verdicts[:]
+        twin._described, twin._standing = self._described[:], self._standing[:]
+        twin._best = {liking: heap[:] for liking, heap in self._best.items()}
+        twin._reasons = self._reasons.copy()
+        return twin
 
     def renew(self) -> "Outlook":
         """Look again at every node that changed."""
-        if self.stale:
-            missing = len(self._nodes) - len(self._verdicts)
+        if self._mark != self._journal.count:
+            changed = self._journal.since(self._mark)
+            self._mark = self._journal.count
+            missing = len(self._nodes) - len(self._seen)
+            self._seen += [_NEVER] * missing
             self._verdicts += [ABSENT] * missing
             self._described += [None] * missing
             self._standing += [PLAIN] * missing
-            for number in self.stale:
-                self._look(number)
-            self.stale.clear()
-            self._filled = None
-            self.texts.clear()
-            self._tidy()
+            if self._look_at(changed):
+                self._filled = None
+                self.texts.clear()
+                self._tidy()
         if self.outscored:
             self._score_anew()
         return self
+
+    def _look_at(self, numbers: Iterable[int]) -> bool:
+        """Look at these nodes; False if none of them is different."""
+        seen, versions = self._seen, self._journal.versions
+        different = False
+        for number in numbers:
+            if seen[number] != versions[number]:
+                different = True
+                seen[number] = versions[number]
+                self._look(number)
+        return different
 
     def best(self) -> int | None:
         """The node with the highest score, the first by name among equals; None if no node fits."""
@@ -122,36 +162,6 @@ class Outlook:
         """True if the node would refuse such a pod even if it were empty of others."""
         return self._verdicts[number].hopeless
 
-    def cheapest(self) -> tuple[int, Victims] | None:
-        """The node where the fewest and least important pods have to go, and these; None if evicting helps nowhere.
-
-        The first by name among equals.
-        """
-        while self._unseen:
-            self._find_victims(self._unseen.pop())
-        names = self._nodes
-        return min(self._victims.items(), key=lambda item: (item[1].rank, names[item[0]].name), default=None)
-
-    def victims_on(self, number: int) -> Victims | None:
-        """Who would have to go from this node, which takes no such pod now; None if evicting does not help."""
-        if number in self._unseen:
-            self._unseen.discard(number)
-            self._find_victims(number)
-        return self._victims.get(number)
-
-    def _find_victims(self, number: int) -> None:
-        found = victims(self._nodes[number], self.shape, self.priority)
-        if found is not None:
-            self._victims[number] = found
-
-    def reachable(self) -> int:
-        """How many such pods would fit if every pod of lower priority went."""
-        while self._unreached:
-            number = self._unreached.pop()
-            self._reach[number] = reach(self._nodes[number], self.shape, self.priority)
-            self._reachable += self._reach[number]
-        return self._reachable
-
     def reasons(self, filled: bool = False) -> dict[str, int]:
         """How many nodes refuse for which reason; `filled` counts as if the slots there are were taken."""
         return dict(self._reasons + self._when_filled()) if filled else dict(self._reasons)
@@ -160,7 +170,7 @@ class Outlook:
         old = self._verdicts[number]
         new = self._verdict(number)
         if old is not ABSENT:
-            self._forget(number)
+            self.evicting.forget(number)
         if new.reasons != old.reasons:
             self._reasons.subtract(old.reasons)
             self._reasons.update(new.reasons)
@@ -168,17 +178,9 @@ class Outlook:
         self.hopeful += old.hopeless - new.hopeless
         self._verdicts[number] = new
         if not new.hopeless:
-            self._unreached.add(number)
-            if not new.slots:
-                self._unseen.add(number)
+            self.evicting.consider(number, new.slots)
         if new.slots and not (old.slots and (old.fit, old.liking) == (new.fit, new.liking)):
             heappush(self._best.setdefault(new.liking, []), (-new.fit, self._nodes[number].name, number))
-
-    def _forget(self, number: int) -> None:
-        self._victims.pop(number, None)
-        self._unseen.discard(number)
-        self._reachable -= self._reach.pop(number, 0)
-        self._unreached.discard(number)
 
     def _verdict(self, number: int) -> Verdict:
         state = self._nodes[number]

@@ -65,7 +65,7 @@ def claim(board: Board, waiter: Waiter) -> Claim | None:
     if asking.trouble:
         return None
     if board.policy.profile is None and not asking.concerns and not budgets:
-        found = outlook.cheapest()
+        found = outlook.evicting.cheapest()
     else:
         found = _cheapest(board, outlook, asking, budgets)
     return None if found is None else Claim(waiter, found[0], found[1].seats)
@@ -83,7 +83,7 @@ def _cheapest(
         if asking.concerns or budgets:
             one = victims(board.nodes[number], outlook.shape, outlook.priority, asking, budgets)
         else:
-            one = outlook.victims_on(number)
+            one = outlook.evicting.victims_on(number)
         if one is not None:
             found.append((number, one))
             kept = kept or not one.rank[0]
@@ -206,5 +206,5 @@ def _enough(board: Board, gang: Gang, evicting: bool = False) -> bool:
     places = 0
     for waiter, count in gang.kinds:
         outlook = board.outlook(waiter.shape, waiter.priority)
-        places += min(count, outlook.reachable() if evicting else outlook.slots)
+        places += min(count, outlook.evicting.reachable() if evicting else outlook.slots)
     return places >= max(gang.needed, 1)

@@ -43,7 +43,7 @@ def victims(
 
     The node has passed the filters that eviction cannot change; `asking` are those that look at other pods.
     """
-    movable = _movable(state, priority)
+    movable = movable_on(state, priority)
     if not movable:
         return None
     if asking.concerns or budgets or (state.division is not None and state.division.dynamic):
@@ -55,9 +55,8 @@ def victims(
     return Victims(evicted, _rank(evicted))
 
 
-def reach(state: NodeState, shape: Shape, priority: int) -> int:
-    """How many such pods the node would take if every pod of lower priority went."""
-    movable = _movable(state, priority)
+def reach(state: NodeState, shape: Shape, priority: int, movable: list[Seat]) -> int:
+    """How many such pods the node would take if every pod of lower priority went: those that are `movable`."""
     if state.division is not None and state.division.dynamic:
         return slots(room(_without(state, movable), shape, priority), shape)
     return slots(_emptied(state, shape, priority, movable), shape)
@@ -100,7 +99,8 @@ def _without(state: NodeState, movable: Iterable[Seat]) -> NodeState:
     return state
 
 
-def _movable(state: NodeState, priority: int) -> list[Seat]:
+def movable_on(state: NodeState, priority: int) -> list[Seat]:
+    """The pods of a node that have to go, or are going, where one of this priority wants to come."""
     return [seat for seat in state.seats.values() if seat.leaving or seat.priority < priority]
 
 

@@ -4,9 +4,11 @@ What it decides it also assumes, so that the next decision counts with it; apply
 changes nothing more.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -43,6 +45,8 @@ from gpuconsole.scheduling.score_table import ScoreTable
 
 DEFAULT = PlacementPolicy()
 START = "start="
+_PREPARED = 32
+"""So many kinds of pods are looked at before anybody asks."""
 
 
 class Placement:
@@ -165,12 +169,14 @@ class Placement:
         self._now = now
         delays = self._ledger.delays
         turns = ((delays.turn(unit, now), unit) for unit in self._queue.untried(self._ledger.freed))
-        heap = [(turn, unit) for turn, unit in turns if turn is not None]
+        numbers = count()
+        heap = [(turn, next(numbers), unit) for turn, unit in turns if turn is not None]
         heapify(heap)
         while heap:
-            _, unit = heappop(heap)
+            _, _, unit = heappop(heap)
             if not unit.waiting:
-                # A claim took back the nomination of the only pod of this line, which stands in another one now.
+                # A claim took back the nomination of the only pod of this line, which stands in another one now, and
+                # may have the same turn there.
                 continue
             match unit:
                 case Line():
@@ -181,8 +187,17 @@ class Placement:
                     assert_never(unit)
             turn = delays.turn(unit, now) if again and unit.waiting else None
             if turn is not None:
-                heappush(heap, (turn, unit))
+                heappush(heap, (turn, next(numbers), unit))
         return self._said
+
+    def prepare(self) -> None:
+        """Look at the nodes for the kinds of pods that are there, the most common first."""
+        kinds = Counter((seat.shape, seat.priority) for state in self._board.nodes for seat in state.seats.values())
+        kinds.update((waiter.shape, waiter.priority) for waiter in self._queue.waiters.values())
+        for (shape, priority), _ in kinds.most_common(_PREPARED):
+            evicting = self._board.outlook(shape, priority).evicting
+            evicting.cheapest()
+            evicting.reachable()
 
     def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
         """Indices of the GPUs that nobody owns, by node."""

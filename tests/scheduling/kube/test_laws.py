@@ -139,6 +139,16 @@ def test_gpus_have_one_owner_nodes_are_never_overfull_and_gangs_begin_whole(
         world.play(number, step)
 
 
+def rebuilt(world: World, policy: dict[str, Any]) -> Placement:
+    """A session that is told all facts at once, and what the world's remembers."""
+    other = Placement(PlacementPolicy(**policy))
+    things: list[Object] = [BUDGET, *world.machines.values(), *world.pods.values()]
+    for thing in things:
+        other.apply(thing, world.time)
+    other.recall(world.placement.memory())
+    return other
+
+
 def facts(world: World) -> dict[str, tuple[int, ...]]:
     return dict(world.placement.free_gpus())
 
@@ -171,16 +181,12 @@ def test_a_session_fed_by_events_decides_like_one_built_from_the_facts(
     world = World(**policy)
     for number, step in enumerate(steps):
         world.play(number, step)
-    rebuilt = Placement(PlacementPolicy(**policy))
-    things: list[Object] = [BUDGET, *world.machines.values(), *world.pods.values()]
-    for thing in things:
-        rebuilt.apply(thing, world.time)
-    rebuilt.recall(world.placement.memory())
-    assert rebuilt.has_pending == world.placement.has_pending
-    assert rebuilt.schedule(world.time) == world.placement.schedule(world.time)
+    other = rebuilt(world, policy)
+    assert other.has_pending == world.placement.has_pending
+    assert other.schedule(world.time) == world.placement.schedule(world.time)
     world.placement.apply(node("d", 4), world.time)
-    rebuilt.apply(node("d", 4), world.time)
-    assert rebuilt.schedule(world.time) == world.placement.schedule(world.time)
+    other.apply(node("d", 4), world.time)
+    assert other.schedule(world.time) == world.placement.schedule(world.time)
 
 
 @given(steps=steps, policy=policies)
@@ -205,7 +211,7 @@ def test_what_is_remembered_decides_as_what_is_looked_up_anew(
         world.play(number, step)
     new = pod("new", template=wanted, labels={"app": app}, priority=9, created=1000)
     table = world.placement.scores(new)
-    assert table == world.placement.fork().scores(new)
+    assert table == world.placement.fork().scores(new) == rebuilt(world, policy).scores(new)
     world.add(new)
     decisions = [each for each in world.run() if getattr(each, "pod", "") == new.key]
     if table.chosen:

@@ -7,10 +7,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod, PriorityClass
-from gpuconsole.model.decisions import Bind, EvictPod, Nominate
+from gpuconsole.model.decisions import Bind, EvictPod, Nominate, Unschedulable
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.quantity import CPU
-from tests.scheduling.kube.cluster import Cluster, node, pod, pods, template
+from tests.scheduling.kube.cluster import Cluster, node, pod, pods, short, template
 
 MESSAGE = "default-scheduler: preempting to accommodate a higher priority pod"
 
@@ -239,3 +239,20 @@ def test_each_pod_of_one_pass_finds_victims_of_its_own() -> None:
     cluster = Cluster(node("a", 2), node("b", 2)).add(FULL).add(pods("p", 3, priority=6)).settle()
     assert sorted(cluster.evicted()) == ["a-1", "a-2", "b-2"]
     assert cluster.where() == {"a": ["p-0", "p-1"], "b": ["b-1", "p-2"]}
+
+
+def test_who_loses_a_nomination_waits_behind_an_equal_pod_that_is_older() -> None:
+    cluster = Cluster(node("b", 2), gangs=False).add(there("low", "b", 0, gpus=2))
+    cluster.add(pods("mid", 2, priority=2, created=10)).run()
+    cluster.add(pod("older", priority=2, created=5)).run()
+    cluster.add(pod("high", 2, priority=3, created=20))
+    cluster.placement.apply(node("d", 1), cluster.time)
+    decisions = [(type(each), short(getattr(each, "pod", "")), getattr(each, "node", "")) for each in cluster.run()]
+    assert decisions == [
+        (Nominate, "mid-0", ""),
+        (Nominate, "mid-1", ""),
+        (Nominate, "high", "b"),
+        (Bind, "older", "d"),
+        (Unschedulable, "mid-0", ""),
+        (Unschedulable, "mid-1", ""),
+    ]

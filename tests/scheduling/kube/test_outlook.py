@@ -1,0 +1,147 @@
+"""What is remembered of the nodes is what one sees who looks at all of them anew: after any change, in any fork."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import NodeTerm, PreferredTerm, Requirement, Taint
+from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.quantity import CPU
+from gpuconsole.scheduling.kube.alike import Alike
+from gpuconsole.scheduling.kube.board import Board
+from gpuconsole.scheduling.kube.journal import Journal
+from gpuconsole.scheduling.kube.nodes import Reservation, Seat
+from gpuconsole.scheduling.kube.outlook import Outlook
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.shapes import Shape, Shapes
+from tests.scheduling.kube.cluster import node, template
+
+NAMES = "abcde"
+NEAR = PreferredTerm(10, NodeTerm((Requirement("zone", "In", ("x",)),)))
+TEMPLATES: tuple[PodTemplate, ...] = (
+    template(1),
+    template(2),
+    template(requests={CPU: 20_000}),
+    template(1, node_selector={"zone": "x"}),
+    template(1, preferred=(NEAR,)),
+)
+SHAPES = [Shapes().of(one) for one in TEMPLATES]
+PRIORITIES = range(4)
+Deed = tuple[Any, ...]
+
+names, shapes, priorities = st.sampled_from(NAMES), st.sampled_from(SHAPES), st.sampled_from(PRIORITIES)
+deeds = st.one_of(
+    st.tuples(st.just("describe"), names, st.sampled_from([0, 1, 3, 4]), st.sampled_from("xy"), st.booleans()),
+    st.tuples(st.just("go"), names),
+    st.tuples(st.just("seat"), names, shapes, priorities),
+    st.tuples(st.just("unseat"), names),
+    st.tuples(st.just("leave"), names),
+    st.tuples(st.just("reserve"), names, shapes, priorities),
+    st.tuples(st.just("unreserve"), names),
+    st.tuples(st.just("ask"), shapes, priorities),
+    st.tuples(st.just("fork"), st.booleans()),
+)
+lives = st.lists(deeds, max_size=25)
+
+
+def board() -> Board:
+    """Five machines of which two are in use."""
+    made = Board(PlacementPolicy())
+    for number, name in enumerate(NAMES):
+        made.describe(name, node(name, number % 4 + 1, labels={"zone": "xy"[number % 2]}))
+    for name in "ab":
+        made.seat(made.number(name), Seat(f"default/{name}-0", SHAPES[0], 1, 0))
+    return made
+
+
+def play(tried: Board, deed: Deed, serial: int) -> None:
+    match deed:
+        case ("describe", name, gpus, zone, tainted):
+            taints = (Taint("full", "", "PreferNoSchedule"),) if tainted else ()
+            tried.describe(name, node(name, gpus, labels={"zone": zone}, taints=taints))
+        case ("go", name):
+            tried.describe(name, None)
+        case ("seat", name, shape, priority):
+            tried.seat(tried.number(name), Seat(f"default/p{serial}", shape, priority, serial))
+        case ("unseat" | "leave" as what, name):
+            number = tried.number(name)
+            for pod in list(tried.nodes[number].seats)[:1]:
+                (tried.unseat if what == "unseat" else tried.leave)(number, pod)
+        case ("reserve", name, shape, priority):
+            tried.reserve(tried.number(name), Reservation(f"default/n{serial}", shape, priority))
+        case ("unreserve", name):
+            number = tried.number(name)
+            for held in tried.nodes[number].reserved[:1]:
+                tried.unreserve(number, held.pod)
+        case ("ask", shape, priority):
+            tried.outlook(shape, priority).evicting.cheapest()
+
+
+def looked(outlook: Outlook) -> tuple[object, ...]:
+    """All that can be asked of an outlook."""
+    reasons = [{text: number for text, number in outlook.reasons(filled).items() if number} for filled in (False, True)]
+    each = [(outlook.fits(number), outlook.hopeless(number)) for number in range(len(NAMES))]
+    evicting = outlook.evicting
+    return outlook.slots, outlook.hopeful, outlook.best(), evicting.cheapest(), evicting.reachable(), reasons, each
+
+
+def anew(tried: Board, shape: Shape, priority: int) -> Outlook:
+    """An outlook that remembers nothing."""
+    journal = Journal()
+    for number in range(len(tried.nodes)):
+        journal.note(number)
+    return Outlook(tried.lens(shape), priority, tried.nodes, journal, Alike()).renew()
+
+
+def check(tried: Board) -> None:
+    for shape in SHAPES:
+        for priority in PRIORITIES:
+            assert looked(tried.outlook(shape, priority)) == looked(anew(tried, shape, priority))
+
+
+@given(life=lives, tried_out=lives)
+@settings(max_examples=150, deadline=None)
+def test_an_outlook_is_what_one_sees_who_looks_anew(life: list[Deed], tried_out: list[Deed]) -> None:
+    here, others = board(), list[Board]()
+    for serial, deed in enumerate(life):
+        match deed:
+            case ("fork", True):
+                others.append(here.fork())
+            case ("fork", False):
+                others.append(here)
+                here = here.fork()
+            case _:
+                play(here, deed, serial)
+    with here.trial():
+        for serial, deed in enumerate(tried_out, start=len(life)):
+            if deed[0] not in ("describe", "go", "fork"):
+                play(here, deed, serial)
+        check(here)
+    for each in (here, *others):
+        check(each)
+
+
+def test_a_fork_looks_again_only_at_what_changed() -> None:
+    here, seen = board(), list[str]()
+
+    def noted(machine: Node) -> str:
+        seen.append(machine.name)
+        return ""
+
+    shape = Shapes().of(TEMPLATES[0])
+    lens = replace(here.lens(shape), unmarked=(("noted", noted),))
+    journal = Journal()
+    for number in range(len(NAMES)):
+        journal.note(number)
+    outlook = Outlook(lens, 0, here.nodes, journal, Alike()).renew()
+    assert "".join(seen) == NAMES
+    twin = here.fork()
+    there = journal.fork()
+    twin.describe("c", node("c", 4))
+    there.note(2)
+    assert outlook.fork(twin.nodes, there).renew().slots == outlook.slots + 1
+    assert outlook.for_priority(3, here.nodes, journal).renew().slots == outlook.slots
+    assert "".join(seen) == NAMES + "c"
