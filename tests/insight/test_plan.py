@@ -151,17 +151,20 @@ def test_a_lender_that_may_not_reclaim_needs_to_be_allowed_to() -> None:
     base.advance(START + 11 * MINUTE)
     found = plan(base, [job("mine", 8)], MINUTE)
 
-    policy = next(option for option in found.options if option.kind == "preemption")
+    policy = found.options[0]
     assert policy.commands == (SetPreemption("team", reclaim_within_cohort=PreemptionPolicy.ANY),)
     assert (policy.victims, policy.p95_wait) == (1, 30 * SECOND)
     assert policy.lost_gpu_hours == pytest.approx(8 / 6)
-    assert found.best is policy or (found.best is not None and found.best.hourly + found.best.lost <= policy.lost)
+    assert found.best is policy
+    assert [option.kind for option in found.options] == ["preemption", "quota and nodes"]
 
 
 def test_everything_that_is_proposed_holds_when_it_is_tried_again() -> None:
     base = running(*alone("team", 8), node("n1"))
     asked = [job("a", 8), job("b", 8)]
-    for option in plan(base, asked, MINUTE).options:
+    options = plan(base, asked, MINUTE).options
+    assert [option.kind for option in options] == ["quota and nodes"]
+    for option in options:
         again = base.fork()
         for command in (*option.commands, *asked):
             again.submit(command)

@@ -139,12 +139,17 @@ def test_nothing_goes_within_ten_minutes_of_growing() -> None:
     assert "one-1" not in idle_after(simulation, SECOND)
 
 
-def test_a_node_that_is_used_by_half_stays() -> None:
-    for cpu, stays in ((1000, False), (2000, True)):
-        simulation = begin([], groups(replace(FOUR, size=2)))
-        submit(simulation, *(job(f"j{number}", cpu=cpu) for number in range(cpu // 1000)))
-        assert ("four-1" in idle_after(simulation, HOUR)) or stays
-        assert len(machines(simulation)) == 1
+@pytest.mark.parametrize(
+    ("gpus", "left"),
+    [(1, ["four-2"]), (2, ["four-1", "four-2"])],
+    ids=["used by a quarter it goes, and its pod elsewhere", "used by half it stays"],
+)
+def test_a_node_that_is_used_by_half_stays(gpus: int, left: list[str]) -> None:
+    simulation = begin([], groups(replace(FOUR, size=2)))
+    submit(simulation, job("a", 4 - gpus), job("b", gpus), job("c", 2))
+    assert where(simulation) == {"a-0": "four-1", "b-0": "four-1", "c-0": "four-2"}
+    simulation.submit(Finish("ml/a"))
+    assert sorted(idle_after(simulation, HOUR)) == left
 
 
 def test_pods_of_a_node_that_goes_run_elsewhere() -> None:

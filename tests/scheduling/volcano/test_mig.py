@@ -77,6 +77,7 @@ def test_no_two_instances_lie_on_each_other(profiles: list[str], gpus: int) -> N
     for number, profile in enumerate(profiles):
         engine.apply(pod(f"p{number}", profile), 0)
     bound = [one for one in engine.schedule(1) if isinstance(one, Bind)]
+    assert bound, "the first of them finds an empty node"
     assert all(len(one.slices) == 1 for one in bound)
     for gpu in range(gpus):
         laid = [Placement(one.profile, one.start) for bind in bound for one in bind.slices if one.gpu == gpu]
