@@ -5,13 +5,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from gpuconsole.cli.findings import as_line
+from gpuconsole.cli.gates import gates_of
 from gpuconsole.cli.options import Request
-from gpuconsole.cli.validate import as_line
 from gpuconsole.errors import ConsoleError, UsageError
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests import Loaded
-from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.configuration.loading import load
 from gpuconsole.scheduling.kueue.configuration.policy import policy as policy_of
@@ -77,7 +77,4 @@ def _gated(config: KueueConfig, text: str, named: bool) -> KueueConfig:
     """The configuration with gates from the command line. Kueue takes them from one place only."""
     if not text:
         return config
-    wrong = gates.problems(text, config.gates if named and config.gates else None)
-    if wrong:
-        raise UsageError("\n".join(f"--feature-gates: {problem}" for problem in wrong))
-    return replace(config, gates={**config.gates, **gates.resolve(gates.parse(text))})
+    return replace(config, gates={**config.gates, **gates_of(text, config.gates if named and config.gates else None)})

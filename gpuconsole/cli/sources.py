@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from gpuconsole import assets
 from gpuconsole.cli.bundled import DEFAULT, resolve
+from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.scenarios import scenario_findings
 from gpuconsole.cli.tables import counted
-from gpuconsole.cli.validate import as_line
 from gpuconsole.errors import ConsoleError, SourceError, UsageError
 from gpuconsole.insight.engines import engines
 from gpuconsole.model.catalogue import Catalogue, CatalogueError

@@ -8,8 +8,8 @@ import click
 import msgspec
 
 from gpuconsole.cli.bundled import resolve
+from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.tables import counted
-from gpuconsole.errors import UsageError
 from gpuconsole.model.manifests import Finding, Loaded, Severity, load
 from gpuconsole.model.text import clean
 
@@ -57,15 +57,12 @@ def command(
 
 
 def _gates(text: str) -> Mapping[str, bool]:
-    """Gates from the command line. Raises UsageError for those that Kueue does not know."""
     if not text:
         return {}
-    from gpuconsole.scheduling.kueue import gates
+    # Imported only here: who names no gates needs no engine.
+    from gpuconsole.cli.gates import gates_of
 
-    wrong = gates.problems(text, None)
-    if wrong:
-        raise UsageError("\n".join(f"--feature-gates: {problem}" for problem in wrong))
-    return gates.resolve(gates.parse(text))
+    return gates_of(text)
 
 
 def _print_stored(loaded: Loaded, output: str) -> None:
@@ -77,15 +74,6 @@ def _print_stored(loaded: Loaded, output: str) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=2).decode())
     else:
         click.echo("---\n".join(msgspec.yaml.encode(thing).decode() for thing in loaded.stored), nl=False)
-
-
-def as_line(finding: Finding) -> str:
-    """A finding as compilers write it: place, severity, what is wrong, what would be right."""
-    subject = " ".join(part for part in (finding.object, finding.path) if part)
-    where = f"{finding.file}:{finding.line}: {finding.severity}:"
-    return clean(
-        " ".join([where, f"{subject}:" if subject else "", f"{finding.problem}; {finding.remedy}"]).replace("  ", " ")
-    )
 
 
 def _summary(loaded: Loaded) -> list[str]:

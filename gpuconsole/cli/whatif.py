@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.cli.answering import Answer, Asked, answering
+from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import FindingsError
-from gpuconsole.cli.validate import as_line
 from gpuconsole.cli.whatif_report import as_text
 from gpuconsole.insight.whatif import WhatIf, looks, what_if
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
