@@ -10,7 +10,7 @@ from gpuconsole.ui.screens.preemptions import PreemptionsScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, staged
-from tests.ui.worlds import HOSTILE, NOW, history, org_cohort, recorded
+from tests.ui.worlds import HOSTILE, NOW, history, org_cohort, recorded, running
 
 
 def preempted(victim: str, by: str, ago: int) -> Happened:
@@ -74,6 +74,15 @@ async def test_enter_opens_the_victim_and_w_the_preemptor() -> None:
         assert stage.screen(WorkloadDetailScreen).crumb() == "research/rlhf"
         await stage.press("escape", "down", "w")
         assert stage.screen(WorkloadDetailScreen).crumb() == "research/llm-ft"
+
+
+async def test_w_on_a_workload_shows_its_preemptions_though_kueue_named_it_after_its_job() -> None:
+    made = running("job-train-0a1b2", 4)
+    lines = [*history(), preempted(made.key, "prod/serve-3", 20 * MINUTE)]
+    async with staged(recorded([*org_cohort(), made], lines)) as stage:
+        await stage.press("3", "/", *"train", "enter", "w")
+        await stage.tick()
+        assert [line.split()[3] for line in stage.lines if " ✖ " in line] == ["research/train"]
 
 
 async def test_without_preemptions_it_says_so() -> None:

@@ -219,7 +219,7 @@ class WorkloadScreen(ObjectScreen):
         workload = self.workload_under_cursor()
         if workload is None:
             return
-        self.console_app.go("preemptions", filtered=f"(^|\\s){re.escape(workload.key)}(\\s|$)")
+        self.console_app.go("preemptions", filtered=f"(^|\\s){re.escape(called(workload.key))}(\\s|$)")
 
     def _describe_owner(self) -> None:
         workload = self.workload_under_cursor()
