@@ -60,6 +60,8 @@ class Candidates(Struct, frozen=True):
 
     ordered: list[Candidate]
     """Those already evicted first; of both kinds hierarchical, then priority, then the own queue's."""
+    while_borrowing: list[Candidate]
+    """Those of them who count, too, where the preemptor's queue borrows afterwards."""
     hierarchical: bool
     """Whether there are any of that kind."""
     others: bool
@@ -90,7 +92,8 @@ def _collect(search: Search, advantages: Sequence[bool]) -> Candidates:
     hierarchical, priority = (_together(search, kind) for kind in kinds)
     everything = [*hierarchical, *priority, *same_queue]
     everything.sort(key=_not_evicted)
-    return Candidates(everything, bool(hierarchical), bool(hierarchical or priority), [])
+    counting = [c for c in everything if c.variant is not Variant.RECLAIM_WITHOUT_BORROWING]
+    return Candidates(everything, counting, bool(hierarchical), bool(hierarchical or priority), [])
 
 
 def _together(search: Search, parts: list[list[Candidate]]) -> list[Candidate]:
@@ -105,12 +108,12 @@ def _advantages(search: Search) -> Iterator[bool]:
     """For each cohort on the path up whether the preemptor has a hierarchical advantage over those below it."""
     if search.rules.queue.preemption.reclaim_within_cohort == PreemptionPolicy.NEVER:
         return
-    node = search.rules.node
-    advantage, rest = _fits_in_quota(search, node, dict(search.uses))
+    node, advantage, rest = search.rules.node, False, dict(search.uses)
     for cohort in search.usage.tree.paths[node]:
-        yield advantage
         if not advantage:
-            advantage, rest = _fits_in_quota(search, cohort, rest)
+            advantage, rest = _fits_in_quota(search, node, rest)
+        yield advantage
+        node = cohort
 
 
 def _in_cohort(search: Search, advantages: Sequence[bool]) -> tuple[list[list[Candidate]], list[list[Candidate]]]:

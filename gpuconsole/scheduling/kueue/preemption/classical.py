@@ -18,7 +18,9 @@ def classical_targets(search: Search) -> list[Target]:
     if not candidates.ordered or _too_much(search, candidates):
         return []
     for borrowing in _attempts(search, candidates):
-        targets = _attempt(search, candidates.ordered, borrowing)
+        # Those who do not count are only gone through where somebody wants to know why.
+        told = search.story is not None or not borrowing
+        targets = _attempt(search, candidates.ordered if told else candidates.while_borrowing, borrowing)
         if targets:
             return targets
     _note_failure(search, candidates)
