@@ -7,9 +7,9 @@ from gpuconsole.insight.gpumap import GpuRow
 from gpuconsole.insight.hardware import WHOLE, Inside, Unit
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
+from gpuconsole.ui.gpu_look import FREE, GLYPHS
 from gpuconsole.ui.paint import Cell, Painted
 from gpuconsole.ui.unit_columns import domains, layout, owners
-from gpuconsole.ui.widgets.gpumap import FREE, GLYPHS
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from gpuconsole.insight.gpumap import GpuRow, GpuState
 from gpuconsole.ui.columns import Column
+from gpuconsole.ui.gpu_look import GLYPHS as CELLS
 from gpuconsole.ui.paint import GLYPHS, Cell
-from gpuconsole.ui.widgets.gpumap import GLYPHS as CELLS
 
 
 def health(row: GpuRow) -> Cell:

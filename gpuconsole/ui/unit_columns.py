@@ -8,10 +8,10 @@ from gpuconsole.insight.trends import Trends
 from gpuconsole.model.gpus.wiring import Groups
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
+from gpuconsole.ui.gpu_look import GLYPHS, WORDS
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted, Piece, join
 from gpuconsole.ui.telemetry_text import NO_TRENDS, NOT_MEASURED, Measured, measured_columns
-from gpuconsole.ui.widgets.gpumap import GLYPHS, WORDS
 
 
 def unit_columns(

@@ -9,8 +9,9 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.ui.gpu_look import ColourBy, Look, heat
 from gpuconsole.ui.paint import plain
-from gpuconsole.ui.widgets.gpumap import ColourBy, GpuMap, Look, heat
+from gpuconsole.ui.widgets.gpumap import GpuMap
 from tests.ui.worlds import HOSTILE, NOW, node, org_cohort, pod_on, running, snapshot_of
 
 

@@ -13,6 +13,8 @@ from gpuconsole.insight.hardware import Inside, look_inside
 from gpuconsole.insight.telemetry import coverage
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.gpu_look import GLYPHS as GLYPHS_OF
+from gpuconsole.ui.gpu_look import WORDS
 from gpuconsole.ui.layout_rows import LAYOUT, LayoutRow, layout_rows
 from gpuconsole.ui.messages import FilterChanged
 from gpuconsole.ui.names import called
@@ -26,8 +28,7 @@ from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.tables import table_handlers
 from gpuconsole.ui.telemetry_text import coverage_text
-from gpuconsole.ui.widgets.gpumap import GLYPHS as GLYPHS_OF
-from gpuconsole.ui.widgets.gpumap import WORDS, GpuMap, Legend
+from gpuconsole.ui.widgets.gpumap import GpuMap, Legend
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, StatusLine
 

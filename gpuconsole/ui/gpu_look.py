@@ -1,0 +1,208 @@
+"""What a cell of the GPU map tells by its glyph and colour: state, queue, owner, age, use or heat.
+
+A cell always has a glyph too, so that the map reads without colour: by state the glyphs of the states, by queue the
+letter of the legend, by owner the first letter of the workload's name.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from math import inf
+from string import ascii_letters
+from typing import NamedTuple
+from zlib import crc32
+
+from rich.cells import cell_len
+
+from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState
+from gpuconsole.insight.measured import HOT
+from gpuconsole.model.clock import DAY, HOUR, Span, Time
+from gpuconsole.model.telemetry import Measure, NodeTelemetry, busy
+from gpuconsole.model.text import clean
+from gpuconsole.ui import paint
+from gpuconsole.ui.names import called
+from gpuconsole.ui.paint import Painted, join
+
+SERIES = 8
+GLYPHS = {
+    GpuState.OWN: "▣",
+    GpuState.BORROWED: paint.GLYPHS["borrowed"],
+    GpuState.IDLE: paint.GLYPHS["idle"],
+    GpuState.FAULT: paint.GLYPHS["fault"],
+    GpuState.HELD: paint.GLYPHS["held"],
+}
+WORDS = {
+    GpuState.OWN: "in own quota",
+    GpuState.BORROWED: "borrowed",
+    GpuState.IDLE: "idle",
+    GpuState.FAULT: "fault",
+    GpuState.HELD: "held",
+}
+FREE = (GpuState.IDLE, GpuState.FAULT, GpuState.HELD)
+AGES = ((HOUR, "under 1 h", "1"), (6 * HOUR, "under 6 h", "6"), (DAY, "under 1 d", "d"), (7 * DAY, "under 7 d", "w"))
+OLDEST = ("7 d and more", "W")
+"""Spans with their words and their glyphs; each has a colour of its own."""
+
+
+class ColourBy(StrEnum):
+    """What a cell's colour and glyph tell."""
+
+    STATE = "state"
+    QUEUE = "queue"
+    OWNER = "owner"
+    AGE = "age"
+    """How long the pod has had the GPU."""
+    UTILISATION = "utilisation"
+    TEMPERATURE = "temperature"
+
+    @property
+    def next(self) -> "ColourBy":
+        ways = list(ColourBy)
+        return ways[(ways.index(self) + 1) % len(ways)]
+
+
+class Band(NamedTuple):
+    """A stretch of a scale; `below` is its end."""
+
+    below: float
+    word: str
+    glyph: str
+    role: str
+
+
+UNKNOWN = Band(0.0, "not measured", "·", "dim")
+SCALES: Mapping[ColourBy, tuple[Band, ...]] = {
+    ColourBy.UTILISATION: (
+        Band(1, "idle", "▁", "idle"),
+        Band(25, "under 25 %", "▂", "pending"),
+        Band(50, "under 50 %", "▄", "lent"),
+        Band(75, "under 75 %", "▆", "series-1"),
+        Band(inf, "75 % and more", "█", "own"),
+    ),
+    ColourBy.TEMPERATURE: (
+        Band(45, "under 45 °C", "▁", "idle"),
+        Band(65, "under 65 °C", "▃", "own"),
+        Band(HOT, f"under {HOT:.0f} °C", "▅", "pending"),
+        Band(inf, f"{HOT:.0f} °C and more", "█", "fault"),
+    ),
+}
+LASTING = (ColourBy.STATE, ColourBy.QUEUE, ColourBy.OWNER)
+"""What is the same as long as the nodes are, whatever time it is."""
+UNMEASURED: Mapping[str, NodeTelemetry] = {}
+Known = dict[str, tuple[NodeTelemetry | None, GpuRow, Sequence[Band]]]
+"""Node → what its bands were made of, and they."""
+
+
+class Look:
+    """Glyph and colour role of each cell, for one set of rows; queues keep their letters while they exist."""
+
+    def __init__(
+        self,
+        by: ColourBy,
+        rows: Iterable[GpuRow],
+        now: Time = 0,
+        telemetry: Mapping[str, NodeTelemetry] = UNMEASURED,
+        known: Known | None = None,
+    ) -> None:
+        """`known` is what an earlier look at the same measure found; it is kept up."""
+        self.by = by
+        self._telemetry = telemetry
+        self._known: Known = {} if known is None else known
+        self._now = now
+        self.counts: Counter[str] = Counter()
+        self.states: Counter[GpuState] = Counter()
+        for row in rows:
+            if by in SCALES:
+                for band in self._bands(row):
+                    self.counts[band.word] += 1
+                continue
+            for state, count in row.counts.items():
+                self.states[state] += count
+            if by is not ColourBy.STATE:
+                self.counts.update(self._group(cell) for cell in row.cells if cell.state not in FREE)
+        names = sorted(self.counts) if by is ColourBy.QUEUE else ()
+        self._letters = {name: ascii_letters[26:][position % 26] for position, name in enumerate(names)}
+        self._series = {name: f"series-{position % SERIES + 1}" for position, name in enumerate(names)}
+
+    def _group(self, cell: GpuCell) -> str:
+        """What a cell that somebody owns is counted and coloured with."""
+        match self.by:
+            case ColourBy.QUEUE:
+                return cell.queue
+            case ColourBy.AGE:
+                return age_of(self._now - cell.since)
+            case _:
+                return cell.workload or cell.pod
+
+    def row(self, row: GpuRow) -> list[tuple[str, str]]:
+        """(glyph, role) of each cell of a node; where nothing new is known, what was known is dim."""
+        if self.by not in SCALES:
+            return [self.cell(cell) for cell in row.cells]
+        telemetry = self._telemetry.get(row.node)
+        stale = telemetry is not None and telemetry.stale(self._now)
+        return [(band.glyph, "dim" if stale else band.role) for band in self._bands(row)]
+
+    def _bands(self, row: GpuRow) -> Sequence[Band]:
+        telemetry, known = self._telemetry.get(row.node), self._known.get(row.node)
+        if known is not None and known[0] is telemetry and known[1] is row:
+            return known[2]
+        values = heat(telemetry, self.by is ColourBy.TEMPERATURE)
+        bands = [band_of(values.get(cell.index), SCALES[self.by]) for cell in row.cells]
+        self._known[row.node] = (telemetry, row, bands)
+        return bands
+
+    def cell(self, cell: GpuCell) -> tuple[str, str]:
+        """(glyph, role) of a cell."""
+        if self.by is ColourBy.STATE or cell.state in FREE:
+            return GLYPHS[cell.state], cell.state
+        return self.owned(self._group(cell))
+
+    def owned(self, name: str) -> tuple[str, str]:
+        """(glyph, role) of the cells of a queue, a workload or an age."""
+        if self.by is ColourBy.AGE:
+            words = [word for _, word, _ in AGES]
+            place = words.index(name) if name in words else len(AGES)
+            return (AGES[place][2] if place < len(AGES) else OLDEST[1]), f"series-{place + 1}"
+        if self.by is ColourBy.QUEUE:
+            return self._letters.get(name, "▣") if name else "▣", self._series.get(name, "series-1")
+        first = clean(called(name).rpartition("/")[2][:1]) or "▣"
+        return (first if cell_len(first) == 1 else "▣"), f"series-{crc32(name.encode()) % SERIES + 1}"
+
+    def legend(self) -> Painted:
+        """What the map shows, most GPUs first; measures from low to high."""
+        if self.by in SCALES:
+            bands = (*SCALES[self.by], UNKNOWN)
+            return join(
+                [((b.glyph, b.role), (f" {b.word} {self.counts[b.word]}", "")) for b in bands if self.counts[b.word]]
+            )
+        free = [state for state in FREE if self.states[state]]
+        entries: list[Painted] = []
+        if self.by is ColourBy.STATE:
+            free = [state for state in (GpuState.OWN, GpuState.BORROWED) if self.states[state]] + free
+        else:
+            for name, count in self.counts.most_common():
+                entries.append((self.owned(name), (f" {called(name) or 'no queue'} {count}", "")))
+        entries += [((GLYPHS[state], state), (f" {WORDS[state]} {self.states[state]}", "")) for state in free]
+        return join(entries)
+
+
+def heat(telemetry: NodeTelemetry | None, temperature: bool) -> dict[int, float]:
+    """The temperature of each GPU of a node, or how busy it is in percent; a divided one is as busy as its busiest."""
+    found: dict[int, float] = {}
+    if telemetry is None:
+        return found
+    for position, device in enumerate(telemetry.devices):
+        value = telemetry.value(position, Measure.TEMPERATURE) if temperature else busy(telemetry, position)
+        if value is not None:
+            found[device.gpu] = max(value, found.get(device.gpu, 0.0))
+    return found
+
+
+def band_of(value: float | None, scale: Sequence[Band]) -> Band:
+    """Where a value lies."""
+    return UNKNOWN if value is None else next((band for band in scale if value < band.below), scale[-1])
+
+
+def age_of(span: Span) -> str:
+    """The words for how long a pod has had its GPU."""
+    return next((words for most, words, _ in AGES if span < most), OLDEST[0])
