@@ -37,11 +37,17 @@ def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) 
     from what an observer knows of it; with --until, a simulated one has a past to go by.
     """
     key = workload_named(asked.found or asked.simulation.snapshot(), workload)
-    answer = expected_start(asked.simulation, key, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
-    if asked.mode == "live":
-        earlier = _earlier(asked)
-        answer = corrected(answer, experience(earlier, answer.time), record(earlier, answer.time))
+    found = expected_start(asked.simulation, key, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
+    answer = as_recorded(asked, found)
     return Answer(kind="Eta", body=_body(answer), lines=list(as_text(answer)))
+
+
+def as_recorded(asked: Asked, answer: Eta) -> Eta:
+    """Corrected by what the console recorded where it watched this live cluster. Raises HistoryError."""
+    if asked.mode != "live":
+        return answer
+    earlier = _earlier(asked)
+    return corrected(answer, experience(earlier, answer.time), record(earlier, answer.time))
 
 
 def as_text(answer: Eta) -> Iterator[str]:
@@ -67,7 +73,8 @@ def as_text(answer: Eta) -> Iterator[str]:
     yield from (f"  {text}" for text in _when(answer, start))
     yield ""
     yield "GOES BY"
-    yield f"  {counted(start.runs, 'run')} of the cluster from {seconds(answer.time)} on"
+    far = format_span(start.horizon - start.asked)
+    yield f"  {counted(start.runs, 'run')} of the cluster from {seconds(answer.time)} on, {far} ahead"
     yield f"  run times of {answer.goes_by}: {counted(answer.samples, 'end')} of work"
     yield "ASSUMES"
     yield from (f"  {text}" for text in (*answer.assumptions, *answer.trust))

@@ -32,6 +32,8 @@ UNCORRECTED = "uncalibrated: too few earlier estimates are remembered of which i
 CORRECTED = "calibrated by what became of {} earlier estimates"
 WIDTH = "{}; the range is {:.1f} times as wide as the runs say"
 TOO_YOUNG = "only the last {} are known: on less than {} ranges were far too early on a real trace"
+TAIL = "half of what waits beyond the horizon waits 1.4 times as long"
+"""Part of a range of which some runs saw no start; see `Starts.at`."""
 RECORD = "of {} earlier ranges of which that is known, {:.0%} had the start within (80% should have)"
 
 
@@ -122,16 +124,17 @@ def expecting(
         position=position(snapshot, workload),
         cohort=_in_cohort(snapshot, subject, queue),
     )
-    placeless = answer.phase is Phase.RUNNING and explain(snapshot, workload).code in PLACES
+    told = explain(snapshot, workload)
+    placeless = answer.phase is Phase.RUNNING and told.code in PLACES
     if answer.phase not in (Phase.PENDING, Phase.RESERVED) and not placeless:
         yield answer
         return
     known = past(snapshot, lines)
     for piece in starting(simulation, (workload,), known, runs=runs, seed=seed, horizon=horizon):
-        yield answer if piece.starts is None else _answered(answer, known, piece.starts[workload], snapshot)
+        yield answer if piece.starts is None else _answered(answer, known, piece.starts[workload], snapshot, told)
 
 
-def _answered(answer: Eta, known: Past, found: Starts, snapshot: Snapshot) -> Eta:
+def _answered(answer: Eta, known: Past, found: Starts, snapshot: Snapshot, told: Explanation) -> Eta:
     """With the start, and what it goes by."""
     subject = snapshot.workloads[answer.workload]
     group, curve = learn(known.runs, {}).curve(Kind(subject.namespace, answer.queue, answer.gpus))
@@ -139,7 +142,7 @@ def _answered(answer: Eta, known: Past, found: Starts, snapshot: Snapshot) -> Et
     return replace(
         answer,
         start=start,
-        blocker=explain(snapshot, answer.workload) if start.beyond else None,
+        blocker=told if start.beyond else None,
         within=tuple(
             Within(span, found.by(found.asked + span)) for span in SPANS if found.asked + span <= found.horizon
         ),
@@ -148,7 +151,7 @@ def _answered(answer: Eta, known: Past, found: Starts, snapshot: Snapshot) -> Et
         past_runs=sum(run.ended for run in known.runs),
         arrivals=len(known.arrivals),
         arrivals_span=known.span,
-        assumptions=assumptions(known),
+        assumptions=(*assumptions(known), *((TAIL,) if start.never and not start.beyond else ())),
         trust=tuple(_trust(start, Experience(), Record())),
     )
 
@@ -186,7 +189,7 @@ def assumptions(known: Past) -> tuple[str, ...]:
         f"as much is submitted as in the last {format_span(known.span)} ({len(known.arrivals)} workloads)"
         if known.repeats
         else "nothing else is submitted",
-        "half of what waits beyond the horizon waits 1.4 times as long; quotas, nodes and priorities stay as they are",
+        "quotas, nodes and priorities stay as they are",
     )
 
 

@@ -26,7 +26,8 @@ def ahead_lines(found: Ahead, now: Time) -> list[Painted]:
         lines = [BLANK, heading("RISK"), *_risk(found.danger, found)]
     else:
         return []
-    age = f"{found.runs} runs of the cluster from {fmt.since(now, found.time)} ago on, with the run times and arrivals"
+    far = f"{format_span(found.until - found.time)} ahead from {fmt.since(now, found.time)} ago"
+    age = f"{found.runs} runs of the cluster, {far}, with the run times and arrivals"
     return [*lines, line((f"  {age} of its past: likely, not promised", "dim"))]
 
 

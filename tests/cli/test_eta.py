@@ -4,8 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from gpuconsole.cli.answering import Asked
+from gpuconsole.cli.eta import as_recorded
+from gpuconsole.config import Config
+from gpuconsole.errors import HistoryError
+from gpuconsole.insight.calibration import ENOUGH, Record
+from gpuconsole.insight.expected_start import expected_start
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
 from tests.cli.line import Line
+from tests.services.test_estimates import MANY, SNAPSHOT, recorder_at
 
 CLUSTER = """
 apiVersion: kueue.x-k8s.io/v1beta2
@@ -64,8 +74,7 @@ def test_eta_for_people(gpuconsole: Line, cluster: Path) -> None:
         "ASSUMES",
         "  nothing has ended yet: work lasts about an hour, or as long again as it has lasted",
         "  as much is submitted as in the last 1h (2 workloads)",
-        "  half of what waits beyond the horizon waits 1.4 times as long; quotas, nodes and priorities stay as they "
-        "are",
+        "  quotas, nodes and priorities stay as they are",
         "  only the last 1h are known: on less than 4d ranges were far too early on a real trace",
         "  uncalibrated: too few earlier estimates are remembered of which it is known what became of them; "
         "the range is 3.0 times as wide as the runs say",
@@ -138,22 +147,29 @@ def test_what_no_run_saw_start_has_no_range_but_the_reason_why_it_waits(gpuconso
         3,
     ]
     assert found["waits_because"] == {"code": "exceeds-max", "headline": TOO_MUCH}
-
-
-NODE = """
----
-apiVersion: v1
-kind: Node
-metadata: {name: n1}
-status: {allocatable: {nvidia.com/gpu: "4", pods: "10"}, conditions: [{type: Ready, status: "True"}]}
-"""
-
-
-def test_what_is_admitted_and_has_no_nodes_has_not_started(gpuconsole: Line, cluster: Path) -> None:
-    cluster.write_text(cluster.read_text().replace("nominalQuota: 4", "nominalQuota: 8") + NODE)
-    first, second = (
-        gpuconsole("eta", name, cluster, "--until", "5m", "--runs", "3").lines for name in ("first", "second")
+    assert not any("horizon" in text for text in answer["assumptions"]), (
+        "without a range nothing is assumed of its tail"
     )
-    assert first == ["team/first  4 GPUs  running  in cq", "  it does not wait: there is nothing to foretell"]
-    assert second[0] == "team/second  4 GPUs  admitted, not started  in cq"
-    assert second[2].startswith("  starts 2026-01-05T")
+
+
+def test_what_the_console_recorded_of_a_live_cluster_corrects_the_answer_there(tmp_path: Path) -> None:
+    snapshot = SNAPSHOT.freeze()
+    simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(kueue=None), seed=0)
+    settings = Config(state_dir=str(tmp_path))
+    asked = Asked(simulation=simulation, source="prod", mode="live", settings=settings, found=snapshot)
+    found = expected_start(simulation, "a/second", runs=2)
+    assert found.start is not None
+    assert as_recorded(asked, found) == found, "nobody watched it before"
+    recorder = recorder_at(settings.history_file, "prod")
+    recorder.told(MANY)
+    recorder.close()
+    told = as_recorded(asked, found)
+    assert told.start is not None
+    assert told.record == Record(judged=ENOUGH, covered=ENOUGH)
+    assert told.start.calibrated_by == ENOUGH
+    assert told.start.interval != found.start.interval
+    for other in (replace(asked, source="staging"), replace(asked, mode="saved")):
+        assert as_recorded(other, found) == found
+    settings.history_file.write_text("this is no database")
+    with pytest.raises(HistoryError, match=r"history\.db"):
+        as_recorded(asked, found)

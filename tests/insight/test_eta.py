@@ -6,16 +6,17 @@ from msgspec.structs import replace
 from gpuconsole.insight.calibration import Experience, Interval, Record
 from gpuconsole.insight.estimates import Estimate
 from gpuconsole.insight.eta import Starts, again, starts
-from gpuconsole.insight.expected_start import CohortPlace, Within, corrected, expected_start
+from gpuconsole.insight.expected_start import TAIL, CohortPlace, Within, corrected, expected_start
 from gpuconsole.insight.past import Arrival, Past, past
 from gpuconsole.insight.positions import Position
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, Quota
-from gpuconsole.model.workloads import Job, Phase, Workload
+from gpuconsole.model.workloads import Phase, Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import Kind, Run
@@ -241,3 +242,15 @@ def test_nothing_is_foretold_of_what_runs() -> None:
 def test_a_workload_that_is_not_there() -> None:
     with pytest.raises(KeyError):
         expected_start(after(1, "1h"), "a/nobody")
+
+
+def test_the_tail_is_assumed_only_where_a_range_rests_on_it() -> None:
+    """What runs ends after one hour, or after two: some runs see no start within an hour."""
+    simulation = cluster(*(lasting(f"past-{n}", f"{1 + n % 2}h") for n in range(30)))
+    simulation.advance(START + 45 * HOUR)
+    simulation.submit(Submit((lasting("now", "100h", created=simulation.now),)))
+    simulation.submit(Submit((lasting("next", "1h", created=simulation.now + 1),)))
+    simulation.advance(simulation.now + 30 * MINUTE)
+    told = {span: expected_start(simulation, "a/next", runs=9, horizon=span) for span in (MINUTE, HOUR, DAY)}
+    assert [found.start is not None and 0 < found.start.never < 9 for found in told.values()] == [False, True, False]
+    assert [TAIL in found.assumptions for found in told.values()] == [False, True, False]
