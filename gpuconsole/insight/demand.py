@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from gpuconsole.model.clock import Span, Time, parse_span
+from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import GPU_RESOURCES, gpus
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.requests import admitted_usage
 

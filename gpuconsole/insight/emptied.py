@@ -9,8 +9,10 @@ from gpuconsole.insight.blockers import blocker
 from gpuconsole.insight.codes import Code
 from gpuconsole.insight.unblock.trial import examined
 from gpuconsole.model.cluster import Namespace, Node, Pod
+from gpuconsole.model.job import Job
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Job, PodSet, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.sim.autoscaling.policy import Capacity, FixedCapacity

@@ -13,8 +13,9 @@ from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.commands import Command, Copy, Later, MoveToQueue, Requeue, Scale, SetActive, SetPriority, Submit
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.model.job import Job
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation

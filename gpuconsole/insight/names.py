@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import Applied, Event
+from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue
 from gpuconsole.model.text import clean
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 
 _DEEPEST = 4
 """A pod belongs to a job, which may belong to another one; whoever owns himself does not keep us."""

@@ -11,9 +11,10 @@ from msgspec import Struct
 from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.model.clock import DAY, MINUTE, Span, Time
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Job, Workload, anew
+from gpuconsole.model.workloads import Workload, anew
 from gpuconsole.sim.run_times import Kind, Run
 
 LOOK_BACK: Span = 7 * DAY

@@ -12,9 +12,9 @@ from gpuconsole.insight.node_texts import read_nodes
 from gpuconsole.insight.reasons import Code, Reason
 from gpuconsole.insight.shortage import Remedy
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Job, JobPhase
 
 MOST_TEXTS = 4
 """So many different texts of its pods are shown beside the one that says why."""

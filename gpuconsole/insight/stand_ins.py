@@ -6,9 +6,11 @@ from gpuconsole.insight.holdings import holdings, queue_of
 from gpuconsole.insight.once import once
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Condition, Job, JobPhase, PodSet, Workload
+from gpuconsole.model.workloads import Condition, Workload
 
 Known = dict[str, tuple[object, str, bool, Workload]]
 _kept: list[Known] = [{}]

@@ -17,6 +17,7 @@ from gpuconsole.model.cluster import (
     RuntimeClass,
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from gpuconsole.model.job import Job
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
@@ -33,7 +34,7 @@ from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolume
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.training import TrainingRuntime
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 
 Object = Union[
     Namespace,

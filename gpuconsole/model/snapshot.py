@@ -25,6 +25,7 @@ from gpuconsole.model.cluster import (
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
+from gpuconsole.model.job import Job
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import TABLES, Object
@@ -41,7 +42,7 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 
 T = TypeVar("T")
 

@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.workloads import PodSet
 
 CLUSTER_WIDE = "ClusterTrainingRuntime"
 NODE, LAUNCHER = "node", "launcher"

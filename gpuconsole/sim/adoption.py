@@ -7,8 +7,9 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import Applied
+from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.sim.controllers import active_checks, creating, jobs, standing, watching, work, workloads
 from gpuconsole.sim.controllers.making import cron

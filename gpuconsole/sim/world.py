@@ -14,12 +14,13 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.devices import ResourceClaimTemplate
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy, ResourceFlavor, Topology
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.scheduling.kueue.variants import parents_of, same_flavors
 from gpuconsole.scheduling.volcano.jobs.delays import Delayed

@@ -11,11 +11,12 @@ import yaml
 from msgspec import Struct
 
 from gpuconsole.model.clock import SECOND, format_exactly, format_time
+from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import canonical, format_quantity
 from gpuconsole.model.queues import LocalQueue, Quota
 from gpuconsole.model.topology_encoding import encode
-from gpuconsole.model.workloads import Admission, CheckState, Condition, Job, PodSetAssignment, RequeueState, Workload
+from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment, RequeueState, Workload
 from gpuconsole.ui.job_yaml import own_spec, own_status, owner_references
 from gpuconsole.ui.volcano_yaml import volcano_manifest
 

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 
 from gpuconsole.insight.headroom import Headroom
 from gpuconsole.model.clock import Span, format_exactly, parse_span
+from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import Finding, Severity
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Job
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.templates import BY_ID, TEMPLATES, Request, Template

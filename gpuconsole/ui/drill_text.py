@@ -10,9 +10,11 @@ from gpuconsole.model.choices import Verdict
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command, Submit
+from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Job, PodSet, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.messages import paths_in
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan

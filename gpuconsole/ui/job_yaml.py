@@ -5,6 +5,7 @@ from typing import Any
 
 from gpuconsole.model.clock import SECOND, format_time
 from gpuconsole.model.intervals import count
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import (
     BatchRules,
     BatchStatus,
@@ -17,7 +18,7 @@ from gpuconsole.model.job_rules import (
     TrainRules,
 )
 from gpuconsole.model.jobs.naming import LWS_GROUP, POD_GROUP
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 
 Fields = dict[str, Any]
 _NO_CONTROLLER = ("StatefulSet", "LeaderWorkerSet")

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuconsole.model.clock import SECOND, format_exactly, format_time
+from gpuconsole.model.job import Job
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.volcano import NetworkTopology
 from gpuconsole.model.volcano_jobs import LifecyclePolicy, PartitionPolicy, TaskSpec, VolcanoSpec, VolcanoStatus
-from gpuconsole.model.workloads import Job, PodSet
 
 _COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "version")
 

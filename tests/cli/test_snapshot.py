@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import decode
-from gpuconsole.model.workloads import Job
 from gpuconsole.sim.files import picture_in
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer

@@ -5,8 +5,9 @@ import pytest
 from gpuconsole.cli.subjects import subject_named, workload_named
 from gpuconsole.errors import UsageError
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job import Job
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 from tests.insight.world import world
 
 RLHF = Workload(name="job-rlhf-04066", namespace="research", owner="Job/research/rlhf")

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.labels import LabelSelector, Requirement
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceFlavor, ResourceGroup
-from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.entry import Entry

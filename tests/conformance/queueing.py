@@ -10,10 +10,11 @@ from gpuconsole.model.clock import Time, parse_span
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.cycle import head

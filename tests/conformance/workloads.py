@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuconsole.model.clock import SECOND
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, ResourceFlavor, Topology
-from gpuconsole.model.workloads import Admission, PodSet, PodSetAssignment, Workload
+from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult
 from gpuconsole.scheduling.kueue.config import KueueConfig

@@ -8,6 +8,7 @@ from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.decisions import Admit, Preempt
 from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
@@ -23,7 +24,7 @@ from gpuconsole.model.queues import (
     StopPolicy,
     Topology,
 )
-from gpuconsole.model.workloads import PodSet, TopologyRequest, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.sim.rehearsal import Rehearsal

@@ -7,10 +7,12 @@ from gpuconsole.insight.engine_texts import KAI, VOLCANO, read_engine, skipped, 
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.pending_pods import group_lines
 from gpuconsole.insight.stand_ins import stand_ins
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.kai import KaiCondition, KaiPodGroup
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.volcano import GroupCondition, PodGroup
-from gpuconsole.model.workloads import Job, JobPhase, PodSet, phase
+from gpuconsole.model.workloads import phase
 from tests.insight.world import ORG, START, node, pod, world
 
 GROUP = {"scheduling.k8s.io/group-name": "g"}

@@ -9,11 +9,12 @@ from gpuconsole.insight.timeline import Moment, timeline
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import LocalQueue, Quota, ResourceFlavor, StopPolicy
-from gpuconsole.model.workloads import Condition, Job, Workload
+from gpuconsole.model.workloads import Condition, Workload
 from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, group, node, running, waiting, world
 
 

@@ -9,21 +9,14 @@ from gpuconsole.insight.positions import Position
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.shortage import Holder, Remedy, Shortage
 from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import CheckRule, LocalQueue, Preemption, Quota, StopPolicy
-from gpuconsole.model.workloads import (
-    CheckState,
-    Condition,
-    EvictionCount,
-    Job,
-    PodSet,
-    RequeueState,
-    SchedulingStats,
-    Workload,
-)
+from gpuconsole.model.workloads import CheckState, Condition, EvictionCount, RequeueState, SchedulingStats, Workload
 from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, pod, running, waiting, world
 
 HEAD = "couldn't assign flavors to pod set main: "

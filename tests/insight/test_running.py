@@ -3,8 +3,8 @@
 from gpuconsole.insight.cost import Loss
 from gpuconsole.insight.running import Runner, runners
 from gpuconsole.model.clock import HOUR
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.workloads import Job, JobPhase
 from tests.insight.world import ORG, START, node, pod, world
 
 PRICES = Prices(gpu_hour={}, other=2.0)

@@ -7,8 +7,8 @@ import pytest
 from gpuconsole.insight.codes import Code
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.stand_ins import stand_ins
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
-from gpuconsole.model.workloads import Job
 from tests.insight.world import world
 
 NIGHTLY = Job(kind="CronJob", namespace="team", name="nightly", rules=CronRules(schedule="30 3 * * *"))

@@ -27,11 +27,13 @@ from gpuconsole.model.commands import (
     SetWeight,
     Submit,
 )
+from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Job, PodSet, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.insight.world import ORG_QUEUES, START, node, waiting, world

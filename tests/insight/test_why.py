@@ -16,10 +16,11 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import TopologyRequest
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, Preemption, QueueingStrategy, Quota, ResourceFlavor
 from gpuconsole.model.snapshot import EMPTY
-from gpuconsole.model.workloads import CheckState, TopologyRequest, Workload
+from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

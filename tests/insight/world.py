@@ -7,6 +7,7 @@ from gpuconsole.model.cluster import Namespace, Node, Pod, PodPhase
 from gpuconsole.model.events import Applied, Happened
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
@@ -22,7 +23,7 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.workloads import Admission, Condition, PodSet, PodSetAssignment, Workload
+from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
 
 START: Time = 1_767_600_000_000_000
 NOTHING = Quota()

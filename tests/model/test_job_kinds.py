@@ -7,6 +7,7 @@ import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.cron import parse_cron
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import (
     BatchRules,
     Concurrency,
@@ -22,7 +23,6 @@ from gpuconsole.model.job_rules import (
 from gpuconsole.model.jobs.trained import trained
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.training import TrainingRuntime
-from gpuconsole.model.workloads import Job
 
 Manifest = dict[str, Any]
 GPU = "nvidia.com/gpu"

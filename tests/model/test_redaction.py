@@ -13,6 +13,7 @@ from gpuconsole.model.events import Happened, What
 from gpuconsole.model.labels import Taint, Toleration
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
@@ -21,7 +22,7 @@ from gpuconsole.model.redaction_words import KEPT, TEXTS
 from gpuconsole.model.snapshot import SnapshotFile, decode
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim
 from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
-from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSet, PodSetAssignment, Workload
+from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment, Workload
 
 PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 

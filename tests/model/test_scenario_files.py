@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import Unread, decode_objects, load
-from gpuconsole.model.workloads import Job
 
 FLAVOR = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata: {name: a100}\n"
 QUEUE = """

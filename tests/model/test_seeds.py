@@ -1,9 +1,9 @@
 """The five texts that the project began with give exactly the findings that a person who knows Kueue would give."""
 
+from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.manifests import Loaded, Severity, load
 from gpuconsole.model.queues import ClusterQueue, Quota
-from gpuconsole.model.workloads import Job
 from tests.shared import SHARED, needs_shared
 
 pytestmark = needs_shared

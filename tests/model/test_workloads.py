@@ -3,12 +3,12 @@
 from typing import Any
 
 from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.workloads import (
     Admission,
     CheckState,
     Condition,
     EvictionCount,
-    PodSet,
     PodSetNeeds,
     PreemptionGate,
     RequeueState,

@@ -9,9 +9,10 @@ from gpuconsole.model.catalogue import Catalogue, load
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.workloads import Job, PodSet
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Capacity, KarpenterPolicy, ScalingGroup, SpotPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

@@ -6,8 +6,10 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, parse_time
 from gpuconsole.model.cluster import Node, Pod, PriorityClass
 from gpuconsole.model.commands import Command, Submit
 from gpuconsole.model.events import Event, Happened, What
+from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
@@ -20,7 +22,7 @@ from gpuconsole.model.queues import (
     ResourceGroup,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.workloads import Job, PodSet, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 

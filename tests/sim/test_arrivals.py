@@ -6,8 +6,8 @@ import pytest
 
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, parse_time
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.job import Job
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.arrivals import Shape, Stream, job, next_arrival
 from gpuconsole.sim.chance import Spread

@@ -16,10 +16,10 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Pod, PodDisruptionBudget, PodPhase
 from gpuconsole.model.commands import Command, FailNode, Finish, InterruptSpot, Submit
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.model.job import JobPhase
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.workloads import JobPhase
 from gpuconsole.sim.autoscaling.policy import ScalingGroup, SpotPolicy
 from gpuconsole.sim.engine import Simulation
 from tests.sim.autoscaled import EITHER, KARPENTER, groups, job, policy, pool

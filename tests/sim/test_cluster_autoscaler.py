@@ -8,12 +8,12 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget
 from gpuconsole.model.commands import FailNode, Finish, RestoreNode
+from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER

@@ -5,8 +5,8 @@ import pytest
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Copy, FailPod, Finish
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.job import JobPhase
 from gpuconsole.model.jobs import pod_name
-from gpuconsole.model.workloads import JobPhase
 from gpuconsole.sim.engine import Simulation
 from tests.sim.cluster import UNQUEUED, job, key_of, pod, run, start, submit, two_teams, workload
 

@@ -7,7 +7,7 @@ import pytest
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Delete, SetActive
 from gpuconsole.model.events import Happened, What
-from gpuconsole.model.workloads import JobPhase
+from gpuconsole.model.job import JobPhase
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy

@@ -6,9 +6,10 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.commands import Delete
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodClaim
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.dra.mapping import DeviceClassMapping
 from gpuconsole.sim.engine import Simulation

@@ -5,7 +5,9 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Command, Delete, Finish, Scale
-from gpuconsole.model.workloads import Job, PodSet, Workload
+from gpuconsole.model.job import Job
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

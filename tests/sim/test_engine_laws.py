@@ -15,9 +15,9 @@ from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied, Event, Happened, What
 from gpuconsole.model.gpus.instances import division_of
 from gpuconsole.model.gpus.sharing import device, replicas
+from gpuconsole.model.job import JobPhase
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import JobPhase
 from gpuconsole.sim.controllers.solo.progress import pieces, pod_duration
 from gpuconsole.sim.engine import Simulation
 from tests.sim.engines import EVERY, GPU, MAKES, Asked, Life, Make, fresh, live, lives, send

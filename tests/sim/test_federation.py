@@ -6,10 +6,11 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Cordon, Delete, InCluster, LoseCluster, RestoreCluster, Submit
 from gpuconsole.model.events import What
+from gpuconsole.model.job import JobPhase
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, LocalQueue, ResourceFlavor
-from gpuconsole.model.workloads import JobPhase, Phase, phase
+from gpuconsole.model.workloads import Phase, phase
 from gpuconsole.scheduling.kueue.config import KueueConfig, MultiKueue
 from gpuconsole.scheduling.kueue.multikueue.group import CONTROLLER
 from gpuconsole.sim.engine import Simulation

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.events import Event, Happened, What
+from gpuconsole.model.job import JobPhase
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.workloads import JobPhase
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import GPU, START, USUAL

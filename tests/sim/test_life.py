@@ -4,9 +4,10 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import Announcement, Happened, What
+from gpuconsole.model.job import JobPhase
 from gpuconsole.model.labels import Taint, Toleration
 from gpuconsole.model.queues import ResourceFlavor
-from gpuconsole.model.workloads import JobPhase, Phase, phase
+from gpuconsole.model.workloads import Phase, phase
 from tests.sim.cluster import A100, START, job, key_of, log, node, queue, run, start, submit, two_teams, workload
 
 

@@ -3,7 +3,7 @@
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Cordon, Delete, Drain, FailNode, FailPod, Requeue, RestoreNode
 from gpuconsole.model.events import Happened, What
-from gpuconsole.model.workloads import JobPhase
+from gpuconsole.model.job import JobPhase
 from tests.sim.cluster import START, job, key_of, log, node, queue, run, start, submit, two_teams
 
 

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.intervals import added, count, parse_intervals, shared
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules, BatchStatus, FailureRule, SuccessRule
-from gpuconsole.model.workloads import Job, PodSet
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.sim.controllers.solo.progress import (
     DONE,
     Failure,

@@ -10,10 +10,10 @@ from gpuconsole.model.catalogue import load as load_catalogue
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import Happened
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.manifests import load
 from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano import VolcanoQueue
-from gpuconsole.model.workloads import Job, JobPhase
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.autoscaling.policy import KarpenterPolicy, SpotPolicy
 from gpuconsole.sim.engine import Simulation

@@ -7,11 +7,11 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Delete, Submit
 from gpuconsole.model.events import Happened
+from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate, PodVolume
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube import volumes
 from gpuconsole.scheduling.kube.policy import PlacementPolicy

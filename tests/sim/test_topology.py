@@ -8,11 +8,13 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Delete, Drain, FailNode, RestoreNode, Submit
 from gpuconsole.model.events import Event, Happened, What
+from gpuconsole.model.job import Job
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import TopologyRequest
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor, Topology
-from gpuconsole.model.workloads import Job, TopologyRequest, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER
 from gpuconsole.sim.engine import Simulation

@@ -3,7 +3,7 @@
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Delete, FailPod
 from gpuconsole.model.events import Happened, What
-from gpuconsole.model.workloads import JobPhase
+from gpuconsole.model.job import JobPhase
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import START, UNQUEUED, job, log, nodes, pod, run, start, submit, two_teams

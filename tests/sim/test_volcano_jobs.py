@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.commands import Command, Cordon, Delete, FailPod, Finish, Scale, SetActive, SetStopPolicy, Submit
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.volcano_jobs import VolcanoPhase
-from gpuconsole.model.workloads import Job, JobPhase
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy

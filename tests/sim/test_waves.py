@@ -9,7 +9,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Delete, FailNode, FailPod, Finish, SetActive
 from gpuconsole.model.events import Applied
-from gpuconsole.model.workloads import Job, JobPhase
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.sim.engine import Simulation
 from tests.sim.cluster import START, UNQUEUED, key_of, log, nodes, run, start, submit, two_teams
 from tests.sim.cluster import pod as lone

@@ -41,6 +41,7 @@ from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
@@ -53,7 +54,7 @@ from gpuconsole.model.queues import (
     ResourceFlavor,
     ResourceGroup,
 )
-from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.traces import rows

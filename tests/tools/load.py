@@ -6,6 +6,7 @@ from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
@@ -18,7 +19,7 @@ from gpuconsole.model.queues import (
     ResourceFlavor,
     ResourceGroup,
 )
-from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.model.workloads import Workload
 
 NAMESPACE = "bench"
 FLAVOR = "gpu"

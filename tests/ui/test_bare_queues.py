@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano import GroupCondition, PodGroup, VolcanoQueue
-from gpuconsole.model.workloads import Job, JobPhase
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.screens.workloads import WorkloadsScreen
 from gpuconsole.ui.widgets.textpane import TextPane

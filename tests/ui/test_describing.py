@@ -19,6 +19,7 @@ from gpuconsole.model.events import Announcement, Happened, What
 from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import AdmissionCheck, Topology
@@ -28,7 +29,6 @@ from gpuconsole.model.workloads import (
     CheckState,
     Condition,
     EvictionCount,
-    PodSet,
     PodSetAssignment,
     PodSetNeeds,
     PodSetUpdate,

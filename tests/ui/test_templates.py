@@ -3,11 +3,11 @@
 import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.resources import gpus
-from gpuconsole.model.workloads import Job
 from gpuconsole.ui.templates import BY_ID, TEMPLATES, Request, Template
 
 

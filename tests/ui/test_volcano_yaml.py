@@ -4,8 +4,8 @@ from typing import Any
 
 import yaml
 
+from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.model.workloads import Job
 from gpuconsole.ui.as_yaml import as_yaml
 
 POD = {"spec": {"schedulerName": "volcano", "containers": [{"name": "c"}]}}

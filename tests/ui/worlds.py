@@ -9,8 +9,10 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time, parse_time
 from gpuconsole.model.cluster import Namespace, Node, Pod, PodPhase
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import Applied, Event, Happened, What
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.labels import LabelSelector, Taint, Toleration
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
@@ -27,15 +29,7 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.workloads import (
-    Admission,
-    Condition,
-    Job,
-    JobPhase,
-    PodSet,
-    PodSetAssignment,
-    Workload,
-)
+from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.sim.engine import Simulation

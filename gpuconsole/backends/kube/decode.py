@@ -14,13 +14,13 @@ from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.jobs.podgroup import GROUP
 from gpuconsole.model.manifests.kinds import DECODERS
 from gpuconsole.model.objects import Object
 from gpuconsole.model.text import clean
-from gpuconsole.model.workloads import Job
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"

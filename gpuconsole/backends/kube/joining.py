@@ -17,9 +17,10 @@ from gpuconsole.backends.kube.telling import Chronicler
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 
 REMEMBERED = 50_000
 """Workloads that are gone, but may still be named as somebody's preemptor."""

@@ -12,9 +12,10 @@ from gpuconsole.insight.demand import unsaved_work
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.resources import gpus
-from gpuconsole.model.workloads import Condition, Job, Workload
+from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.announcements import queued_since
 
 _UID = re.compile(r"\(UID: ([^,)\s]+)")

@@ -6,12 +6,13 @@ from gpuconsole.insight.antipatterns.crowd import gpu_price
 from gpuconsole.insight.antipatterns.pattern import DAY_HOURS, Code, Pattern
 from gpuconsole.insight.linting import Engines, Facts, Finding, lint
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.quantity import MAX
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Job, JobPhase, Workload
+from gpuconsole.model.workloads import Workload
 
 CODES = {
     "cohort-cycle": Code.COHORT_CYCLE,

@@ -6,9 +6,9 @@ from gpuconsole.insight.linting.facts import Facts, Work
 from gpuconsole.insight.linting.findings import Finding, Level
 from gpuconsole.insight.shortage import show
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.resources import Resources
-from gpuconsole.model.workloads import PodSet
 from gpuconsole.scheduling.kube.shapes import Shapes
 from gpuconsole.sim.autoscaling.offers import offers_of
 from gpuconsole.sim.autoscaling.provisioning import Pools, plan

@@ -14,14 +14,16 @@ from gpuconsole.model.catalogue import Catalogue
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.events import Applied
+from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.model.workloads import Job, PodSet, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.pod_groups import group_of as coscheduled
 from gpuconsole.scheduling.kube.policy import PlacementPolicy

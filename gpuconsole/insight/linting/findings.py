@@ -6,8 +6,8 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
-from gpuconsole.model.workloads import Job
 
 Evidence = Mapping[str, str | int]
 

@@ -9,11 +9,12 @@ from gpuconsole.insight.linting.facts import Facts, Work
 from gpuconsole.insight.linting.findings import Finding, Level
 from gpuconsole.insight.shortage import show
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.job import Job
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.quantity import PODS, format_quantity
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.resources import is_mig
 from gpuconsole.model.volcano import VolcanoQueue
-from gpuconsole.model.workloads import Job, PodSet
 from gpuconsole.scheduling.kube.filters import refusal
 from gpuconsole.scheduling.kube.shapes import Shape, Shapes
 from gpuconsole.scheduling.kueue.config import KueueConfig

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from gpuconsole.insight.linting.facts import VOLCANO_QUEUES, Facts, Work
 from gpuconsole.insight.linting.findings import Finding, Level
 from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
 
 BUILT_IN = ("system-cluster-critical", "system-node-critical")

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from gpuconsole.insight.linting.facts import Facts
 from gpuconsole.insight.linting.findings import Finding, Level
 from gpuconsole.model.documents.findings import Path, Severity, path_text
+from gpuconsole.model.job import Job
 from gpuconsole.model.resources import is_gpu, is_mig
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.conf import Configuration
 from gpuconsole.scheduling.volcano.reading import EVICTING
 

@@ -26,12 +26,14 @@ from gpuconsole.insight.unblock.steps import (
     UseTopology,
 )
 from gpuconsole.model.cluster import Namespace, Node
+from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector, Toleration
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import ClusterQueue, Cohort, FlavorQuotas, LocalQueue, Quota, ResourceGroup, StopPolicy
 from gpuconsole.model.volcano_jobs import VolcanoSpec
-from gpuconsole.model.workloads import Job, PodSet, TopologyRequest, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.rehearsal import Rehearsal
 
 Reshape = AskLess | FewerPods | UseTopology | Tolerate | DropSelector

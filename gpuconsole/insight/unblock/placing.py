@@ -34,10 +34,10 @@ from gpuconsole.insight.unblock.steps import (
 from gpuconsole.model import commands
 from gpuconsole.model.clock import MINUTE, Span
 from gpuconsole.model.cluster import Pod, PodDisruptionBudget
+from gpuconsole.model.job import Job, JobPhase, again
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.model.workloads import Job, JobPhase, again
 from gpuconsole.sim.autoscaling.evictions import covers
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from gpuconsole.insight.unblock.steps import (
     size,
 )
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.job import Job
 from gpuconsole.model.resources import gpus, is_gpu
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 
 MOST_ENDS = 12

@@ -3,10 +3,11 @@
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.reader import Reader, shown
 from gpuconsole.model.documents.selectors import selector
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import GroupRules, ReplicaRules
 from gpuconsole.model.jobs.common import job, pod_set, pods
 from gpuconsole.model.jobs.labels import DURATION
-from gpuconsole.model.workloads import Job, PodSet
+from gpuconsole.model.pod_sets import PodSet
 
 POD_INDEX = "apps.kubernetes.io/pod-index"
 WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"

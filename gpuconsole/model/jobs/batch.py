@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.batch_rules import backoff_limit, batch_rules, batch_status, min_member
 from gpuconsole.model.jobs.common import MOST_PODS, job, phase, pod_set, pods
 from gpuconsole.model.jobs.topology import whole
-from gpuconsole.model.workloads import Job, PodSet
+from gpuconsole.model.pod_sets import PodSet
 
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"

@@ -6,7 +6,7 @@ from gpuconsole.model.intervals import parse_intervals
 from gpuconsole.model.job_rules import BatchRules, BatchStatus, FailureRule, SuccessRule
 from gpuconsole.model.jobs.labels import DURATION, GANG
 from gpuconsole.model.jobs.topology import TRUE
-from gpuconsole.model.workloads import PodSet
+from gpuconsole.model.pod_sets import PodSet
 
 ELASTIC = "kueue.x-k8s.io/elastic-job"
 SYNC_COMPLETIONS = "kueue.x-k8s.io/job-completions-equal-parallelism"

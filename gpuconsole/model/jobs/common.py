@@ -6,10 +6,11 @@ from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.documents.metadata import TOP, metadata
 from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import INT32, Reader
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, MAX_EXECUTION, ON_NOTICE, PRIORITY_CLASS, QUEUE
 from gpuconsole.model.jobs.topology import topology_request, whole
-from gpuconsole.model.workloads import Job, JobPhase, PodSet
+from gpuconsole.model.pod_sets import PodSet
 
 MOST_PODS = 100_000
 MOST_POD_SETS = 18

@@ -5,12 +5,12 @@ from zoneinfo import ZoneInfo
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cron import parse_cron
 from gpuconsole.model.documents.reader import Reader, shown
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import Concurrency, CronRules
 from gpuconsole.model.jobs.batch import job_pods
 from gpuconsole.model.jobs.batch_rules import backoff_limit, batch_rules
 from gpuconsole.model.jobs.common import job, max_execution, positive_span
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, PRIORITY_CLASS, QUEUE
-from gpuconsole.model.workloads import Job, JobPhase
 
 LONGEST_NAME = 52
 """Its Jobs have eleven characters more."""

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import LaunchRules
 from gpuconsole.model.jobs.common import job, phase, pod_set, pods
-from gpuconsole.model.workloads import Job, PodSet
+from gpuconsole.model.pod_sets import PodSet
 
 REPLICA_INDEX = "training.kubeflow.org/replica-index"
 _RESTARTS = ("Always", "OnFailure", "Never", "ExitCode")

@@ -2,8 +2,8 @@
 
 from hashlib import sha1
 
+from gpuconsole.model.job import Job
 from gpuconsole.model.text import MAX_NAME
-from gpuconsole.model.workloads import Job
 
 HASH = 5
 GROUPS = {

@@ -9,13 +9,14 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.common import MOST_POD_SETS, MOST_PODS, job
 from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.jobs.naming import POD, POD_GROUP
 from gpuconsole.model.jobs.topology import topology_request, whole
 from gpuconsole.model.labels import NO_LABELS
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.workloads import Job, PodSet
 
 GROUP = "kueue.x-k8s.io/pod-group-name"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"

@@ -6,13 +6,14 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import ReplicaRules
 from gpuconsole.model.jobs.common import MOST_PODS, job, phase, pod_set, pods
 from gpuconsole.model.jobs.labels import QUEUE
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.resources import largest
-from gpuconsole.model.workloads import Job, PodSet
 
 MIB = 1024 * 1024
 # What KubeRay gives the containers that it adds itself.

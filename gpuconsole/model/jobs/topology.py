@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from gpuconsole.model.documents.reader import INT32, Reader, shown
+from gpuconsole.model.pod_sets import TopologyRequest
 from gpuconsole.model.text import clean
-from gpuconsole.model.workloads import TopologyRequest
 
 PREFIX = "kueue.x-k8s.io/"
 REQUIRED = PREFIX + "podset-required-topology"

@@ -7,13 +7,13 @@ from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata, spec_of
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import tolerations
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import PodPatch, TrainRules
 from gpuconsole.model.jobs.batch import replicated_jobs
 from gpuconsole.model.jobs.common import job, phase
 from gpuconsole.model.jobs.trained import trained
 from gpuconsole.model.resources import EMPTY
 from gpuconsole.model.training import CLUSTER_WIDE, SHIPPED, TrainingRuntime
-from gpuconsole.model.workloads import Job
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 TRAINER = "trainer"

@@ -2,10 +2,11 @@
 
 from msgspec.structs import replace
 
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import PodPatch, TrainRules
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.training import LAUNCHER, NODE, TrainingRuntime
-from gpuconsole.model.workloads import Job, PodSet
 
 
 def trained(job: Job, runtime: TrainingRuntime) -> Job:

@@ -8,11 +8,12 @@ from gpuconsole.model.apiserver.volcano.shapes import JOB, fits
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.reader import Reader, kind_of, shown
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.jobs.common import job, pod_set, pods
 from gpuconsole.model.jobs.kubeflow import with_priority_class
 from gpuconsole.model.jobs.volcano_spec import volcano_spec, volcano_status
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.volcano_jobs import JobEvent, VolcanoPhase, VolcanoSpec
-from gpuconsole.model.workloads import Job, JobPhase, PodSet
 
 _TOLD_BY_READING = ("duplicate", "bad-resources")
 """Codes of what reading the tasks and their pods says better."""

@@ -8,6 +8,7 @@ from gpuconsole.model.clock import SECOND, Span
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.jobs.nearness import network_topology
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.volcano_jobs import (
     DependsOn,
     JobAction,
@@ -20,7 +21,6 @@ from gpuconsole.model.volcano_jobs import (
     VolcanoSpec,
     VolcanoStatus,
 )
-from gpuconsole.model.workloads import PodSet
 
 MAX_RETRY = 3
 _EVENTS = frozenset(JobEvent)

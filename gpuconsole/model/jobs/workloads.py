@@ -3,9 +3,11 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import MemberRules
 from gpuconsole.model.jobs.naming import LWS_GROUP, workload_name
-from gpuconsole.model.workloads import Job, PodSet, Workload
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.workloads import Workload
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"

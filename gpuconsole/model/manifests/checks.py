@@ -6,6 +6,7 @@ from gpuconsole.model.apiserver.jobs.defaulting import DEFAULT_QUEUE
 from gpuconsole.model.cluster import Namespace, PriorityClass
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
@@ -20,7 +21,7 @@ from gpuconsole.model.manifests.volcano_checks import (
 )
 from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 
 BUILT_IN_PRIORITIES = ("system-cluster-critical", "system-node-critical")
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.naming import POD, POD_GROUP
 from gpuconsole.model.jobs.podgroup import group_of
 from gpuconsole.model.manifests.groups import fold_groups
@@ -17,7 +18,6 @@ from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated
 from gpuconsole.model.manifests.unfold import objects_in
 from gpuconsole.model.objects import Object
 from gpuconsole.model.text import clean
-from gpuconsole.model.workloads import Job
 
 
 class Unread(Struct, frozen=True):

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.naming import POD
 from gpuconsole.model.jobs.podgroup import FAST, GROUP, group_of, pod_group, total_of
 from gpuconsole.model.manifests.loaded import Entry
-from gpuconsole.model.workloads import Job
 
 Members = list[tuple[Job, Entry]]
 

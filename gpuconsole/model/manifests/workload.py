@@ -11,12 +11,12 @@ from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.documents.selectors import tolerations
 from gpuconsole.model.jobs.common import check_spans
 from gpuconsole.model.manifests.core import owner
+from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.workloads import (
     Admission,
     CheckState,
     Condition,
     EvictionCount,
-    PodSet,
     PodSetAssignment,
     PodSetNeeds,
     PodSetUpdate,
@@ -24,7 +24,6 @@ from gpuconsole.model.workloads import (
     RequeueState,
     SchedulingStats,
     TopologyDomain,
-    TopologyRequest,
     Workload,
 )
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.quantity import PODS
 from gpuconsole.model.resources import EMPTY, Resources, divide, scale
-from gpuconsole.model.workloads import Admission, PodSet, PodSetAssignment, TopologyDomain
+from gpuconsole.model.workloads import Admission, PodSetAssignment, TopologyDomain
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.attempts import Attempt, Searched, attempts
 from gpuconsole.scheduling.kueue.modes import Mode

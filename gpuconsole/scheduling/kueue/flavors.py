@@ -6,9 +6,9 @@ last attempt stopped. A flavor may fit, fit after preemption, or not fit; `modes
 
 from collections.abc import Callable, Mapping, Sequence
 
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.queues import PreemptionPolicy, ResourceFlavor
 from gpuconsole.model.resources import add
-from gpuconsole.model.workloads import PodSet
 from gpuconsole.scheduling.kueue import messages, modes, variants
 from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult, Resume
 from gpuconsole.scheduling.kueue.attempts import Noted, Searched

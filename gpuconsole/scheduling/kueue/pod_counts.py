@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.workloads import Workload
 
 ELASTIC = "kueue.x-k8s.io/elastic-job"
 ELASTIC_VALUE = "true"

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
 from gpuconsole.model.labels import NO_LABELS, Toleration
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
-from gpuconsole.model.workloads import PodSet, PodSetAssignment, PodSetUpdate, Workload
+from gpuconsole.model.workloads import PodSetAssignment, PodSetUpdate, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 
 SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"

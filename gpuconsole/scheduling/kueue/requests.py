@@ -15,8 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MILLISECOND, Time
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.resources import Resources, add, divide, not_negative, scale
-from gpuconsole.model.workloads import PodSet, PodSetAssignment, PodSetNeeds, Workload
+from gpuconsole.model.workloads import PodSetAssignment, PodSetNeeds, Workload
 from gpuconsole.scheduling.kueue.conditions import (
     ADMISSION_CHECK,
     PODS_READY_TIMEOUT,

@@ -10,8 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.jobs.workloads import JOB_UID
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.resources import Resources
-from gpuconsole.model.workloads import PodSet, TopologyDomain, Workload
+from gpuconsole.model.workloads import TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC, ELASTIC_VALUE, Counts, counts_of, is_fewer, with_counts

@@ -3,7 +3,8 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.workloads import Job, Workload, again, anew
+from gpuconsole.model.job import Job, again
+from gpuconsole.model.workloads import Workload, anew
 from gpuconsole.sim.controllers import creating
 from gpuconsole.sim.controllers.refusals import Refusal
 from gpuconsole.sim.world import World

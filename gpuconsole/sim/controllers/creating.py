@@ -4,11 +4,12 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import What
+from gpuconsole.model.job import Job
 from gpuconsole.model.jobs import pod_name
 from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import active_checks, jobs, queues
 from gpuconsole.sim.controllers.making.training import missing_runtime
 from gpuconsole.sim.controllers.refusals import DONE, Refusal

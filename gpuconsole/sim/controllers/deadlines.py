@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules, LaunchRules, TrainRules
-from gpuconsole.model.workloads import Job
 from gpuconsole.sim.kernel import Deadline
 from gpuconsole.sim.world import World
 

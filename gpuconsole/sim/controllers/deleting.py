@@ -2,10 +2,11 @@
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import What
+from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import active_checks, endings, nodes, pods, queues, standing, work
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.crews import crew_key

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MILLISECOND, Span, Time
 from gpuconsole.model.commands import Command, Delete, SetActive, Submit
 from gpuconsole.model.events import What
+from gpuconsole.model.job import JobPhase
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.queues import AdmissionCheck
-from gpuconsole.model.workloads import CheckState, JobPhase, Workload
+from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.announcements import queued_since
 from gpuconsole.scheduling.kueue.checks import with_check

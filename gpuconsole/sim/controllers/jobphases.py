@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.workloads import JobPhase
+from gpuconsole.model.job import JobPhase
 from gpuconsole.sim.world import World
 
 

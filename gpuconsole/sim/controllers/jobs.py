@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.model.apiserver.jobs.defaulting import DEFAULT_QUEUE
 from gpuconsole.model.cluster import Namespace, Pod
 from gpuconsole.model.events import What
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules, MemberRules
 from gpuconsole.model.jobs import workload_of
 from gpuconsole.model.jobs.labels import QUEUE
@@ -12,7 +13,7 @@ from gpuconsole.model.jobs.naming import GROUPS
 from gpuconsole.model.jobs.workloads import without_topology
 from gpuconsole.model.labels import NAMESPACE_NAME
 from gpuconsole.model.resources import gpus
-from gpuconsole.model.workloads import Job, JobPhase, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.slices import is_elastic, prepared
 from gpuconsole.sim.controllers import deadlines, pods, workloads
 from gpuconsole.sim.controllers.limits import defaulted, defaulted_sets

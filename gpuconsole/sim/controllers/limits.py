@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import LimitRange, LimitRangeItem, RuntimeClass
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import Resources
-from gpuconsole.model.workloads import PodSet
 from gpuconsole.sim.world import World
 
 _CONTAINER = "Container"

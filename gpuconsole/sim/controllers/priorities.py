@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from gpuconsole.model.cluster import PriorityClass
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import WorkloadPriorityClass
-from gpuconsole.model.workloads import PodSet
 from gpuconsole.sim.world import World
 
 

@@ -5,9 +5,10 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import MemberRules
 from gpuconsole.model.volcano_jobs import VolcanoPhase
-from gpuconsole.model.workloads import Job, JobPhase, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.announcements import queued_since
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.sim.controllers import (

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.documents.reader import INT32
 from gpuconsole.model.intervals import count
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.objects import TABLES
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import deadlines
 from gpuconsole.sim.kernel import Retire
 from gpuconsole.sim.world import World

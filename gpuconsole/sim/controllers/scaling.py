@@ -3,8 +3,9 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.commands import Scale
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import GroupRules
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
 from gpuconsole.sim.controllers import jobs, pods, slices, standing, work

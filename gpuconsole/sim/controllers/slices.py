@@ -3,8 +3,10 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.decisions import Admit
+from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.naming import workload_name
-from gpuconsole.model.workloads import Job, PodSet, Workload
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import slices
 from gpuconsole.scheduling.kueue.pod_counts import reclaim
 from gpuconsole.sim.controllers import jobs, pods, retiring, work, workloads

@@ -5,11 +5,13 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs import pod_name
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
-from gpuconsole.model.workloads import Job, PodSet, PodSetAssignment, Workload
+from gpuconsole.model.workloads import PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.podset import Additions, Conflict, additions_of, merge
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of

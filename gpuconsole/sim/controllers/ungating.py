@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE, UNCONSTRAINED
 from gpuconsole.scheduling.kueue.topology.strangers import placed_by_topology
 from gpuconsole.scheduling.kueue.topology.ungating import Places, is_gated, let_go

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time, parse_span
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, ON_NOTICE
 from gpuconsole.model.prices import gpu_hourly
 from gpuconsole.model.resources import gpus
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.controllers.pods import pods_of
 from gpuconsole.sim.controllers.solo.progress import pod_duration

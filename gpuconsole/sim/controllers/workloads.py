@@ -9,8 +9,9 @@ from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.decisions import Admit, Preempt, Refuse, Rule
 from gpuconsole.model.events import Announcement, What
+from gpuconsole.model.job import JobPhase
 from gpuconsole.model.resources import is_gpu
-from gpuconsole.model.workloads import JobPhase, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import announcements, conditions, effects
 from gpuconsole.scheduling.kueue.checks import all_ready
 from gpuconsole.scheduling.kueue.config import DEFAULT

@@ -15,6 +15,7 @@ from gpuconsole.model.cluster import (
     RuntimeClass,
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from gpuconsole.model.job import Job
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
@@ -33,7 +34,7 @@ from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolume
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.training import TrainingRuntime
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
-from gpuconsole.model.workloads import Job, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.describing.facts import plain_facts
 from gpuconsole.ui.describing.happenings import about, events
 from gpuconsole.ui.describing.parts import mapped, taint_list

@@ -4,9 +4,11 @@ from collections.abc import Iterable
 
 from gpuconsole.model.clock import format_span, format_time
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job import Job
 from gpuconsole.model.labels import Toleration
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Job, PodSet, Workload, phase
+from gpuconsole.model.workloads import Workload, phase
 from gpuconsole.ui.describing.parts import amounts, pod_list
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line

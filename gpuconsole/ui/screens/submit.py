@@ -9,9 +9,9 @@ from textual.timer import Timer
 
 from gpuconsole.insight.headroom import Headroom, headroom
 from gpuconsole.model.commands import Submit
+from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Job
 from gpuconsole.ui import draft, plan
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action

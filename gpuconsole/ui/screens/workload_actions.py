@@ -7,9 +7,10 @@ from typing import Literal, cast
 from gpuconsole.insight.checking import open_checks
 from gpuconsole.insight.demand import unsaved_work
 from gpuconsole.model.commands import AnswerCheck, MoveToQueue, Requeue, SetActive, SetPriority
+from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.naming import SUSPENDED_BY
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Job, Phase, Workload, phase
+from gpuconsole.model.workloads import Phase, Workload, phase
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action

@@ -12,10 +12,11 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.findings import Report, Silence
 from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.queues import ClusterQueue, Quota
-from gpuconsole.model.workloads import Admission, Condition, Job, PodSetAssignment, RequeueState, Workload
+from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, RequeueState, Workload
 from tests.backends.kube import documents
 from tests.backends.kube.documents import GPU, SINCE, Document
 

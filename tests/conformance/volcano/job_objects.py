@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.volcano import volcano_job
 from gpuconsole.model.volcano_jobs import VolcanoSpec
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs.labels import TASK_SPEC
 from tests.conformance.volcano.objects import LONG_AGO, decode
 

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, parse_span
 from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.quantity import amount
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.volcano_jobs import JobAction, JobEvent, VolcanoPhase, VolcanoStatus
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs import group as groups
 from gpuconsole.scheduling.volcano.jobs.counts import with_condition
 from gpuconsole.scheduling.volcano.jobs.dependencies import is_up

@@ -7,6 +7,7 @@ from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt, Refuse, Rule
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import (
     BorrowWithinCohort,
@@ -22,7 +23,7 @@ from gpuconsole.model.queues import (
     ResourceFlavor,
     ResourceGroup,
 )
-from gpuconsole.model.workloads import PodSet, TopologyRequest, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.session import Session

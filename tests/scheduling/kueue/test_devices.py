@@ -18,9 +18,10 @@ from gpuconsole.model.devices import (
     ResourceSlice,
 )
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
-from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.dra.mapping import CapacitySource, CounterSource, DeviceClassMapping

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from gpuconsole.model.labels import NodeTerm, Requirement, Taint, Toleration
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
@@ -17,7 +18,6 @@ from gpuconsole.model.queues import (
     ResourceFlavor,
     ResourceGroup,
 )
-from gpuconsole.model.workloads import PodSet
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import (
     ANY,

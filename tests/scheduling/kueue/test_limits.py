@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import LimitRange, LimitRangeItem, RuntimeClass
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodResources, PodTemplate
-from gpuconsole.model.workloads import PodSet
 from tests.scheduling.kueue.cluster import GPU, World, group, queue, workload
 
 

@@ -2,7 +2,8 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.pod_counts import counts_of, is_fewer, reclaim, with_counts
 
 ELASTIC = Workload(name="w", pod_sets=(PodSet(name="driver"), PodSet(name="workers", count=5)))

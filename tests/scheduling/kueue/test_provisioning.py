@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.labels import Toleration
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.provisioning import (
     ProvisioningRequest,
@@ -14,15 +15,7 @@ from gpuconsole.model.provisioning import (
     StoredTemplate,
 )
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
-from gpuconsole.model.workloads import (
-    Admission,
-    CheckState,
-    Condition,
-    PodSet,
-    PodSetAssignment,
-    PodSetUpdate,
-    Workload,
-)
+from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment, PodSetUpdate, Workload
 from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of, request_name, template_name
 from gpuconsole.scheduling.kueue.provisioning.controller import Notice, Outcome, Surroundings, reconcile
 from gpuconsole.scheduling.kueue.provisioning.needs import InconsistentAssignments, is_needed, needed

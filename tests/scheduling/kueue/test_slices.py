@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.decisions import Admit
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.queues import LocalQueue
-from gpuconsole.model.workloads import Condition, PodSet, Workload
+from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
 from gpuconsole.scheduling.kueue.slices import REPLACEMENT_FOR, Plan, ensure, latest_active, prepared

@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.labels import HOSTNAME
+from gpuconsole.model.pod_sets import TopologyRequest
 from gpuconsole.model.queues import ResourceFlavor, Topology
-from gpuconsole.model.workloads import TopologyRequest
 from gpuconsole.scheduling.kueue.topology.strangers import PLACED_BY_TOPOLOGY
 from tests.scheduling.kueue.cluster import GPU, World, pods, queue, workload
 

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME, Taint
+from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor, Topology
-from gpuconsole.model.workloads import PodSet, TopologyRequest
 from gpuconsole.scheduling.kueue.requests import Place
 from gpuconsole.scheduling.kueue.topology.demand import Demand
 from gpuconsole.scheduling.kueue.topology.domains import build_domains

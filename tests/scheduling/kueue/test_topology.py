@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME, NodeTerm, PreferredTerm, Requirement, Taint, Toleration
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor, Topology
-from gpuconsole.model.workloads import PodSet, TopologyRequest, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import GPU, LOWER, World, admitted, pods, queue, refused, victims, workload
 

@@ -3,10 +3,11 @@
 import pytest
 from msgspec import Struct
 
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import MAX
 from gpuconsole.model.resources import Resources
-from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.transformations import REPLACE, RETAIN, Transformation

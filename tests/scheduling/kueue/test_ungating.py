@@ -8,16 +8,9 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.labels import HOSTNAME
+from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.workloads import (
-    Admission,
-    Condition,
-    PodSet,
-    PodSetAssignment,
-    TopologyDomain,
-    TopologyRequest,
-    Workload,
-)
+from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.topology.ungating import let_go
 
 GATE = "kueue.x-k8s.io/topology"

@@ -12,6 +12,7 @@ from gpuconsole.model.clock import MILLISECOND, Span, Time, parse_time
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.labels import HOSTNAME, LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
@@ -24,7 +25,7 @@ from gpuconsole.model.queues import (
     ResourceGroup,
     Topology,
 )
-from gpuconsole.model.workloads import PodSet, TopologyRequest, Workload
+from gpuconsole.model.workloads import Workload
 
 START = parse_time("2026-01-05T08:00:00Z")
 CORE = 1000

@@ -6,6 +6,7 @@ from random import Random
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.labels import HOSTNAME, LabelSelector
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
@@ -17,7 +18,7 @@ from gpuconsole.model.queues import (
     ResourceGroup,
     Topology,
 )
-from gpuconsole.model.workloads import PodSet, TopologyRequest, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.tools.bench.carrying import START, Cluster
 from tests.tools.bench.report import Report, cpu

@@ -6,9 +6,10 @@ from typing import Protocol
 from msgspec import Struct
 
 from gpuconsole.model.devices import DeviceRequest
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import EMPTY, Resources, add
-from gpuconsole.model.workloads import PodSet, Workload
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.conditions import on_hold
 from gpuconsole.scheduling.kueue.dra.capacities import charge_by_capacities
 from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
-from gpuconsole.model.workloads import PodSet, PodSetAssignment, Workload
+from gpuconsole.model.workloads import PodSetAssignment, Workload
 
 
 class InconsistentAssignments(ValueError):

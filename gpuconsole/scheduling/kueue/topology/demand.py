@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.resources import Resources
-from gpuconsole.model.workloads import PodSet, TopologyDomain, TopologyRequest, Workload
+from gpuconsole.model.workloads import TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC, ELASTIC_VALUE
 from gpuconsole.scheduling.kueue.podset import Conflict, from_update, merge

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
-from gpuconsole.model.workloads import PodSetAssignment, TopologyRequest, Workload
+from gpuconsole.model.pod_sets import TopologyRequest
+from gpuconsole.model.workloads import PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.places import node_of
 from gpuconsole.scheduling.kueue.podset import SLICE_NAME, TOPOLOGY_GATE
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.workloads import Job
+from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs.tasks import Task, pod_names, tasks_of
 
 

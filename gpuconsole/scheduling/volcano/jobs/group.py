@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.volcano import PodGroup, SubGroupPolicy
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs.labels import PARTITION, TASK_SPEC
 from gpuconsole.scheduling.volcano.jobs.quota import needs
 from gpuconsole.scheduling.volcano.jobs.tasks import Task, spec_of, tasks_of

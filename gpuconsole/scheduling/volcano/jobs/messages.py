@@ -1,8 +1,8 @@
 """What the job controller says of a job in events."""
 
+from gpuconsole.model.job import Job
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.volcano_jobs import JobAction
-from gpuconsole.model.workloads import Job
 
 SCHEDULED = "Scheduled"
 

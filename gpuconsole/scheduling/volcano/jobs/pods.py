@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.workloads import Job
+from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs import labels
 from gpuconsole.scheduling.volcano.jobs.group import group_name
 from gpuconsole.scheduling.volcano.jobs.tasks import Task, pod_name, spec_of

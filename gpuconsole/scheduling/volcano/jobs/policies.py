@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from gpuconsole.model.clock import Span
+from gpuconsole.model.job import Job
 from gpuconsole.model.volcano_jobs import JobAction, JobEvent, LifecyclePolicy
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs.requests import Request
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of
 

@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import PodPhase
+from gpuconsole.model.job import Job
 from gpuconsole.model.volcano_jobs import JobAction, VolcanoPhase, VolcanoStatus
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of, total_least, total_replicas
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodTemplate, PodVolume
 from gpuconsole.model.storage import PersistentVolumeClaim
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
 
 

@@ -2,11 +2,13 @@
 
 from msgspec.structs import replace
 
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules, GroupRules, MemberRules
 from gpuconsole.model.jobs.naming import LWS_GROUP, POD
 from gpuconsole.model.jobs.workloads import workload_of
 from gpuconsole.model.labels import NO_LABELS
-from gpuconsole.model.workloads import Job, JobPhase, PodSet, Workload
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import endings, jobs
 from gpuconsole.sim.controllers.making import cron
 from gpuconsole.sim.kernel import CronDue

@@ -1,9 +1,9 @@
 """TrainJobs meet their runtimes (Kubeflow trainer's webhook and controller)."""
 
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import TrainRules
 from gpuconsole.model.jobs.trained import trained
 from gpuconsole.model.training import CLUSTER_WIDE, TrainingRuntime
-from gpuconsole.model.workloads import Job
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.world import World
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span
 from gpuconsole.model.intervals import added, count, parse_intervals, shared
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules, FailureRule, SuccessRule
-from gpuconsole.model.workloads import Job
 
 BACKOFF_EXCEEDED = "Job has reached the specified backoff limit"
 DISRUPTION = "DisruptionTarget"

@@ -1,8 +1,8 @@
 """One pod that works for itself: when its work ends, and what is left of it when it is lost."""
 
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.kueue.pod_counts import reclaim
 from gpuconsole.sim.controllers import pods, work
 from gpuconsole.sim.controllers.solo import progress

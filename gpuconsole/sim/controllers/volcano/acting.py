@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
+from gpuconsole.model.job import Job
 from gpuconsole.model.volcano_jobs import JobAction, VolcanoPhase, VolcanoStatus
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs.delays import Delayed, added, outlived, settled, target_of
 from gpuconsole.scheduling.volcano.jobs.killing import kill
 from gpuconsole.scheduling.volcano.jobs.labels import OUT_OF_SYNC

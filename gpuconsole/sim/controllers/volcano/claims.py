@@ -4,9 +4,9 @@ import hashlib
 
 from msgspec.structs import replace
 
+from gpuconsole.model.job import Job
 from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.volcano_jobs import VolcanoPhase
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs.requests import Request, request_of_job
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
 from gpuconsole.scheduling.volcano.jobs.volumes import with_claims

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import PriorityClass
+from gpuconsole.model.job import Job
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs.group import group_name, group_of, updated
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
 from gpuconsole.sim.controllers.volcano import queues

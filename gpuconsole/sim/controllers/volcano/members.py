@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.workloads import Job
+from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs.group import group_name
 from gpuconsole.scheduling.volcano.jobs.plugins import on_pod
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of

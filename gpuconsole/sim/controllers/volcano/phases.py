@@ -4,10 +4,10 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.jobs.volcano import job_phase
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.volcano_jobs import JobAction, JobEvent, VolcanoPhase
-from gpuconsole.model.workloads import Job, JobPhase
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, task_of_pod, tasks_of
 from gpuconsole.sim.controllers import jobphases, pods, retiring, work
 from gpuconsole.sim.controllers.volcano.members import pods_of_job

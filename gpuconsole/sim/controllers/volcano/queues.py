@@ -3,10 +3,10 @@
 from gpuconsole.model.apiserver.volcano.jobs import check_queue
 from gpuconsole.model.apiserver.volcano.objections import message_of
 from gpuconsole.model.events import What
+from gpuconsole.model.job import Job
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.volcano_jobs import JobAction
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
 from gpuconsole.scheduling.volcano.queue_states import CLOSING, command, refusal
 from gpuconsole.sim.controllers.refusals import DONE, Refusal

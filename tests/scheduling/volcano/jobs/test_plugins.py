@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.workloads import Job
 from gpuconsole.scheduling.volcano.jobs.plugins import UnknownPlugin, on_pod, resources_of
 from gpuconsole.scheduling.volcano.jobs.plugins.beside import Beside
 from gpuconsole.scheduling.volcano.jobs.plugins.flags import read_flags

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.workloads import Job
+from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs.tasks import index_in_name
 
 

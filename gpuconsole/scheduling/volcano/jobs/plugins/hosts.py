@@ -1,6 +1,6 @@
 """The names under which pods of a job find each other."""
 
-from gpuconsole.model.workloads import Job
+from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs.tasks import Task, pod_name
 
 

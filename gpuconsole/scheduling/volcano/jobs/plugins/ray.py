@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.workloads import Job
+from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs.plugins.beside import Beside
 from gpuconsole.scheduling.volcano.jobs.plugins.flags import Flags, read_flags
 from gpuconsole.scheduling.volcano.jobs.plugins.hosts import host

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.workloads import Job
+from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs.plugins import env, hcclrank, mpi, pytorch, ray, ssh, svc, tensorflow
 from gpuconsole.scheduling.volcano.jobs.plugins.beside import NOTHING, Beside
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of

@@ -1,7 +1,7 @@
 """Plugin ssh: a key that all pods of a job share, and a configuration that names their hosts."""
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.workloads import Job
+from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs.plugins.beside import Beside
 from gpuconsole.scheduling.volcano.jobs.plugins.flags import Flags, read_flags
 from gpuconsole.scheduling.volcano.jobs.plugins.hosts import hosts

@@ -5,7 +5,7 @@ import json
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.workloads import Job
+from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs.plugins.flags import Flags, read_flags
 from gpuconsole.scheduling.volcano.jobs.plugins.hosts import host
 from gpuconsole.scheduling.volcano.jobs.tasks import index_in_name, task_of_pod, tasks_of
