@@ -2,12 +2,16 @@
 
 import pytest
 
+from gpuconsole.backends.simulated import SimulatedBackend
+from gpuconsole.services.console import Console
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen
 from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, staged
-from tests.ui.worlds import org_cohort, simulated
+from tests.ui.worlds import NOW, org_cohort, simulated
 
 KEYS = {"ledger": "b", "slots": "F", "shares": "f", "antipatterns": "L", "risk": "K", "drills": "T"}
 TEXTS = ("ledger", "slots", "shares", "antipatterns")
@@ -85,3 +89,13 @@ async def test_risk_comes_run_by_run_until_it_is_whole() -> None:
         assert "20 runs of the cluster" in text
         assert "run 20 of 20" not in stage.text
         assert "as of 0" in stage.text
+
+
+async def test_what_a_simulation_measures_is_known_to_the_anti_patterns() -> None:
+    simulation = Simulation.from_objects(org_cohort(), policy=SimPolicy(), seed=7, start=NOW)
+    async with staged(Console(SimulatedBackend(simulation, measure=True))) as stage:
+        await stage.tick(times=3)
+        await stage.press("2", "L")
+        await stage.settle()
+        assert stage.line("nothing was found")
+        assert "no GPU is measured" not in stage.text

@@ -40,6 +40,8 @@ class Asked(NamedTuple):
     """What an answer may look at."""
 
     standing: Standing
+    seen: Snapshot
+    """What people see of it, with what its GPUs measure: a fork of a simulation measures nothing."""
     prices: Prices
     history: Sequence[Happened]
     """Of preemptions, oldest line first."""
@@ -74,7 +76,7 @@ class AnswerScreen(AnswerPage):
         began = time.monotonic()
         try:
             standing = self.console.answers.standing()
-            lines = self._answer(Asked(standing, self.console.prices, self.console.preemptions()))
+            lines = self._answer(Asked(standing, snapshot, self.console.prices, self.console.preemptions()))
         except ConsoleError as error:
             return error
         self._due = max(self._due, time.monotonic() + SHARE * (time.monotonic() - began))
@@ -106,9 +108,8 @@ def _shares(asked: Asked) -> Sequence[str]:
 
 
 def _antipatterns(asked: Asked) -> Sequence[str]:
-    snapshot, _, policy = asked.standing
-    found = antipatterns(snapshot, asked.prices, asked.history, engines_of(policy))
-    return antipatterns_lines(found, measured=len(snapshot.telemetry) > 0)
+    found = antipatterns(asked.seen, asked.prices, asked.history, engines_of(asked.standing.policy))
+    return antipatterns_lines(found, measured=len(asked.seen.telemetry) > 0)
 
 
 _WORDS: dict[str, tuple[str, Answer]] = {
