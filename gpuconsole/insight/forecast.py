@@ -102,10 +102,13 @@ class Foreseer:
         outcome = self._engine(policy.kueue).ask(snapshot, keep=not supposed)
         return _as_forecast(snapshot, outcome, assumed)
 
-    def possible(self, supposed: Snapshot, policy: SimPolicy, workload: str) -> Iterator[Forecast]:
-        """What may come on a Snapshot that never was, by what only Kueue may remember of this workload."""
+    def possible(self, supposed: Snapshot, policy: SimPolicy, workload: str, beside: str = "") -> Iterator[Forecast]:
+        """What may come on a Snapshot that never was, by what only Kueue may remember of this workload.
+
+        Others that were refused may be parked, but for one `beside` it.
+        """
         if policy.kueue is not None:
-            for outcome in self._engine(policy.kueue).remembering(supposed, workload):
+            for outcome in self._engine(policy.kueue).remembering(supposed, workload, beside):
                 yield _as_forecast(supposed, outcome, ())
 
     def preemptions(self, supposed: Snapshot, policy: SimPolicy) -> Sequence[Preempt]:

@@ -159,19 +159,30 @@ class Observer:
         return Differences(decisions=len(differences), differences=differences)
 
     def _why_missed(self, snapshot: Snapshot, policy: SimPolicy, late: Prospect, *, deep: bool) -> tuple[Cause, str]:
-        """Nothing has changed: Kueue has something in mind that keeps it, or one before it, from being let in."""
-        for possible in self._foreseer.possible(snapshot, policy, late.workload) if deep else ():
-            other = possible.of(late.workload)
-            if other is None or other.fate is Fate.WAITS:
-                return Cause.MEMORY, "as if others were parked, or its search went on from another flavor"
-        before = (one for one in self._told.values() if one.queue == late.queue and one.cause is Cause.MEMORY)
-        first = next((one.workload for one in before if self._since[one.workload][0].cycle < late.cycle), "")
-        return (Cause.MEMORY, f"behind {first}") if first else (Cause.DISAGREEMENT, "")
+        """Nothing has changed: Kueue has something in mind that keeps it, or one before it, from being let in.
+
+        Only where the engine, with that in mind, leaves it waiting, too.
+        """
+        if not deep:
+            return Cause.DISAGREEMENT, ""
+        if any(_waits(one, late.workload) for one in self._foreseer.possible(snapshot, policy, late.workload)):
+            return Cause.MEMORY, "as if others were parked, or its search went on from another flavor"
+        before = (one.workload for one in self._told.values() if one.queue == late.queue and one.cause is Cause.MEMORY)
+        first = next((key for key in before if self._since[key][0].cycle < late.cycle), "")
+        beside = self._foreseer.possible(snapshot, policy, first, late.workload) if first else ()
+        if any(_waits(one, first) and _waits(one, late.workload) for one in beside):
+            return Cause.MEMORY, f"behind {first}"
+        return Cause.DISAGREEMENT, ""
 
     def _first(self, key: str, prospect: Prospect, now: Time) -> tuple[Prospect, Time]:
         known, since = self._since.get(key, (prospect, now))
         same = (known.fate, known.victims, known.given) == (prospect.fate, prospect.victims, prospect.given)
         return (known, since) if same else (prospect, now)
+
+
+def _waits(foreseen: Forecast, workload: str) -> bool:
+    known = foreseen.of(workload)
+    return known is None or known.fate is Fate.WAITS
 
 
 def _missed(snapshot: Snapshot, prospect: Prospect, cause: Cause, detail: str) -> Difference:

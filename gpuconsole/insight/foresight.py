@@ -70,11 +70,11 @@ class Foresight:
             self._at, self._with_pods, self._outcome = snapshot, with_pods, outcome
         return outcome
 
-    def remembering(self, supposed: Snapshot, workload: str) -> Iterator[Outcome]:
-        """What they might decide on a Snapshot that never was, by what only Kueue may remember of a workload."""
+    def remembering(self, supposed: Snapshot, workload: str, beside: str) -> Iterator[Outcome]:
+        """What they might decide on a Snapshot that never was, by what only Kueue may remember (see `memories`)."""
         session = self._session.fork()
         _tell(session, news(self._at, supposed), supposed, self._with_pods)
-        for possible in memories(session, supposed, workload):
+        for possible in memories(session, supposed, workload, beside):
             yield _Cycles(possible, supposed, choices=False).run()
 
     def _begins_anew(self, snapshot: Snapshot) -> bool:

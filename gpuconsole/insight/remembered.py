@@ -4,12 +4,12 @@ Nobody can read either. So a decision that the engine would not have taken is tr
 before were parked, but for this workload, and from each place in the lists of flavors at which its search may go on.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice, product
 
 from msgspec.structs import replace
 
-from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.queues import ClusterQueue, QueueingStrategy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.assignment import Resume
@@ -23,15 +23,19 @@ MOST_PLACES = 16
 _FROM_THE_START = -1
 
 
-def memories(session: Session, snapshot: Snapshot, workload: str) -> Iterator[Session]:
-    """The session as it might be, were only this workload woken: once for each place its search may go on from."""
+def memories(session: Session, snapshot: Snapshot, workload: str, beside: str = "") -> Iterator[Session]:
+    """The session as it might be, were only this workload woken, and that `beside` it, of which nothing is supposed.
+
+    Once for each place that the workload's search may go on from.
+    """
     subject = snapshot.workloads.get(workload)
     door = snapshot.local_queues.get(subject.local_queue) if subject is not None else None
     queue = snapshot.cluster_queues.get(door.cluster_queue) if door is not None else None
     if queue is None:
         return
     kept = session.memory()
-    parked = {name: QueueMemory(parked=_refused(session, name, workload)) for name in kept.queues}
+    awake = (workload, beside)
+    parked = {name: QueueMemory(parked=_refused(session, snapshot, name, awake)) for name in kept.queues}
     alone = replace(kept, due=(), queues=parked, progress={})
     generation = kept.generations.get(queue.name, 0)
     # Nobody's search stopped anywhere who was never looked at.
@@ -42,10 +46,13 @@ def memories(session: Session, snapshot: Snapshot, workload: str) -> Iterator[Se
         yield fork
 
 
-def _refused(session: Session, queue: str, workload: str) -> tuple[str, ...]:
-    """Who may be parked, but for this workload: whom Kueue has looked at and refused."""
+def _refused(session: Session, snapshot: Snapshot, queue: str, awake: Collection[str]) -> tuple[str, ...]:
+    """Who may be parked, but for these: whom Kueue has looked at and refused. A StrictFIFO queue keeps its head."""
+    known = snapshot.cluster_queues.get(queue)
+    if known is None or known.queueing_strategy is QueueingStrategy.STRICT_FIFO:
+        return ()
     waiting = (one.workload for one in session.pending(queue))
-    return tuple(other.key for other in waiting if other.key != workload and _looked_at(other))
+    return tuple(other.key for other in waiting if other.key not in awake and _looked_at(other))
 
 
 def _looked_at(workload: Workload) -> bool:

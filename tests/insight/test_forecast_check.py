@@ -10,7 +10,7 @@ from gpuconsole.insight.forecast_check import Cause, Difference, Differences, Ob
 from gpuconsole.insight.forecast_facts import facts
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.objects import Object
-from gpuconsole.model.queues import Quota
+from gpuconsole.model.queues import ClusterQueue, QueueingStrategy, Quota
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
 from gpuconsole.sim.policy import SimPolicy
@@ -141,14 +141,38 @@ class TestMemory:
         said = compared(world([*ORG_QUEUES, older, NEXT]), later([*ORG_QUEUES, older, admitted(NEXT)]))
         assert [(one.workload, one.cause) for one in said.differences] == [("prod/next", cause)]
 
-    def test_whom_that_may_keep_out_and_who_is_behind_it_are_no_disagreement(self) -> None:
-        quotas = {"a100": Quota(16), "h100": Quota(0)}
-        queues = (*self.TWO_FLAVORS[:-1], cluster_queue("cq-prod", resource_groups=(group(quotas),)))
-        behind, observer = waiting("behind", "prod/lq", 8), Observer(patience=10 * SECOND)
+    def test_in_a_strict_queue_nobody_is_parked(self) -> None:
+        older = replace(NEXT, name="older", created=START - 4 * MINUTE, conditions=self.REFUSED.conditions)
+        strict = QueueingStrategy.STRICT_FIFO
+        queues = [
+            replace(one, queueing_strategy=strict) if isinstance(one, ClusterQueue) else one for one in ORG_QUEUES
+        ]
+        said = compared(world([*queues, older, NEXT]), later([*queues, older, admitted(NEXT)]))
+        assert [(one.workload, one.cause) for one in said.differences] == [("prod/next", Cause.DISAGREEMENT)]
+
+    @pytest.mark.parametrize(
+        ("strategy", "gpus", "cause", "detail"),
+        [
+            pytest.param(
+                QueueingStrategy.STRICT_FIFO, 4, Cause.MEMORY, "behind prod/waits", id="a strict queue keeps its head"
+            ),
+            pytest.param(
+                QueueingStrategy.BEST_EFFORT_FIFO, 8, Cause.MEMORY, "behind prod/waits", id="look-alikes are parked"
+            ),
+            pytest.param(QueueingStrategy.BEST_EFFORT_FIFO, 4, Cause.DISAGREEMENT, "", id="another one is tried next"),
+        ],
+    )
+    def test_who_is_behind_one_whom_that_keeps_out_waits_only_where_the_engine_has_it_wait_then(
+        self, strategy: QueueingStrategy, gpus: int, cause: Cause, detail: str
+    ) -> None:
+        groups = (group({"a100": Quota(16), "h100": Quota(0)}),)
+        queue = cluster_queue("cq-prod", resource_groups=groups, queueing_strategy=strategy)
+        queues = (*self.TWO_FLAVORS[:-1], queue)
+        behind, observer = waiting("behind", "prod/lq", gpus), Observer(patience=10 * SECOND)
         looks = [observer.look(later([*queues, self.REFUSED, behind], at), POLICY)[1] for at in (0, 10)]
         assert [(one.workload, one.cause, one.detail) for one in looks[1].differences] == [
             ("prod/waits", Cause.MEMORY, "as if others were parked, or its search went on from another flavor"),
-            ("prod/behind", Cause.MEMORY, "behind prod/waits"),
+            ("prod/behind", cause, detail),
         ]
 
 
