@@ -2,16 +2,20 @@
 stand differently."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from gpuconsole.insight.books import books
 from gpuconsole.insight.cost import node_hourly
 from gpuconsole.insight.futures import Future, ready_gpus
+from gpuconsole.insight.once import once
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.scan import different
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift
 from gpuconsole.model.clock import Span
+from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import What
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
@@ -108,6 +112,7 @@ def quantile(spans: Sequence[Span], part: float) -> Span | None:
     return round(spans[below] + (spans[min(below + 1, len(spans) - 1)] - spans[below]) * (place - below))
 
 
+@once("workloads", "local_queues")
 def waiting_in(snapshot: Snapshot) -> int:
     """How many workloads wait for quota."""
     return sum(book.count.pending for book in books(snapshot).by_queue.values())
@@ -118,19 +123,25 @@ def gpus_in(snapshot: Snapshot) -> int:
     return sum(ready_gpus(snapshot).values())
 
 
-_hourly: list[tuple[object, Prices, float]] = []
-"""Nodes, their prices and what they cost: of the newest two, since two futures mostly have the same nodes."""
+Priced = tuple[Sequence[Node | None], Prices | None, list[float]]
+"""The rows of nodes, their prices, and what each costs."""
+NOTHING_PRICED: Priced = ((), None, [])
+_hourly: list[Priced] = []
 
 
 def hourly_of(simulation: "Simulation", snapshot: Snapshot) -> float:
-    """USD an hour for the GPUs of all nodes."""
-    prices = simulation.policy.prices
-    for nodes, known, cost in _hourly[:]:
-        if nodes is snapshot.nodes and known is prices:
-            return cost
-    cost = sum(node_hourly(node, prices) for node in snapshot.nodes.all())
-    _hourly[:] = [*_hourly[-1:], (snapshot.nodes, prices, cost)]
-    return cost
+    """USD an hour for the GPUs of all nodes; only those that changed since the last sum are priced."""
+    prices, rows = simulation.policy.prices, snapshot.nodes.rows
+    # Replaced as one tuple: threads may at worst do the same work twice.
+    before, known, costs = _hourly[0] if _hourly else NOTHING_PRICED
+    if known is not prices:
+        before, costs = (), []
+    costs = [*costs[: len(rows)], *repeat(0.0, len(rows) - len(costs))]
+    for place in (*different(before, rows), *range(len(before), len(rows))):
+        node = rows[place]
+        costs[place] = node_hourly(node, prices) if node is not None else 0.0
+    _hourly[:] = [(rows, prices, costs)]
+    return sum(costs)
 
 
 def fairness_of(queues: Mapping[str, QuotaNode]) -> float | None:

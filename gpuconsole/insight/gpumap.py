@@ -118,11 +118,12 @@ class GpuMap:
         """Draw all rows; those that look as in an older map are taken from there."""
         kept = old.by_node if old is not None else {}
         stale = self._stale(old) if old is not None else set()
-        for node in self.nodes.all():
-            row = kept.get(node.name)
-            if row is None or node.name in stale:
-                row = self._row(node)
-            self.by_node[node.name] = row
+        if old is not None and old.nodes is self.nodes:
+            self.by_node = {**kept, **{name: self._row(self.nodes[name]) for name in stale if name in kept}}
+        else:
+            for node in self.nodes.all():
+                row = kept.get(node.name)
+                self.by_node[node.name] = self._row(node) if row is None or node.name in stale else row
         self.rows = tuple(self.by_node.values())
 
     def _stale(self, old: "GpuMap") -> set[str]:
@@ -136,10 +137,12 @@ class GpuMap:
         owners = {workload.key for workload in gone} | {workload.key for workload in come}
         stale |= told_otherwise(old.telemetry, self.telemetry)
         charged = {key for key, _ in old.own.items() ^ self.own.items()}
-        if gangs or owners or charged:
+        known = [self.where.of(key) for key in owners if key in self.where.by_workload]
+        stale |= {pod.node for pods in known for pod in pods.values()}
+        if gangs or charged:
             for name, pods in after.items():
                 if name not in stale and any(
-                    pod.workload in owners or gang_key(pod) in gangs or pod.key in charged for pod in pods.values()
+                    pod.key in charged or (pod.gang and gang_key(pod) in gangs) for pod in pods.values()
                 ):
                     stale.add(name)
         return stale
@@ -221,14 +224,11 @@ def _own_parts(snapshot: Snapshot) -> dict[str, int]:
     borrowed = borrowed_gpus(snapshot)
     if not borrowed:
         return {}
-    pods: dict[str, list[Pod]] = {key: [] for key in borrowed}
-    for here in whereabouts(snapshot).by_node.values():
-        for pod in here.values():
-            if pod.workload in pods and pod.node:
-                pods[pod.workload].append(pod)
+    where = whereabouts(snapshot)
     parts: dict[str, int] = {}
-    for key, members in pods.items():
-        left = held_gpus(snapshot.workloads[key]) - borrowed[key]
+    for key, beyond in borrowed.items():
+        left = held_gpus(snapshot.workloads[key]) - beyond
+        members = [pod for pod in where.of(key).values() if pod.node]
         for pod in sorted(members, key=lambda pod: (pod.pod_set, pod.index, pod.key)):
             wanted = len(pod.gpus) or pod_gpus(pod.template)
             parts[pod.key] = max(0, min(left, wanted))

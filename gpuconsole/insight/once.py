@@ -1,4 +1,4 @@
-"""Remember the newest answer, since several panes ask the same of the same Snapshot, and most tables rarely change."""
+"""Remember the newest answers, since several panes ask the same of the same Snapshot, and most tables rarely change."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -10,10 +10,11 @@ Answer = TypeVar("Answer")
 
 
 def once(*tables: str) -> Callable[[Callable[[Snapshot], Answer]], Callable[[Snapshot], Answer]]:
-    """Make a pure function of these tables of a Snapshot keep its last answer until one of them changes.
+    """Make a pure function of these tables of a Snapshot keep the two answers that were asked for last.
 
-    Tables that did not change are the same object in the next Snapshot. Tables and answer are replaced as one tuple, so
-    threads may at worst ask twice. The function must read nothing else of the Snapshot, its time included.
+    Two, since a what-if compares what is with what would be. Tables that did not change are the same object in the next
+    Snapshot. Tables and answer are replaced as one tuple, so threads may at worst ask twice. The function must read
+    nothing else of the Snapshot, its time included.
     """
 
     def keep(question: Callable[[Snapshot], Answer]) -> Callable[[Snapshot], Answer]:
@@ -22,11 +23,13 @@ def once(*tables: str) -> Callable[[Callable[[Snapshot], Answer]], Callable[[Sna
         @wraps(question)
         def ask(snapshot: Snapshot) -> Answer:
             now = tuple(getattr(snapshot, table) for table in tables)
-            for known, answer in kept[:]:
-                if all(old is new for old, new in zip(known, now, strict=True)):
-                    return answer
+            for one in reversed(kept[:]):
+                if all(old is new for old, new in zip(one[0], now, strict=True)):
+                    if one is not kept[-1]:
+                        kept[:] = [kept[-1], one]
+                    return one[1]
             answer = question(snapshot)
-            kept[:] = [(now, answer)]
+            kept[:] = [*kept[-1:], (now, answer)]
             return answer
 
         return ask

@@ -10,7 +10,7 @@ from gpuconsole.insight.books import books
 from gpuconsole.insight.checking import checking
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.gangs import gang_key, waiting_gangs
-from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.gpu_totals import GpuTotals, gpu_totals
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pages import Count
 from gpuconsole.insight.quota_node import QuotaNode
@@ -23,31 +23,6 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import RECENT
 
 BINS = 12
-
-
-class GpuTotals(Struct, frozen=True, kw_only=True):
-    """All GPUs of the cluster by what they do; the states sum up to `total`."""
-
-    total: int
-    in_use: int
-    borrowed: int
-    """Of those in use: on quota that their queue borrows."""
-    idle: int
-    held: int
-    """Do no work, but are not free: incomplete gangs, nominated preemptors, cordoned nodes."""
-    faulty: int
-    largest_gang: int
-    """GPUs of the largest gang of one GPU type that fits now, if its pods may be spread as they come."""
-    largest_gang_nodes: int
-    """On how many nodes it would lie."""
-    largest_gang_type: str
-    largest_pod: int
-    """Most free GPUs on one node."""
-    nodes: int
-    nodes_idle: int
-    """Ready nodes with GPUs and no pod on any."""
-    mig: Mapping[str, tuple[int, int]]
-    """MIG profile → (used, total)."""
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
@@ -111,52 +86,6 @@ def dashboard(snapshot: Snapshot, history: Sequence[Happened] | None = None) -> 
         queues=queues(snapshot),
         attention=attention(snapshot, lines),
     )
-
-
-@once("nodes", "pods", "workloads", "local_queues", "cluster_queues")
-def gpu_totals(snapshot: Snapshot) -> GpuTotals:
-    """Count the cells of the GPU map."""
-    rows = gpu_rows(snapshot)
-    counts: Counter[GpuState] = Counter()
-    used: Counter[str] = Counter()
-    total: Counter[str] = Counter()
-    for row in rows:
-        for state, number in row.counts.items():
-            counts[state] += number
-        for mig in row.mig:
-            used[mig.profile] += mig.used
-            total[mig.profile] += mig.total
-    gpus, nodes, kind = _largest_gang(rows)
-    return GpuTotals(
-        total=counts.total(),
-        in_use=counts[GpuState.OWN] + counts[GpuState.BORROWED],
-        borrowed=counts[GpuState.BORROWED],
-        idle=counts[GpuState.IDLE],
-        held=counts[GpuState.HELD],
-        faulty=counts[GpuState.FAULT],
-        largest_gang=gpus,
-        largest_gang_nodes=nodes,
-        largest_gang_type=kind,
-        largest_pod=max((row.counts[GpuState.IDLE] for row in rows), default=0),
-        nodes=len(rows),
-        nodes_idle=sum(1 for row in rows if row.gpus and row.counts[GpuState.IDLE] == row.gpus),
-        mig={profile: (used[profile], number) for profile, number in total.items()},
-    )
-
-
-def _largest_gang(rows: Sequence[GpuRow]) -> tuple[int, int, str]:
-    """Free GPUs, the nodes that they are on, and the type, for the type that has most of them."""
-    gpus: Counter[str] = Counter()
-    nodes: Counter[str] = Counter()
-    for row in rows:
-        idle = row.counts[GpuState.IDLE]
-        if idle:
-            gpus[row.gpu_type] += idle
-            nodes[row.gpu_type] += 1
-    if not gpus:
-        return 0, 0, ""
-    kind = max(sorted(gpus), key=lambda name: gpus[name])
-    return gpus[kind], nodes[kind], kind
 
 
 @once("workloads", "local_queues", "pods")

@@ -18,10 +18,15 @@ def changes(old: Sequence[Row | None], new: Sequence[Row | None]) -> tuple[list[
     The rows of tables are shared between Snapshots, so comparing identities is enough, and quick.
     """
     shorter = min(len(old), len(new))
-    differ = list(compress(range(shorter), map(is_not, old, new)))
+    differ = different(old, new)
     gone = [row for row in (*(old[at] for at in differ), *old[shorter:]) if row is not None]
     come = [row for row in (*(new[at] for at in differ), *new[shorter:]) if row is not None]
     return gone, come
+
+
+def different(old: Sequence[Row | None], new: Sequence[Row | None]) -> list[int]:
+    """The places that both have and whose rows differ."""
+    return list(compress(range(min(len(old), len(new))), map(is_not, old, new)))
 
 
 def news(before: Snapshot, after: Snapshot, *, without: str = "") -> list[Applied | Deleted]:

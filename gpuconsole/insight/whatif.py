@@ -18,7 +18,7 @@ from gpuconsole.insight.comparing import (
     waiting_in,
 )
 from gpuconsole.insight.futures import Future, Victim, holdings_of, more_evictions, ready_gpus, subjects_of
-from gpuconsole.insight.overview import gpu_totals
+from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift, WhatIf
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly

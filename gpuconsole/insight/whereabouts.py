@@ -1,6 +1,6 @@
 """Where pods are: those of each node and those without one, kept from Snapshot to Snapshot."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gpuconsole.insight.scan import changes
 from gpuconsole.model.cluster import Pod
@@ -12,15 +12,24 @@ NO_PODS: Pods = {}
 
 
 class Whereabouts:
-    """Pods that are not done, by node. Never changed after it was made; nodes without a change share their pods."""
+    """Pods that are not done, by node and by workload. Never changed after it was made; nodes without a change share
+    their pods."""
 
-    def __init__(self, rows: Sequence[Pod | None], by_node: Mapping[str, Pods]) -> None:
+    def __init__(
+        self, rows: Sequence[Pod | None], by_node: Mapping[str, Pods], by_workload: Mapping[str, Pods]
+    ) -> None:
         self.rows = rows
         self.by_node = by_node
         """Node → its pods, in order of arrival; those without a node are under ``""``."""
+        self.by_workload = by_workload
+        """Workload → its pods; those without one are under ``""``."""
 
     def on(self, node: str) -> Pods:
         return self.by_node.get(node, NO_PODS)
+
+    def of(self, workload: str) -> Pods:
+        """The pods of a workload."""
+        return self.by_workload.get(workload, NO_PODS)
 
     @property
     def waiting(self) -> Pods:
@@ -28,7 +37,7 @@ class Whereabouts:
         return self.by_node.get("", NO_PODS)
 
 
-NOWHERE = Whereabouts((), {})
+NOWHERE = Whereabouts((), {}, {})
 _kept: list[Whereabouts] = [NOWHERE]
 
 
@@ -45,17 +54,23 @@ def carried_on(old: Whereabouts, rows: Sequence[Pod | None]) -> Whereabouts:
     """The whereabouts after the rows changed."""
     gone, come = changes(old.rows, rows)
     nodes: dict[str, dict[str, Pod]] = {}
+    workloads: dict[str, dict[str, Pod]] = {}
     for pod in gone:
         if not pod.done:
-            _open(old, nodes, pod.node).pop(pod.key, None)
+            _open(old.on, nodes, pod.node).pop(pod.key, None)
+            _open(old.of, workloads, pod.workload).pop(pod.key, None)
     for pod in come:
         if not pod.done:
-            _open(old, nodes, pod.node)[pod.key] = pod
-    return Whereabouts(rows, {**old.by_node, **nodes})
+            _open(old.on, nodes, pod.node)[pod.key] = pod
+            _open(old.of, workloads, pod.workload)[pod.key] = pod
+    owners = {**old.by_workload, **workloads}
+    for name in [name for name, pods in workloads.items() if not pods]:
+        del owners[name]
+    return Whereabouts(rows, {**old.by_node, **nodes}, owners)
 
 
-def _open(old: Whereabouts, nodes: dict[str, dict[str, Pod]], node: str) -> dict[str, Pod]:
-    """A node's pods as a copy that may be changed."""
-    if node not in nodes:
-        nodes[node] = dict(old.on(node))
-    return nodes[node]
+def _open(before: Callable[[str], Pods], now: dict[str, dict[str, Pod]], name: str) -> dict[str, Pod]:
+    """The pods of a node, or of a workload, as a copy that may be changed."""
+    if name not in now:
+        now[name] = dict(before(name))
+    return now[name]

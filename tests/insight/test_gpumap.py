@@ -11,7 +11,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.telemetry import Device, NodeTelemetry
-from tests.insight.world import ORG, START, node, pod, world
+from tests.insight.world import ORG, START, node, pod, running, world
 
 GLYPHS = {
     GpuState.OWN: "▣",
@@ -164,6 +164,17 @@ def test_a_gangs_cells_change_on_all_its_nodes_when_one_of_its_pods_does() -> No
         seen.append("".join(GLYPHS[row.cells[0].state] for row in gpu_rows(state.freeze())))
 
     assert seen == ["○", "○○", "▣○", "⏸○", "▣▣"]
+
+
+def test_a_cell_names_the_queue_that_its_workload_moved_to() -> None:
+    state = ClusterState(START)
+    for thing in (*ORG, node("a", 1), running("w", "team/lq", 1, "cq-a"), pod("w-0", "a", (0,), workload="team/w")):
+        state.apply(Applied(START, thing))
+    before = gpu_rows(state.freeze())[0].cells[0]
+    state.apply(Applied(START, running("w", "team/lq", 1, "cq-b")))
+    after = gpu_rows(state.freeze())[0].cells[0]
+
+    assert (before.queue, after.queue) == ("cq-a", "cq-b")
 
 
 def told(*owners: str, name: str = "n", at: int = START) -> NodeTelemetry:

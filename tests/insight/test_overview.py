@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.attention import attention
-from gpuconsole.insight.overview import BINS, GpuTotals, LastHour, Waiting, dashboard, gpu_totals, last_hour, waiting
+from gpuconsole.insight.gpu_totals import GpuTotals, gpu_totals
+from gpuconsole.insight.overview import BINS, LastHour, Waiting, dashboard, last_hour, waiting
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.clock import HOUR, MINUTE

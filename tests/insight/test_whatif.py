@@ -5,8 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuconsole.insight.comparing import hourly_of
+from gpuconsole.insight.cost import node_hourly
+from gpuconsole.insight.gpu_totals import gpu_totals
+from gpuconsole.insight.gpumap import GpuMap, GpuState, gpu_rows
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf, looks, what_if
+from gpuconsole.insight.whereabouts import NOWHERE, carried_on, whereabouts
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.commands import (
     Command,
@@ -380,3 +385,30 @@ def test_gpus_of_a_node_that_is_lost_count_as_long_as_it_was_there() -> None:
     assert (answer.gpus_total_without, answer.gpus_total_with) == (24, 16)
     assert answer.capacity_hours_without == pytest.approx(24)
     assert answer.capacity_hours == pytest.approx(24 - 8 * 0.75)
+
+
+@settings(max_examples=40, deadline=None)
+@given(LIVES, LIVES)
+def test_what_is_added_up_by_what_changed_is_what_adding_up_anew_gives(
+    deeds: list[tuple[Span, Deed]], more: list[tuple[Span, Deed]]
+) -> None:
+    base = Simulation.from_objects(cluster(), policy=SimPolicy(), seed=1, start=START)
+    live(base, deeds)
+    twin = base.fork()
+    live(twin, more)
+    for simulation in (base, twin, base):
+        snapshot = simulation.snapshot()
+        rows, where = gpu_rows(snapshot), carried_on(NOWHERE, snapshot.pods.rows)
+        drawn = GpuMap(snapshot)
+        drawn.draw(None)
+        assert rows == drawn.rows
+        assert {name: dict(pods) for name, pods in whereabouts(snapshot).by_node.items() if pods} == where.by_node
+        assert whereabouts(snapshot).by_workload == where.by_workload
+        totals = gpu_totals(snapshot)
+        idle = [row.counts[GpuState.IDLE] for row in rows]
+        assert (totals.total, totals.idle, totals.nodes) == (sum(row.gpus for row in rows), sum(idle), len(rows))
+        assert (totals.largest_gang, totals.largest_gang_nodes) == (sum(idle), sum(map(bool, idle)))
+        assert totals.largest_pod == max(idle, default=0)
+        assert totals.nodes_idle == sum(0 < row.gpus == row.counts[GpuState.IDLE] for row in rows)
+        cost = sum(node_hourly(node, simulation.policy.prices) for node in snapshot.nodes.all())
+        assert hourly_of(simulation, snapshot) == cost

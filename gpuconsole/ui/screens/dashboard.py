@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
+from gpuconsole.insight.gpu_totals import GpuTotals
 from gpuconsole.insight.gpumap import GpuRow, gpu_rows
-from gpuconsole.insight.overview import Dashboard, GpuTotals, LastHour, Waiting, dashboard
+from gpuconsole.insight.overview import Dashboard, LastHour, Waiting, dashboard
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.snapshot import Snapshot

@@ -108,11 +108,11 @@ def test_an_outlook_is_what_one_sees_who_looks_anew(life: list[Deed], tried_out:
     here, others = board(), list[Board]()
     for serial, deed in enumerate(life):
         match deed:
-            case ("fork", True):
-                others.append(here.fork())
-            case ("fork", False):
-                others.append(here)
-                here = here.fork()
+            case ("fork", original):
+                check(here)
+                twin = here.fork()
+                others.append(twin if original else here)
+                here = here if original else twin
             case _:
                 play(here, deed, serial)
     with here.trial():
