@@ -115,12 +115,11 @@ def test_a_drill_runs_with_the_kueue_that_it_names_or_is_given(gpuconsole: Line,
 SCENARIOS = {
     "inline": (
         "{waitForPodsReady: {timeout: soon}}",
-        "scenario.yaml: engine.kueueConfig.waitForPodsReady.timeout: "
-        'time: invalid duration "soon"; write it as 90s, 30m or 1h30m',
+        'engine.kueueConfig.waitForPodsReady.timeout: time: invalid duration "soon"; write it as 90s, 30m or 1h30m',
     ),
     "in a file": (
         "wrong.yaml",
-        "scenario.yaml: engine.kueueConfig: {folder}/wrong.yaml:3: waitForPodReady: "
+        "engine.kueueConfig: {folder}/wrong.yaml:3: waitForPodReady: "
         "unknown field \"waitForPodReady\"; did you mean 'waitForPodsReady'?",
     ),
 }
@@ -133,7 +132,7 @@ def test_what_is_wrong_with_a_scenario_s_kueue_is_said(gpuconsole: Line, tmp_pat
     text = f"objects: []\nengine: {{kueueConfig: {said}}}\nfairSharingEnabled: true\n"
     scenario = wrote(tmp_path, text, "scenario.yaml")
     twice = "fairSharingEnabled: engine.kueueConfig says it; leave one of them out"
-    lines = [f"{scenario}: {twice}", f"{tmp_path}/{want.format(folder=tmp_path)}"]
+    lines = [f"{scenario}:2: error: {want.format(folder=tmp_path)}", f"{scenario}:3: error: {twice}"]
     assert simulate(gpuconsole, scenario).err.splitlines() == [f"gpuconsole: {line}" for line in lines]
 
 
