@@ -70,8 +70,9 @@ class ConsoleApp(TunedApp):
         self.cluster = cluster
         self.contexts = contexts
         self.namespaces: frozenset[str] = frozenset()
-        self._pressed = 0.0
-        self._following = Following(self, repaint, lambda: self._pressed)
+        self.pressed = 0.0
+        """When the last key was, by `time.monotonic`."""
+        self._following = Following(self, repaint, lambda: self.pressed)
         self.travel = Travel(self.DEFAULT_MODE)
         self._warm = warm
         self._last_key = ""
@@ -97,7 +98,7 @@ class ConsoleApp(TunedApp):
                 others=("answers",),
                 shown=self._following.shows_data,
                 ready=self._following.has_data,
-                pressed=lambda: self._pressed,
+                pressed=lambda: self.pressed,
             )
             self._warming.start()
 
@@ -152,7 +153,7 @@ class ConsoleApp(TunedApp):
 
     def action_press(self, key: str) -> None:
         before, self._last_key = self._last_key, key
-        self._pressed = time.monotonic()
+        self.pressed = time.monotonic()
         if isinstance(self.screen, ConsoleScreen):
             self.screen.press(key, before)
 

@@ -64,10 +64,13 @@ class Rows(Generic[T]):
         self.cursor_key = None if self.current is None else self.key(self.current)
 
     def find(self, key: str) -> int | None:
-        """The number of the row with this key."""
-        if self.cursor < len(self.order) and self.key(self.order[self.cursor]) == key:
-            return self.cursor
-        return next((index for index, row in enumerate(self.order) if self.key(row) == key), None)
+        """The number of the row with this key. Rows seldom move far, so it is looked for around the cursor first."""
+        order, cursor = self.order, self.cursor
+        for away in range(max(cursor + 1, len(order) - cursor)):
+            for index in (cursor - away, cursor + away):
+                if 0 <= index < len(order) and self.key(order[index]) == key:
+                    return index
+        return None
 
     def arrange(self) -> bool:
         """Filter and sort anew, and put the cursor back on its row, or on its neighbour if the row is gone.

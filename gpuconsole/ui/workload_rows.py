@@ -1,6 +1,7 @@
 """Rows of the workloads table: made once for each workload that changed, so that ten thousand of them stay fluid."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import assert_never
 
 from msgspec import Struct
@@ -25,7 +26,6 @@ ORDER = (
     Phase.FINISHED,
 )
 """What an operator looks at first stands first."""
-_RANK = {name: rank for rank, name in enumerate(ORDER)}
 
 
 class WorkloadRow(Struct, frozen=True):
@@ -145,35 +145,40 @@ class WorkloadRows:
     """Makes listings of Snapshots. Mutates; sums up only workloads that changed. For one thread at a time."""
 
     def __init__(self) -> None:
-        self._known: dict[str, WorkloadRow] = {}
+        self._known: dict[int, WorkloadRow] = {}
+        """By the identity of what they sum up, which they keep alive."""
         self._view: View[Workload] | None = None
-        self._others: dict[str, WorkloadRow] = {}
+        self._others: dict[int, WorkloadRow] = {}
 
     def update(self, snapshot: Snapshot, namespaces: frozenset[str] = frozenset()) -> Listing:
         """All workloads (of these namespaces, if any are named): pending ones first, by their position."""
         if snapshot.workloads is not self._view:
-            known, self._known = self._known, {}
-            for workload in snapshot.workloads.all():
-                row = known.get(workload.key)
-                self._known[workload.key] = row if row is not None and row.workload is workload else make_row(workload)
+            self._known = _rows(self._known, ((workload, "") for workload in snapshot.workloads.all()))
             self._view = snapshot.workloads
-        places = positions(snapshot)
-
-        def order(row: WorkloadRow) -> tuple[int, int, int]:
-            if row.phase is Phase.PENDING:
-                return 0, places.get(row.key, LAST), row.since
-            return _RANK[row.phase], -row.since, 0
-
-        others, self._others = self._others, {}
-        for key, workload in stand_ins(snapshot).items():
-            row = others.get(key)
-            self._others[key] = row if row is not None and row.workload is workload else make_row(workload, key)
+        self._others = _rows(self._others, ((workload, key) for key, workload in stand_ins(snapshot).items()))
         rows: Iterable[WorkloadRow] = (*self._known.values(), *self._others.values())
         if namespaces:
             rows = (row for row in rows if row.workload.namespace in namespaces)
+        places = positions(snapshot)
         return Listing(
-            sorted(rows, key=order), places, borrowed_gpus(snapshot), snapshot.time, sm_by_workload(snapshot)
+            _in_order(rows, places), places, borrowed_gpus(snapshot), snapshot.time, sm_by_workload(snapshot)
         )
+
+
+def _rows(known: Mapping[int, WorkloadRow], workloads: Iterable[tuple[Workload, str]]) -> dict[int, WorkloadRow]:
+    return {id(workload): known.get(id(workload)) or make_row(workload, key) for workload, key in workloads}
+
+
+def _in_order(rows: Iterable[WorkloadRow], places: Mapping[str, int]) -> list[WorkloadRow]:
+    """Phase by phase; what waits by its place, then the oldest first, and everything else the newest first."""
+    phases: dict[Phase, list[WorkloadRow]] = {word: [] for word in ORDER}
+    for row in rows:
+        phases[row.phase].append(row)
+    for word, some in phases.items():
+        some.sort(key=attrgetter("since"), reverse=word is not Phase.PENDING)
+    # Two sorts by one number each take a third of the time of one by two.
+    phases[Phase.PENDING].sort(key=lambda row: places.get(row.key, LAST))
+    return [row for some in phases.values() for row in some]
 
 
 LAST = 1 << 60

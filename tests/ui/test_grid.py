@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from gpuconsole.ui.columns import Column, fit
 from gpuconsole.ui.filters import parse_filter
@@ -347,16 +348,40 @@ def test_columns_that_fit(case: str) -> None:
 
 
 async def test_a_filter_waits_until_all_rows_are_read_and_keys_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grids, "READ", 2)
+    monkeypatch.setattr(grids, "READ", 0)
     app = GridApp()
     async with app.run_test(size=(40, 10)) as pilot:
         await shown(pilot, *rows("a", "b", "c", "d", "e"))
         DRAWN.clear()
         app.grid.expect_filter()
-        assert DRAWN == ["a", "b"], "a few at a time"
+        assert DRAWN == ["a"], "a few at a time"
+        app.grid.expect_filter()
+        assert DRAWN == ["a"], "it is being read already"
         app.grid.set_filter(parse_filter("[ace]"))
         assert names(app) == ["a", "b", "c", "d", "e"]
         app.grid.move(1)
         assert here(app) == "b"
         await pilot.pause(0.1)
         assert names(app) == ["a", "c", "e"]
+
+
+async def test_rows_are_read_no_further_once_the_screen_is_left_without_a_filter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(grids, "READ", 0)
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await shown(pilot, *(Row(f"row-{number}") for number in range(1000)))
+        grid = app.grid
+        DRAWN.clear()
+        grid.expect_filter()
+        await app.push_screen(Screen())
+        for _ in range(500):
+            await pilot.pause(0.01)
+            if not grid._reading:
+                break
+        assert len(DRAWN) < 1000
+        app.pop_screen()
+        await pilot.pause()
+        grid.set_filter(parse_filter("row-99"))
+        assert names(app) == ["row-99", *(f"row-{number}" for number in range(990, 1000))]

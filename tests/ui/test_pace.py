@@ -4,6 +4,7 @@ import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from textual.css.stylesheet import Stylesheet
@@ -11,7 +12,7 @@ from textual.pilot import Pilot
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.queues import ClusterQueue
-from gpuconsole.model.snapshot import EMPTY
+from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.services.console import Console
 from gpuconsole.ui import warming
 from gpuconsole.ui.app import ConsoleApp
@@ -184,3 +185,64 @@ async def test_answers_of_several_screens_take_turns_and_what_is_read_from_the_s
     assert sorted(told) == ["a", "b", "store"]
     assert not [together for together in met if together >= {"a", "b"}]
     assert [together for together in met if "store" in together and len(together) > 1]
+
+
+async def test_new_data_are_thought_about_after_a_rest_and_when_keys_pause_but_what_is_asked_again_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(background, "MANY", 0)
+    first, second, third, fourth = (Snapshot(0, serial, {}, ()) for serial in range(4))
+    app = ConsoleApp(recorded(org_cohort()), repaint=0)
+    now, took = 100.0, 0.0
+    told: list[Snapshot] = []
+    waits: list[float] = []
+
+    def answer(snapshot: Snapshot) -> Snapshot:
+        nonlocal now
+        now += took
+        return snapshot
+
+    def timed(wait: float, _: object) -> SimpleNamespace:
+        waits.append(round(wait, 3))
+        return SimpleNamespace(stop=lambda: None)
+
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = app.front
+        assert screen is not None
+        await pilot.pause()
+
+        async def answered() -> list[Snapshot]:
+            for _ in range(500):
+                await pilot.pause(0.01)
+                if not thought._thinking:
+                    break
+            return told
+
+        monkeypatch.setattr(background, "time", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr(screen, "set_timer", timed)
+        thought = Background(screen, answer, told.append)
+
+        took, app.pressed = 0.1, now
+        thought.ask(first)
+        assert await answered() == [first], "a first answer waits for nothing"
+
+        thought.ask(second)
+        assert (waits, told) == ([0.3], [first]), "three times as long as the first one took"
+        thought.ask(third)
+        now += 0.3
+        app.pressed = now - 0.05
+        thought._begin()
+        assert waits[-1] == 0.2, "a key was pressed"
+        now += 0.6
+        app.pressed = now - 0.05
+        thought._begin()
+        assert waits[-1] == 0.1, "keys go on, but nobody waits longer than a second"
+        now += 0.2
+        thought._begin()
+        assert await answered() == [first, third], "by now there are newer data"
+
+        app.pressed = now
+        thought.ask(fourth)
+        assert waits[-1] == 0.3
+        thought.ask(fourth)
+        assert await answered() == [first, third, fourth], "the data are the same, so a person asks"

@@ -1,14 +1,18 @@
 """Answers that take long on a large cluster: made in a thread, so that keys never wait for them.
 
 Python runs one thread at a time: each that computes takes its share from the one that answers keys. So the answers of
-all screens take turns, and keys have to do with one of them at most.
+all screens take turns, and keys have to do with one of them at most. And new data can wait: on 100,000 workloads an
+answer takes a quarter of a second, and ever new ones would take all the time there is.
 """
 
 import threading
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Generic, TypeVar
 
+from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from gpuconsole.model.snapshot import Snapshot
@@ -18,6 +22,12 @@ Answer = TypeVar("Answer")
 
 MANY = 1000
 """A Snapshot with as many workloads, pods or nodes is answered in a thread; a smaller one at once."""
+QUIET = 0.25
+"""Seconds without a key before new data are thought about."""
+LONGEST = 1.0
+"""Seconds that they wait for keys to pause, at most."""
+SHARE = 3.0
+"""An answer is followed by so many times its own duration of rest: beside keys it takes a quarter of the time."""
 
 
 _TURN = threading.Lock()
@@ -26,7 +36,11 @@ GROUP = "background"
 
 
 class Background(Generic[Answer]):
-    """Answers the newest Snapshot, one at a time; those that come while it thinks are skipped but for the last."""
+    """Answers the newest Snapshot, one at a time; of those that come meanwhile all but the last are skipped.
+
+    A first answer begins at once, and so does one of a Snapshot that was asked for before: then it is not the data
+    that changed, and somebody waits for it. Any other rests after the last one, and waits for keys to pause.
+    """
 
     def __init__(
         self,
@@ -41,31 +55,62 @@ class Background(Generic[Answer]):
         self._screen = screen
         self._answer = answer
         self._show = show
-        self._busy = False
-        self._next: Snapshot | None = None
+        self._asked: Snapshot | None = None
+        """What it was asked for last."""
+        self._owed = False
+        """Whether that was not begun yet."""
+        self._urgent = False
+        self._thinking = False
+        self._rested = 0.0
+        """Until when it rests, by `time.monotonic`."""
+        self._latest = 0.0
+        """Until when it lets keys go first, by the same clock."""
+        self._timer: Timer | None = None
 
     def ask(self, snapshot: Snapshot) -> None:
         """Answer this Snapshot and show the answer, now or in a moment."""
-        if self._busy:
-            self._next = snapshot
-        elif not self._reads and max(len(snapshot.workloads), len(snapshot.pods), len(snapshot.nodes)) < MANY:
+        self._urgent = self._urgent or snapshot is self._asked or self._asked is None
+        self._asked = snapshot
+        if not self._owed:
+            self._owed, self._latest = True, time.monotonic() + LONGEST
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin what is owed, if it is time for that."""
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None
+        snapshot = self._asked
+        if snapshot is None or not self._owed or self._thinking:
+            return
+        if not self._reads and max(len(snapshot.workloads), len(snapshot.pods), len(snapshot.nodes)) < MANY:
+            self._owed = self._urgent = False
             self._show(self._answer(snapshot))
-        else:
-            self._busy = True
-            self._screen.run_worker(partial(self._think, snapshot), thread=True, group=GROUP)
+            return
+        if not (self._urgent or self._screen.is_current):
+            # It was left; coming back, it is asked again.
+            self._owed = False
+            return
+        now = time.monotonic()
+        quiet = min(self._screen.console_app.pressed + QUIET, self._latest)
+        wait = max(self._rested, quiet) - now
+        if wait > 0 and not self._urgent:
+            self._timer = self._screen.set_timer(wait, self._begin)
+            return
+        self._owed = self._urgent = False
+        self._thinking = True
+        self._screen.run_worker(partial(self._think, snapshot), thread=True, group=GROUP)
 
     def _think(self, snapshot: Snapshot) -> None:
-        answer = self._answer(snapshot) if self._reads else self._in_turn(snapshot)
+        with nullcontext() if self._reads else _TURN:
+            began = time.monotonic()
+            answer = self._answer(snapshot)
+            took = time.monotonic() - began
         if not get_current_worker().is_cancelled:
-            self._screen.call_later(self._done, answer)
+            self._screen.call_later(self._done, answer, took)
 
-    def _in_turn(self, snapshot: Snapshot) -> Answer:
-        with _TURN:
-            return self._answer(snapshot)
-
-    def _done(self, answer: Answer) -> None:
-        self._busy = False
+    def _done(self, answer: Answer, took: float) -> None:
+        self._thinking = False
+        self._rested = time.monotonic() + SHARE * took
         self._screen.safely(partial(self._show, answer))
-        waiting, self._next = self._next, None
-        if waiting is not None and self._screen.is_current:
-            self.ask(waiting)
+        self._begin()

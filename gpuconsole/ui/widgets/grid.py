@@ -5,8 +5,8 @@ order, and the cursor stays on its row, whatever happens around it. The widget b
 methods. How it is drawn is in `grid_lines`.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import TypeVar
 
 from textual import events
@@ -20,9 +20,10 @@ from gpuconsole.ui.widgets.notice import State
 
 T = TypeVar("T")
 
-READ = 300
-"""Rows that are read at once for a filter: some 3 ms."""
-PAUSE = 0.002
+READ = 0.003
+"""Seconds for which rows are read at once for a filter."""
+PAUSE = 0.003
+"""Seconds between two such times: keys get their turn, and other threads."""
 
 
 class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
@@ -157,19 +158,23 @@ class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
 
     def expect_filter(self) -> None:
         """Read all rows, a few at a time, so that the first letter of a filter need not wait for it."""
-        self._reading = True
-        self._read_some(iter(self._rows.all))
+        if not self._reading:
+            self._reading = True
+            self._read_some(iter(self._rows.all))
 
     def _read_some(self, rows: Iterator[T]) -> None:
-        some = list(islice(rows, READ))
-        for _ in self._rows.texts(some):
-            pass
-        if len(some) == READ:
-            self.set_timer(PAUSE, lambda: self._read_some(rows))
-        else:
+        if self._wanted is None and not self.screen.is_active:
+            # Who left without a filter has keys to press elsewhere; what was read is known the next time.
             self._reading = False
-            if self._wanted is not self._rows.filter:
-                self.set_filter(self._wanted)
+            return
+        until = time.monotonic() + READ
+        for _ in self._rows.texts(rows):
+            if time.monotonic() >= until:
+                self.set_timer(PAUSE, lambda: self._read_some(rows))
+                return
+        self._reading = False
+        if self._wanted is not self._rows.filter:
+            self.set_filter(self._wanted)
 
     def set_filter(self, wanted: Filter | None) -> None:
         """Show what passes; as soon as all rows are read, while they are being read."""
