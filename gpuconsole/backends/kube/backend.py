@@ -384,6 +384,7 @@ class KubeBackend:
         reading = not self._asked.is_set() or any(not watch.synced.is_set() for watch in self._watches)
         if reading or self._rest or not self._inbox.empty():
             return others
-        early = [*self._early, *(line for line in self._joiner.overdue() if isinstance(line, Happened))]
+        told = [*self._early, *(line for line in self._joiner.overdue() if isinstance(line, Happened))]
+        early = self._joiner.complete(told)
         self._early = None
         return [*others, *sorted(early, key=lambda line: (line.time, line.what is not What.PREEMPTED))]

@@ -5,7 +5,7 @@ though its Workload came later, and where an object's change becomes the events 
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -75,6 +75,10 @@ class Joiner:
             if isinstance(held, Told):
                 lines += self._sayings.lines(held)
         return lines
+
+    def complete(self, lines: Sequence[Happened]) -> list[Happened]:
+        """The lines of the first seconds, and what only all that was read tells of them."""
+        return list(self._chronicler.complete(lines))
 
     def workload(self, key: str) -> Workload | None:
         """A workload as it was last told; for other threads as well."""

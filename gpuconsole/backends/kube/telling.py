@@ -5,8 +5,10 @@ falls between two states (an outage) is taken from Kubernetes' Events, see `sayi
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from gpuconsole.insight.demand import unsaved_work
 from gpuconsole.model.clock import SECOND, Span, Time
@@ -59,6 +61,7 @@ class Chronicler:
         if before is None:
             if listed:
                 yield from self._evictions(after, after, now)
+                yield from self._released(after)
                 return
             yield self._line(What.SUBMITTED, after, min(now, after.created))
         yield from self._changes(before, after, now)
@@ -76,9 +79,7 @@ class Chronicler:
         elif not after.reserved:
             yield from self._pending(before, after, now)
         if _turned(before, after, "Admitted"):
-            admitted = _condition(after, "Admitted")
-            waited = max(0, admitted.since - queued_since(before or after))
-            yield self._line(What.ADMITTED, after, admitted.since, message=admitted.message, waited=waited)
+            yield self._admission(after, queued_since(before or after))
         if _turned(before, after, "PodsReady"):
             yield self._line(What.STARTED, after, _condition(after, "PodsReady").since)
         if _again(before, after, "Evicted"):
@@ -91,6 +92,34 @@ class Chronicler:
             finished = _condition(after, "Finished")
             what = What.FAILED if finished.reason == "Failed" else What.FINISHED
             yield self._line(what, before or after, finished.since, reason=finished.reason, message=finished.message)
+
+    def complete(self, lines: Sequence[Happened]) -> Iterator[Happened]:
+        """The first lines, when every Workload is known: preemptors by their names, and when those were let in."""
+        let_in: dict[str, Time] = {}
+        for line in lines:
+            if line.what is What.ADMITTED:
+                let_in[line.workload] = max(line.time, let_in.get(line.workload, 0))
+        for line in lines:
+            by = self._by_uid(preemptor_uid(line.message)) if line.by else None
+            if by is None:
+                yield line
+                continue
+            yield replace(line, **self._named(by, line.by_queue))
+            if by.admitted and let_in.get(by.key, 0) < line.time <= _condition(by, "Admitted").since:
+                yield (admission := self._admission(by, queued_since(by)))
+                let_in[by.key] = admission.time
+
+    def _admission(self, after: Workload, queued: Time) -> Happened:
+        admitted = _condition(after, "Admitted")
+        waited = max(0, admitted.since - queued)
+        return self._line(What.ADMITTED, after, admitted.since, message=admitted.message, waited=waited)
+
+    def _released(self, after: Workload) -> Iterator[Happened]:
+        """That it gave its quota back when it was evicted last; `Requeued` keeps the time of the first eviction."""
+        evicted, reserved = _condition(after, "Evicted"), _condition(after, "QuotaReserved")
+        if evicted.status and not reserved.status and reserved.since >= evicted.since:
+            waited = reserved.since - evicted.since
+            yield self._line(What.REQUEUED, after, reserved.since, reason=evicted.reason, waited=waited)
 
     def _pending(self, before: Workload | None, after: Workload, now: Time) -> Iterator[Happened]:
         said = _condition(after, "QuotaReserved")
@@ -119,7 +148,10 @@ class Chronicler:
         by = self._by_uid(uid)
         if by is None:
             return {"by": uid, "by_queue": preemptor_queue(message)}
-        return {"by": by.key, "by_queue": preemptor_queue(message) or self._queue_of(by), "by_priority": by.priority}
+        return self._named(by, preemptor_queue(message))
+
+    def _named(self, by: Workload, queue: str) -> dict[str, Any]:
+        return {"by": by.key, "by_queue": queue or self._queue_of(by), "by_priority": by.priority}
 
     def said(self, what: What, workload: Workload, at: Time, reason: str, message: str) -> Happened:
         """A line about a workload that an Event tells."""

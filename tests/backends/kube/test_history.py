@@ -127,6 +127,28 @@ def test_an_event_of_an_earlier_preemption_does_not_make_the_newest_one_be_told_
     ]
 
 
+def test_a_preemptor_that_is_read_after_its_victim_is_named_and_known_to_have_its_place(
+    api: ApiServer, sight: Make
+) -> None:
+    victim, big = preempted("a-victim"), running("big")
+    victim["status"]["conditions"][0] = condition("QuotaReserved", False, "Pending", "…", "2026-01-05T08:40:30Z")
+    big["status"]["conditions"] = [
+        condition(kind, since="2026-01-05T08:40:31Z") for kind in ("QuotaReserved", "Admitted")
+    ]
+    api.put("workloads", victim)
+    api.put("workloads", big)
+    see = sight()
+    see.loaded()
+    see.until(lambda _: len(see.lines) >= 4)
+    assert [(line.what, line.workload, line.by) for line in see.lines] == [
+        (What.PREEMPTED, "team/a-victim", "team/big"),
+        (What.EVICTED, "team/a-victim", "team/big"),
+        (What.REQUEUED, "team/a-victim", ""),
+        (What.ADMITTED, "team/big", ""),
+    ]
+    assert [line.time - see.lines[0].time for line in see.lines] == [0, 0, 30 * SECOND, 31 * SECOND]
+
+
 def test_a_pod_finds_its_workload_though_that_comes_later(api: ApiServer, sight: Make) -> None:
     api.put("pods", documents.pod("p", 2, job="train", node="n1"))
     see = sight()
