@@ -272,7 +272,7 @@ async def test_any_command_of_a_step_can_be_asked_for() -> None:
         await stage.press("enter")
         await stage.press("ctrl+u")
         await stage.write("{type: set-weight, queue: cq-prod}")
-        assert "missing required field `weight`" in stage.text
+        assert "⚠ weight is missing; write it" in stage.text
         await stage.press("ctrl+u")
         await stage.write("{type: set-weight, queue: cq-prod, weight: 3}")
         await stage.press("enter")
