@@ -11,7 +11,18 @@ from gpuconsole.insight.once import once
 from gpuconsole.insight.preemptions import rule_in_words, subject
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.commands import Command, Copy, Later, MoveToQueue, Requeue, Scale, SetActive, SetPriority, Submit
+from gpuconsole.model.commands import (
+    AnswerCheck,
+    Command,
+    Copy,
+    Later,
+    MoveToQueue,
+    Requeue,
+    Scale,
+    SetActive,
+    SetPriority,
+    Submit,
+)
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.job import Job
 from gpuconsole.model.snapshot import Snapshot
@@ -191,7 +202,12 @@ def subjects_of(commands: Iterable[Command], snapshot: Snapshot) -> set[str]:
     named = {key for command in commands for key in _named(command, snapshot)}
     owners = {key for key in named if key not in snapshot.workloads}
     everybody = snapshot.workloads.all() if owners else ()
-    owned = {workload.owner: workload.key for workload in everybody if workload.owner in owners}
+    owned = {
+        name: workload.key
+        for workload in everybody
+        for name in (workload.owner, workload.owner.partition("/")[2])
+        if name in owners
+    }
     known = (snapshot.workloads, snapshot.jobs, snapshot.pods)
     return {owned.get(key, key) for key in named if key in owned or any(key in table for table in known)}
 
@@ -209,7 +225,7 @@ def _named(command: Command, snapshot: Snapshot) -> Iterator[str]:
                         pass
         case Copy(of, name):
             yield _copied(of, name, snapshot)
-        case SetActive(key, True) | Requeue(key) | SetPriority(key, _) | MoveToQueue(key, _) | Scale(key):
+        case SetActive(key, True) | Requeue(key) | SetPriority(key) | MoveToQueue(key) | Scale(key) | AnswerCheck(key):
             yield key
         case Later(_, later):
             yield from _named(later, snapshot)

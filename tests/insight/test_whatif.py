@@ -4,9 +4,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpuconsole.insight.comparing import hourly_of
 from gpuconsole.insight.cost import node_hourly
+from gpuconsole.insight.futures import subjects_of
 from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.gpumap import GpuMap, GpuState, gpu_rows
 from gpuconsole.insight.reasons import Code
@@ -14,6 +16,7 @@ from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Vic
 from gpuconsole.insight.whereabouts import NOWHERE, carried_on, whereabouts
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.commands import (
+    AnswerCheck,
     Command,
     Cordon,
     Drain,
@@ -21,6 +24,7 @@ from gpuconsole.model.commands import (
     FailPod,
     Later,
     Reconfigure,
+    Requeue,
     RestoreNode,
     SetActive,
     SetCohort,
@@ -233,6 +237,14 @@ def test_with_a_smaller_borrowing_limit_the_same_submission_waits() -> None:
     assert (free.admitted, free.why) == (NOW, FEASIBLE)
     assert (cut.admitted, cut.code) == (None, Code.QUOTA)
     assert cut.why == "cq-research may take 0 GPUs more within its borrowing limit, and rlhf-2 needs 4 GPUs."
+
+
+@pytest.mark.parametrize("name", ["research/job-late-0a1b2", "Job/research/late", "research/late"])
+def test_a_change_is_about_the_same_workload_by_its_own_name_and_by_that_of_its_job(name: str) -> None:
+    late = replace(job("job-late-0a1b2", "research/lq", 4, 500), owner="Job/research/late")
+    snapshot = org_cohort(late).snapshot()
+    for command in (SetPriority(name, 1), Requeue(name), AnswerCheck(name, "budget", "Ready")):
+        assert subjects_of((command,), snapshot) == {late.key}
 
 
 def test_a_bystander_that_has_to_wait_longer_is_named() -> None:
