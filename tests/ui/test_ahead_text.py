@@ -69,7 +69,8 @@ def test_a_start_is_a_range_with_its_chance_and_what_it_goes_by() -> None:
         "  within 1h 0% · within 6h 100%",
         "  number 3 of 7 in cohort org, by priority and age alone",
         "  goes by 31 ends of work of queue a, 12 arrivals in 6h",
-        "  9 runs of the cluster, 1d ahead from 30s ago, with the run times and arrivals of its past: likely, not promised",
+        "  9 runs of the cluster, 1d ahead from 30s ago, with the run times and arrivals of its past: "
+        "likely, not promised",
     ]
 
 
