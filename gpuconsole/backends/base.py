@@ -5,7 +5,7 @@ thread. A backend whose time we make ourselves (a simulation, a recording) is `C
 computed is `Forkable`. One whose time is everybody's is `Live`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -88,6 +88,21 @@ class Missing(Struct, frozen=True):
     def __str__(self) -> str:
         where = f"in namespace {self.namespace}" if self.namespace else "in the whole cluster"
         return f"may not {self.verb} {self.resource} {where}"
+
+
+DECISIVE = frozenset(
+    {
+        *("workloads.kueue.x-k8s.io", "clusterqueues.kueue.x-k8s.io", "localqueues.kueue.x-k8s.io"),
+        *("cohorts.kueue.x-k8s.io", "resourceflavors.kueue.x-k8s.io", "topologies.kueue.x-k8s.io"),
+        *("admissionchecks.kueue.x-k8s.io", "nodes", "pods", "namespaces", "limitranges"),
+    }
+)
+"""What decisions depend on."""
+
+
+def unseen(missing: Sequence[Missing]) -> tuple[str, ...]:
+    """The rights that are missing and that decisions may depend on."""
+    return tuple(str(right) for right in missing if right.resource in DECISIVE)
 
 
 class Health(Struct, frozen=True, kw_only=True):

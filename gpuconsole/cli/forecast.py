@@ -155,8 +155,8 @@ def _saved(request: Request, against: tuple[Path, ...]) -> Iterator[Sight]:
 
 def _seen(backend: Any, source: str, lasting: Span, every: Span) -> Iterator[Sight]:
     """A live cluster from when everything was read; what happens between two looks is taken in all the while."""
+    from gpuconsole.backends.base import unseen
     from gpuconsole.cli.live import look
-    from gpuconsole.services.forecasting import unseen
 
     def sight(snapshot: Snapshot) -> Sight:
         return Sight(snapshot, backend.policy, source, backend.assumed, unseen(backend.health.missing))

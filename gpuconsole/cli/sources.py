@@ -173,15 +173,17 @@ def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request:
 
 
 def _from_cluster(request: Request) -> Opened:
-    """Go on from what a live cluster shows now. Raises UsageError, ClusterError."""
+    """Go on from what a live cluster shows now, and say what it may not show. Raises UsageError, ClusterError."""
+    from gpuconsole.backends.base import unseen
     from gpuconsole.cli.live import connected, look
 
     with connected(request) as opened:
         snapshot = look(opened.backend)
         policy = _policy(replace(opened.backend.policy, prices=_prices(request)), request)
+        notices = (*opened.notices, *unseen(opened.backend.health.missing))
     simulation = Simulation.from_snapshot(snapshot, policy=policy, seed=request.seed or 0)
     about = status_of(simulation, opened.about.source)
-    return Opened(simulation=simulation, about=about, notices=opened.notices, found=snapshot)
+    return Opened(simulation=simulation, about=about, notices=notices, found=snapshot)
 
 
 def _from_snapshot(file: Path, request: Request) -> Opened:

@@ -12,13 +12,19 @@ from gpuconsole.insight.pending_pods import explain_failing, explain_podless, ex
 from gpuconsole.insight.positions import position
 from gpuconsole.insight.reasons import Code, Reason, dominant, read_kueue
 from gpuconsole.insight.shortage import MOST_HOLDERS, Shortage, describe_holder, holders, remedies, shortages
-from gpuconsole.model.queues import ClusterQueue, StopPolicy
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.readiness import readiness
 
 __all__ = ["Explanation", "Verdict", "explain", "workload_of"]
+
+_JUDGED = (
+    *(Code.EXCEEDS_MAX, Code.QUOTA, Code.FLAVOR_MISMATCH, Code.TOPOLOGY, Code.NAMESPACE),
+    *(Code.WAITING_FOR_VICTIMS, Code.CONTENTION),
+)
+"""What only a look at the queue can tell."""
 
 
 class Verdict(Struct, frozen=True):
@@ -119,7 +125,9 @@ def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: Verdict | 
     text = refused.message if refused is not None and not refused.status else ""
     judged = verdict.text if verdict is not None else text
     reasons = read_kueue(judged) if judged else ()
-    code = _obstacle(snapshot, workload) or (verdict.code if verdict is not None else _code(workload, reasons, queue))
+    code = _obstacle(snapshot, workload)
+    if code is None or (code is Code.QUEUE_MISSING and _was_judged(reasons)):
+        code = verdict.code if verdict is not None else _code(workload, reasons, queue)
     gaps = shortages(snapshot, workload, queue, reasons) if queue is not None and code is Code.QUOTA else ()
     advice = advise(snapshot, workload, queue, code, reasons, gaps)
     base = Explanation(
@@ -132,7 +140,7 @@ def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: Verdict | 
         since=refused.since if refused is not None and text else workload.created,
         position=position(snapshot, workload.key),
         parked=workload.parked,
-        lines=advice.lines,
+        lines=(*((_unseen(workload, door),) if queue is None and code in _JUDGED else ()), *advice.lines),
         remedies=advice.remedies,
     )
     return _with_holders(snapshot, workload, queue, base, gaps)
@@ -172,6 +180,16 @@ def _obstacle(snapshot: Snapshot, workload: Workload) -> Code | None:
     if workload.requeue.at is not None and workload.requeue.at > snapshot.time:
         return Code.BACKOFF
     return None
+
+
+def _was_judged(reasons: Sequence[Reason]) -> bool:
+    """True if Kueue said what only its queue can have told: the queue is there, and may not be read here."""
+    return bool(reasons) and dominant(reasons, {}) in _JUDGED
+
+
+def _unseen(workload: Workload, door: LocalQueue | None) -> str:
+    missing = f"ClusterQueue {door.cluster_queue}" if door is not None else f"LocalQueue {workload.queue}"
+    return f"{missing} is not among what can be seen here: that is Kueue's word, and nothing was compared or tried."
 
 
 def _code(workload: Workload, reasons: Sequence[Reason], queue: ClusterQueue | None) -> Code:

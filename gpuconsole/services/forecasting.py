@@ -8,7 +8,7 @@ from operator import is_
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.base import Live, Missing
+from gpuconsole.backends.base import Live, unseen
 from gpuconsole.errors import WorkerError
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences, Observer
@@ -25,19 +25,6 @@ SHARE = 4.0
 """A look is followed by so many times its own duration of rest."""
 LATEST = 10.0
 """Seconds after which is looked again although nothing changed, while something foreseen has not come."""
-DECISIVE = frozenset(
-    {
-        *("workloads.kueue.x-k8s.io", "clusterqueues.kueue.x-k8s.io", "localqueues.kueue.x-k8s.io"),
-        *("cohorts.kueue.x-k8s.io", "resourceflavors.kueue.x-k8s.io", "topologies.kueue.x-k8s.io"),
-        *("admissionchecks.kueue.x-k8s.io", "nodes", "pods", "namespaces", "limitranges"),
-    }
-)
-"""What decisions depend on."""
-
-
-def unseen(missing: Sequence[Missing]) -> tuple[str, ...]:
-    """The rights that are missing and that decisions may depend on."""
-    return tuple(str(right) for right in missing if right.resource in DECISIVE)
 
 
 def _same(tables: Sequence[object], seen: Sequence[object]) -> bool:

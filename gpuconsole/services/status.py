@@ -1,12 +1,13 @@
 """What the header says about the console itself: mode, source, engine, speed, age, and what is wrong."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
 
 from gpuconsole.backends.base import Health as Health
 from gpuconsole.backends.base import Missing as Missing
+from gpuconsole.backends.base import unseen
 from gpuconsole.insight.engines import Engines
 from gpuconsole.model.clock import Time
 
@@ -56,5 +57,14 @@ class Status(Struct, frozen=True, kw_only=True):
         """What may not be read of these resources (plurals); all of them where none are named."""
         missing = self.sight.missing if self.sight is not None else ()
         wanted = [right for right in missing if not resources or right.resource.partition(".")[0] in resources]
-        more = f" … and {len(wanted) - SHOWN} more" if len(wanted) > SHOWN else ""
-        return "; ".join(map(str, wanted[:SHOWN])) + more
+        return _named(list(map(str, wanted)))
+
+    @property
+    def undecided(self) -> str:
+        """What may not be read though answers depend on it."""
+        return _named(unseen(self.sight.missing if self.sight is not None else ()))
+
+
+def _named(rights: Sequence[str]) -> str:
+    more = f" … and {len(rights) - SHOWN} more" if len(rights) > SHOWN else ""
+    return "; ".join(rights[:SHOWN]) + more

@@ -266,6 +266,13 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
         "ClusterQueue gone does not exist.",
         ["✓ create it, or move the workload to another queue"],
     ),
+    "the ClusterQueue may not be read, as Kueue judged by it": (
+        [LocalQueue(namespace="ns", name="lq", cluster_queue="unseen")],
+        waiting("w", "ns/lq", 4, HEAD + "insufficient unused quota for nvidia.com/gpu in flavor h100, 2 more needed"),
+        Code.QUOTA,
+        "w is 2 GPUs short in h100.",
+        [],
+    ),
     "the ClusterQueue is inactive, whatever Kueue wrote before": (
         [replace(queue, checks=(CheckRule("budget"),)) if queue.key == "cq-prod" else queue for queue in ORG_QUEUES],
         waiting("w", "prod/lq", 4, "workload namespace doesn't match ClusterQueue selector"),

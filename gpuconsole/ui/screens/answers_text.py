@@ -43,7 +43,9 @@ class AnswerPage(ConsoleScreen):
         self.query_one("#summary", StatusLine).right = ((f" {text} ", role),) if text else ""
 
     def write(self, lines: Sequence[str]) -> None:
-        """Show the answer."""
+        """Show the answer, and before it what may not be seen though it depends on that."""
+        unseen = self.console.status.undecided
+        lines = [*((f"⊘ {unseen}", "") if unseen else ()), *lines]
         self.query_one(TextPane).show(map(painted, lines), tables(lines))
 
     def fail(self, error: ConsoleError) -> None:
