@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 _LOSSES = (What.EVICTED, What.POD_EVICTED, What.POD_FAILED)
-_PLACES = (What.ADMITTED, What.STARTED)
 
 
 class Victim(Struct, frozen=True, kw_only=True):
@@ -51,7 +50,7 @@ class Victim(Struct, frozen=True, kw_only=True):
     lost_gpu_hours: float
     cost: float
     returns: Time | None
-    """When it is admitted again (or, with its quota kept, starts again) before the horizon, if it is."""
+    """When all its pods run again before the horizon, if they do."""
 
 
 @once("pods")
@@ -156,13 +155,20 @@ class Future:
         pods: dict[tuple[Time, str], list[Happened]] = {}
         back: dict[tuple[Time, str], Time] = {}
         gone: dict[str, list[tuple[Time, str]]] = {}
+        missing: dict[str, int | None] = {}
+        """How many pods each lost that still has its quota; None for one that has to start anew."""
         for line in self.lines:
-            moment = line.time, subject(line)
+            key = subject(line)
             if line.what in _LOSSES:
-                pods.setdefault(moment, []).append(line)
-                gone.setdefault(moment[1], []).append(moment)
-            elif line.what in _PLACES:
-                back.update(dict.fromkeys(gone.pop(moment[1], ()), line.time))
+                pods.setdefault((line.time, key), []).append(line)
+                gone.setdefault(key, []).append((line.time, key))
+                lost = missing.get(key, 0)
+                missing[key] = None if line.what is What.EVICTED or lost is None else lost + 1
+            elif line.what is What.POD_BOUND and (lost := missing.get(key)):
+                missing[key] = lost - 1
+            if line.what is What.STARTED or missing.get(key) == 0:
+                back.update(dict.fromkeys(gone.pop(key, ()), line.time))
+                missing.pop(key, None)
         return [self._victim(rules.get(moment, ""), lines, back.get(moment)) for moment, lines in pods.items()]
 
     def _victim(self, rule: str, lines: Sequence[Happened], returns: Time | None) -> Victim:

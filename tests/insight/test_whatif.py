@@ -287,6 +287,7 @@ def test_draining_a_node_names_who_has_to_go_and_what_it_loses() -> None:
         ("prod/serve", 8, "PodsReadyTimeout"),
     ]
     assert (answer.lost_gpu_hours_without, answer.lost_gpu_hours) == (0.0, 27 * 8 / 60)
+    assert [victim.returns for victim in answer.victims] == [None, None], "admitted again it waits for nodes again"
 
 
 def test_losing_a_node_names_who_was_on_it_what_it_loses_and_when_it_goes_on() -> None:
