@@ -2,6 +2,10 @@
 
 import json
 
+from gpuconsole.insight.ledger import Ledger
+from gpuconsole.insight.starving import Starving
+from gpuconsole.model.quantity import GPU
+from gpuconsole.ui.answers.ledger import ledger_lines
 from tests.cli.line import Line
 
 
@@ -46,4 +50,21 @@ def test_without_kueue_there_is_no_quota_to_lend(gpuconsole: Line) -> None:
         2,
         "gpuconsole: there is no Kueue here, so no quota is lent; "
         "shares tell what the queues of Volcano or KAI have and deserve\n",
+    )
+
+
+def test_who_would_go_for_one_that_starves_is_called_by_the_name_of_its_job() -> None:
+    starves = Starving(
+        queue="b",
+        workload="b/job-mine-0a1b2",
+        gpus=3,
+        flavor="a100",
+        resource=GPU,
+        unused=4,
+        borrowers=(("a", 4),),
+        text="it can take them back: a/job-theirs-3c4d5 would go",
+    )
+    assert ledger_lines(Ledger(starving=(starves,)), 0)[-1] == (
+        "b starves: b/mine wants 3 of the 4 GPUs of a100 that it owns and does not use, while a borrows 4; "
+        "it can take them back: a/theirs would go"
     )

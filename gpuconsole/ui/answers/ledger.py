@@ -8,7 +8,7 @@ from gpuconsole.insight.starving import Starving
 from gpuconsole.insight.tables import counted, table
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.quantity import GPU
-from gpuconsole.ui.names import called
+from gpuconsole.ui.names import called, named
 
 LOANS = ("LENDER", "BORROWER", "FLAVOR", "GPUS", "SINCE")
 EXPOSURES = ("IF IT RETURNS", "FLAVOR", "WANTS", "EVICTED", "GPUS", "LOST GPU-H", "COST $")
@@ -74,7 +74,7 @@ def _names(keys: Sequence[str]) -> str:
 def _starving(one: Starving) -> str:
     owns = f"{one.unused} GPUs of {_of(one)} that it owns and does not use"
     wants = f"{called(one.workload)} wants {one.gpus} of the {owns}"
-    return f"{one.queue} starves: {wants}, while {_borrowers(one.borrowers)}; {one.text}"
+    return f"{one.queue} starves: {wants}, while {_borrowers(one.borrowers)}; {named(one.text)}"
 
 
 def _borrowers(borrowers: Iterable[tuple[str, int]]) -> str:
