@@ -168,5 +168,5 @@ def _thrash(history: Sequence[Happened]) -> Iterator[Attention]:
     for victim in counts(rows(history), lambda row: row.victim):
         if victim.thrash:
             lost = f"{victim.lost_gpu_hours:.1f} GPU-h lost"
-            text = f"{victim.name} goes in circles: preempted {victim.times} times, {lost}"
+            text = f"{victim.name} goes in circles: preempted {victim.times} times lately, {lost}"
             yield Attention(trouble=Trouble.THRASH, text=text, table="workloads", key=victim.name)

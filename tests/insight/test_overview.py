@@ -365,7 +365,7 @@ def test_a_workload_that_goes_in_circles_is_named() -> None:
     assert attention(world(list(ORG_QUEUES)), history) == (
         Attention(
             trouble=Trouble.THRASH,
-            text="research/rlhf goes in circles: preempted 3 times, 3.0 GPU-h lost",
+            text="research/rlhf goes in circles: preempted 3 times lately, 3.0 GPU-h lost",
             table="workloads",
             key="research/rlhf",
         ),
