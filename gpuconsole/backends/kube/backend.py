@@ -56,18 +56,21 @@ PATIENCE = 20.0
 """Seconds that pods wait for the jobs that say which of them are wanted."""
 
 
-AT_ONCE, SOON, LATER = range(3)
+AT_ONCE, SOON, LATER, LAST = range(4)
+QUEUES = frozenset({"ClusterQueue", "Cohort", "LocalQueue", "Queue", "ResourceFlavor"})
 
 
 def _turn(watch: Watch) -> int:
     """When a kind is read for the first time."""
     match watch.decoder.served.source:
         case source if source == POD:
-            return LATER
+            return LAST
         case (_, "Workload"):
-            return SOON
-        case _:
+            return LATER
+        case (_, kind) if kind in QUEUES:
             return AT_ONCE
+        case _:
+            return SOON
 
 
 def wall() -> Time:
@@ -295,12 +298,12 @@ class KubeBackend:
     # Watches
 
     def _begin(self, reaches: Sequence[Reach]) -> None:
-        """Watch what may be read: first what a useful screen shows, nodes and queues; then the Workloads, which are
-        many; then pods, after all that says which of them are wanted."""
+        """Watch what may be read: first queues, of which there are few; then nodes and all else that a useful screen
+        shows; then the Workloads, which are many; then pods, after all that says which of them are wanted."""
         begun = [watch for reached in reaches for watch in self._watches_of(reached)]
         self._watches += begun
         before: list[Watch] = []
-        for turn in (AT_ONCE, SOON, LATER):
+        for turn in (AT_ONCE, SOON, LATER, LAST):
             waiting = tuple(before)
             for watch in begun:
                 if _turn(watch) == turn:

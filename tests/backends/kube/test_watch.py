@@ -252,6 +252,15 @@ def test_pods_come_after_the_jobs_that_say_which_of_them_are_wanted(served: ApiS
     assert [(pod.key, pod.workload) for pod in pods.all()] == [("team/launcher", "team/wl")]
 
 
+def test_queues_are_read_first_then_nodes_then_workloads_then_pods(served: ApiServer, sight: Make) -> None:
+    sight().loaded()
+    asked = list(dict.fromkeys(request.partition(" ")[2] for request in served.asked))
+    queues = {"clusterqueues", "cohorts", "localqueues", "resourceflavors"} & set(asked)
+    assert "clusterqueues" in queues
+    assert set(asked[: len(queues)]) == queues
+    assert asked.index("nodes") < asked.index("workloads") < asked.index("pods")
+
+
 def test_a_new_node_and_a_lost_one_are_lines_of_history(served: ApiServer, sight: Make) -> None:
     see = sight()
     see.loaded()
