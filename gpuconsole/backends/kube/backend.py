@@ -58,6 +58,7 @@ PATIENCE = 20.0
 
 AT_ONCE, SOON, LATER, LAST = range(4)
 QUEUES = frozenset({"ClusterQueue", "Cohort", "LocalQueue", "Queue", "ResourceFlavor"})
+"""Kinds of which there are few, and which say what everything else is shown by."""
 
 
 def _turn(watch: Watch) -> int:

@@ -52,12 +52,13 @@ class Landing(Struct, frozen=True):
     text: str = ""
 
 
+UNTRIED = Landing(Nodes.UNTRIED)
 Land = Callable[[Steps], Landing]
 
 
 def untried(_: Steps) -> Landing:
     """Where nobody can tell."""
-    return Landing(Nodes.UNTRIED)
+    return UNTRIED
 
 
 def landing(simulating: "Callable[[], Simulation] | None", key: str) -> Land:
@@ -79,7 +80,7 @@ def _landed(fork: "Simulation", key: str, steps: Steps) -> Landing:
     before = fork.snapshot()
     workload = before.workloads.get(key)
     if not len(before.nodes) or workload is None:
-        return Landing(Nodes.UNTRIED)
+        return UNTRIED
     # All at once: nobody else gets in between one of them and the next.
     fork.schedule(fork.now, *_orders(before, workload, steps))
     fork.advance(fork.now + HORIZON)

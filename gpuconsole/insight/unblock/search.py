@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gpuconsole.insight.unblock import kinds, pod_kinds, quotas
-from gpuconsole.insight.unblock.landing import Land, Landing, Nodes, untried
+from gpuconsole.insight.unblock.landing import UNTRIED, Land, Landing, untried
 from gpuconsole.insight.unblock.least import TriedEnough
 from gpuconsole.insight.unblock.needs import Gap, gaps
 from gpuconsole.insight.unblock.placing import Placing
@@ -23,14 +23,11 @@ _Kind = tuple[str, Iterator[tuple[Step, ...]]]
 """A kind of change in words, and the search for it, which begins when it is asked."""
 
 
-_NOT_SEEN = Landing(Nodes.UNTRIED)
-
-
 class Suggestion(Struct, frozen=True):
     """Changes that together let the workload in; none of them can be left out or made smaller."""
 
     steps: tuple[Step, ...]
-    landing: Landing = _NOT_SEEN
+    landing: Landing = UNTRIED
     """Whether its pods find nodes then."""
 
 
@@ -40,7 +37,7 @@ class Suggestions(Struct, frozen=True, kw_only=True):
     found: tuple[Suggestion, ...] = ()
     admitted_anyway: bool = False
     """It gets in without any change, as soon as its turn comes: there is nothing to suggest."""
-    landing: Landing = _NOT_SEEN
+    landing: Landing = UNTRIED
     """Whether its pods find nodes where it gets in anyway."""
     tried: int = 0
     complete: bool = True
