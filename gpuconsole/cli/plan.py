@@ -43,6 +43,7 @@ def as_body(answer: Plan) -> dict[str, Any]:
         "without": _option(answer.without, answer),
         "options": [_option(option, answer) for option in answer.options],
         "failed": [_option(option, answer) for option in answer.failed],
+        "obstacles": answer.obstacles,
     }
 
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gpuconsole.insight.futures import Future, more_evictions, subjects_of
+from gpuconsole.insight.pending import explain
 from gpuconsole.insight.plan_kinds import Kind, kinds
+from gpuconsole.insight.reasons import Code
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time
 from gpuconsole.model.commands import Command, SetPriority
 from gpuconsole.model.events import What
@@ -44,6 +46,18 @@ class Option(Struct, frozen=True, kw_only=True):
     """USD of the work that others lose by it."""
 
 
+class Obstacle(Struct, frozen=True, kw_only=True):
+    """Why one that is asked for does not run without any change."""
+
+    workload: str
+    """Empty for what cannot even be submitted."""
+    code: Code
+    why: str
+    """A plain sentence."""
+    remedies: tuple[str, ...] = ()
+    """What helps beyond what is tried: nothing creates a queue, or resumes one."""
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """What was asked for, what comes without any change, and what would do, the cheapest first."""
 
@@ -57,6 +71,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Each the least of its kind that holds; by cost, then by what others lose."""
     failed: tuple[Option, ...]
     """Kinds of which not even the most that was tried is enough."""
+    obstacles: tuple[Obstacle, ...] = ()
+    """What keeps them waiting at the horizon without any change."""
 
     @property
     def best(self) -> Option | None:
@@ -103,6 +119,7 @@ def planning(base: "Simulation", commands: Sequence[Command], wanted: Span, hori
         without=without,
         options=(without,) if without.holds else tuple(cheapest),
         failed=tuple(failed),
+        obstacles=tuple(search.obstacles()),
     )
     yield Planning(done=len(tried) + 1, of=len(tried) + 1, plan=made)
 
@@ -137,6 +154,18 @@ class _Search:
         """What comes without any change, which all others are compared with. It has to be first."""
         yield from self._run(self._plain)
         return self._judged("nothing", "no change", (), 0.0, self._plain)
+
+    def obstacles(self) -> Iterator[Obstacle]:
+        """Why they do not run at the horizon as it is; the run without any change has to be over."""
+        later = self._plain.simulation.snapshot()
+        for line in self._plain.lines:
+            if line.what is What.COMMAND_REFUSED:
+                yield Obstacle(workload="", code=Code.INVALID, why=f"refused: {line.message}")
+        for key in sorted(self.subjects):
+            told = explain(later, key)
+            if told.code is not Code.NOT_WAITING:
+                remedies = tuple(remedy.text for remedy in told.remedies if remedy.works)
+                yield Obstacle(workload=key, code=told.code, why=told.headline, remedies=remedies)
 
     def least(self, kind: Kind) -> Trial:
         """The least of a kind that holds; the most of it where not even that does.

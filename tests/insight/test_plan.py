@@ -5,7 +5,8 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.plan import Option, plan
+from gpuconsole.insight.plan import Option, Plan, plan
+from gpuconsole.insight.reasons import Code
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import AddNodes, Command, SetPreemption, SetQuota, Submit
 from gpuconsole.model.manifests import load_text
@@ -21,6 +22,7 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.ui.answers.plan import plan_lines
 from tests.insight.world import A100, START, cluster_queue, node, waiting
 
 NO_PREEMPTION = Preemption()
@@ -170,3 +172,38 @@ def test_everything_that_is_proposed_holds_when_it_is_tried_again() -> None:
             again.submit(command)
         again.advance(again.now + MINUTE)
         assert {pod.name for pod in again.snapshot().pods.all() if pod.node} == {"a-0", "b-0"}
+
+
+def obstacle(found: Plan) -> tuple[str, Code, str, tuple[str, ...]]:
+    (one,) = found.obstacles
+    return one.workload, one.code, one.why, one.remedies
+
+
+def test_what_no_candidate_can_mend_is_named_with_what_helps() -> None:
+    """No quota and no node opens a queue that is not there."""
+    found = plan(running(*alone("team", 8), node("n1")), [job("a", 8, "nowhere")], MINUTE)
+
+    what = "LocalQueue lq does not exist in namespace nowhere."
+    helps = "create it, or move the workload to another queue"
+    assert found.best is None
+    assert obstacle(found) == ("nowhere/a", Code.QUEUE_MISSING, what, (helps,))
+    assert plan_lines(found)[-3:] == [
+        "nothing that was tried is enough",
+        f"  nowhere/a: {what}",
+        f"    what helps: {helps}",
+    ]
+
+
+def test_what_cannot_be_submitted_is_said_in_the_words_of_the_refusal() -> None:
+    base = running(*alone("team", 8), node("n1"))
+    base.submit(job("a", 8))
+    found = plan(base, [job("a", 8)], MINUTE)
+
+    assert found.best is None
+    said = "refused: Workload team/a exists already; delete it first, or choose another name"
+    assert obstacle(found) == ("", Code.INVALID, said, ())
+    assert plan_lines(found)[-1] == f"  {said}"
+
+
+def test_what_waits_for_less_than_a_change_has_no_obstacle_once_it_runs() -> None:
+    assert plan(running(*alone("team", 8), node("n1")), [job("a", 8)], MINUTE).obstacles == ()

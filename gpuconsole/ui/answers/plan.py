@@ -1,9 +1,14 @@
 """What would let workloads in soon enough, in words."""
 
+from collections.abc import Iterator
+
 from gpuconsole.insight.plan import Option, Plan
 from gpuconsole.insight.tables import table
 from gpuconsole.insight.whatif import FEASIBLE
 from gpuconsole.model.clock import format_span
+from gpuconsole.ui.names import called, named
+
+MOST_OBSTACLES = 4
 
 
 def plan_lines(answer: Plan) -> list[str]:
@@ -15,10 +20,20 @@ def plan_lines(answer: Plan) -> list[str]:
     # What it is comes last: it is long, and on a narrow screen the numbers are what one compares.
     head = ("ENOUGH", "RUN", "P95 WAIT", "USD/H", "EVICTED", "LOST USD", "WHAT")
     if answer.best is None:
-        last = "nothing that was tried is enough"
+        last = ["nothing that was tried is enough", *_obstacles(answer)]
     else:
-        last = f"the cheapest that is enough: {answer.best.words}; {FEASIBLE}"
-    return [asked, "", *table(head, rows), "", last]
+        last = [f"the cheapest that is enough: {answer.best.words}; {FEASIBLE}"]
+    return [asked, "", *table(head, rows), "", *last]
+
+
+def _obstacles(answer: Plan) -> Iterator[str]:
+    """What keeps them waiting, and what helps where nothing that is tried does."""
+    for one in answer.obstacles[:MOST_OBSTACLES]:
+        yield f"  {called(one.workload)}: {named(one.why)}" if one.workload else f"  {one.why}"
+        yield from (f"    what helps: {remedy}" for remedy in one.remedies)
+    more = len(answer.obstacles) - MOST_OBSTACLES
+    if more > 0:
+        yield f"  and {more} more"
 
 
 def _row(option: Option, answer: Plan) -> tuple[object, ...]:
