@@ -2,8 +2,11 @@
 
 import pytest
 
+from gpuconsole.model.clock import HOUR
 from gpuconsole.model.jobs.naming import workload_name
 from gpuconsole.ui.names import called, named
+from tests.ui.stage import SIZES, staged
+from tests.ui.worlds import org_cohort, recorded, waiting
 
 KEYS = {
     "research/job-rlhf-04066": "research/rlhf",
@@ -29,3 +32,11 @@ def test_a_sentence_has_all_its_names_and_nothing_else_changes() -> None:
     told = "number 2, after team/job-large-bcd0a; used by c/job-c-32-b7650 32, c/jobset-d-aaaaa. See job-x-12345-0."
 
     assert named(told) == "number 2, after team/large; used by c/c-32 32, c/d. See job-x-12345-0."
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_who_waits_longest_goes_by_the_name_of_its_job_on_the_dashboard(size: tuple[int, int]) -> None:
+    made = waiting("job-train-0a1b2", 4, ago=2 * HOUR)
+    async with staged(recorded([*org_cohort(), made]), size) as stage:
+        assert "oldest research/train, 2h" in stage.text
+        assert made.name not in stage.text

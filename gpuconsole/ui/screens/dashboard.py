@@ -14,7 +14,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column
-from gpuconsole.ui.names import named
+from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import Cell, Painted, join, painted
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.background import Background
@@ -197,7 +197,7 @@ def waiting_lines(waiting: Waiting, now: int) -> tuple[Cell, ...]:
         (f"{waiting.workloads:,}", "strong"),
         (f" {_noun(waiting.workloads, 'workload')} for {waiting.gpus:,} GPUs", ""),
     )
-    oldest = f"oldest {waiting.oldest}, {fmt.since(now, waiting.oldest_since)}" if waiting.oldest else ""
+    oldest = f"oldest {called(waiting.oldest)}, {fmt.since(now, waiting.oldest_since)}" if waiting.oldest else ""
     causes = f"{waiting.by_quota:,} by quota, {waiting.by_nodes:,} by nodes"
     return (first, oldest, causes) if not waiting.checking else (first, checks, causes)
 
