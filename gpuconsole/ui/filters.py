@@ -1,4 +1,4 @@
-"""The filter's little language: `regex`, `!regex`, `-l key=value,!key`, `-f fuzzy`."""
+"""The filter's little language: `regex`, `!regex`, `-l key=value,!key`, `-f fuzzy`, `-w word`."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,20 +20,25 @@ class Filter:
     passes: Test
     by_labels: bool = False
     """Asks the labels alone, not the text; the others ask the text alone."""
+    word: str = ""
+    """The word that it asks for, if it asks for one as a whole: most often a name."""
 
 
 def parse_filter(text: str) -> Filter | None:
-    """Read `regex`, `!regex`, `-l key=value,key!=value,key,!key` or `-f fuzzy`; None for nothing.
+    """Read `regex`, `!regex`, `-l key=value,key!=value,key,!key`, `-f fuzzy` or `-w word`; None for nothing.
 
     Raises FilterError.
     """
     stripped = text.strip()
-    if not stripped or stripped in ("!", "-l", "-f"):
+    if not stripped or stripped in ("!", "-l", "-f", "-w"):
         return None
     if stripped.startswith("-l "):
         return Filter(stripped, _labels(stripped[3:]), by_labels=True)
     if stripped.startswith("-f "):
         return Filter(stripped, _fuzzy(stripped[3:]))
+    if stripped.startswith("-w "):
+        word = stripped[3:].strip()
+        return Filter(stripped, _regex(rf"(?<!\S){re.escape(word)}(?!\S)"), word=word)
     if stripped.startswith("!"):
         inner = _regex(stripped[1:])
         return Filter(stripped, lambda row, labels: not inner(row, labels))

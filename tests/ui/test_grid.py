@@ -201,6 +201,9 @@ FILTERS = {
     "letter case does not matter": ("ALPHA", ["alpha"]),
     "an inverse one": ("!alpha", ["beta", "gamma"]),
     "a fuzzy one": ("-f gma", ["gamma"]),
+    "a whole word": ("-w beta", ["beta"]),
+    "no part of a word": ("-w bet", []),
+    "a word means what it says": ("-w .*", []),
     "a label": ("-l team=red", ["alpha"]),
     "not that label": ("-l team!=red", ["beta", "gamma"]),
     "the label exists": ("-l team", ["alpha", "beta"]),
@@ -272,6 +275,8 @@ async def test_a_filter_that_nothing_passes_says_how_to_be_rid_of_it() -> None:
         await shown(pilot, *rows("a", "b"))
         app.grid.set_filter(parse_filter("zzz"))
         assert app.lines()[2] == "  ○ None of 2 rows passes /zzz (Esc clears the filter)."
+        app.grid.set_filter(parse_filter("-w zzz"))
+        assert app.lines()[2] == "  ○ zzz is not here: none of 2 rows names it (Esc shows them all)."
         app.grid.set_filter(None)
         app.grid.toggle_faults()
         assert app.lines()[2] == "  ○ None of 2 rows has a fault (! shows them all)."

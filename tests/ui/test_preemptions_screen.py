@@ -85,6 +85,19 @@ async def test_w_on_a_workload_shows_its_preemptions_though_kueue_named_it_after
         assert [line.split()[3] for line in stage.lines if " ✖ " in line] == ["research/train"]
 
 
+async def test_w_on_a_workload_that_was_never_preempted_says_so_in_words() -> None:
+    async with staged(recorded(org_cohort(), history()), (80, 24)) as stage:
+        await stage.press("3", "/", *"embed", "enter", "w")
+        await stage.tick()
+        first = next(n for n, line in enumerate(stage.lines) if "○" in line)
+        assert stage.lines[first : first + 2] == [
+            "  ○ research/embed was never preempted, nor did it preempt: none of 2 rows names",
+            "  it (Esc shows them all).",
+        ]
+        await stage.press("escape")
+        assert "research/rlhf" in stage.text
+
+
 async def test_without_preemptions_it_says_so() -> None:
     async with staged(recorded(org_cohort())) as stage:
         await stage.press("6")

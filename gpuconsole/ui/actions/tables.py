@@ -13,7 +13,7 @@ TABLES: tuple[Action, ...] = (
         id="table.filter",
         keys=("/",),
         label="filter",
-        help="Filter rows: a regular expression; !text inverts, -l key=value asks labels, -f text is fuzzy.",
+        help="Filter rows: regular expression; !text inverts; -l key=value asks labels, -f is fuzzy, -w a whole word.",
         scope=Scope.TABLE,
         footer=True,
     ),

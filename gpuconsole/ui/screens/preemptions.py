@@ -54,7 +54,13 @@ class PreemptionsScreen(WorkloadScreen):
 
     def body(self) -> ComposeResult:
         yield Panes(
-            Grid(PREEMPTIONS, key=key_of, fault=lambda row: row.thrash, empty="Nobody was preempted."),
+            Grid(
+                PREEMPTIONS,
+                key=key_of,
+                fault=lambda row: row.thrash,
+                empty="Nobody was preempted.",
+                absent="was never preempted, nor did it preempt",
+            ),
             TextPane(id="counts"),
             wide=150,
         )

@@ -1,6 +1,5 @@
 """What can be done with workloads, wherever they are listed: stop, resume, requeue, priority, move, what-if, copy."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, cast
 
@@ -220,7 +219,7 @@ class WorkloadScreen(ObjectScreen):
         workload = self.workload_under_cursor()
         if workload is None:
             return
-        self.console_app.go("preemptions", filtered=f"(^|\\s){re.escape(called(workload.key))}(\\s|$)")
+        self.console_app.go("preemptions", filtered=f"-w {called(workload.key)}")
 
     def _describe_owner(self) -> None:
         workload = self.workload_under_cursor()

@@ -13,7 +13,7 @@ class FilterLine(PromptLine):
     def fields(self) -> tuple[Static | Input, ...]:
         return (
             Static("/", classes="prompt", markup=False),
-            Input(compact=True, placeholder="regex · !not · -l key=value · -f fuzzy"),
+            Input(compact=True, placeholder="regex · !not · -l key=value · -f fuzzy · -w word"),
             Static("", classes="complaint", markup=False),
         )
 

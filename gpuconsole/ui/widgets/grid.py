@@ -46,16 +46,21 @@ class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
         labels: Callable[[T], Mapping[str, str]] = lambda row: {},
         fault: Callable[[T], bool] = lambda row: False,
         empty: str = "Nothing here.",
+        absent: str = "is not here",
         header: bool = True,
         follow: bool = False,
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
-        """`follow` is for lists that grow at the top: a cursor on the first row stays there, on the newest."""
+        """`empty` is said where there are no rows, `absent` of a name that is filtered for and in none.
+
+        `follow` is for lists that grow at the top: a cursor on the first row stays there, on the newest.
+        """
         rows: Rows[T] = Rows(key, labels=labels, fault=fault, follow=follow)
         rows.columns = tuple(columns)
         super().__init__(rows, header=header, id=id, classes=classes)
         self._empty = empty
+        self._absent = absent
         self._reading = False
         self._wanted: Filter | None = None
         """The filter that was asked for last."""
@@ -215,9 +220,12 @@ class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
     def nothing(self) -> str:
         if not self._rows.all:
             return self._empty
+        rows = f"{len(self._rows.all):,} rows"
+        if self.filter is not None and self.filter.word:
+            return f"{self.filter.word} {self._absent}: none of {rows} names it (Esc shows them all)."
         if self.filter is not None:
-            return f"None of {len(self._rows.all):,} rows passes /{self.filter.text} (Esc clears the filter)."
-        return f"None of {len(self._rows.all):,} rows has a fault (! shows them all)."
+            return f"None of {rows} passes /{self.filter.text} (Esc clears the filter)."
+        return f"None of {rows} has a fault (! shows them all)."
 
     # Inside
 

@@ -19,6 +19,7 @@ from gpuconsole.ui.paint import Cell, fitted, line
 from gpuconsole.ui.rows import Rows
 from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.painter import RoleStyles
+from gpuconsole.ui.widgets.textpane import wrapped
 
 T = TypeVar("T")
 
@@ -181,8 +182,8 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
         if state is State.READY:
             state = State.EMPTY
             text = self.nothing()
-        cell = notice(state, text) if y == 1 else ""
-        return line(cell, "", width, self.base, self.style_of)
+        lines: list[Cell] = ["", *wrapped(notice(state, text), width)]
+        return line(lines[y] if y < len(lines) else "", "", width, self.base, self.style_of)
 
     def _header_strip(self) -> Strip:
         base = self.component("grid--header")

@@ -42,6 +42,8 @@ def wrapped(source: Painted, width: int) -> list[Painted]:
     for piece, role in source:
         for word in _words(piece, width - indent):
             if used + cell_len(word.rstrip()) > width and used > indent:
+                text, said = out[-1][-1]
+                out[-1][-1] = (text.rstrip(), said)
                 out.append([(" " * indent, "")] if indent else [])
                 used = indent
                 word = word.lstrip()
