@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from gpuconsole.insight.holdings import Holding, holdings, queue_of
+from gpuconsole.insight.demand import pod_gpus
+from gpuconsole.insight.holdings import VOLCANO_DEFAULT, Holding, holdings, queue_of
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
 from gpuconsole.model.kai import UNLIMITED, KaiQueue
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import StopPolicy
-from gpuconsole.model.resources import gpus
+from gpuconsole.model.resources import EMPTY, gpus
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
+from gpuconsole.scheduling.volcano.jobs.group import group_name
 from gpuconsole.scheduling.volcano.plugins.proportion import divide
 from gpuconsole.scheduling.volcano.plugins.queue_books import QueueBook
 
@@ -32,14 +34,17 @@ class Use(Struct):
     used: int = 0
     wanted: int = 0
     """GPUs of pods without a node."""
+    held_back: int = 0
+    """GPUs of jobs that have no pods, since Volcano has not let their PodGroups in."""
     running: set[str] = field(default_factory=set)
     """Owners of pods that have their nodes."""
     waiting: set[str] = field(default_factory=set)
-    """Owners some of whose pods have no node."""
+    """Owners some of whose pods have no node, or are not made yet."""
 
     def add(self, other: "Use") -> None:
         self.used += other.used
         self.wanted += other.wanted
+        self.held_back += other.held_back
         self.running |= other.running
         self.waiting |= other.waiting
 
@@ -79,6 +84,7 @@ def _volcano(snapshot: Snapshot, total: int) -> tuple[QuotaNode, ...]:
         return ()
     parents = {name: queue.parent if queue.parent in known else "" for name, queue in known.items()}
     own = uses(snapshot)
+    _hold_back(snapshot, own)
     summed = _rolled_up(own, parents)
     deserved = _deserved(known, parents, summed, total)
 
@@ -100,6 +106,24 @@ def _volcano(snapshot: Snapshot, total: int) -> tuple[QuotaNode, ...]:
         return _node(NodeKind.VOLCANO_QUEUE, name, use, summed[name], children, " · ".join(words), stop)
 
     return _tree(parents, make)
+
+
+def _hold_back(snapshot: Snapshot, own: dict[str, Use]) -> None:
+    """Count in what waits to be let in (enqueued): it asks for nothing yet, so that no queue deserves more for it."""
+    outside = {group.key: group for group in snapshot.pod_groups.all() if group.phase in ("", "Pending")}
+    if outside:
+        for held in holdings(snapshot).values():
+            for one in held:
+                outside.pop(one.group, None)
+    jobs = {f"{job.namespace}/{group_name(job)}": job for job in snapshot.jobs.all() if job.volcano} if outside else {}
+    for key, group in outside.items():
+        job = jobs.get(key)
+        use = own.setdefault(group.queue or VOLCANO_DEFAULT, Use())
+        if job is not None:
+            use.held_back += sum(pod_gpus(part.template) * part.count for part in job.pod_sets)
+        else:
+            use.held_back += gpus(group.min_resources or EMPTY)
+        use.waiting.add(job.key if job is not None else key)
 
 
 def _deserved(
@@ -222,7 +246,7 @@ def _node(
         pending=len(counted.waiting),
         running=len(counted.running - counted.waiting),
         reserved=len(counted.running),
-        pending_gpus=counted.wanted,
+        pending_gpus=counted.wanted + counted.held_back,
         policy=policy,
         stop=stop,
     )

@@ -3,10 +3,14 @@
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.quota_node import QuotaNode
 from gpuconsole.model.cluster import ResourceQuota
+from gpuconsole.model.job import Job
 from gpuconsole.model.kai import UNLIMITED, KaiPodGroup, KaiQueue, QueueResource
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
+from gpuconsole.model.volcano_jobs import VolcanoSpec
 from tests.insight.world import ORG, node, pod, world
 
 GROUP = "scheduling.k8s.io/group-name"
@@ -37,6 +41,24 @@ def test_volcanos_queues_deserve_their_part_by_weight_as_far_as_they_ask_for_it(
     a, b = queues(world(of_volcano(VolcanoQueue(name="a", weight=1), VolcanoQueue(name="b", weight=3))))
     assert (shape(a), shape(b)) == (("a", 10, 12, 0, []), ("b", 2, 2, 0, []))
     assert (a.pending, a.running, a.pending_gpus, a.policy) == (1, 0, 2, "weight 1 · reclaimable")
+
+
+def test_what_volcano_has_not_let_in_waits_without_pods_and_its_queue_deserves_nothing_for_it() -> None:
+    """`b` has a job of 3 x 4 and somebody's PodGroup of 2 outside; its part stays what its pods ask for."""
+    template = PodTemplate(containers=(Container(requests={GPU: 4}),))
+    tasks = (PodSet(name="main", count=3, template=template),)
+    job = Job(kind="VolcanoJob", namespace="team", name="big", uid="u1", pod_sets=tasks, volcano=VolcanoSpec(queue="b"))
+    outside = (
+        job,
+        PodGroup(namespace="team", name="big-u1", queue="b", phase="Pending", min_resources={GPU: 4}),
+        PodGroup(namespace="team", name="lone", queue="b", min_resources={GPU: 2}),
+        PodGroup(namespace="team", name="let-in", queue="b", phase="Inqueue", min_resources={GPU: 8}),
+    )
+    known = of_volcano(VolcanoQueue(name="a", weight=1), VolcanoQueue(name="b", weight=3))
+    a, b = queues(world([*known, *outside]))
+    assert (shape(a), shape(b)) == (("a", 10, 12, 0, []), ("b", 2, 2, 0, []))
+    counts = [(one.name, one.pending, one.running, one.pending_gpus) for one in (a, b)]
+    assert counts == [("a", 1, 0, 2), ("b", 2, 1, 14)]
 
 
 def test_what_a_manifest_says_a_volcano_queue_deserves_counts() -> None:
