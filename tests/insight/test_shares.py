@@ -135,7 +135,12 @@ def test_a_cohort_that_is_only_named_has_no_weight_and_who_gets_no_flavor_no_sha
         "  a     1       167 ‰  1 nvidia.com/gpu borrowed of 6 lendable = 167 ‰",
         "  b     1       0 ‰    borrows nothing",
     ]
-    assert "  –              waits: " in lines[-1]
+    assert lines[-4:-1] == [
+        "TURN  WORKLOAD       OUTCOME  QUEUE  PRIORITY  WAITS  BORROWS  SHARE WITH IT",
+        "   1  research/huge  waits    a             0  0s     –        –",
+        "",
+    ]
+    assert lines[-1].startswith("research/huge: couldn't assign flavors to pod set main: ")
 
 
 def test_asking_changes_nothing() -> None:

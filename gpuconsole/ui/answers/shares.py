@@ -10,7 +10,8 @@ from gpuconsole.model.quantity import format_quantity
 from gpuconsole.ui.names import called
 
 TREE = ("NODE", "WEIGHT", "SHARE", "ARITHMETIC")
-TURNS = ("TURN", "WORKLOAD", "QUEUE", "PRIORITY", "WAITS", "BORROWS", "SHARE WITH IT", "OUTCOME")
+TURNS = ("TURN", "WORKLOAD", "OUTCOME", "QUEUE", "PRIORITY", "WAITS", "BORROWS", "SHARE WITH IT")
+"""What is cut on a narrow screen stands to the right."""
 QUEUES = ("QUEUE", "GPUS", "DESERVED", "SHARE", "WAITING", "TURN", "RULES")
 
 
@@ -32,7 +33,8 @@ def _kueue(found: Shares, now: Time) -> list[str]:
     lines += ["", f"a cycle takes the first of each queue ({found.within}), in this order: {found.order}"]
     if not found.turns:
         return [*lines, "nobody waits"]
-    return [*lines, "", *table(TURNS, [_turn(turn, now) for turn in found.turns])]
+    said = [f"{called(turn.workload)}: {turn.message}" for turn in found.turns if _unsaid(turn)]
+    return [*lines, "", *table(TURNS, [_turn(turn, now) for turn in found.turns]), *(["", *said] if said else [])]
 
 
 def _node(node: NodeShare) -> tuple[object, ...]:
@@ -53,12 +55,17 @@ def _part(part: Part) -> str:
     return f"{borrowed} {part.resource} borrowed of {lendable} lendable = {part.ratio:.0f} ‰"
 
 
+def _unsaid(turn: Turn) -> bool:
+    """Whether Kueue's words say more than the outcome; who is preempted stands with whoever is."""
+    return bool(turn.message) and turn.outcome != "preempts"
+
+
 def _turn(turn: Turn, now: Time) -> tuple[object, ...]:
-    borrows = f"{turn.borrows} up" if turn.borrows else "no"
     waits = format_span(max(0, now - turn.queued) // SECOND * SECOND)
-    outcome = turn.outcome if not turn.message or turn.outcome == "preempts" else f"{turn.outcome}: {turn.message}"
-    with_it = "–" if turn.share_with_it is None else f"{_rounded(turn.share_with_it)} ‰"
-    return turn.place, called(turn.workload), turn.queue, turn.priority, waits, borrows, with_it, outcome
+    borrows, with_it = "–", "–"
+    if turn.share_with_it is not None:
+        borrows, with_it = f"{turn.borrows} up" if turn.borrows else "no", f"{_rounded(turn.share_with_it)} ‰"
+    return turn.place, called(turn.workload), turn.outcome, turn.queue, turn.priority, waits, borrows, with_it
 
 
 def _queue(queue: QueueShare) -> tuple[object, ...]:
