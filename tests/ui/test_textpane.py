@@ -58,3 +58,16 @@ async def test_nothing_is_hidden_by_the_scroll_bar_that_many_lines_bring(lines: 
         await pilot.pause()
         assert pane.virtual_size == (width, lines)
         assert (pane.show_vertical_scrollbar, pane.show_horizontal_scrollbar) == (lines > 4, False)
+
+
+@pytest.mark.parametrize(("text", "want"), [("x" * 20, "x" * 20), ("GPUs 1234567 in all 8", "GPUs 1234567 in all…")])
+async def test_what_is_cut_at_the_edge_looks_cut_and_never_like_a_smaller_number(text: str, want: str) -> None:
+    app = OnePane()
+    async with app.run_test(size=(20, 4)) as pilot:
+        pane = app.query_one(TextPane)
+        pane.show([line(text)], whole={0})
+        await pilot.pause()
+        assert pane.render_line(0).text == want
+        pane.scroll_to(x=5, animate=False)
+        await pilot.pause()
+        assert pane.render_line(0).text.rstrip() == text[pane.scroll_offset.x :]

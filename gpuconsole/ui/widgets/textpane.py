@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from rich.cells import cell_len
+from rich.segment import Segment
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -129,7 +130,10 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
         if top + y >= len(self._lines):
             return Strip.blank(width, base)
         strip = Strip(segments(self._lines[top + y], base, self.style_of))
-        return strip.crop_extend(x, x + width, base)
+        if strip.cell_length <= x + width:
+            return strip.crop_extend(x, x + width, base)
+        # Half of a number must not look like a number.
+        return Strip([*strip.crop(x, x + width - 1), Segment("…", base)], width)
 
 
 def yaml_lines(text: str) -> list[Painted]:
