@@ -8,6 +8,7 @@ from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.gangs import deadlock, waiting_gangs
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.measured import Rule
 from gpuconsole.insight.preemptions import rows
 from gpuconsole.insight.queue_troubles import queue_troubles
@@ -167,6 +168,6 @@ def _patterns(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attenti
 def _thrash(history: Sequence[Happened]) -> Iterator[Attention]:
     for victim in counts(rows(history), lambda row: row.victim):
         if victim.thrash:
-            lost = f"{victim.lost_gpu_hours:.1f} GPU-h lost"
+            lost = f"{at_least(f'{victim.lost_gpu_hours:.1f}', victim.unknown, victim.times)} GPU-h lost"
             text = f"{victim.name} goes in circles: preempted {victim.times} times lately, {lost}"
             yield Attention(trouble=Trouble.THRASH, text=text, table="workloads", key=victim.name)

@@ -19,6 +19,13 @@ def lost_by(lines: Iterable[Happened]) -> Losses:
     return found
 
 
+def at_least(number: str, unknown: int, of: int) -> str:
+    """A sum over `of` losses in words, some of which are unknown: `at least 1.2`; `unknown` where all are."""
+    if unknown and unknown == of:
+        return "unknown"
+    return f"at least {number}" if unknown else number
+
+
 def added(one: Losses, other: Losses) -> Losses:
     """Both together."""
     total = dict(one)

@@ -43,9 +43,10 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     reason: str
     priority: int
     by_priority: int
-    lost_gpu_hours: float
-    cost: float
-    """USD of the lost work."""
+    lost_gpu_hours: float | None
+    """None where that is unknown: it ran before anybody looked."""
+    cost: float | None
+    """USD of the lost work; None where that is unknown, or nobody priced it."""
     latency: Span | None
     """From the choice to the moment when the victim was gone; None while it is not."""
     nth: int
@@ -137,8 +138,8 @@ def _row(
         reason=line.reason,
         priority=line.priority,
         by_priority=line.by_priority,
-        lost_gpu_hours=paid.lost_gpu_seconds / 3600,
-        cost=paid.cost,
+        lost_gpu_hours=None if paid.lost_unknown else paid.lost_gpu_seconds / 3600,
+        cost=None if paid.lost_unknown or (paid.lost_gpu_seconds and not paid.cost) else paid.cost,
         latency=end - line.time if end is not None else None,
         nth=len(times),
         thrash=sum(1 for time in times if time > line.time - THRASH_WITHIN) >= THRASH_COUNT,

@@ -20,6 +20,10 @@ class Count(Struct, frozen=True):
     """USD."""
     thrash: bool = False
     """Some workload of it was preempted at least three times within an hour."""
+    unknown: int = 0
+    """Times of which nobody knows what they lost: the sums are at least so much."""
+    unpriced: int = 0
+    """The same of what that cost."""
 
 
 class Circle(Struct, frozen=True):
@@ -29,6 +33,8 @@ class Circle(Struct, frozen=True):
     times: int
     lost_gpu_hours: float
     cost: float
+    unknown: int = 0
+    unpriced: int = 0
 
 
 class Who(Struct, frozen=True):
@@ -41,6 +47,10 @@ class Who(Struct, frozen=True):
     """Those whose preemptor has no place yet."""
     in_vain: int = 0
     """Those whose preemptor went without ever having had one."""
+    unknown: int = 0
+    """Those of which nobody knows what they lost: the sums are at least so much."""
+    unpriced: int = 0
+    """The same of what that cost."""
     rules: tuple[Count, ...] = ()
     victims: tuple[Count, ...] = ()
     victim_queues: tuple[Count, ...] = ()
@@ -58,12 +68,15 @@ NOBODY = Who()
 
 def who(rows: Sequence[PreemptionRow]) -> Who:
     """Sum up preemptions (`preemptions.rows`)."""
+    lost = _lost(rows)
     return Who(
         preemptions=len(rows),
-        lost_gpu_hours=sum(row.lost_gpu_hours for row in rows),
-        cost=sum(row.cost for row in rows),
+        lost_gpu_hours=lost.gpu_hours,
+        cost=lost.cost,
         unplaced=sum(row.admitted_at is None and not row.in_vain for row in rows),
         in_vain=sum(row.in_vain for row in rows),
+        unknown=lost.unknown,
+        unpriced=lost.unpriced,
         rules=counts(rows, lambda row: row.rule),
         victims=counts(rows, lambda row: row.victim),
         victim_queues=counts(rows, lambda row: row.victim_queue),
@@ -81,16 +94,27 @@ def counts(rows: Iterable[PreemptionRow], name: Callable[[PreemptionRow], str]) 
         if name(row):
             found.setdefault(name(row), []).append(row)
     ranked = sorted(found, key=lambda one: (-len(found[one]), one))
-    return tuple(
-        Count(
-            one,
-            len(found[one]),
-            sum(row.lost_gpu_hours for row in found[one]),
-            sum(row.cost for row in found[one]),
-            any(row.thrash for row in found[one]),
-        )
-        for one in ranked
-    )
+    return tuple(_count(one, found[one]) for one in ranked)
+
+
+def _count(name: str, rows: Sequence[PreemptionRow]) -> Count:
+    lost, thrash = _lost(rows), any(row.thrash for row in rows)
+    return Count(name, len(rows), lost.gpu_hours, lost.cost, thrash, lost.unknown, lost.unpriced)
+
+
+class _Lost(Struct, frozen=True):
+    """What is known of the losses of some preemptions, and of how many nothing is."""
+
+    gpu_hours: float
+    cost: float
+    unknown: int
+    unpriced: int
+
+
+def _lost(rows: Sequence[PreemptionRow]) -> _Lost:
+    hours = [row.lost_gpu_hours for row in rows if row.lost_gpu_hours is not None]
+    costs = [row.cost for row in rows if row.cost is not None]
+    return _Lost(sum(hours), sum(costs), len(rows) - len(hours), len(rows) - len(costs))
 
 
 def about(rows: Iterable[PreemptionRow], workload: str) -> list[PreemptionRow]:
@@ -125,8 +149,9 @@ def circles(rows: Sequence[PreemptionRow], ends: Callable[[PreemptionRow], tuple
     found = []
     for group in _mutual(edges):
         inside = [row for row in rows if group.issuperset(ends(row)) and len(set(ends(row))) == 2]
-        lost, cost = sum(row.lost_gpu_hours for row in inside), sum(row.cost for row in inside)
-        found.append(Circle(tuple(sorted(group)), len(inside), lost, cost))
+        lost = _lost(inside)
+        names = tuple(sorted(group))
+        found.append(Circle(names, len(inside), lost.gpu_hours, lost.cost, lost.unknown, lost.unpriced))
     return tuple(sorted(found, key=lambda circle: (-circle.times, circle.names)))
 
 

@@ -104,6 +104,8 @@ class Happened(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happe
     lost_gpu_seconds: float = 0.0
     cost: float = 0.0
     """USD of the lost work."""
+    lost_unknown: bool = False
+    """It lost what it had done before anybody looked: nobody knows how much."""
     waited: int = 0
     """µs between submission (or the last eviction) and this; of a requeue, between its eviction and this."""
     told: tuple[Announcement, ...] = ()

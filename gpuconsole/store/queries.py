@@ -153,7 +153,9 @@ def _line(row: tuple[Any, ...]) -> tuple[int, Happened]:
     try:
         told = tuple(map(_cleaned, _TOLD.decode(str(row[-2])))) if row[-2] else ()
         choice = _choice(_CHOICE.decode(str(row[-1]))) if row[-1] else None
-        return row[0], msgspec.convert(dict(zip(COLUMNS, (*values, told, choice), strict=True)), Happened)
+        fields = dict(zip(COLUMNS, (*values, told, choice), strict=True))
+        # SQLite has no truth values.
+        return row[0], msgspec.convert({**fields, "lost_unknown": bool(fields["lost_unknown"])}, Happened)
     except msgspec.DecodeError as error:
         raise HistoryError(f"line {row[0]} of the history is damaged: {error}") from error
 

@@ -88,6 +88,11 @@ def migrations() -> "Migrations":
         )
         db.execute("create index gpu_samples_time on gpu_samples (time)")
 
+    @steps()
+    def unknown_losses(db: "Database") -> None:
+        """Whether what a line lost is unknown: the work went on before the console looked."""
+        db.execute("alter table events add column lost_unknown integer not null default 0")
+
     return steps
 
 

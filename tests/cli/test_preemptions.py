@@ -62,7 +62,7 @@ def test_of_one_workload_it_is_told_who_else_was_considered(gpuconsole: Line) ->
 def test_preemptions_for_programs(gpuconsole: Line) -> None:
     document = json.loads(gpuconsole("preemptions", *RECLAIMED, "-o", "json").out)
     (told,) = document["answer"]["preemptions"]
-    assert (document["kind"], document["version"], document["source"]) == ("Preemptions", 1, "org-cohort")
+    assert (document["kind"], document["version"], document["source"]) == ("Preemptions", 2, "org-cohort")
     assert told.pop("message").startswith("Preempted to accommodate a workload (UID: ")
     assert [one["verdict"] for one in told.pop("choice")["considered"]][:2] == ["chosen", "not-needed"]
     assert {name: told[name] for name in ("time", "victim_path", "by_path", "reason", "freed_after_seconds")} == {
@@ -117,6 +117,40 @@ def test_what_was_recorded_outlives_the_cluster(gpuconsole: Line) -> None:
     ]
     document = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)
     assert (document["source"], document["mode"], document["time"]) == ("gpu-east", "recorded", "2026-03-01T12:01:00Z")
+
+
+def test_what_nobody_knows_to_be_lost_is_told_as_unknown(gpuconsole: Line, tmp_path: Path) -> None:
+    opening = Opening(version="0.1.0", mode="LIVE", source="gpu-east")
+    recorder = Recorder(tmp_path / "state" / "history.db", opening, wall=lambda: 0)
+    known = Happened(
+        time=parse_time("2026-03-01T12:00:00Z"),
+        what=What.PREEMPTED,
+        workload="r/a",
+        by="p/b",
+        reason="InClusterQueue",
+        gpus=2,
+        lost_gpu_seconds=7200.0,
+        cost=4.0,
+    )
+    unknown = replace(known, workload="r/c", lost_gpu_seconds=0.0, cost=0.0, lost_unknown=True)
+    recorder.record([known, unknown])
+    recorder.close()
+
+    lines = gpuconsole("preemptions", "--history").lines
+    assert lines[0] == "2 preemptions: at least 2.0 GPU-hours lost, at least 4.00 $"
+    assert lines[4].split()[-5:] == ["–", "–", "not", "yet", "1"]
+    assert [line.split() for line in lines if line.startswith(("r/a ", "r/c "))] == [
+        ["r/a", "1", "2.0", "4.00"],
+        ["r/c", "1", "unknown", "unknown"],
+    ]
+    alone = gpuconsole("preemptions", "r/c", "--history").lines
+    assert alone[0] == "1 preemption: unknown GPU-hours lost, cost unknown"
+    assert alone[5].startswith("  lost an unknown amount of work, done before anybody looked; GPUs free")
+    answer = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)["answer"]
+    assert [(one["victim"], one["lost_gpu_hours"], one["cost"]) for one in answer["preemptions"]] == [
+        ("r/c", None, None),
+        ("r/a", 2.0, 4.0),
+    ]
 
 
 @pytest.mark.usefixtures("recorded")

@@ -1,5 +1,8 @@
 """Who preempts whom: counts, chains, circles, and evictions for nothing."""
 
+from msgspec.structs import replace
+
+from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.who import Circle, Count, Who, about, chain, who
 from gpuconsole.model.choices import Choice
@@ -54,6 +57,29 @@ def test_everything_is_summed_up_by_name_and_queue() -> None:
         causers=(Count("p/x", 2, 2.0, 4.0), Count("p/y", 1, 1.0, 2.0)),
         causing_queues=(Count("cq-b", 3, 3.0, 6.0),),
     )
+
+
+def test_a_loss_that_nobody_knows_is_no_nought_and_sums_are_at_least_the_others() -> None:
+    """The second ran before anybody looked; what the third lost is known, and has no price."""
+    found = seen(
+        evicted("r/a", "p/x", 10),
+        replace(evicted("r/a", "p/x", 20), lost_gpu_seconds=0.0, cost=0.0, lost_unknown=True),
+        replace(evicted("r/b", "p/x", 30), cost=0.0),
+    )
+    assert [(row.lost_gpu_hours, row.cost) for row in found] == [(1.0, None), (None, None), (1.0, 2.0)]
+    summed = who(found)
+    assert (summed.lost_gpu_hours, summed.cost, summed.unknown, summed.unpriced) == (2.0, 2.0, 1, 2)
+    assert summed.victims == (Count("r/a", 2, 1.0, 2.0, False, 1, 1), Count("r/b", 1, 1.0, 0.0, False, 0, 1))
+
+
+def test_a_circle_counts_whose_losses_are_unknown() -> None:
+    lost = evicted("r/a", "r/b", 10)
+    found = seen(lost, replace(evicted("r/b", "r/a", 20), lost_gpu_seconds=0.0, cost=0.0, lost_unknown=True))
+    assert who(found).circles == (Circle(("r/a", "r/b"), 2, 1.0, 2.0, 1, 1),)
+
+
+def test_a_sum_is_at_least_what_is_known_of_it() -> None:
+    assert [at_least("1.2", unknown, 3) for unknown in (0, 1, 3)] == ["1.2", "at least 1.2", "unknown"]
 
 
 def test_a_preemptor_that_had_its_place_and_ended_did_not_preempt_in_vain() -> None:

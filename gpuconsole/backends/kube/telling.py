@@ -133,14 +133,17 @@ class Chronicler:
         if not evicted.status:
             return
         at = min(now, evicted.since)
-        names: dict[str, Any] = {"message": evicted.message, **self._loss(before, at)}
+        names: dict[str, Any] = {"message": evicted.message, **self._loss(before, at, seen=before is not after)}
         if evicted.reason == "Preempted":
             names |= self._preemptor(evicted.message)
             yield self._line(What.PREEMPTED, before, at, reason=preempted.reason, **names)
         yield self._line(What.EVICTED, before, at, reason=evicted.reason, **names)
 
-    def _loss(self, before: Workload, at: Time) -> dict[str, float]:
-        lost = unsaved_work(before, self._job_of(before), at) / SECOND * before.gpus if before.admitted else 0.0
+    def _loss(self, before: Workload, at: Time, *, seen: bool) -> dict[str, Any]:
+        """What it had done since it was admitted; unknown of one that was not `seen` before it was evicted."""
+        if not before.admitted:
+            return {} if seen or not before.gpus else {"lost_unknown": True}
+        lost = unsaved_work(before, self._job_of(before), at) / SECOND * before.gpus
         return {"lost_gpu_seconds": lost} if lost else {}
 
     def _preemptor(self, message: str) -> dict[str, Any]:
@@ -155,8 +158,9 @@ class Chronicler:
 
     def said(self, what: What, workload: Workload, at: Time, reason: str, message: str) -> Happened:
         """A line about a workload that an Event tells."""
-        more = self._preemptor(message) if what in (What.PREEMPTED, What.EVICTED) and "UID:" in message else {}
-        return self._line(what, workload, at, reason=reason, message=message, **more)
+        evicted = what in (What.PREEMPTED, What.EVICTED)
+        more = self._preemptor(message) if evicted and "UID:" in message else {}
+        return self._line(what, workload, at, reason=reason, message=message, lost_unknown=evicted, **more)
 
     def _line(self, what: What, workload: Workload, time: Time, **more: Any) -> Happened:
         return Happened(

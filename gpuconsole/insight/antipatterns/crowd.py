@@ -8,10 +8,11 @@ from gpuconsole.insight.cost import node_hourly
 from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.gangs import deadlock
 from gpuconsole.insight.gpumap import GpuState, gpu_rows
+from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
-from gpuconsole.insight.who import Circle, who
+from gpuconsole.insight.who import Circle, Count, who
 from gpuconsole.model.clock import DAY, HOUR
 from gpuconsole.model.events import Happened
 from gpuconsole.model.prices import Prices
@@ -133,12 +134,17 @@ def _thrash(snapshot: Snapshot, found: Sequence[PreemptionRow]) -> Iterator[Patt
                 subject=victim.name,
                 table="workloads" if victim.name in snapshot.workloads else "",
                 text=f"{victim.name} goes in circles: preempted {victim.times} times, at least three within an hour",
-                evidence={"preemptions": victim.times, "GPU-hours lost": round(victim.lost_gpu_hours, 1)},
+                evidence={"preemptions": victim.times, "GPU-hours lost": _hours(victim)},
                 cost_per_day=victim.cost / days,
                 shared_cost_per_day=shared.get(victim.name, 0.0) / days,
                 fix="give it quota of its own, a higher priority or checkpoints; or hold it until there is room",
             )
     yield from (_circle(snapshot, circle, days) for circle in often)
+
+
+def _hours(lost: Count | Circle) -> float | str:
+    hours = round(lost.lost_gpu_hours, 1)
+    return at_least(str(hours), lost.unknown, lost.times) if lost.unknown else hours
 
 
 def _shared(found: Sequence[PreemptionRow], often: Sequence[Circle]) -> dict[str, float]:
@@ -148,7 +154,7 @@ def _shared(found: Sequence[PreemptionRow], often: Sequence[Circle]) -> dict[str
     for row in found:
         inside = row.by_queue != row.victim_queue and row.by_queue in circle_of
         if inside and circle_of[row.by_queue] == circle_of.get(row.victim_queue):
-            costs[row.victim] = costs.get(row.victim, 0.0) + row.cost
+            costs[row.victim] = costs.get(row.victim, 0.0) + (row.cost or 0.0)
     return costs
 
 
@@ -162,7 +168,7 @@ def _circle(snapshot: Snapshot, circle: Circle, days: float) -> Pattern:
         text=f"the queues {', '.join(circle.names)} evict each other: {circle.times} times",
         evidence={
             "evictions": circle.times,
-            "GPU-hours lost": round(circle.lost_gpu_hours, 1),
+            "GPU-hours lost": _hours(circle),
             "below": ", ".join(sorted(parents)),
         },
         cost_per_day=circle.cost / days,

@@ -104,6 +104,30 @@ def test_what_happened_before_we_looked_comes_from_events_in_order_of_time(api: 
     assert see.lines[1].by == "uid-workloads-big", "whom nobody knows any more is named by its UID"
 
 
+def test_what_was_lost_before_we_looked_is_unknown(api: ApiServer, sight: Make) -> None:
+    """`late` was gone when it was seen first; `pending` held nothing yet; of `victim` an Event tells."""
+    late = documents.workload("late")
+    late["status"]["conditions"] = preempted("late")["status"]["conditions"][2:]
+    api.put("workloads", late)
+    api.put("workloads", documents.workload("victim"))
+    api.put("events", documents.event("e", "victim", "EvictedDueToPreempted", MESSAGE, EVICTED_AT))
+    api.put("workloads", documents.workload("pending", condition("QuotaReserved", since=ADMITTED_AT)))
+    see = sight()
+    see.loaded()
+    see.until(lambda _: len(see.lines) >= 3)
+    gone = preempted("pending")
+    gone["status"]["conditions"] = [one for one in gone["status"]["conditions"] if one["type"] != "Admitted"]
+    api.put("workloads", gone)
+    see.until(lambda _: len(see.lines) >= 5)
+    assert sorted((line.workload, line.what, line.lost_unknown, line.lost_gpu_seconds) for line in see.lines) == [
+        ("team/late", What.EVICTED, True, 0.0),
+        ("team/late", What.PREEMPTED, True, 0.0),
+        ("team/pending", What.EVICTED, False, 0.0),
+        ("team/pending", What.PREEMPTED, False, 0.0),
+        ("team/victim", What.EVICTED, True, 0.0),
+    ]
+
+
 def test_what_conditions_told_is_not_told_again_by_an_event(api: ApiServer, sight: Make) -> None:
     api.put("workloads", preempted("victim"))
     api.put("events", documents.event("e", "victim", "Preempted", MESSAGE, EVICTED_AT))

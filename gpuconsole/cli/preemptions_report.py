@@ -1,0 +1,174 @@
+"""Preemptions, for programs and for people: each in full, or the newest and the counts."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gpuconsole.cli.tables import counted, table
+from gpuconsole.insight.choices import WORDS, shares, whose
+from gpuconsole.insight.losses import at_least
+from gpuconsole.insight.who import Circle, Count, Who
+from gpuconsole.model.choices import Choice
+from gpuconsole.model.clock import SECOND, format_span
+from gpuconsole.ui.names import called
+
+MOST = 20
+"""Preemptions that are listed for people, and names of each count."""
+
+
+class Preemption(Struct, frozen=True, kw_only=True):
+    """One preemption for programs."""
+
+    time: str
+    victim: str
+    victim_queue: str
+    victim_path: str
+    victim_priority: int
+    gpus: int
+    by: str
+    by_queue: str
+    by_path: str
+    by_priority: int
+    reason: str
+    rule: str
+    lost_gpu_hours: float | None
+    """Null where nobody knows: it ran before anybody looked."""
+    cost: float | None
+    freed_after_seconds: float | None
+    by_admitted: str | None
+    in_vain: bool
+    nth: int
+    thrash: bool
+    chain: tuple[str, ...]
+    message: str
+    choice: Choice | None
+    choice_as_of: str | None
+    """The moment on whose cluster our engine was asked how; null where the one who decided told it."""
+
+
+class Body(Struct, frozen=True):
+    """The answer for programs: newest preemption first."""
+
+    workload: str
+    summary: Who
+    preemptions: tuple[Preemption, ...]
+
+
+def as_text(body: Body) -> list[str]:
+    """The answer for people: each preemption in full where a workload is named, else the newest and the counts."""
+    found, summary = body.preemptions, body.summary
+    if not found:
+        return [f"nobody was preempted{f' by or for {called(body.workload)}' if body.workload else ''}"]
+    lines = _sums(summary)
+    if body.workload:
+        for one in found[:MOST]:
+            lines += ["", *_told(one)]
+    else:
+        lines += ["", *table(HEAD, [_row(one) for one in found[:MOST]])]
+    if len(found) > MOST:
+        lines.append(f"and {len(found) - MOST} before; -o json has all")
+    return lines if body.workload else [*lines, *_counts(summary)]
+
+
+def _sums(summary: Who) -> list[str]:
+    lines = [f"{counted(summary.preemptions, 'preemption')}: {_lost(summary, summary.preemptions)}"]
+    if summary.unplaced:
+        lines.append(f"{summary.unplaced} whose preemptor has no place yet")
+    if summary.in_vain:
+        lines.append(f"{summary.in_vain} in vain: the preemptor went without ever having had a place")
+    for what, circles in (("queues", summary.queue_circles), ("workloads", summary.circles)):
+        lines += [_circle(what, circle) for circle in circles[:MOST]]
+    return lines
+
+
+def _lost(summed: Who | Circle, times: int) -> str:
+    hours = at_least(f"{summed.lost_gpu_hours:.1f}", summed.unknown, times)
+    every = summed.unpriced == times > 0
+    cost = "cost unknown" if every else at_least(f"{summed.cost:.2f} $", summed.unpriced, times)
+    return f"{hours} GPU-hours lost, {cost}"
+
+
+def _circle(what: str, circle: Circle) -> str:
+    names = ", ".join(map(called, circle.names))
+    return (
+        f"in circles: the {what} {names} evict each other, {counted(circle.times, 'time')}:"
+        f" {_lost(circle, circle.times)}"
+    )
+
+
+HEAD = ("WHEN", "VICTIM", "GPUS", "BY", "RULE", "PRIORITY", "LOST GPU-H", "COST $", "FREED AFTER", "NTH")
+
+
+def _row(one: Preemption) -> tuple[object, ...]:
+    priorities = f"{one.victim_priority} < {one.by_priority}"
+    if one.victim_priority >= one.by_priority:
+        priorities = f"{one.victim_priority}, {one.by_priority}"
+    lost, cost = _number(one.lost_gpu_hours, 1), _number(one.cost, 2)
+    again = f"{one.nth}{' in circles' if one.thrash else ''}"
+    victim, by = called(one.victim), called(one.by)
+    return one.time, victim, one.gpus, by, one.rule, priorities, lost, cost, _freed(one), again
+
+
+def _number(amount: float | None, digits: int) -> str:
+    return "–" if amount is None else f"{amount:.{digits}f}"
+
+
+def _freed(one: Preemption) -> str:
+    return "not yet" if one.freed_after_seconds is None else format_span(round(one.freed_after_seconds * SECOND))
+
+
+def _told(one: Preemption) -> list[str]:
+    victim, by = one.victim_path or one.victim_queue, one.by_path or one.by_queue
+    fate = f"{called(one.by)} was admitted at {one.by_admitted}"
+    if one.by_admitted is None:
+        fate = f"{called(one.by)} {'was gone before it had a place' if one.in_vain else 'has no place yet'}"
+    lines = [
+        f"{one.time}  {called(one.victim)} ({victim}, priority {one.victim_priority}, {counted(one.gpus, 'GPU')})",
+        f"  made room for {called(one.by)} ({by}, priority {one.by_priority}): {one.rule}",
+        f"  lost {_loss(one)}; GPUs free after {_freed(one)}; {fate}",
+    ]
+    if len(one.chain) > 2:
+        lines.append(f"  chain: {' <- '.join(map(called, one.chain))}")
+    return [*lines, *_considered(one.choice, one.choice_as_of or "")] if one.choice is not None else lines
+
+
+def _loss(one: Preemption) -> str:
+    if one.lost_gpu_hours is None:
+        return "an unknown amount of work, done before anybody looked"
+    cost = "cost unknown" if one.cost is None else f"{one.cost:.2f} $"
+    return f"{one.lost_gpu_hours:.1f} GPU-hours, {cost}"
+
+
+def _considered(choice: Choice, as_of: str) -> list[str]:
+    if choice.differs:
+        return [f"  {whose(choice, as_of)}"]
+    title = f"  considered, in order ({'; '.join(filter(None, (shares(choice), whose(choice, as_of))))}):"
+    rows = [("   ", called(one.workload), one.queue, one.priority, WORDS[one.verdict]) for one in choice.considered]
+    lines = table(("", "WORKLOAD", "QUEUE", "PRIORITY", "WHAT BECAME OF IT"), rows)
+    return [title, *lines, *([f"     and {choice.left_out} more"] if choice.left_out else [])]
+
+
+def _counts(summary: Who) -> list[str]:
+    parts = (
+        ("RULE", summary.rules),
+        ("VICTIM", summary.victims),
+        ("FOR WHOM", summary.causers),
+        ("QUEUE THAT LOSES", summary.victim_queues),
+        ("QUEUE THAT GAINS", summary.causing_queues),
+    )
+    return [text for name, counts in parts for text in ("", *_counted(name, counts))]
+
+
+def _counted(name: str, counts: Sequence[Count]) -> list[str]:
+    return table(
+        (name, "TIMES", "LOST GPU-H", "COST $"),
+        [
+            (
+                called(one.name),
+                one.times,
+                at_least(f"{one.lost_gpu_hours:.1f}", one.unknown, one.times),
+                at_least(f"{one.cost:.2f}", one.unpriced, one.times),
+            )
+            for one in counts[: MOST // 2]
+        ],
+    )
