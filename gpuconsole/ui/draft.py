@@ -172,14 +172,20 @@ def prospects(snapshot: Snapshot, request: Request, room: Headroom | None) -> li
         words = f"it asks for {fmt.gpus(wanted)}, and {room.cluster_queue} could never have more than {most}"
         lines.append(line((f"{GLYPHS['fault']} ", "fault"), words))
     elif wanted <= room.best:
-        lines.append(line((f"{GLYPHS['good']} ", "good"), f"{fmt.gpus(wanted)} fit the quota now"))
+        lines.append(line((f"{GLYPHS['good']} ", "good"), f"{_fitting(wanted)} the quota now"))
     else:
-        words = f"{fmt.gpus(wanted)} do not fit now; it would wait or preempt (ctrl+o tries it)"
+        words = f"{_fitting(wanted, fit=False)} now; it would wait or preempt (ctrl+o tries it)"
         lines.append(line((f"{GLYPHS['pending']} ", "pending"), words))
     for flavor in room.flavors:
         numbers = f"{flavor.available} free, {flavor.own_left} of them own; {flavor.potential} at most"
         lines.append(line((f"  {flavor.flavor}: ", "dim"), numbers))
     return lines
+
+
+def _fitting(gpus: int, fit: bool = True) -> str:
+    """`1 GPU fits`, `8 GPUs do not fit`."""
+    does = "does" if gpus == 1 else "do"
+    return f"{fmt.gpus(gpus)} {('fits' if gpus == 1 else 'fit') if fit else f'{does} not fit'}"
 
 
 def finding_lines(findings: tuple[Finding, ...]) -> list[Painted]:

@@ -79,6 +79,16 @@ async def test_a_drill_is_played_from_its_first_step_to_its_score(size: tuple[in
         assert "STEP 1 OF 3" in story(stage)
 
 
+async def test_what_a_drill_shows_is_told_in_full_at_its_beginning() -> None:
+    async with staged(simulated(org_cohort()), (80, 24)) as stage:
+        await open_drill(stage, PLATFORM)
+        about = stage.screen(DrillScreen)._play.scenario.description
+        assert len(about) > 60
+        assert story(stage).splitlines()[:3] == [about, "", "STEP 1 OF 3  at the beginning: what it does"]
+        await stage.press("enter", "enter")
+        assert story(stage).startswith("STEP 2 OF 3")
+
+
 async def test_who_was_named_and_stayed_is_told_why() -> None:
     async with staged(simulated(org_cohort())) as stage:
         await open_drill(stage, PLATFORM)

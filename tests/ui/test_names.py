@@ -3,10 +3,11 @@
 import pytest
 
 from gpuconsole.model.clock import HOUR
+from gpuconsole.model.events import Happened, What
 from gpuconsole.model.jobs.naming import workload_name
 from gpuconsole.ui.names import called, named
 from tests.ui.stage import SIZES, staged
-from tests.ui.worlds import org_cohort, recorded, waiting
+from tests.ui.worlds import NOW, org_cohort, recorded, waiting
 
 KEYS = {
     "research/job-rlhf-04066": "research/rlhf",
@@ -40,3 +41,14 @@ async def test_who_waits_longest_goes_by_the_name_of_its_job_on_the_dashboard(si
     async with staged(recorded([*org_cohort(), made]), size) as stage:
         assert "oldest research/train, 2h" in stage.text
         assert made.name not in stage.text
+
+
+async def test_history_and_the_life_of_a_workload_name_jobs() -> None:
+    made, by = waiting("job-train-0a1b2", 4), "prod/jobset-serve-9-82e33"
+    lines = [Happened(time=NOW, what=What.PREEMPTED, workload=made.key, by=by, message=f"for {by}", gpus=4)]
+    async with staged(recorded([*org_cohort(), made], lines)) as stage:
+        await stage.press("alt+0")
+        row = " ".join(stage.line("✖ preempted").split())
+        assert row.endswith("preempted research/train 4 by prod/serve-9: for prod/serve-9")
+        await stage.press("enter", "enter")
+        assert "chosen as victim for prod/serve-9" in stage.text

@@ -146,6 +146,7 @@ async def test_escape_leaves_the_field_so_that_keys_lead_to_screens_again() -> N
 
 PROSPECTS = {
     "what fits now": (4, 1, "lq-research", ["✓ 4 GPUs fit the quota now"]),
+    "one GPU that fits": (1, 1, "lq-research", ["✓ 1 GPU fits the quota now"]),
     "what does not fit now waits or preempts": (
         8,
         1,

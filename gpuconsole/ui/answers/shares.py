@@ -33,8 +33,8 @@ def _kueue(found: Shares, now: Time) -> list[str]:
     lines += ["", f"a cycle takes the first of each queue ({found.within}), in this order: {found.order}"]
     if not found.turns:
         return [*lines, "nobody waits"]
-    said = [f"{called(turn.workload)}: {turn.message}" for turn in found.turns if _unsaid(turn)]
-    return [*lines, "", *table(TURNS, [_turn(turn, now) for turn in found.turns]), *(["", *said] if said else [])]
+    words = [f"{called(turn.workload)}: {turn.message}" for turn in found.turns if _unsaid(turn)]
+    return [*lines, "", *table(TURNS, [_turn(turn, now) for turn in found.turns]), *(["", *words] if words else [])]
 
 
 def _node(node: NodeShare) -> tuple[object, ...]:

@@ -18,7 +18,7 @@ from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.widgets.confirm import Field
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import StatusLine
-from gpuconsole.ui.widgets.textpane import BLANK, TextPane
+from gpuconsole.ui.widgets.textpane import BLANK, TextPane, line
 from gpuconsole.ui.workload_columns import columns
 from gpuconsole.ui.workload_rows import Listing, WorkloadRow, WorkloadRows
 
@@ -141,8 +141,11 @@ class DrillScreen(ConsoleScreen):
         play, told = self._play, self._told
         if told is None:
             coming = play.coming
-            said = map(play.label, self._said())
-            return coming_lines(coming, play.snapshot, said) if coming is not None else []
+            if coming is None:
+                return []
+            # At the beginning, what it shows, in full: the line above the story may cut it.
+            about = [line(play.scenario.description), BLANK] if coming.number == 1 and play.scenario.description else []
+            return [*about, *coming_lines(coming, play.snapshot, map(play.label, self._said()))]
         lines = played_lines(told, play.label)
         if play.coming is not None:
             return lines

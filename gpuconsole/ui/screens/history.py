@@ -9,6 +9,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column
+from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.base import ConsoleScreen
@@ -40,12 +41,12 @@ def _what(line: Happened) -> Cell:
 
 
 def _subject(line: Happened) -> str:
-    return line.pod or line.workload or line.node or line.queue
+    return line.pod or called(line.workload) or line.node or line.queue
 
 
 def _why(line: Happened) -> Cell:
-    by = f"by {line.by}: " if line.by else ""
-    return f"{by}{line.message or line.reason}"
+    by = f"by {called(line.by)}: " if line.by else ""
+    return f"{by}{named(line.message or line.reason)}"
 
 
 COLUMNS: tuple[Column[Happened], ...] = (

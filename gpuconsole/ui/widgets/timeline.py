@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from gpuconsole.insight.timeline import Moment
 from gpuconsole.model.events import What
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.names import named
 from gpuconsole.ui.paint import GLYPHS, Painted
 
 LOOKS: dict[What, tuple[str, str]] = {
@@ -34,6 +35,6 @@ def timeline_lines(moments: Iterable[Moment]) -> list[Painted]:
         step = f"+{fmt.age(moment.after)}" if moment.after else ""
         head = (f" {fmt.clock(moment.time)} {step:>8} ", "dim")
         cost = f" · {fmt.money(moment.cost)}" if moment.cost else ""
-        detail = f" {moment.detail}{cost}" if moment.detail or cost else ""
+        detail = f" {named(moment.detail)}{cost}" if moment.detail or cost else ""
         lines.append((head, (f"{glyph} {moment.title}", role), (detail, "")))
     return lines
