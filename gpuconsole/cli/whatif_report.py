@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gpuconsole.cli.tables import counted, seconds, table
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, Shift, Victim, WhatIf
-from gpuconsole.model.clock import Span, Time, format_exactly
+from gpuconsole.model.clock import Span, Time, format_seconds
 from gpuconsole.ui.names import called, named
 
 NOTHING = "–"
@@ -13,7 +13,7 @@ NOTHING = "–"
 def as_text(answer: WhatIf, against: str = "") -> list[str]:
     """The answer, the most important first; `against` names what the changes are compared with, if not with none."""
     said = "nothing of it can be carried out" if answer.in_vain else FEASIBLE
-    head = f"At {seconds(answer.time)}, to +{format_exactly(answer.horizon - answer.time)}; {said}"
+    head = f"At {seconds(answer.time)}, to +{format_seconds(answer.horizon - answer.time)}; {said}"
     lines = [head, *(f"refused: {text}" for text in answer.refused)]
     lines += [_outcome(outcome, answer.time) for outcome in answer.outcomes]
     lines += [f"with {against}: {_outcome(outcome, answer.time)}" for outcome in answer.against]
@@ -78,7 +78,9 @@ def _numbers(answer: WhatIf, against: str) -> list[str]:
         ),
         ("wait of the admitted, median", NOTHING, _span(answer.median_wait_without), _span(answer.median_wait)),
         ("wait of the admitted, p95", NOTHING, _span(answer.p95_wait_without), _span(answer.p95_wait)),
-        ("wait still", NOTHING, answer.waiting_without, answer.waiting),
+        ("wait still, for quota", NOTHING, answer.waiting_without, answer.waiting),
+        *_besides("for checks", answer.checking_without, answer.checking),
+        *_besides("for nodes", answer.placeless_without, answer.placeless),
         ("fairness (Jain)", NOTHING, _index(answer.fairness_without), _index(answer.fairness)),
         ("work lost, GPU-hours", NOTHING, f"{answer.lost_gpu_hours_without:.1f}", f"{answer.lost_gpu_hours:.1f}"),
         ("its cost, USD", NOTHING, f"{answer.cost_without:.2f}", f"{answer.cost:.2f}"),
@@ -87,6 +89,12 @@ def _numbers(answer: WhatIf, against: str) -> list[str]:
     without, fork = (f"WITH {against}", "WITH THESE") if against else ("WITHOUT", "WITH")
     when = f"QUEUES AND GPUS AT {_at(answer.compared, answer.time)}"
     return table((when, "NOW", without, fork), [tuple(map(str, row)) for row in rows])
+
+
+def _besides(what: str, without: int, changed: int) -> Iterator[tuple[object, ...]]:
+    """Who waits with quota in hand; nothing where nobody does."""
+    if without or changed:
+        yield f"wait still, {what}", NOTHING, without, changed
 
 
 def _queues(answer: WhatIf) -> Iterator[tuple[object, ...]]:
@@ -109,8 +117,8 @@ def _index(fairness: float | None) -> str:
 
 
 def _span(span: Span | None) -> str:
-    return NOTHING if span is None else format_exactly(span)
+    return NOTHING if span is None else format_seconds(span)
 
 
 def _at(moment: Time | None, start: Time) -> str:
-    return NOTHING if moment is None else f"+{format_exactly(moment - start)}"
+    return NOTHING if moment is None else f"+{format_seconds(moment - start)}"

@@ -5,10 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from gpuconsole.insight.books import books
 from gpuconsole.insight.cost import node_hourly
 from gpuconsole.insight.futures import Future, ready_gpus
-from gpuconsole.insight.once import once
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.reasons import Code
@@ -110,12 +108,6 @@ def quantile(spans: Sequence[Span], part: float) -> Span | None:
     place = part * (len(spans) - 1)
     below = int(place)
     return round(spans[below] + (spans[min(below + 1, len(spans) - 1)] - spans[below]) * (place - below))
-
-
-@once("workloads", "local_queues")
-def waiting_in(snapshot: Snapshot) -> int:
-    """How many workloads wait for quota."""
-    return sum(book.count.pending for book in books(snapshot).by_queue.values())
 
 
 def gpus_in(snapshot: Snapshot) -> int:

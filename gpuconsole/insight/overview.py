@@ -8,6 +8,7 @@ from msgspec import Struct
 from gpuconsole.insight.attention import attention
 from gpuconsole.insight.books import books
 from gpuconsole.insight.checking import checking
+from gpuconsole.insight.demand import pod_gpus
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.gangs import gang_key, waiting_gangs
 from gpuconsole.insight.gpu_totals import GpuTotals, gpu_totals
@@ -29,7 +30,9 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """Who waits, and for what."""
 
     workloads: int
+    """In a queue, without quota."""
     gpus: int
+    """That those ask for."""
     oldest: str
     """Key of the workload that waits longest; empty if none waits."""
     oldest_since: Time
@@ -39,14 +42,28 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """Hold quota and wait for admission checks, or for their place in a topology."""
     checking_gpus: int = 0
     """That their quota is of, and that do no work."""
+    by_nodes: int = 0
+    """Admitted, or not queued at all, some of whose pods wait for nodes."""
+    by_nodes_gpus: int = 0
+    """That those pods ask for."""
 
     @property
     def by_quota(self) -> int:
         return self.codes.get(Code.QUOTA, 0) + self.codes.get(Code.EXCEEDS_MAX, 0)
 
     @property
-    def by_nodes(self) -> int:
-        return self.codes.get(Code.NODES, 0) + self.codes.get(Code.GANG, 0)
+    def otherwise(self) -> int:
+        """Wait in a queue for anything but quota: their turn, a queue that is stopped or missing, no flavor …"""
+        return self.workloads - self.by_quota
+
+    @property
+    def in_all(self) -> int:
+        """Everybody who waits: in a queue, for checks, or for nodes. Nobody counts twice."""
+        return self.workloads + self.checking + self.by_nodes
+
+    @property
+    def gpus_in_all(self) -> int:
+        return self.gpus + self.checking_gpus + self.by_nodes_gpus
 
 
 class LastHour(Struct, frozen=True, kw_only=True):
@@ -100,13 +117,14 @@ def waiting(snapshot: Snapshot) -> Waiting:
         total.add(book.count)
         codes.update(book.codes)
     gangs = {gang.key for gang in waiting_gangs(snapshot)}
-    alone = {
-        pod.workload or pod.job or pod.key
-        for pod in whereabouts(snapshot).waiting.values()
-        if not pod.gates and gang_key(pod) not in gangs
-    }
-    codes[Code.GANG] += len(gangs)
-    codes[Code.NODES] += len(alone)
+    together: dict[str, int] = {}
+    alone: dict[str, int] = {}
+    for pod in whereabouts(snapshot).waiting.values():
+        if not pod.gates and not pod.deleted and not _queued(snapshot, pod.workload):
+            found, owner = together if gang_key(pod) in gangs else alone, pod.workload or pod.job or pod.key
+            found[owner] = found.get(owner, 0) + pod_gpus(pod.template)
+    codes[Code.GANG] += len(together)
+    codes[Code.NODES] += len(alone.keys() - together.keys())
     return Waiting(
         workloads=total.pending,
         gpus=total.pending_gpus,
@@ -115,7 +133,15 @@ def waiting(snapshot: Snapshot) -> Waiting:
         codes=dict(+codes),
         checking=len(checking(snapshot)),
         checking_gpus=sum(one.gpus for one in checking(snapshot)),
+        by_nodes=codes[Code.GANG] + codes[Code.NODES],
+        by_nodes_gpus=sum(together.values()) + sum(alone.values()),
     )
+
+
+def _queued(snapshot: Snapshot, workload: str) -> bool:
+    """True for one that waits for its quota, or for checks, and counts as that."""
+    known = snapshot.workloads.get(workload) if workload else None
+    return known is not None and not known.admitted and not known.finished
 
 
 def last_hour(history: Sequence[Happened], now: Time, span: Span = HOUR) -> LastHour:

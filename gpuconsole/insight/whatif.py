@@ -15,10 +15,10 @@ from gpuconsole.insight.comparing import (
     quantile,
     queue_changes,
     shifts_of,
-    waiting_in,
 )
 from gpuconsole.insight.futures import Future, Victim, holdings_of, more_evictions, ready_gpus, subjects_of
 from gpuconsole.insight.gpu_totals import gpu_totals
+from gpuconsole.insight.overview import waiting
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift, WhatIf
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly
@@ -86,6 +86,7 @@ def prepare(simulation: "Simulation") -> None:
     snapshot = simulation.snapshot()
     quota_tree(snapshot)
     gpu_totals(snapshot)
+    waiting(snapshot)
     holdings_of(snapshot)
     ready_gpus(snapshot)
     hourly_of(simulation, snapshot)
@@ -176,8 +177,12 @@ class _Trial:
             median_wait=quantile(waits, 0.5),
             p95_wait_without=quantile(waits_without, 0.95),
             p95_wait=quantile(waits, 0.95),
-            waiting_without=sums[id(other)].waiting,
-            waiting=sums[id(final)].waiting,
+            waiting_without=sums[id(other)].waiting.workloads,
+            waiting=sums[id(final)].waiting.workloads,
+            checking_without=sums[id(other)].waiting.checking,
+            checking=sums[id(final)].waiting.checking,
+            placeless_without=sums[id(other)].waiting.by_nodes,
+            placeless=sums[id(final)].waiting.by_nodes,
             lost_gpu_hours_without=lost_without,
             lost_gpu_hours=lost,
             cost_without=cost_without,
@@ -201,7 +206,7 @@ class _Sum:
     def __init__(self, snapshot: Snapshot) -> None:
         self.queues = cluster_queues(quota_tree(snapshot))
         self.gpus = gpu_totals(snapshot)
-        self.waiting = waiting_in(snapshot)
+        self.waiting = waiting(snapshot)
 
 
 def _refused(future: Future) -> list[str]:

@@ -104,6 +104,12 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     waiting_without: int = 0
     waiting: int = 0
     """Workloads without quota at the horizon."""
+    checking_without: int = 0
+    checking: int = 0
+    """Workloads that hold quota there and wait for checks."""
+    placeless_without: int = 0
+    placeless: int = 0
+    """Workloads (jobs, pods) that are let in, some of whose pods have no node there."""
     gpu_hours_without: float = 0.0
     gpu_hours: float = 0.0
     """That pods hold GPUs before the horizon."""
@@ -137,8 +143,10 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         return alike and not any(named) and self._with() == self._without()
 
     def _with(self) -> tuple[object, ...]:
-        return self.gpus, self.median_wait, self.p95_wait, self.waiting, self.cost, self.hourly, self.gpus_total_with
+        waits = (self.median_wait, self.p95_wait, self.waiting, self.checking, self.placeless)
+        return self.gpus, *waits, self.cost, self.hourly, self.gpus_total_with
 
     def _without(self) -> tuple[object, ...]:
-        waits = (self.median_wait_without, self.p95_wait_without, self.waiting_without)
+        still = (self.waiting_without, self.checking_without, self.placeless_without)
+        waits = (self.median_wait_without, self.p95_wait_without, *still)
         return self.gpus_without, *waits, self.cost_without, self.hourly_without, self.gpus_total_without

@@ -78,6 +78,11 @@ def format_span(span: Span) -> str:
     return "".join(parts[:2])
 
 
+def format_seconds(span: Span) -> str:
+    """Write a duration as `format_exactly`, to the second from one second on: as people read it."""
+    return format_exactly(span - span % SECOND if span >= SECOND else span)
+
+
 def format_exactly(span: Span) -> str:
     """Write a duration to the millisecond, in what Go reads too (no days): `25h30s`, `1m30s`, `12s`.
 

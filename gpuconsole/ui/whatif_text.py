@@ -3,7 +3,7 @@
 from rich.cells import set_cell_size
 
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf
-from gpuconsole.model.clock import Span, Time, format_exactly
+from gpuconsole.model.clock import Span, Time, format_seconds
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import GLYPHS, Painted
@@ -72,7 +72,7 @@ def _shift(shift: Shift, start: Time) -> Painted:
 
 
 def _at(moment: Time, start: Time) -> str:
-    return f"+{format_exactly(moment - start)}"
+    return f"+{format_seconds(moment - start)}"
 
 
 def _table(result: WhatIf, names: tuple[str, str]) -> list[Painted]:
@@ -94,13 +94,9 @@ def _table(result: WhatIf, names: tuple[str, str]) -> list[Painted]:
         _row("", "", f"{names[0]}, {end}", f"{names[1]}, {end}", "difference", role="dim"),
         _row("median wait", "", _span(result.median_wait_without), _span(result.median_wait), _longer(result)),
         _row("wait of 95 %", "", _span(result.p95_wait_without), _span(result.p95_wait), ""),
-        _row(
-            "wait still",
-            "",
-            str(result.waiting_without),
-            str(result.waiting),
-            _signed(result.waiting - result.waiting_without),
-        ),
+        _still("wait for quota", result.waiting_without, result.waiting),
+        *_besides("… for checks", result.checking_without, result.checking),
+        *_besides("… for nodes", result.placeless_without, result.placeless),
         _hours("GPU-hours held", result.gpu_hours_without, result.gpu_hours),
         _row("fairness", "", _index(result.fairness_without), _index(result.fairness), ""),
         _money("nodes, an hour", result.hourly_without, result.hourly),
@@ -108,6 +104,16 @@ def _table(result: WhatIf, names: tuple[str, str]) -> list[Painted]:
         _money("its cost", result.cost_without, result.cost),
     ]
     return rows
+
+
+def _still(label: str, without: int, fork: int) -> Painted:
+    """How many wait still."""
+    return _row(label, "", str(without), str(fork), _signed(fork - without))
+
+
+def _besides(label: str, without: int, fork: int) -> list[Painted]:
+    """Who waits with quota in hand; nothing where nobody does."""
+    return [_still(label, without, fork)] if without or fork else []
 
 
 def _queue(queue: QueueChange) -> list[Painted]:

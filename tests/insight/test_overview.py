@@ -99,10 +99,15 @@ def test_who_waits_is_counted_by_reason() -> None:
             pod("w-1", workload="prod/w", gang="prod/w"),
             pod("lone", wants=1),
             pod("gated", wants=1, gates=("kueue.x-k8s.io/admission",)),
+            pod("leaving", wants=1, deleted=True),
+            pod("left", wants=1, workload="prod/a"),
         ]
     )
 
-    assert waiting(snapshot) == Waiting(
+    found = waiting(snapshot)
+    assert found.in_all == found.by_quota + found.otherwise + found.checking + found.by_nodes == 6
+    assert found.gpus_in_all == 10
+    assert found == Waiting(
         workloads=4,
         gpus=9,
         oldest="prod/a",
@@ -115,6 +120,8 @@ def test_who_waits_is_counted_by_reason() -> None:
             Code.GANG: 1,
             Code.NODES: 1,
         },
+        by_nodes=2,
+        by_nodes_gpus=1,
     )
 
 

@@ -247,6 +247,16 @@ def test_a_change_is_about_the_same_workload_by_its_own_name_and_by_that_of_its_
         assert subjects_of((command,), snapshot) == {late.key}
 
 
+def test_who_waits_still_is_told_by_what_it_waits_for() -> None:
+    """No node has 16 GPUs: it is let in and waits there; with a check it does not even get so far."""
+    more = SetQuota("cq-prod", "a100", GPU, 40)
+    found = ask(more, Submit((job("wide", "prod/lq", 16, 0),)), horizon=MINUTE)
+    assert (found.waiting_without, found.checking_without, found.placeless_without) == (0, 0, 0)
+    assert (found.waiting, found.checking, found.placeless) == (0, 0, 1)
+    assert ask(SetPriority("research/rlhf", 500), horizon=MINUTE).empty
+    assert not replace(ask(SetPriority("research/rlhf", 500), horizon=MINUTE), placeless=1).empty
+
+
 def test_a_bystander_that_has_to_wait_longer_is_named() -> None:
     """Without serve-2, batch gets all of prod's 16 when serve ends: a second for the wake-up, 30 for rlhf to leave."""
     base = org_cohort(job("batch", "prod/lq", 16, 0))

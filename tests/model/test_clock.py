@@ -58,6 +58,19 @@ def test_durations_that_are_read_again_are_written_with_all_their_units(span: in
     assert clock.format_exactly(span) == want
 
 
+@pytest.mark.parametrize(
+    ("span", "want"),
+    [
+        (13 * MINUTE + 29 * SECOND + 482 * MILLISECOND, "13m29s"),
+        (SECOND, "1s"),
+        (482 * MILLISECOND, "482ms"),
+        (0, "0s"),
+    ],
+)
+def test_people_read_spans_to_the_second(span: int, want: str) -> None:
+    assert clock.format_seconds(span) == want
+
+
 @given(st.integers(0, 100 * 365 * DAY // MILLISECOND))
 def test_a_duration_survives_to_the_millisecond(count: int) -> None:
     assert clock.parse_span(clock.format_exactly(count * MILLISECOND)) == count * MILLISECOND

@@ -4,6 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.backends.simulated import SimulatedBackend
+from gpuconsole.insight.overview import Waiting
+from gpuconsole.insight.reasons import Code
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue
@@ -11,6 +13,8 @@ from gpuconsole.services.console import Console
 from gpuconsole.services.status import Status
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import Checks, SimPolicy
+from gpuconsole.ui.paint import painted
+from gpuconsole.ui.screens.dashboard import waiting_lines
 from gpuconsole.ui.widgets.confirm import Choice, Confirm
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import KUEUE, NOW, a_job, org_jobs
@@ -34,6 +38,17 @@ def checked_org(read_only: bool = False) -> Console:
 
 def admitted(stage: Stage) -> list[bool]:
     return [workload.admitted for workload in stage.app.cluster.snapshot.workloads.all()]
+
+
+def test_the_parts_of_who_waits_add_up_to_the_number_above_them() -> None:
+    codes = {Code.QUOTA: 9, Code.EXCEEDS_MAX: 1, Code.QUEUED: 2, Code.NODES: 1}
+    found = Waiting(workloads=12, gpus=40, oldest="", oldest_since=0, codes=codes, checking=3, by_nodes=1)
+    lines = ["".join(text for text, _ in painted(cell)) for cell in waiting_lines(found, 0)]
+    assert lines == [
+        "◐ 16 workloads for 40 GPUs",
+        "⏸ 3 hold 0 GPUs, checks open",
+        "10 by quota, 1 by nodes, 3 by checks, 2 otherwise",
+    ]
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)

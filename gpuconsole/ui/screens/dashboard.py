@@ -190,15 +190,17 @@ def _without_zeros(cell: Cell) -> Cell:
 def waiting_lines(waiting: Waiting, now: int) -> tuple[Cell, ...]:
     """Who waits, and for what."""
     checks: Cell = ((f"⏸ {waiting.checking:,} hold {fmt.gpus(waiting.checking_gpus)}, checks open", "held"),)
-    if not waiting.workloads and not waiting.by_nodes:
-        return ((("✓ nobody waits", "good"),), "", "") if not waiting.checking else (checks, "", "")
+    if not waiting.in_all:
+        return (("✓ nobody waits", "good"),), "", ""
     first: Painted = (
         ("◐ ", "pending"),
-        (f"{waiting.workloads:,}", "strong"),
-        (f" {_noun(waiting.workloads, 'workload')} for {waiting.gpus:,} GPUs", ""),
+        (f"{waiting.in_all:,}", "strong"),
+        (f" {_noun(waiting.in_all, 'workload')} for {waiting.gpus_in_all:,} GPUs", ""),
     )
     oldest = f"oldest {called(waiting.oldest)}, {fmt.since(now, waiting.oldest_since)}" if waiting.oldest else ""
     causes = f"{waiting.by_quota:,} by quota, {waiting.by_nodes:,} by nodes"
+    more = ((waiting.checking, "by checks"), (waiting.otherwise, "otherwise"))
+    causes = ", ".join([causes, *(f"{number:,} {how}" for number, how in more if number)])
     return (first, oldest, causes) if not waiting.checking else (first, checks, causes)
 
 
