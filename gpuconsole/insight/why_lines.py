@@ -98,6 +98,8 @@ def _landing(landing: Landing) -> Iterator[tuple[Mark, str]]:
     match landing.nodes:
         case Nodes.NONE:
             yield "⚠", f"admitted, but a minute later {landing.text}"
+        case Nodes.CHECKS:
+            yield "⚠", f"it gets its quota, and a minute later {landing.text}"
         case Nodes.UNSEEN:
             yield "⚠", "whether its pods find nodes then is not seen within a minute"
         case Nodes.FOUND | Nodes.UNTRIED:

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.unblock.landing import Landing, Nodes, landing
+from gpuconsole.insight.unblock.landing import Landing, Nodes, Trying, landing
 from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.steps import (
     AddNodes,
@@ -72,7 +72,17 @@ def key(simulation: Simulation, name: str) -> str:
 
 
 def landed(simulation: Simulation, name: str, *steps: Step) -> Landing:
-    return landing(lambda: simulation, key(simulation, name))(steps)
+    return over(landing(lambda: simulation, key(simulation, name))(steps))
+
+
+def over(trying: Trying) -> Landing:
+    """What comes of it in the end."""
+    while True:
+        try:
+            next(trying)
+        except StopIteration as last:
+            found: Landing = last.value
+            return found
 
 
 def test_more_quota_for_a_full_cluster_is_told_with_what_its_pods_lack() -> None:
@@ -129,6 +139,43 @@ def test_what_is_asked_for_otherwise_keeps_its_place_in_its_queue() -> None:
     assert landed(simulation, "head", AskLess(pod_set="main", resource=GPU, amount=4, was=8)).nodes is Nodes.FOUND
 
 
+def test_pods_that_each_go_their_way_are_not_placed_as_a_gang() -> None:
+    """Of three pods of four GPUs two have a place: one is missing, not all."""
+    simulation = cluster(node("n", 4), node("m", 4), *queue("q", 4), job("new", 8, pods=3))
+    less = AskLess(pod_set="main", resource=GPU, amount=4, was=8)
+    more = RaiseLimit(kind="ClusterQueue", name="q", limit="nominalQuota", flavor="f", resource=GPU, by=8)
+    found = landed(simulation, "new", less, more)
+    assert found == Landing(Nodes.NONE, "1 of 3 pods have no node: 2 Insufficient nvidia.com/gpu")
+
+
+def test_changes_of_one_object_are_built_upon_each_other() -> None:
+    twice = replace(MORE, by=2)
+    simulation = cluster(node("n", 8), *queue("q", 4), job("first", 4), job("new", 4))
+    assert landed(simulation, "new", twice).nodes is Nodes.UNSEEN
+    assert landed(simulation, "new", twice, twice).nodes is Nodes.FOUND
+
+
+def test_checks_that_stay_open_are_named() -> None:
+    check = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "budget"}}
+    rules = {"admissionChecksStrategy": {"admissionChecks": [{"name": "budget"}]}}
+    things = [node("n", 8), {**check, "spec": {"controllerName": "example.com/b"}}, *queue("q", 4, **rules)]
+    simulation = build(load_scenario([{"seed": 1, "checks": "wait", "objects": [FLAVOR, *things, job("new", 8)]}]))
+    simulation.advance(simulation.now + MINUTE)
+    assert landed(simulation, "new", MORE) == Landing(Nodes.CHECKS, "budget is Pending")
+    snapshot, new = simulation.snapshot(), key(simulation, "new")
+    answer = tried(snapshot, rehearsal_of(simulation, snapshot), new, lambda: simulation)
+    assert answer.suggestions is not None
+    texts = list(suggestion_texts(answer.why, answer.suggestions, snapshot))
+    assert ("⚠", "it gets its quota, and a minute later budget is Pending") in texts
+
+
+def test_it_comes_piece_by_piece_and_ends_as_soon_as_all_pods_have_nodes() -> None:
+    simulation = cluster(node("n", 8), *queue("q", 4), job("first", 4), job("new", 4))
+    pieces = landing(lambda: simulation, key(simulation, "new"))((MORE,))
+    moments = sum(1 for _ in pieces)
+    assert 0 < moments < sum(1 for _ in landing(lambda: simulation, key(simulation, "new"))((replace(MORE, by=1),)))
+
+
 def test_whose_victims_take_longer_to_leave_is_not_seen_to_start() -> None:
     lower = queue("q", 4, preemption={"withinClusterQueue": "LowerPriority"})
     slow = job("old", 4, terminationGracePeriodSeconds=600)
@@ -137,7 +184,7 @@ def test_whose_victims_take_longer_to_leave_is_not_seen_to_start() -> None:
 
 
 def test_without_a_simulation_or_any_node_nothing_is_said() -> None:
-    assert landing(None, "team/new")((MORE,)) == Landing(Nodes.UNTRIED)
+    assert over(landing(None, "team/new")((MORE,))) == Landing(Nodes.UNTRIED)
     simulation = cluster(node("n", 4), *queue("q", 4), job("first", 4), job("new", 4))
     simulation.submit(Delete("nodes", "n"))
     assert landed(simulation, "new", MORE) == Landing(Nodes.UNTRIED)

@@ -1,29 +1,34 @@
 """Whether the pods of a workload find nodes once a change has let it in: admission alone does not look at nodes.
 
-The change is made in a fork of the simulation, which goes on a minute, as for pods that wait for nodes (`placing`).
+The change is made in a fork of the simulation, which goes on a minute, as for pods that wait for nodes (`placing`), or
+until all of its pods have nodes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.insight.checking import open_checks
 from gpuconsole.insight.pending_pods import explain_pods
-from gpuconsole.insight.unblock.making import around, changed
+from gpuconsole.insight.unblock.making import Around, all_around, changed
 from gpuconsole.insight.unblock.placing import HORIZON
 from gpuconsole.insight.unblock.steps import (
     AddNodes,
     AdmitNamespace,
     End,
     LoosenBudget,
+    MoveTo,
     RaiseLimit,
     Resume,
     Step,
     Steps,
+    UsePriority,
 )
 from gpuconsole.model import commands
+from gpuconsole.model.job import again
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -39,25 +44,30 @@ class Nodes(StrEnum):
     """All of them have a node, or had one and are done."""
     NONE = "none"
     """It is admitted, and some of its pods have no node."""
+    CHECKS = "checks"
+    """It gets its quota, and its admission checks, or its place in a topology, are still open."""
     UNSEEN = "unseen"
-    """It has no pods within that minute: others leave more slowly, checks are open, or it runs elsewhere."""
+    """It has no pods within that minute: others leave more slowly, or it runs elsewhere."""
     UNTRIED = "untried"
     """No simulation, or no node, is known."""
 
 
 class Landing(Struct, frozen=True):
-    """What was seen, and in words what the pods lack."""
+    """What was seen, and in words what the pods lack, or what is open."""
 
     nodes: Nodes
     text: str = ""
 
 
 UNTRIED = Landing(Nodes.UNTRIED)
-Land = Callable[[Steps], Landing]
+Trying = Generator[None, None, Landing]
+"""Comes piece by piece: who stops asking gives up."""
+Land = Callable[[Steps], Trying]
 
 
-def untried(_: Steps) -> Landing:
+def untried(_: Steps) -> Trying:
     """Where nobody can tell."""
+    yield from ()
     return UNTRIED
 
 
@@ -65,31 +75,38 @@ def landing(simulating: "Callable[[], Simulation] | None", key: str) -> Land:
     """How changes that let the workload `key` in are tried; the simulation is asked for when the first one is."""
     base: list[Simulation] = []
 
-    def land(steps: Steps) -> Landing:
+    def land(steps: Steps) -> Trying:
         if simulating is None:
-            return untried(steps)
+            return (yield from untried(steps))
         if not base:
             base.append(simulating().fork())
             base[0].drain()
-        return _landed(base[0].fork(), key, steps)
+        return (yield from _landed(base[0].fork(), key, steps))
 
     return land
 
 
-def _landed(fork: "Simulation", key: str, steps: Steps) -> Landing:
+def _landed(fork: "Simulation", key: str, steps: Steps) -> Trying:
     before = fork.snapshot()
     workload = before.workloads.get(key)
     if not len(before.nodes) or workload is None:
         return UNTRIED
     # All at once: nobody else gets in between one of them and the next.
     fork.schedule(fork.now, *_orders(before, workload, steps))
-    fork.advance(fork.now + HORIZON)
+    end = fork.now + HORIZON
+    while (due := fork.next_time) is not None and due <= end:
+        fork.advance(due)
+        known = fork.workload(key)
+        if known is not None and known.admitted and (seen := _seen(fork.snapshot(), key)).nodes is Nodes.FOUND:
+            return seen
+        yield
+    fork.advance(end)
     return _seen(fork.snapshot(), key)
 
 
 def _orders(before: Snapshot, workload: Workload, steps: Sequence[Step]) -> Iterator[commands.Command]:
     """The changes as commands; a workload that is asked for otherwise keeps its name, its age and so its place."""
-    new = workload
+    new, late, surroundings = workload, list[commands.Command](), list[Around]()
     for step in steps:
         match step:
             case End(other):
@@ -99,21 +116,37 @@ def _orders(before: Snapshot, workload: Workload, steps: Sequence[Step]) -> Iter
             case Resume(kind="Workload"):
                 yield commands.SetActive(workload.key, True)
             case RaiseLimit() | AdmitNamespace() | Resume():
-                yield commands.Submit(around(before, step))
+                surroundings.append(step)
             case LoosenBudget():
                 pass  # Kueue asks no budget.
+            case UsePriority():
+                late.append(commands.SetPriority(workload.key, step.priority))
+            case MoveTo():
+                late.append(commands.MoveToQueue(workload.key, step.queue))
             case _:
                 new = changed(new, step)
+    if surroundings:
+        yield commands.Submit(all_around(before, surroundings))
     if new is not workload:
-        alone: Object = replace(new, owner="", parked=False, conditions=())
         yield commands.Delete("workloads", workload.key)
-        yield commands.Submit((alone,))
+        yield commands.Submit((_anew(before, new),))
+    yield from late
+
+
+def _anew(before: Snapshot, workload: Workload) -> Object:
+    """What is submitted in the place of a workload; its job, where that has pods each of which goes its own way."""
+    job = before.jobs.get(workload.owner)
+    if job is None or job.owner or not job.solo or sum(part.count for part in workload.pod_sets) == 1:
+        return replace(workload, owner="", parked=False, conditions=())
+    return replace(again(job, job.name), uid=job.uid, created=workload.created, pod_sets=workload.pod_sets)
 
 
 def _seen(later: Snapshot, key: str) -> Landing:
     workload = later.workloads.get(key)
     if workload is not None and workload.finished:
         return Landing(Nodes.FOUND)
+    if workload is not None and workload.reserved and not workload.admitted:
+        return Landing(Nodes.CHECKS, _open(workload))
     pods = [pod for pod in later.pods.all() if pod.workload == key and not pod.deleted]
     if workload is None or not workload.admitted or not pods:
         return Landing(Nodes.UNSEEN)
@@ -123,3 +156,9 @@ def _seen(later: Snapshot, key: str) -> Landing:
     short = sum(not pod.node and not pod.done for pod in pods)
     why = f": {told.lines[0]}" if told.lines else ""
     return Landing(Nodes.NONE, f"{short} of {len(pods)} pods have no node{why}")
+
+
+def _open(workload: Workload) -> str:
+    """What it waits for with quota in hand."""
+    names = [f"{check.name} is {check.state}" for check in open_checks(workload)]
+    return ", ".join(names) or "its place in the topology is open"

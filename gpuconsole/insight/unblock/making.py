@@ -3,9 +3,10 @@
 One rule for both places where changes are tried: admission alone (`take`), and the simulation (`placing`, `landing`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol, assert_never
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.unblock.steps import (
@@ -76,6 +77,43 @@ def take(rehearsal: Rehearsal, key: str, step: Step) -> None:
             pass  # Kueue asks no budget.
         case _:
             rehearsal.apply(changed(rehearsal.workloads[key], step))
+
+
+class _After(Struct, frozen=True):
+    """The objects around work, some of which were changed already."""
+
+    cluster_queues: dict[str, ClusterQueue]
+    local_queues: dict[str, LocalQueue]
+    cohorts: dict[str, Cohort]
+    namespaces: dict[str, Namespace]
+    nodes: Mapping[str, Node]
+
+
+def all_around(objects: Surroundings, steps: Iterable[Around]) -> tuple[Object, ...]:
+    """The objects around the work, as they are after all of these changes: each is built upon those before it."""
+    after = _After(
+        dict(objects.cluster_queues),
+        dict(objects.local_queues),
+        dict(objects.cohorts),
+        dict(objects.namespaces),
+        objects.nodes,
+    )
+    made: dict[tuple[type[Object], str], Object] = {}
+    for step in steps:
+        for thing in around(after, step):
+            made[type(thing), thing.key] = thing
+            match thing:
+                case ClusterQueue():
+                    after.cluster_queues[thing.key] = thing
+                case LocalQueue():
+                    after.local_queues[thing.key] = thing
+                case Cohort():
+                    after.cohorts[thing.key] = thing
+                case Namespace():
+                    after.namespaces[thing.key] = thing
+                case _:
+                    pass
+    return tuple(made.values())
 
 
 def around(objects: Surroundings, step: Around) -> tuple[Object, ...]:

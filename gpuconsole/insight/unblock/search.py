@@ -1,12 +1,13 @@
 """All suggestions for one workload: kind by kind, each tried before it is given."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.insight.unblock import kinds, pod_kinds, quotas
-from gpuconsole.insight.unblock.landing import UNTRIED, Land, Landing, untried
+from gpuconsole.insight.unblock.landing import UNTRIED, Land, Landing, Trying, untried
 from gpuconsole.insight.unblock.least import TriedEnough
 from gpuconsole.insight.unblock.needs import Gap, gaps
 from gpuconsole.insight.unblock.placing import Placing
@@ -19,6 +20,8 @@ from gpuconsole.sim.rehearsal import Rehearsal
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
+ON_NODES = "whether its pods find nodes then"
+"""What is tried of each change that lets it in."""
 _Kind = tuple[str, Iterator[tuple[Step, ...]]]
 """A kind of change in words, and the search for it, which begins when it is asked."""
 
@@ -88,16 +91,31 @@ def _searching(
     found: list[Suggestion] = []
     try:
         if not trial.fails(()):
-            yield Search(Suggestions(admitted_anyway=True, landing=land(()), tried=trial.tries))
+            anyway = Suggestions(admitted_anyway=True, tried=trial.tries)
+            landed = yield from _told(land(()), Search(anyway, UnderWay(ON_NODES, 0, 1)))
+            yield Search(replace(anyway, landing=landed))
             return
         for under_way, steps in tried:
             if steps:
-                found.append(Suggestion(steps, land(steps)))
+                so_far = Suggestions(found=tuple(found), tried=trial.tries)
+                landed = yield from _told(land(steps), Search(so_far, replace(under_way, kind=ON_NODES)))
+                found.append(Suggestion(steps, landed))
             yield Search(Suggestions(found=tuple(found), tried=trial.tries), under_way)
     except TriedEnough:
         yield Search(Suggestions(found=tuple(found), tried=trial.tries, complete=False))
         return
     yield Search(Suggestions(found=tuple(found), tried=trial.tries))
+
+
+def _told(trying: Trying, state: Search) -> Generator[Search, None, Landing]:
+    """Tell how far the search is with every piece of a landing; returns what came of that."""
+    while True:
+        try:
+            next(trying)
+        except StopIteration as over:
+            landed: Landing = over.value
+            return landed
+        yield state
 
 
 def _all(trial: Trial) -> Iterator[tuple[UnderWay, tuple[Step, ...]]]:

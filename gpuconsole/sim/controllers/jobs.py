@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.apiserver.jobs.defaulting import DEFAULT_QUEUE
+from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Namespace, Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.job import Job, JobPhase
@@ -36,7 +37,7 @@ def create_job(world: World, job: Job) -> None:
         return
     if managed(world, job):
         world.put(replace(job, suspended=True, phase=JobPhase.SUSPENDED))
-        stand_for(world, job)
+        stand_for(world, job, since=job.created)
         return
     world.put(replace(job, phase=JobPhase.SUSPENDED if job.suspended else JobPhase.PENDING))
     world.tell(What.SUBMITTED, workload=job.key, gpus=sum(gpus(pod_set.requests) for pod_set in job.pod_sets))
@@ -74,11 +75,12 @@ def _create_parent(world: World, job: Job) -> None:
     cron.arm(world, job)
 
 
-def stand_for(world: World, job: Job) -> None:
-    """Make the Workload of a job (Kueue jobframework); a service without pods needs none yet."""
+def stand_for(world: World, job: Job, since: Time = 0) -> None:
+    """Make the Workload of a job (Kueue jobframework), which waits `since` then; one without pods needs none yet."""
     if job.solo and job.endless and not any(part.count for part in job.pod_sets):
         return
     workload = workload_for(world, job)
+    workload = replace(workload, created=since or workload.created)
     create_workload(world, prepared(workload, None) if elastic(world, job) else workload)
 
 
