@@ -34,7 +34,9 @@ def _outcome(outcome: Outcome, start: Time) -> str:
         return f"{what}: not admitted before the horizon. {named(outcome.why)}{own}"
     where = f" from {', '.join(outcome.flavors)}" if outcome.flavors else ""
     nodes = f" on {', '.join(outcome.nodes[:4])}{' …' if len(outcome.nodes) > 4 else ''}" if outcome.nodes else ""
-    late = "" if outcome.started is not None else "; not all of its pods run before the horizon"
+    late = f"; {named(outcome.lacking)}" if outcome.lacking else ""
+    if outcome.admitted < start:
+        return f"{what}: admitted before, since {seconds(outcome.admitted)}{late}"
     return f"{what}: admitted at {_at(outcome.admitted, start)}{where}{nodes}{late}"
 
 

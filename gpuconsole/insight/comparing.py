@@ -6,14 +6,17 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from gpuconsole.insight.cost import node_hourly
+from gpuconsole.insight.demand import admitted_since
 from gpuconsole.insight.futures import Future, ready_gpus
+from gpuconsole.insight.once import once
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.scan import different
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift
-from gpuconsole.model.clock import Span
-from gpuconsole.model.cluster import Node
+from gpuconsole.insight.whereabouts import whereabouts
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
@@ -25,25 +28,41 @@ if TYPE_CHECKING:
 def outcome_of(key: str, tried: Future, snapshots: Sequence[Snapshot], without: Future, other: Snapshot) -> Outcome:
     """What becomes of one workload in the future `tried`, by these Snapshots of it, the newest last."""
     workload = next((s.workloads[key] for s in reversed(snapshots) if key in s.workloads), None)
-    admitted = tried.let_in(key)
+    final = snapshots[-1]
+    admitted, before = _let_in(tried, final, key), _let_in(without, other, key)
+    ran = admitted is not None and tried.let_in(key) is None
+    placeless = any(key in (pod.workload, pod.job, pod.key) for pod in _without_nodes(final))
     bound = [line for line in tried.lines if line.what is What.POD_BOUND and key in (line.workload, line.pod)]
     first = tried.admitted.get(key, [None])[0]
-    answer = explain(snapshots[-1], key) if admitted is None else None
+    answer = explain(final, key) if admitted is None or ran or placeless else None
     return Outcome(
         workload=key,
         queue=first.queue if first is not None else answer.queue if answer is not None else "",
         gpus=workload.gpus if workload is not None else sum(line.gpus for line in bound),
         priority=workload.priority if workload is not None else 0,
         admitted=admitted,
-        started=tried.started.get(key),
+        started=None if placeless else admitted if ran else tried.started.get(key),
         flavors=tuple(part for part in first.flavor.split(",") if part) if first is not None else (),
         nodes=tuple(dict.fromkeys(line.node for line in bound)),
         code=answer.code if answer is not None else Code.NOT_WAITING,
         why=answer.headline if answer is not None else FEASIBLE,
         text=answer.text if answer is not None else "",
         new=not any(key in table for table in (other.workloads, other.jobs, other.pods)),
-        admitted_without=without.let_in(key),
+        admitted_without=before,
     )
+
+
+def _let_in(future: Future, later: Snapshot, key: str) -> Time | None:
+    """When it is let in by a future, or was before that began and still is."""
+    workload = later.workloads.get(key)
+    since = admitted_since(workload) if workload is not None and workload.reserved else None
+    return future.let_in(key) or since
+
+
+@once("pods")
+def _without_nodes(snapshot: Snapshot) -> Sequence[Pod]:
+    """The pods that wait for a node."""
+    return [pod for pod in whereabouts(snapshot).waiting.values() if not pod.deleted and not pod.gates]
 
 
 def shifts_of(without: Future, tried: Future, subjects: set[str], now: Snapshot) -> tuple[Shift, ...]:

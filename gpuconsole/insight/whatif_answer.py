@@ -19,20 +19,31 @@ class Outcome(Struct, frozen=True, kw_only=True):
     gpus: int
     priority: int
     admitted: Time | None
-    """None if it is not admitted (or, without queueing, does not start) before the horizon."""
+    """None if it is not admitted (or, without queueing, does not start) before the horizon.
+
+    Before the fork's start for one that was admitted already and stays so.
+    """
     started: Time | None
+    """None while some of its pods have no node at the horizon."""
     flavors: tuple[str, ...]
     nodes: tuple[str, ...]
     code: Code
-    """Why it waits at the horizon; `not-waiting` if it was admitted."""
+    """Why it, or some of its pods, wait at the horizon; `not-waiting` if they do not."""
     why: str
-    """The same as a plain sentence; `FEASIBLE` if it was admitted."""
+    """The same as a plain sentence; `FEASIBLE` if it was admitted, and has places for its pods."""
     text: str
     """The scheduler's own words."""
     new: bool = True
     """It is not there in the other future."""
     admitted_without: Time | None = None
     """In the other future."""
+
+    @property
+    def lacking(self) -> str:
+        """Of one that is admitted, what does not run of it at the horizon; nothing where all does."""
+        if self.code is not Code.NOT_WAITING:
+            return self.why.removesuffix(".")
+        return "" if self.started is not None else "not all of its pods run before the horizon"
 
     @property
     def same(self) -> bool:

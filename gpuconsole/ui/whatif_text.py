@@ -2,6 +2,7 @@
 
 from rich.cells import set_cell_size
 
+from gpuconsole.insight.tables import seconds
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf
 from gpuconsole.model.clock import Span, Time, format_seconds
 from gpuconsole.ui import format as fmt
@@ -52,8 +53,10 @@ def _outcome(outcome: Outcome, start: Time) -> list[Painted]:
         return [first, line(f"  {named(outcome.why)}"), *own]
     where = f" from {', '.join(outcome.flavors)}" if outcome.flavors else ""
     nodes = f" on {', '.join(outcome.nodes[:4])}{' …' if len(outcome.nodes) > 4 else ''}" if outcome.nodes else ""
-    late = "" if outcome.started is not None else "; not all of its pods run before the horizon"
+    late = f"; {named(outcome.lacking)}" if outcome.lacking else ""
     when = f"{gpus}: admitted at {_at(outcome.admitted, start)}{where}{nodes}{late}"
+    if outcome.admitted < start:
+        when = f"{gpus}: admitted before, since {seconds(outcome.admitted)}{late}"
     return [line((f"{GLYPHS['good']} ", "good"), name, when), line((f"  {FEASIBLE}", "dim"))]
 
 

@@ -163,4 +163,6 @@ def test_who_is_admitted_and_finds_no_nodes_is_said_not_to_run(gpuconsole: Line,
         "{type: copy, of: prod/serve, name: two}, {type: copy, of: prod/serve, name: three}]}]"
     )
     lines = gpuconsole("whatif", "org-cohort", "--until", "50m", "--horizon", "5m", "-f", file).lines
-    assert [line for line in lines if "not all of its pods run before the horizon" in line]
+    assert [line.rpartition("; ")[2] for line in lines if ": admitted at" in line] == [
+        "1 of 1 pods have no node: 3 Insufficient nvidia.com/gpu"
+    ] * 2

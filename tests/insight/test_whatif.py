@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gpuconsole.cli.whatif_report import as_text
 from gpuconsole.insight.comparing import hourly_of
 from gpuconsole.insight.cost import node_hourly
+from gpuconsole.insight.demand import admitted_since
 from gpuconsole.insight.futures import subjects_of
 from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.gpumap import GpuMap, GpuState, gpu_rows
@@ -37,6 +39,7 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.job import Job
+from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
@@ -255,6 +258,28 @@ def test_who_waits_still_is_told_by_what_it_waits_for() -> None:
     assert (found.waiting, found.checking, found.placeless) == (0, 0, 1)
     assert ask(SetPriority("research/rlhf", 500), horizon=MINUTE).empty
     assert not replace(ask(SetPriority("research/rlhf", 500), horizon=MINUTE), placeless=1).empty
+
+
+def test_who_is_let_in_without_a_node_for_each_pod_has_not_started() -> None:
+    """Three pods of two where two have room: the third waits, and its scheduler says why."""
+    pods = (PodSet(count=3, template=PodTemplate(containers=(Container(requests={GPU: 2}),))),)
+    batch = Job(namespace="prod", name="three", queue="lq", pod_sets=pods, duration=HOUR, rules=BatchRules())
+    found = ask(SetQuota("cq-prod", "a100", GPU, 40), Submit((batch,)), horizon=2 * MINUTE)
+    (one,) = found.outcomes
+    assert (one.admitted, one.started, one.code) == (NOW, None, Code.NODES)
+    assert one.lacking == "1 of 3 pods have no node: 3 Insufficient nvidia.com/gpu"
+
+
+def test_who_runs_already_is_admitted_since_it_was() -> None:
+    base = org_cohort()
+    ran = base.workload("research/rlhf")
+    assert ran is not None
+    since = admitted_since(ran)
+    found = ask(SetPriority("research/rlhf", 501), base=base, horizon=MINUTE)
+    (one,) = found.outcomes
+    assert (one.admitted, one.started, one.admitted_without, one.code) == (since, since, since, Code.NOT_WAITING)
+    assert (one.lacking, one.same) == ("", True)
+    assert as_text(found)[1] == "research/rlhf, 6 GPUs: admitted before, since 2026-01-05T08:04:00Z"
 
 
 def test_a_bystander_that_has_to_wait_longer_is_named() -> None:
