@@ -12,6 +12,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.heads import Refusals
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.scheduling.placement import PlacementEngine
 from gpuconsole.sim import adoption, arriving, estimating, saving, scheduling
@@ -213,6 +214,15 @@ class Simulation:
     def fork(self) -> "Simulation":
         """An independent twin, which has the same events to drain."""
         return Simulation(self._world.fork())
+
+    def rehearsal(self) -> "Simulation":
+        """A twin to look ahead with: those who wait are not told anew whenever another amount is missing.
+
+        Else it goes the same way.
+        """
+        twin = self._world.fork()
+        twin.refusals = Refusals.OTHER
+        return Simulation(twin)
 
     def progress(self) -> Mapping[str, Span]:
         """Work under way → how long it has been going on."""

@@ -96,8 +96,7 @@ def run_cycles(world: World) -> None:
 
 def _run_cycle(world: World, session: Session) -> None:
     world.cycle_at = max(world.now, world.cycle_at + 1)
-    # What is said once more is written down already.
-    decided = session.run_cycle(world.cycle_at, choices=world.policy.tells_choices, again=False)
+    decided = session.run_cycle(world.cycle_at, choices=world.policy.tells_choices, told=world.refusals)
     for decision in decided:
         match decision:
             case Admit():

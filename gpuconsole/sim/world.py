@@ -21,6 +21,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.heads import Refusals
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.scheduling.kueue.variants import parents_of, same_flavors
 from gpuconsole.scheduling.volcano.jobs.delays import Delayed
@@ -73,6 +74,7 @@ class World:
         "placement",
         "placement_due",
         "policy",
+        "refusals",
         "requests",
         "sample_at",
         "seed",
@@ -116,6 +118,8 @@ class World:
         """What whoever provides capacity remembers."""
         self.offers: dict[int, tuple[Object, list[Any]]] = {}
         """What NodePools may buy, by the pool's identity (which is kept alive here): a memo only, shared by forks."""
+        self.refusals = Refusals.NEW
+        """Which refusals are written down: what is said once more is there already."""
         self.cycles_due = False
         self.placement_due = False
         self.wake_at: Time | None = None
@@ -396,6 +400,6 @@ class World:
         twin.dirty, twin.births, twin.cycle_at = self.dirty.copy(), self.births, self.cycle_at
         twin.cycles_due, twin.placement_due = self.cycles_due, self.placement_due
         twin.wake_at, twin.backoff_at, twin.deadlock = self.wake_at, self.backoff_at, self.deadlock
-        twin.sample_at = self.sample_at
+        twin.sample_at, twin.refusals = self.sample_at, self.refusals
         twin.fleet, twin.offers = self.fleet.fork(), self.offers
         return twin

@@ -9,10 +9,11 @@ from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Condition, Workload
-from gpuconsole.scheduling.kueue import conditions, cycle
+from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Gates
 from gpuconsole.scheduling.kueue.entry import Entry, Status
+from gpuconsole.scheduling.kueue.heads import take_heads
 from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.returning import refusal, requeue
@@ -88,7 +89,7 @@ def check_requeue(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterat
     workload = world.decode_workload(fixtures["w1"])
     things = [Namespace(name="ns1"), *world.decode_all([fixtures["cq"], fixtures["q1"]]), workload]
     session = world.session(config, things, 0)
-    entry = next(cycle._heads(session._state))
+    (entry,), _ = take_heads(session._state, session._state.context())
     given = case.input.get("e") or {}
     entry.status = _STATUS[given.get("status", "")]
     entry.refuse(given.get("inadmissibleMsg", ""), Reason(given.get("quotaReservedReason", "")))

@@ -21,6 +21,7 @@ from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.scheduling.kueue.tournament import rank
 from gpuconsole.scheduling.kueue.workloads import backoff_ended, enqueue, request_of
 from tests.conformance import world
+from tests.conformance.queueing import popped_from
 from tests.conformance.tables import Case, Check, Table, compare
 
 _QUEUE = ClusterQueue(name="q")
@@ -33,7 +34,7 @@ def check_strict(table: Table, case: Case) -> Iterator[str]:
     queue = PendingQueue(strict=True, hashing=False)
     for number, name in enumerate(("w1", "w2")):
         queue.push(Request(world.decode_workload(case.input[name]), number, "q", config))
-    head = queue.pop()
+    head = popped_from(queue)
     yield from compare("expected", head.workload.name if head is not None else "", case.want["expected"])
 
 
@@ -50,7 +51,7 @@ def check_hashing(table: Table, case: Case) -> Iterator[str]:
     for number in range(2):
         workload = Workload(name=f"w{number}", uid=f"{number}", pod_sets=(PodSet(),))
         queue.push(Request(workload, number, "q", KueueConfig()))
-    head = queue.pop()
+    head = popped_from(queue)
     assert head is not None
     queue.requeue(head, Requeue(case.input["reason"]), ready=True, more_flavors=False)
     yield from compare("wantHash", queue.is_parked(1), case.want["wantHash"])

@@ -17,7 +17,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.cycle import head
+from gpuconsole.scheduling.kueue.heads import head
 from gpuconsole.scheduling.kueue.pending import PendingQueue, Requeue
 from gpuconsole.scheduling.kueue.prospects import Blocker, blocker
 from gpuconsole.scheduling.kueue.requests import Request
@@ -29,6 +29,14 @@ from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
 _NOW: Time = 10**15
+
+
+def popped_from(queue: PendingQueue) -> Request | None:
+    """The head, taken out."""
+    head = queue.head()
+    if head is not None:
+        queue.take(head)
+    return head
 
 
 def _queue(*, strict: bool = False, hashing: bool = True) -> PendingQueue:
@@ -183,7 +191,7 @@ def check_push(table: Table, case: Case) -> Iterator[str]:
     session = _session([ClusterQueue(name="q"), queue], case.gates, now)
     session.apply(workload, now)
     state = session._settled
-    popped = state.roster.queue("q").pop()
+    popped = popped_from(state.roster.queue("q"))
     wanted = case.want.get("wantWorkload")
     yield from compare("popped", _told(popped), None if wanted is None else _conditions(wanted["Obj"]))
     parked = {p.workload.key: _told(p) for p in session.pending("q") if p.parked}
@@ -217,7 +225,7 @@ def check_changed(table: Table, case: Case) -> Iterator[str]:
     things: list[Object] = [ClusterQueue(name="q"), queue, first]
     session = _session(things, case.gates, now)
     waiting = session._settled.roster.queue("q")
-    popped = waiting.pop()
+    popped = popped_from(waiting)
     assert popped is not None
     waiting.requeue(popped, Requeue.GENERIC, ready=True, more_flavors=False)
     session.apply(updated, now)
@@ -244,7 +252,7 @@ def check_progress(table: Table, case: Case) -> Iterator[str]:
     )
     waiting = state.roster.queue("cq")
     if given["inadmissible"] or given["inflight"]:
-        waiting.pop()
+        popped_from(waiting)
     if given["inadmissible"]:
         waiting.requeue(request, Requeue.NO_FIT, ready=True, more_flavors=False)
     pod_sets = workload.pod_sets
@@ -333,7 +341,7 @@ def check_waking(table: Table, case: Case) -> Iterator[str]:
     state = session._settled
     for name in state.setup.queues:
         waiting = state.roster.queue(name)
-        while (popped := waiting.pop()) is not None:
+        while (popped := popped_from(waiting)) is not None:
             waiting.requeue(popped, Requeue.GENERIC, ready=True, more_flavors=False)
     parked = _waiting(session, parked=True)
     state.due.update(dict.fromkeys(given["cqNames"]))

@@ -12,7 +12,7 @@ from gpuconsole.model.queues import ClusterQueue, LocalQueue
 from gpuconsole.scheduling.kueue import afs, ledgers
 from gpuconsole.scheduling.kueue.afs import Ledger
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
-from gpuconsole.scheduling.kueue.cycle import head
+from gpuconsole.scheduling.kueue.heads import head
 from gpuconsole.scheduling.kueue.state import State
 from tests.conformance import world
 from tests.conformance.cycle import Cycle, compare_workloads

@@ -11,6 +11,7 @@ from gpuconsole.model.workloads import Admission, PodSetAssignment, TopologyDoma
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.attempts import Attempt, Searched, attempts
 from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.reasons import Reason, most_severe, severity
 from gpuconsole.scheduling.kueue.requests import Place
 from gpuconsole.scheduling.kueue.rules import Group
@@ -162,6 +163,12 @@ class Assignment:
         for other in self.pod_sets:
             if other.searches is result.searches:
                 other.unplaced = flavor
+
+    def wanting(self, groups: Sequence[Group], *, granular: bool) -> tuple[Requeue, Reason]:
+        """What becomes of a head that does not fit, or for which nobody can be evicted."""
+        if self.mode == Mode.NO_FIT:
+            return Requeue.NO_FIT, self.cause(groups) if granular else Reason.NONE
+        return Requeue.PREEMPTION_NO_CANDIDATES, Reason.WAITING_FOR_QUOTA
 
     def cause(self, groups: Sequence[Group]) -> Reason:
         """Why it does not fit, in one word (resolveNoFitReason); none if it could."""

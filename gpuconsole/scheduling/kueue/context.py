@@ -76,6 +76,7 @@ class Context:
         "found",
         "gates",
         "held_by",
+        "number_of",
         "one_by_one",
         "outcomes",
         "proposals",
@@ -109,6 +110,8 @@ class Context:
         """What earlier cycles found, as long as the accounts are those that this one began with."""
         self.proposals = book.proposals
         """What was proposed where nobody could be evicted, by what that depends on."""
+        self.number_of = book.number_of
+        """What is used on the way up from a queue → a number for it."""
         self.outcomes = book.outcomes
         """What became of the heads of trees, by what that depends on."""
         settings = config.pods_ready

@@ -4,12 +4,14 @@
 4. put them in order  5. process them one by one  6. requeue those that were not admitted.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt
 from gpuconsole.scheduling.kueue import conditions, messages, rest
 from gpuconsole.scheduling.kueue.attempts import considered
+from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry, Status
+from gpuconsole.scheduling.kueue.heads import Refusals, take_heads
 from gpuconsole.scheduling.kueue.ledgers import usage_in
 from gpuconsole.scheduling.kueue.nomination import eligible, nominate
 from gpuconsole.scheduling.kueue.outcomes import by_tree, recall, remember
@@ -18,19 +20,21 @@ from gpuconsole.scheduling.kueue.preemption.telling import choice_of
 from gpuconsole.scheduling.kueue.processing import process
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.returning import refusal, requeue, resume
-from gpuconsole.scheduling.kueue.rules import QueueRules
-from gpuconsole.scheduling.kueue.second_pass import take_due
 from gpuconsole.scheduling.kueue.state import State
 from gpuconsole.scheduling.kueue.stories import Stories
-from gpuconsole.scheduling.kueue.workloads import assume, request_of
+from gpuconsole.scheduling.kueue.workloads import assume
 
 
-def run_cycle(state: State, *, choices: bool = False, again: bool = True) -> list[AdmissionDecision]:
+def run_cycle(state: State, *, choices: bool = False, told: Refusals = Refusals.ALL) -> list[AdmissionDecision]:
     """Try the head of every open queue once; admissions and preemptions come first, in the order of the processing.
 
-    With `again` the heads of trees at rest are told once more what they were told by the last cycle.
+    `told` says who hears that it was refused.
     """
-    return _decide(state, list(_heads(state, again=again)), choices=choices)
+    context = state.context()
+    if choices:
+        context.stories = {}
+    heads, parked = take_heads(state, context, told=told)
+    return _decide(state, context, heads, parked=parked)
 
 
 def examine(state: State, first: str = "") -> list[Entry]:
@@ -41,8 +45,9 @@ def examine(state: State, first: str = "") -> list[Entry]:
         queue = state.roster.queue(request.cluster_queue)
         entries.append(Entry(request, state.setup.queues[request.cluster_queue], preemptor=queue.is_sticky(request.id)))
         queue.remove(request.id)
-    entries += list(_heads(state, {entry.rules.name for entry in entries}))
-    _decide(state, entries)
+    context = state.context()
+    entries, _ = take_heads(state, context, entries)
+    _decide(state, context, entries)
     return entries
 
 
@@ -61,11 +66,9 @@ def turns(state: State) -> list[Entry]:
     return list(process(context, entries))
 
 
-def _decide(state: State, heads: list[Entry], *, choices: bool = False) -> list[AdmissionDecision]:
+def _decide(state: State, context: Context, heads: list[Entry], *, parked: bool = False) -> list[AdmissionDecision]:
+    """Decide about the heads; `parked` says that others were parked unheard."""
     state.cycles += 1
-    context = state.context()
-    if choices:
-        context.stories = {}
     nominated: list[Entry] = []
     refused: list[Entry] = []
     for entry in heads:
@@ -104,7 +107,7 @@ def _decide(state: State, heads: list[Entry], *, choices: bool = False) -> list[
         waiting += left
     waiting += refused
     moved = [requeue(state, entry) for entry in waiting if entry.refusal is None]
-    state.idle = 0 if decisions or any(moved) else state.idle + 1
+    state.idle = 0 if decisions or parked or any(moved) else state.idle + 1
     for entry in waiting:
         if entry.refusal is None:
             entry.refusal = refusal(state, entry)
@@ -127,40 +130,6 @@ def _give_up(entry: Entry) -> Evict:
     workload = entry.request.workload
     message = messages.no_replacement(workload.unhealthy_nodes)
     return Evict(workload.key, conditions.NODE_FAILURES, message, entry.message)
-
-
-def head(state: State, rules: QueueRules) -> Request | None:
-    """The workload of a queue that the next cycle would try."""
-    queue = state.roster.look_at(rules.name)
-    if not rules.active or queue is None or queue.idle:
-        return None
-    return state.roster.queue(rules.name).head(usage_in(state, rules))
-
-
-def anybody_next(state: State) -> bool:
-    """True if the next cycle would try anybody."""
-    return any(head(state, state.setup.queues[name]) is not None for name in state.roster.awake())
-
-
-def _heads(state: State, served: Container[str] = (), *, again: bool = True) -> Iterator[Entry]:
-    """The heads of all open queues but those that are `served` already; of trees at rest, too, with `again`."""
-    for holding, round in take_due(state):
-        request = request_of(state, holding.workload, holding.id, holding.cluster_queue).as_admitted(state.config)
-        state.stir(holding.cluster_queue)
-        yield Entry(request, state.setup.queues[holding.cluster_queue], round=round)
-    resting = {entry.rules.name: entry for entry in rest.resting(state)}
-    for name in state.roster.awake():
-        rules = state.setup.queues[name]
-        if not rules.active or name in served:
-            continue
-        if name in resting:
-            if again:
-                yield resting[name]
-            continue
-        queue = state.roster.queue(name)
-        first = queue.pop(usage_in(state, rules))
-        if first is not None:
-            yield Entry(first, rules, preemptor=queue.is_sticky(first.id))
 
 
 def _evictions(state: State, entry: Entry, stories: Stories | None) -> Iterator[Preempt | Evict]:

@@ -24,9 +24,11 @@ MOST_KEPT = 10_000
 class Book:
     """What does not pass with a state of the accounts; shared by all forks while the quotas are the same."""
 
-    __slots__ = ("_states", "_steps", "outcomes", "proposals", "shared")
+    __slots__ = ("_amounts", "_counted", "_states", "_steps", "outcomes", "proposals", "shared")
 
     def __init__(self) -> None:
+        self._amounts: Known = {}
+        self._counted = count()
         self._steps: Known = {}
         """A state of a tree, and what happened to it → the state after that."""
         self._states = count()
@@ -44,6 +46,14 @@ class Book:
         if found is None:
             found = next(self._states)
             keep(self._steps, step, found)
+        return found
+
+    def number_of(self, amounts: Hashable) -> int:
+        """A number that stands for what is used on the way up from a queue, as it is quicker to look up."""
+        found: int | None = self._amounts.get(amounts)
+        if found is None:
+            found = next(self._counted)
+            keep(self._amounts, amounts, found)
         return found
 
 

@@ -9,13 +9,18 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
+from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import Assignment
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.findings import Asked, keep
+from gpuconsole.scheduling.kueue.ground import ground_of
+from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
+from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.shortage import Shortage, shortage_of
 from gpuconsole.scheduling.kueue.slices import replacement_for
 from gpuconsole.scheduling.kueue.stories import Told
 
@@ -33,12 +38,22 @@ class _Last(Struct, frozen=True):
     """How its victims were chosen, where that was asked for."""
 
 
-class _Alike(Struct, frozen=True):
-    """What was proposed where nobody could be evicted."""
+class Alike(Struct, frozen=True):
+    """What was proposed where nobody could be evicted, to all that are alike while the same is used."""
 
     assignment: Assignment
     asked: tuple[Asked, ...]
     """For what somebody was looked for."""
+    amounts: tuple[tuple[int, int], ...]
+    """Of each of these the column that is short, and what is needed of it; -1 where that says too little."""
+    wanting: tuple[Requeue, Reason]
+    """What becomes of them if they do not fit."""
+    said: str
+    """What they are told then, but for how much is missing."""
+    shortage: Shortage | None
+    """What they lack, where that is plain."""
+    resumes: bool
+    """Whether their search for flavors goes on where it stopped."""
 
 
 def proposal_for(context: Context, entry: Entry, propose: Propose) -> Proposal:
@@ -71,16 +86,28 @@ def amounts_decide(context: Context, entry: Entry) -> bool:
     )
 
 
-def _key(context: Context, entry: Entry) -> tuple[object, ...]:
-    """What decides about the entry besides who could be evicted for it."""
-    usage, node = context.accounts.usage, entry.rules.node
-    width, used = usage.tree.width, usage.usage
-    path = (node, *usage.tree.paths[node])
-    rows = tuple(tuple(used[at * width : (at + 1) * width]) for at in path)
-    return entry.request.shape, entry.rules.likeness, rows
+def alike_to(context: Context, rules: QueueRules, request: Request) -> Alike | None:
+    """What was proposed to one that is alike; it holds as long as nobody can be evicted for this one, either."""
+    found: Alike | None = context.proposals.get(_key(context, rules, request))
+    return found
 
 
-def _as_before(context: Context, entry: Entry, alike: _Alike) -> bool:
+def last_alike(context: Context, rules: QueueRules, request: Request) -> Alike | None:
+    """What was proposed last to one that is alike, whatever is used now."""
+    found: Alike | None = context.proposals.get(_last_key(rules, request))
+    return found
+
+
+def _last_key(rules: QueueRules, request: Request) -> tuple[object, ...]:
+    return request.shape, rules.likeness
+
+
+def _key(context: Context, rules: QueueRules, request: Request) -> tuple[object, ...]:
+    """What decides about a head besides who could be evicted for it."""
+    return request.shape, rules.likeness, ground_of(context, rules.node).rows
+
+
+def _as_before(context: Context, entry: Entry, alike: Alike) -> bool:
     """True if for this entry, too, there is nobody to evict."""
     return not any(
         find_targets(Search(context, entry.rules, entry.request, columns, uses)) for columns, uses in alike.asked
@@ -89,12 +116,31 @@ def _as_before(context: Context, entry: Entry, alike: _Alike) -> bool:
 
 def _alike(context: Context, entry: Entry, propose: Propose) -> Proposal:
     """What was proposed to one that is alike, else what is proposed now."""
-    key = _key(context, entry)
-    alike: _Alike | None = context.proposals.get(key)
+    rules, request = entry.rules, entry.request
+    alike = alike_to(context, rules, request)
     if alike is not None and _as_before(context, entry, alike):
         return alike.assignment, ()
     context.asked = []
-    assignment, targets = propose(context, entry.rules, entry.request)
+    assignment, targets = propose(context, rules, request)
     if context.asked is not None:
-        keep(context.proposals, key, _Alike(assignment, tuple(context.asked)))
+        asked = tuple(dict.fromkeys(context.asked))
+        wanting = assignment.wanting(rules.groups, granular=context.gates.granular)
+        kept = Alike(
+            assignment=assignment,
+            asked=asked,
+            amounts=tuple(map(_amount, asked)),
+            wanting=wanting,
+            said=messages.without_amounts(assignment.message),
+            shortage=shortage_of(context, rules, request, assignment),
+            resumes=assignment.resume is not None,
+        )
+        keep(context.proposals, _last_key(rules, request), kept)
+        keep(context.proposals, _key(context, rules, request), kept)
     return assignment, targets
+
+
+def _amount(asked: Asked) -> tuple[int, int]:
+    columns, uses = asked
+    column = min(columns)
+    amount = dict(uses).get(column, 0)
+    return (column, amount) if amount and len(columns) == 1 else (-1, 0)

@@ -20,6 +20,7 @@ WAITING_FOR_PODS_READY = "waiting for all admitted workloads to be in PodsReady 
 FAILED_CHECKS = "The workload has failed admission checks"
 NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
 
+_MORE_NEEDED = re.compile(r" \S+ more needed\b")
 _UNKNOWN = "UNKNOWN"
 _PATHS = re.compile(r"; preemptor path: ([^;\s]*); preemptee path: ([^;\s]*)")
 _DUE_TO: Mapping[Rule | None, str] = {
@@ -65,6 +66,11 @@ def exceeds_capacity(resource: str, flavor: str, assumed: int, request: int, cap
 def more_needed(resource: str, flavor: str, missing: int) -> str:
     needed = format_quantity(resource, missing)
     return f"insufficient unused quota for {resource} in flavor {flavor}, {needed} more needed"
+
+
+def without_amounts(message: str) -> str:
+    """The same for refusals that differ only in how much is missing now."""
+    return _MORE_NEEDED.sub(" more needed", message)
 
 
 def unavailable(resource: str) -> str:

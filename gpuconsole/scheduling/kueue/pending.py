@@ -56,7 +56,7 @@ class PendingQueue:
         self._strict = strict
         self._hashing = hashing and not strict
         self._taking_turns = taking_turns
-        """LocalQueues take turns by what they used: then `head`, `pop` and `listing` need to be told their usage."""
+        """LocalQueues take turns by what they used: then `head` and `listing` need to be told their usage."""
         self._waiting: dict[int, Request] = {}
         """Every workload in a lane, by id."""
         self._parked: dict[int, Request] = {}
@@ -185,12 +185,9 @@ class PendingQueue:
             return None
         return min(heads, key=lambda pair: (pair[0], pair[1].id != self._sticky, pair[1].order))[1]
 
-    def pop(self, usage: Usage | None = None) -> Request | None:
+    def take(self, head: Request) -> None:
         """Take the head out of the queue; it comes back by `requeue` or not at all."""
-        head = self.head(usage)
-        if head is not None:
-            del self._waiting[head.id]
-        return head
+        del self._waiting[head.id]
 
     def _next(self, door: str) -> Request | None:
         """The first active workload of a LocalQueue, or of the whole queue where they take no turns."""
@@ -227,6 +224,16 @@ class PendingQueue:
         self._put_aside(request)
         if self._hashing and reason in _CLOSES_LANE:
             self._closed[request.shape] = granular or Reason.PENDING_EVALUATION.value
+
+    @property
+    def closes_lanes(self) -> bool:
+        """True if one that is refused stands for all of its shape."""
+        return self._hashing
+
+    def close(self, head: Request, granular: str) -> None:
+        """Refuse the head and all of its shape until the tree wakes, for want of quota and of anybody to evict."""
+        self.version += 1
+        self._closed[head.shape] = granular
 
     def wake(self, ready: Callable[[Request], bool], matches: Callable[[Request], bool] | None) -> None:
         """Open all lanes and bring back the parked workloads whose backoff has ended and whose namespace matches.

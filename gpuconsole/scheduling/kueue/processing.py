@@ -83,13 +83,10 @@ def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) ->
     if assignment.mode != Mode.FIT and context.gates.fail_fast and on_failed_node(entry.request.workload):
         entry.status = Status.EVICTED
         return
-    if assignment.mode == Mode.NO_FIT:
-        entry.requeue = Requeue.NO_FIT
-        entry.cause = assignment.cause(entry.rules.groups) if context.gates.granular else Reason.NONE
-        return
-    if assignment.mode == Mode.PREEMPT and not entry.targets:
-        entry.requeue = Requeue.PREEMPTION_NO_CANDIDATES
-        entry.cause = Reason.WAITING_FOR_QUOTA
+    if assignment.mode == Mode.NO_FIT or (assignment.mode == Mode.PREEMPT and not entry.targets):
+        entry.requeue, entry.cause = assignment.wanting(entry.rules.groups, granular=context.gates.granular)
+        if assignment.mode == Mode.NO_FIT:
+            return
         if not can_always_reclaim(entry.rules) or (context.gates.preemptors_first and entry.preemptor):
             reserved = capacity_to_reserve(context.accounts.usage, entry.rules, assignment)
             _count(context, entry, [] if entry.round else reserved)

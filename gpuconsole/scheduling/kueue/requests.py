@@ -75,8 +75,11 @@ class Request:
         "asks_for_topology",
         "cluster_queue",
         "given",
+        "heard",
+        "heard_of",
         "id",
         "order",
+        "ordinary",
         "pinned",
         "pod_sets",
         "priority",
@@ -115,6 +118,12 @@ class Request:
         self._shape: bytes | None = None
         self._needs: tuple[PodSetNeeds, ...] | None = None
         self._judged: tuple[Limits, str] | None = None
+        self.ordinary: object = None
+        """The setup under which it was found that nothing but quota, and who uses it, decides about it."""
+        self.heard: object = None
+        """The proposal of which the workload's conditions tell already."""
+        self.heard_of = ""
+        """What they tell, but for how much is missing."""
 
     def updated(self, workload: Workload) -> "Request":
         """The same request for a workload that changed in nothing that scheduling looks at."""
@@ -126,6 +135,7 @@ class Request:
         twin.allowed, twin.asks_for_topology = self.allowed, self.asks_for_topology
         twin.given, twin.pinned, twin._needs = self.given, self.pinned, self._needs
         twin._judged = self._judged
+        twin.ordinary, twin.heard, twin.heard_of = None, None, ""
         return twin
 
     def as_admitted(self, config: KueueConfig) -> "Request":

@@ -1,10 +1,11 @@
 """Trees at rest: those in which the next cycle would come to the same end as the last one.
 
-All their heads were refused, stand in their queues as before, and nothing happened to any queue of the tree, or to
-anybody who holds quota there. Such heads are not even taken out of their queues: they are told the same once more.
+All their heads were refused, stand in their queues as before, and nothing happened to these queues, or to anybody who
+holds quota in the tree. Such heads are not even taken out of their queues: they are told the same once more, as long as
+no other queue of the tree has a head that takes part in the cycle.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 
 from msgspec import Struct
 
@@ -19,17 +20,16 @@ class Rest(Struct, frozen=True):
     """A tree at rest."""
 
     entries: list[Entry]
-    versions: list[tuple[str, int]]
-    """Of the queues of all its ClusterQueues."""
+    versions: list[int]
+    """Of the queues of its heads."""
 
 
-def resting(state: State) -> Iterator[Entry]:
-    """The heads of all trees that are still at rest; the others are forgotten."""
+def resting(state: State) -> dict[int, list[Entry]]:
+    """Root → the heads of a tree that is still at rest; the others are forgotten."""
     for root, rest in list(state.resting.items()):
-        if rest.versions == list(_versions(state, rest.entries[0])):
-            yield from rest.entries
-        else:
+        if rest.versions != _versions(state, rest.entries):
             del state.resting[root]
+    return {root: rest.entries for root, rest in state.resting.items()}
 
 
 def note(state: State, heads: Heads, *, others: Container[int]) -> None:
@@ -37,7 +37,7 @@ def note(state: State, heads: Heads, *, others: Container[int]) -> None:
     entries = heads.entries
     root = state.setup.tree.root(entries[0].rules.node)
     if heads.key is not None and heads.anew and root not in others and all(_stays(state, entry) for entry in entries):
-        state.resting[root] = Rest(entries, list(_versions(state, entries[0])))
+        state.resting[root] = Rest(entries, _versions(state, entries))
 
 
 def _stays(state: State, entry: Entry) -> bool:
@@ -52,8 +52,6 @@ def _stays(state: State, entry: Entry) -> bool:
     )
 
 
-def _versions(state: State, entry: Entry) -> Iterator[tuple[str, int]]:
-    for name in state.tree_of(entry.rules.name):
-        queue = state.roster.look_at(name)
-        if queue is not None:
-            yield name, queue.version
+def _versions(state: State, entries: list[Entry]) -> list[int]:
+    queues = (state.roster.look_at(entry.rules.name) for entry in entries)
+    return [queue.version if queue is not None else -1 for queue in queues]

@@ -18,6 +18,7 @@ from gpuconsole.model.queues import (
     ClusterQueue,
     Cohort,
     LocalQueue,
+    PreemptionPolicy,
     ResourceFlavor,
     StopPolicy,
     Topology,
@@ -71,6 +72,7 @@ class QueueRules:
         "group_of",
         "groups",
         "likeness",
+        "looks_at_age",
         "multikueue",
         "name",
         "node",
@@ -106,6 +108,12 @@ class QueueRules:
         self.group_of = {resource: group for group in reversed(self.groups) for resource in group.resources}
         self.likeness: Hashable = _likeness(queue, tree, self.node)
         """Equal for queues side by side in the tree that give the same answers as long as the same is used of them."""
+        preemption = queue.preemption
+        self.looks_at_age = PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY in (
+            preemption.within_cluster_queue,
+            preemption.reclaim_within_cohort,
+        )
+        """Whom its workloads may evict depends on their age, too."""
         path = tree.paths[self.node] if self.node >= 0 else ()
         self.within_cohort = bool(path)
         self.path_text = "".join(f"/{name}" for name in (*(tree.names[node] for node in reversed(path)), queue.name))

@@ -13,6 +13,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import changes, cycle, ledgers
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.heads import Refusals, anybody_next
 from gpuconsole.scheduling.kueue.ledgers import UsedLately
 from gpuconsole.scheduling.kueue.memory import SessionMemory, recall, remember
 from gpuconsole.scheduling.kueue.prospects import Outlook, outlook_of
@@ -69,13 +70,13 @@ class Session:
             case Happened():
                 pass
 
-    def run_cycle(self, now: Time, *, choices: bool = False, again: bool = True) -> list[AdmissionDecision]:
+    def run_cycle(self, now: Time, *, choices: bool = False, told: Refusals = Refusals.ALL) -> list[AdmissionDecision]:
         """Try the head of every open queue once; the decisions in the order in which they were taken.
 
-        With `choices` preemptions say how their victims were chosen; that changes no decision. Without `again` refusals
-        may be left out that the cycle before gave, too, where nothing has happened since.
+        With `choices` preemptions say how their victims were chosen, and `told` says of whom there are refusals; both
+        change no other decision.
         """
-        return cycle.run_cycle(self._at(now), choices=choices, again=again)
+        return cycle.run_cycle(self._at(now), choices=choices, told=told)
 
     def examine(self, now: Time, first: str = "") -> list[Entry]:
         """What the next cycle would make of every head; with `first` of that workload, wherever it stands.
@@ -111,7 +112,7 @@ class Session:
     def has_active(self) -> bool:
         """True if some queue that is open has a workload that would be tried."""
         state = self._settled
-        return has_due(state) or cycle.anybody_next(state)
+        return has_due(state) or anybody_next(state)
 
     @property
     def places_pods(self) -> bool:

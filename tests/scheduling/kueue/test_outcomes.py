@@ -108,7 +108,7 @@ def decided(config: KueueConfig, seed: int) -> list[object]:
 def test_what_became_of_a_tree_is_what_would_become_of_it_anew(name: str) -> None:
     for seed in range(25):
         nothing = patch.object(outcomes, "keep", lambda known, key, found: None)
-        with nothing, patch.object(rest, "resting", lambda state: ()):
+        with nothing, patch.object(rest, "resting", lambda state: {}):
             anew = decided(SETTINGS[name], seed)
         assert decided(SETTINGS[name], seed) == anew, seed
 

@@ -228,8 +228,9 @@ def test_where_a_head_goes_that_was_not_admitted(reason: Requeue) -> None:
         waiting = PendingQueue(strict=strict, hashing=True)
         for number in range(3):
             waiting.push(Request(workload(f"w{number}", "q", created=number), number, "q", KueueConfig()))
-        head = waiting.pop()
+        head = waiting.head()
         assert head is not None
+        waiting.take(head)
         waiting.requeue(head, reason, ready=True, more_flavors=False, granular="WaitingForQuota")
         assert waiting.is_parked(0) is (parked_in_strict if strict else parked)
         assert waiting.is_parked(1) is (alike and not strict)
@@ -241,8 +242,9 @@ def test_one_for_which_room_is_made_stays_first(reason: Requeue) -> None:
     for strict, first in ((False, "old"), (True, "urgent")):
         waiting = PendingQueue(strict=strict, hashing=True)
         waiting.push(Request(workload("old", "q"), 0, "q", KueueConfig()))
-        head = waiting.pop()
+        head = waiting.head()
         assert head is not None
+        waiting.take(head)
         waiting.requeue(head, reason, ready=True, more_flavors=False)
         waiting.push(Request(workload("urgent", "q", priority=9), 1, "q", KueueConfig()))
         found = waiting.head()

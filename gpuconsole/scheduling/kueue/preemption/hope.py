@@ -6,8 +6,13 @@ its quota as that one is large. If the preemptor lacks room even when all queues
 
 from itertools import pairwise
 
+from gpuconsole.model.queues import PreemptionPolicy
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.ground import ground_of
 from gpuconsole.scheduling.kueue.preemption.policy import NOT_BORROWING, candidates_of, dependence
 from gpuconsole.scheduling.kueue.preemption.search import Search
+from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.rules import QueueRules
 
 
 def hopeless(search: Search) -> bool:
@@ -16,27 +21,29 @@ def hopeless(search: Search) -> bool:
         return False
     (column,) = search.columns
     wanted = next((amount for needed, amount in search.uses if needed == column), 0)
-    return wanted > 0 and wanted > _known_most(search, column)
+    return wanted > 0 and wanted > most_for(search.context, search.rules, search.request, column)
 
 
-def _known_most(search: Search, column: int) -> int:
-    """What the preemptor's queue could take at most; the same for all of its preemptors of a priority, or age."""
-    preemption, node = search.rules.queue.preemption, search.rules.node
-    own, others = preemption.within_cluster_queue, preemption.reclaim_within_cohort
-    looks_at = dependence(search, own, NOT_BORROWING), dependence(search, others, NOT_BORROWING)
-    known, key = search.context.known_of_tree(node), ("most", node, column, looks_at)
-    found: int | None = known.get(key)
+def most_for(context: Context, rules: QueueRules, request: Request, column: int) -> int:
+    """What the queue could have of a column at most, by quota and evictions; the same for all of a priority, or age.
+
+    Under classical preemption only.
+    """
+    most = ground_of(context, rules.node).most
+    key = request.priority, request.timestamp if rules.looks_at_age else 0, column
+    found = most.get(key)
     if found is None:
-        found = known[key] = _most_available(search, column)
+        found = most[key] = _most_available(Search(context, rules, request, frozenset((column,)), ()), column)
     return found
 
 
 def _most_available(search: Search, column: int) -> int:
-    """What the preemptor's queue could take if every queue of its tree were at its floor."""
+    """What the preemptor's queue could take if every queue of its tree that others may evict from were at its floor."""
     usage = search.usage
     tree, node = usage.tree, search.rules.node
     path = (node, *tree.paths[node])
-    floors = _floors(search, column, path[-1])
+    alone = _keeps_to_itself(search, column)
+    floors = {at: usage.used(at, column) for at in path} if alone else _floors(search, column, path[-1])
     own = usage.used(node, column) - sum(_sizes(search, search.rules.name, column, own=True))
     lowest = {node: own}
     below = own - floors[node]
@@ -56,6 +63,20 @@ def _most_available(search: Search, column: int) -> int:
             available = min(available, ceiling + min(0, left))
         available += max(0, left)
     return available
+
+
+def _keeps_to_itself(search: Search, column: int) -> bool:
+    """True if only workloads of its own queue count as candidates: it may not evict others while it borrows.
+
+    Then it borrows whatever it asks for, and has no hierarchical advantage over anybody.
+    """
+    usage, rules = search.usage, search.rules
+    if rules.queue.preemption.borrow_within_cohort.policy != PreemptionPolicy.NEVER:
+        return False
+    return all(
+        usage.used(at, column) >= usage.tree.subtree[at * usage.tree.width + column]
+        for at in (rules.node, *usage.tree.paths[rules.node][:-1])
+    )
 
 
 def _floors(search: Search, column: int, root: int) -> dict[int, int]:

@@ -1,0 +1,104 @@
+"""Heads of whom it is known beforehand that they are refused, are told nothing new, and that no other head notices.
+
+When a tree wakes, most of those who wait in it are tried only to hear once more what they heard before: what they need
+is not there, and there is nobody to evict. They need no part in the cycle that tries them.
+"""
+
+from gpuconsole.model.decisions import KeepWaiting
+from gpuconsole.scheduling.kueue import messages
+from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED, take_refusal
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.findings import Asked
+from gpuconsole.scheduling.kueue.ground import ground_of
+from gpuconsole.scheduling.kueue.likeness import Alike, alike_to, amounts_decide, last_alike
+from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.nomination import eligible
+from gpuconsole.scheduling.kueue.preemption import Search, find_targets
+from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.reservation import can_always_reclaim
+from gpuconsole.scheduling.kueue.returning import refusal
+from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.shortage import persists
+from gpuconsole.scheduling.kueue.state import State
+
+
+def may_be_quiet(context: Context) -> bool:
+    """True if heads of a cycle can be looked at one by one.
+
+    Under fair sharing each takes part in the tournament of its tree, even if it gets nothing.
+    """
+    return not (
+        context.findings is None or context.config.fair_sharing or context.one_by_one or context.gates.overlap_recompute
+    )
+
+
+def quiet(state: State, context: Context, rules: QueueRules, request: Request, *, amounts: bool) -> Alike | None:
+    """The proposal to the head of this queue, if it is refused, knows it already, and takes nothing from the others.
+
+    With `amounts` it does not know it unless it knows how much is missing.
+    """
+    if request.ordinary is not context.setup and not _is_ordinary(context, rules, request):
+        return None
+    if not amounts and (last := _lacks_the_same(state, context, rules, request)) is not None:
+        return last
+    alike = alike_to(context, rules, request)
+    if alike is None or not _leaves_no_trace(rules, alike):
+        return None
+    heard = request.heard is alike if amounts else request.heard_of == alike.said
+    if not heard and not _has_heard(state, rules, request, alike, amounts=amounts):
+        return None
+    most, age = ground_of(context, rules.node).most, request.timestamp if rules.looks_at_age else 0
+    for number, (column, amount) in enumerate(alike.amounts):
+        found = most.get((request.priority, age, column))
+        if (found is None or amount <= found) and _finds_somebody(context, rules, request, alike.asked[number]):
+            return None
+    return alike
+
+
+def _lacks_the_same(state: State, context: Context, rules: QueueRules, request: Request) -> Alike | None:
+    """What was proposed to the last one that is alike, if this one would only hear of other amounts."""
+    last = last_alike(context, rules, request)
+    if last is None or last.shortage is None or not _leaves_no_trace(rules, last):
+        return None
+    if request.heard_of != last.said and not _has_heard(state, rules, request, last, amounts=False):
+        return None
+    return last if persists(context, rules, request, last.shortage) else None
+
+
+def _is_ordinary(context: Context, rules: QueueRules, request: Request) -> bool:
+    entry = Entry(request, rules)
+    if not (amounts_decide(context, entry) and eligible(context, entry)):
+        return False
+    request.ordinary = context.setup
+    return True
+
+
+def _leaves_no_trace(rules: QueueRules, alike: Alike) -> bool:
+    """True if it does not fit, keeps no capacity for itself, and has no flavors left to try."""
+    mode = alike.assignment.mode
+    return not alike.resumes and (mode == Mode.NO_FIT or (mode == Mode.PREEMPT and can_always_reclaim(rules)))
+
+
+def _has_heard(state: State, rules: QueueRules, request: Request, alike: Alike, *, amounts: bool) -> bool:
+    """True if what the workload was told last is what it would be told now; noted, as heads come again and again."""
+    entry = Entry(request, rules)
+    entry.record(alike.assignment, ())
+    entry.requeue, entry.cause = alike.wanting
+    said = request.workload.condition(QUOTA_RESERVED)
+    if not amounts and said is not None and messages.without_amounts(said.message) == alike.said:
+        entry.message = said.message
+    answer, workload = refusal(state, entry), request.workload
+    granular = state.gates.granular
+    if isinstance(answer, KeepWaiting) or take_refusal(workload, answer, state.now, granular=granular) is not workload:
+        return False
+    if amounts:
+        request.heard = alike
+    else:
+        request.heard_of = alike.said
+    return True
+
+
+def _finds_somebody(context: Context, rules: QueueRules, request: Request, asked: Asked) -> bool:
+    columns, uses = asked
+    return bool(find_targets(Search(context, rules, request, columns, uses)))

@@ -1,0 +1,93 @@
+"""What a refused head lacks, so that it is known at once whether it lacks the same when the amounts have changed.
+
+Only where that is plain: one pod set, and one resource short in each flavor that it may have. While that is short, even
+if everybody left who could be evicted, and all else is there, the head is told the same, but for how much is missing.
+"""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from gpuconsole.model.quantity import PODS
+from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
+from gpuconsole.scheduling.kueue.attempts import Searched
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.ground import ground_of
+from gpuconsole.scheduling.kueue.preemption.hope import most_for
+from gpuconsole.scheduling.kueue.reasons import Reason
+from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.rules import QueueRules
+
+_Needs = list[tuple[int, int]]
+
+
+class Shortage(Struct, frozen=True):
+    """Amounts by column."""
+
+    short: tuple[tuple[int, int], ...]
+    there: tuple[tuple[int, int], ...]
+
+
+def shortage_of(context: Context, rules: QueueRules, request: Request, assignment: Assignment) -> Shortage | None:
+    """What is short for the head, and what is not; None where that is not plain."""
+    if len(request.pod_sets) != 1 or request.pod_sets[0].pod_set.min_count is not None:
+        return None
+    (result,) = assignment.pod_sets
+    short: _Needs = []
+    there: _Needs = []
+    lacking = 0
+    for searched in result.searches:
+        flavors = list(_by_flavor(context, rules, result, searched))
+        lacks = [len(wanting) for wanting, _ in flavors]
+        if not flavors or len(flavors) + _excluded(searched) != len(searched.flavors) or max(lacks) > 1:
+            return None
+        lacking += min(lacks)
+        if max(lacks) != min(lacks):
+            return None
+        for wanting, found in flavors:
+            short += wanting
+            there += found
+    pods = {column for column, _ in short if context.setup.tree.columns[column][1] == PODS}
+    return Shortage(tuple(short), tuple(there)) if lacking == 1 and not pods else None
+
+
+def persists(context: Context, rules: QueueRules, request: Request, shortage: Shortage) -> bool:
+    """True if on the accounts as they are the head would lack the same."""
+    ground = ground_of(context, rules.node)
+    most, age = ground.most, request.timestamp if rules.looks_at_age else 0
+    for column, amount in shortage.short:
+        found = most.get((request.priority, age, column))
+        if amount <= (most_for(context, rules, request, column) if found is None else found):
+            return False
+    free = ground.free
+    for column, amount in shortage.there:
+        left = free.get(column)
+        if left is None:
+            left = free[column] = max(0, context.accounts.usage.available(rules.node, column))
+        if amount > left:
+            return False
+    return True
+
+
+def _by_flavor(
+    context: Context, rules: QueueRules, result: PodSetResult, searched: Searched
+) -> Iterator[tuple[_Needs, _Needs]]:
+    """Of each flavor that was judged by its quota: what is short, and what is there."""
+    usage, group = context.accounts.usage, rules.group_of[searched.resource]
+    for noted in searched.noted:
+        if noted.cause is Reason.NO_MATCHING_FLAVOR:
+            continue
+        columns = group.columns[group.flavors.index(noted.flavor)]
+        short: _Needs = []
+        there: _Needs = []
+        for resource, amount in result.requests.items():
+            if resource in columns:
+                column = columns[resource]
+                free = max(0, usage.available(rules.node, column))
+                (short if amount > free else there).append((column, amount))
+        yield short, there
+
+
+def _excluded(searched: Searched) -> int:
+    """How many flavors are out of the question whatever the quota."""
+    return sum(noted.cause is Reason.NO_MATCHING_FLAVOR for noted in searched.noted)

@@ -1,0 +1,59 @@
+"""Heads that are passed over would have been refused, and would have heard what they know; nobody else notices."""
+
+from functools import partial
+from random import Random
+from unittest.mock import patch
+
+import pytest
+
+from gpuconsole.model.decisions import Refuse
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.heads import Refusals
+from gpuconsole.scheduling.kueue.messages import without_amounts
+from tests.scheduling.kueue.cluster import cohort
+from tests.scheduling.kueue.test_findings import Slow
+from tests.scheduling.kueue.test_outcomes import SETTINGS, happen, queues_of
+
+STEPS = 25
+TOGETHER = ("fair sharing", "overlaps are looked at again")
+"""Settings under which each head of a tree may matter to the others."""
+
+
+def story(config: KueueConfig, seed: int, told: Refusals) -> tuple[list[object], list[dict[str, str]], int]:
+    """What is decided beside refusals and how the queues stand; what everybody was told; how many were told."""
+    draw = Random(seed)
+    queues = queues_of(draw)
+    world = Slow(cohort("a", 2), cohort("b"), cohort("x", parent="b"), *queues, config=config, flavors="fg")
+    decided: list[object] = []
+    heard: list[dict[str, str]] = []
+    refusals = 0
+    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, told=told)):
+        for step in range(STEPS):
+            happen(world, queues, step, draw)
+            for _ in range(6):
+                cycle = world.cycle()
+                decided.append([decision for decision in cycle if not isinstance(decision, Refuse)])
+                refusals += sum(isinstance(decision, Refuse) for decision in cycle)
+            queued = (world.session.pending(name) for name in world.session.setup.queues)
+            decided.append([[(waits.workload.key, waits.parked) for waits in queue] for queue in queued])
+            decided.append(world.session.progressed)
+            heard.append({name: world.message(name) for name in sorted(world.workloads)})
+    return decided, heard, refusals
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_whoever_is_told_the_same_is_decided_and_known(name: str) -> None:
+    fewer, fewest = 0, 0
+    for seed in range(25):
+        decided, heard, refusals = story(SETTINGS[name], seed, Refusals.ALL)
+        news = story(SETTINGS[name], seed, Refusals.NEW)
+        assert news[:2] == (decided, heard), seed
+        others = story(SETTINGS[name], seed, Refusals.OTHER)
+        assert others[0] == decided, seed
+        assert [_without_amounts(known) for known in others[1]] == [_without_amounts(known) for known in heard], seed
+        fewer, fewest = fewer + refusals - news[2], fewest + refusals - others[2]
+    assert 0 < fewer < fewest or (name in TOGETHER and fewer == fewest == 0)
+
+
+def _without_amounts(heard: dict[str, str]) -> dict[str, str]:
+    return {name: without_amounts(message) for name, message in heard.items()}
