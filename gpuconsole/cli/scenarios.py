@@ -1,11 +1,12 @@
 """Scenarios as `validate` sees them: their own objects count, and their problems are findings like all others."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from gpuconsole.cli.findings import as_line
 from gpuconsole.insight.expectations import ExpectError, read_expectation
 from gpuconsole.model.documents.findings import Path as FieldPath
 from gpuconsole.model.manifests import Finding, Loaded, Severity
@@ -40,6 +41,13 @@ def with_scenarios(loaded: Loaded) -> Loaded:
             and (problem.file, problem.line, problem.path) not in known
         ]
     return replace(loaded, objects=tuple(objects), findings=tuple(findings))
+
+
+def placed(error: ScenarioError, origin: str, lines: Sequence[LineOf]) -> str:
+    """What is wrong with the scenario, or the list of changes, that was read alone: each problem with its line."""
+    if len(lines) != 1:
+        return str(error)
+    return "\n".join(map(as_line, scenario_findings(error, origin, lines[0])))
 
 
 def scenario_findings(error: ScenarioError, origin: str, line_of: LineOf) -> list[Finding]:

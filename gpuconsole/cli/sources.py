@@ -14,7 +14,7 @@ from gpuconsole.cli.bundled import DEFAULT, resolve
 from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
-from gpuconsole.cli.scenarios import scenario_findings
+from gpuconsole.cli.scenarios import placed
 from gpuconsole.cli.tables import counted
 from gpuconsole.errors import ConsoleError, SourceError, UsageError
 from gpuconsole.insight.engines import engines
@@ -131,10 +131,7 @@ def _read(files: Sequence[str], request: Request, prices: Prices) -> tuple[Scena
             catalogue=catalogue_for(request, loaded.scenario),
         )
     except ScenarioError as error:
-        if len(loaded.lines) != 1:
-            raise FindingsError(str(error)) from error
-        (line_of,) = loaded.lines
-        raise FindingsError("\n".join(map(as_line, scenario_findings(error, origin, line_of)))) from error
+        raise FindingsError(placed(error, origin, loaded.lines)) from error
     if request.admit_all_namespaces:
         scenario = replace(scenario, objects=tuple(map(admitting_all, scenario.objects)))
     return replace(scenario, policy=_policy(scenario.policy, request, loaded.configurations)), loaded

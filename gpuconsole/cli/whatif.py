@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from gpuconsole.cli.answering import Answer, Asked, answering
 from gpuconsole.cli.findings import as_line
+from gpuconsole.cli.scenarios import placed
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import FindingsError
 from gpuconsole.cli.whatif_report import as_text
@@ -54,7 +55,7 @@ def changes_in(file: Path, now: Time) -> Changes:
     try:
         return read_changes(loaded.scenario, str(file), now, objects=loaded.objects)
     except ScenarioError as error:
-        raise FindingsError(str(error)) from error
+        raise FindingsError(placed(error, str(file), loaded.lines)) from error
 
 
 def as_body(answer: WhatIf) -> dict[str, Any]:

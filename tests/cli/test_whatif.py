@@ -88,6 +88,29 @@ def test_the_same_as_a_document(gpuconsole: Line, change: Path) -> None:
     assert (answer["median_wait_seconds"], answer["median_wait_without_seconds"]) == (30.0, None)
 
 
+def test_what_is_wrong_with_a_change_stands_with_its_line_and_what_would_be_right(
+    gpuconsole: Line, tmp_path: Path
+) -> None:
+    file = tmp_path / "change.yaml"
+    file.write_text(
+        "horizon: soon\n"
+        "steps:\n"
+        "  - commands:\n"
+        "      - {type: finish, workload: a/b}\n"
+        "      - type: set-priority\n"
+        "        workload: a/b\n"
+        "        prio: 5\n"
+        "  - advanceSeconds: 60\n"
+    )
+    result = gpuconsole("whatif", "org-cohort", "-f", file)
+    assert result.status == 1
+    assert [line.partition("change.yaml:")[2] for line in result.err.splitlines()] == [
+        "1: error: horizon: 'soon' is no duration; write it as 90s, 30m, 1h30m or 2d",
+        "5: error: steps[0].commands[1]: priority is missing; write it",
+        "7: error: steps[0].commands[1]: unknown key 'prio'; did you mean 'priority'?",
+    ]
+
+
 def test_two_files_against_each_other(gpuconsole: Line, change: Path) -> None:
     result = gpuconsole("whatif", "org-cohort", "--until", "50m", "-f", change, "--against", change, "--horizon", "10m")
 
@@ -122,7 +145,7 @@ def test_a_file_that_is_no_change_says_why(gpuconsole: Line, tmp_path: Path) -> 
 
     assert (result.status, result.err) == (
         1,
-        f"gpuconsole: {file}: steps[0].commands[0]: queue is missing; write it\n",
+        f"gpuconsole: {file}:1: error: steps[0].commands[0]: queue is missing; write it\n",
     )
 
 
