@@ -15,6 +15,7 @@ from gpuconsole.services.console import Console
 from gpuconsole.ui.following import Following
 from gpuconsole.ui.keymap import single_keys
 from gpuconsole.ui.messages import SnapshotReady
+from gpuconsole.ui.pace import Pace
 from gpuconsole.ui.paint import ROLE_CLASSES
 from gpuconsole.ui.screens.asking import Handler, Severity
 from gpuconsole.ui.screens.base import ConsoleScreen
@@ -70,9 +71,8 @@ class ConsoleApp(TunedApp):
         self.cluster = cluster
         self.contexts = contexts
         self.namespaces: frozenset[str] = frozenset()
-        self.pressed = 0.0
-        """When the last key was, by `time.monotonic`."""
-        self._following = Following(self, repaint, lambda: self.pressed)
+        self.pace = Pace()
+        self._following = Following(self, repaint)
         self.travel = Travel(self.DEFAULT_MODE)
         self._warm = warm
         self._last_key = ""
@@ -98,7 +98,7 @@ class ConsoleApp(TunedApp):
                 others=("answers",),
                 shown=self._following.shows_data,
                 ready=self._following.has_data,
-                pressed=lambda: self.pressed,
+                pace=self.pace,
             )
             self._warming.start()
 
@@ -128,6 +128,8 @@ class ConsoleApp(TunedApp):
     # Keys
 
     async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key):
+            self.pace.key()
         if isinstance(event, events.InputEvent):
             if self._exit:
                 return
@@ -153,7 +155,6 @@ class ConsoleApp(TunedApp):
 
     def action_press(self, key: str) -> None:
         before, self._last_key = self._last_key, key
-        self.pressed = time.monotonic()
         if isinstance(self.screen, ConsoleScreen):
             self.screen.press(key, before)
 

@@ -1,7 +1,7 @@
 """From a console to the screen in front: its Snapshots, when they are drawn, and what it refused."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -22,11 +22,10 @@ SELDOM = 4
 class Following:
     """Draws what is new, often enough to be believed, and seldom enough for keys to come in between. Mutates."""
 
-    def __init__(self, app: "ConsoleApp", repaint: float, pressed: Callable[[], float]) -> None:
-        """`repaint` are the seconds between two repaints, at least; `pressed` says when the last key was."""
+    def __init__(self, app: "ConsoleApp", repaint: float) -> None:
+        """`repaint` are the seconds between two repaints, at least; 0 draws everything at once."""
         self._app = app
         self._repaint = repaint
-        self._pressed = pressed
         self._painted = 0.0
         self._useful = False
         """Nodes were drawn, and queues."""
@@ -52,11 +51,9 @@ class Following:
         """Draw it now or in a moment; by then there may be a newer one."""
         if self._waiting is not None:
             return
-        # Keys come first: new data wait a moment for them to end, but not for ever.
         repaint = self._repaint * (SELDOM if self._still_reads() else 1)
-        quiet = min(self._pressed(), self._painted + 4 * repaint) + repaint / 2
-        wait = max(self._painted + repaint, quiet) - time.monotonic()
-        if wait <= 0:
+        wait = max(self._painted + repaint - time.monotonic(), self._app.pace.wait(self._painted))
+        if not repaint or wait <= 0:
             self._paint(snapshot)
         else:
             self._waiting = self._app.set_timer(wait, self._paint_newest)

@@ -5,16 +5,14 @@ it knows. While it is hidden it costs nothing: only the screen in front is told 
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterable
 
 from textual import events
 from textual.app import App
 
+from gpuconsole.ui.pace import Pace
 from gpuconsole.ui.screens.background import GROUP
 
-QUIET = 0.4
-"""Seconds without a key before the next screen is made."""
 PAUSE = 0.15
 """Seconds between two screens, for new data and keys."""
 
@@ -31,11 +29,11 @@ class Warming:
         others: Iterable[str],
         shown: Callable[[], bool],
         ready: Callable[[], bool],
-        pressed: Callable[[], float],
+        pace: Pace,
     ) -> None:
         """`load` imports a mode, in a thread, as soon as the first one has been `shown`; at last it imports `others`.
 
-        `ready` says whether there are data worth showing, `pressed` when the last key was, by `time.monotonic`.
+        `ready` says whether there are data worth showing.
         """
         self._app = app
         self._modes = list(modes)
@@ -45,7 +43,7 @@ class Warming:
         self._importing = False
         self._shown = shown
         self._ready = ready
-        self._pressed = pressed
+        self._pace = pace
         self._timer = app.set_interval(PAUSE, self._next, pause=True)
 
     def start(self) -> None:
@@ -57,7 +55,7 @@ class Warming:
         if not self._importing and self._shown():
             self._importing = True
             self._import(self._modes)
-        if not self._ready() or time.monotonic() - self._pressed() < QUIET or self._thinking():
+        if not self._ready() or self._pace.wait() > 0 or self._thinking():
             return
         while self._left and self._left[0] in self._app._screen_stacks:
             self._left.pop(0)

@@ -14,8 +14,9 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.services.console import Console
-from gpuconsole.ui import warming
+from gpuconsole.ui import following, pace, warming
 from gpuconsole.ui.app import ConsoleApp
+from gpuconsole.ui.pace import Pace
 from gpuconsole.ui.screens import background
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import ConsoleScreen
@@ -30,7 +31,7 @@ async def warmed(
     monkeypatch: pytest.MonkeyPatch, views: Iterable[str] = VIEWS
 ) -> AsyncIterator[tuple[ConsoleApp, Pilot[None]]]:
     """A console that had the time to make all its screens, or these."""
-    monkeypatch.setattr(warming, "QUIET", 0.0)
+    monkeypatch.setattr(pace, "QUIET", 0.0)
     monkeypatch.setattr(warming, "PAUSE", 0.01)
     app = ConsoleApp(recorded(org_cohort(), history()), repaint=0, warm=True)
     async with app.run_test(size=(120, 36)) as pilot:
@@ -104,6 +105,38 @@ async def test_what_is_read_for_the_first_time_is_drawn_seldom_once_nodes_and_qu
             app.cluster.tick(0.1)
             await pilot.pause()
         assert [round(wait, -1) for wait in waits] == [wait]
+
+
+def test_what_can_wait_waits_for_a_pause_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: now))
+    keys = Pace()
+    assert keys.wait() < 0, "nobody pressed a key"
+    keys.key()
+    assert (keys.wait(), keys.wait(99.5), keys.wait(98.0)) == (0.25, 0.25, -1.0)
+    now += 0.25
+    assert keys.wait() == 0
+
+
+async def test_new_data_are_drawn_when_keys_pause_and_letters_of_a_text_are_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Elsewhere((Node(name="a-1"), QUEUE), NOW)
+    app = ConsoleApp(Console(cluster), repaint=0.001)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("3", "slash", "x")
+        app.pace.pressed -= 100
+        await pilot.press("y")
+        pressed = app.pace.pressed
+        now = pressed + 0.05
+        clock = SimpleNamespace(monotonic=lambda: now)
+        for module in (pace, following):
+            monkeypatch.setattr(module, "time", clock)
+        app._following._painted = pressed
+        waits: list[float] = []
+        monkeypatch.setattr(app, "set_timer", lambda delay, callback: waits.append(round(delay, 3)))
+        app._following.came(app.cluster.snapshot)
+        assert waits == [0.2]
 
 
 async def test_what_is_hidden_hears_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,11 +251,12 @@ async def test_new_data_are_thought_about_after_a_rest_and_when_keys_pause_but_w
                     break
             return told
 
-        monkeypatch.setattr(background, "time", SimpleNamespace(monotonic=lambda: now))
+        for module in (background, pace):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
         monkeypatch.setattr(screen, "set_timer", timed)
         thought = Background(screen, answer, told.append)
 
-        took, app.pressed = 0.1, now
+        took, app.pace.pressed = 0.1, now
         thought.ask(first)
         assert await answered() == [first], "a first answer waits for nothing"
 
@@ -230,18 +264,18 @@ async def test_new_data_are_thought_about_after_a_rest_and_when_keys_pause_but_w
         assert (waits, told) == ([0.3], [first]), "three times as long as the first one took"
         thought.ask(third)
         now += 0.3
-        app.pressed = now - 0.05
+        app.pace.pressed = now - 0.05
         thought._begin()
         assert waits[-1] == 0.2, "a key was pressed"
         now += 0.6
-        app.pressed = now - 0.05
+        app.pace.pressed = now - 0.05
         thought._begin()
         assert waits[-1] == 0.1, "keys go on, but nobody waits longer than a second"
         now += 0.2
         thought._begin()
         assert await answered() == [first, third], "by now there are newer data"
 
-        app.pressed = now
+        app.pace.pressed = now
         thought.ask(fourth)
         assert waits[-1] == 0.3
         thought.ask(fourth)

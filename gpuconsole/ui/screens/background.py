@@ -22,10 +22,6 @@ Answer = TypeVar("Answer")
 
 MANY = 1000
 """A Snapshot with as many workloads, pods or nodes is answered in a thread; a smaller one at once."""
-QUIET = 0.25
-"""Seconds without a key before new data are thought about."""
-LONGEST = 1.0
-"""Seconds that they wait for keys to pause, at most."""
 SHARE = 3.0
 """An answer is followed by so many times its own duration of rest: beside keys it takes a quarter of the time."""
 
@@ -63,8 +59,8 @@ class Background(Generic[Answer]):
         self._thinking = False
         self._rested = 0.0
         """Until when it rests, by `time.monotonic`."""
-        self._latest = 0.0
-        """Until when it lets keys go first, by the same clock."""
+        self._since = 0.0
+        """Since when it owes an answer, by the same clock."""
         self._timer: Timer | None = None
 
     def ask(self, snapshot: Snapshot) -> None:
@@ -72,7 +68,7 @@ class Background(Generic[Answer]):
         self._urgent = self._urgent or snapshot is self._asked or self._asked is None
         self._asked = snapshot
         if not self._owed:
-            self._owed, self._latest = True, time.monotonic() + LONGEST
+            self._owed, self._since = True, time.monotonic()
         self._begin()
 
     def _begin(self) -> None:
@@ -91,9 +87,7 @@ class Background(Generic[Answer]):
             # It was left; coming back, it is asked again.
             self._owed = False
             return
-        now = time.monotonic()
-        quiet = min(self._screen.console_app.pressed + QUIET, self._latest)
-        wait = max(self._rested, quiet) - now
+        wait = max(self._rested - time.monotonic(), self._screen.console_app.pace.wait(self._since))
         if wait > 0 and not self._urgent:
             self._timer = self._screen.set_timer(wait, self._begin)
             return
