@@ -1,6 +1,8 @@
 """The grid draws its visible rows only, and its cursor stays on its row through refreshes, sorts and filters."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 from textual.app import App, ComposeResult
@@ -11,7 +13,7 @@ from gpuconsole.ui.columns import Column, fit
 from gpuconsole.ui.filters import parse_filter
 from gpuconsole.ui.paint import ROLE_CLASSES
 from gpuconsole.ui.widgets import grid as grids
-from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.grid import HOLD, PAUSE, Grid
 from gpuconsole.ui.widgets.notice import State
 
 
@@ -352,8 +354,37 @@ def test_columns_that_fit(case: str) -> None:
     assert [(column.title, size) for column, size in fit(columns, width, wide)] == want
 
 
+async def test_no_more_rows_are_read_while_a_key_of_a_filter_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grids, "READ", 0)
+    now = 100.0
+    waits: list[tuple[float, Callable[[], object]]] = []
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await shown(pilot, *rows("a", "b", "c"))
+        DRAWN.clear()
+        monkeypatch.setattr(grids, "time", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr(app.grid, "set_timer", lambda wait, then: waits.append((round(wait, 3), then)))
+        app.grid.expect_filter()
+        now += PAUSE
+        waits.pop()[1]()
+        assert ([wait for wait, _ in waits], DRAWN) == ([round(HOLD - PAUSE, 3)], ["a"]), (
+            "the filter line is drawn first"
+        )
+        now += HOLD - PAUSE
+        waits.pop()[1]()
+        assert ([wait for wait, _ in waits], DRAWN) == ([PAUSE], ["a", "b"])
+        app.grid.set_filter(parse_filter("c"))
+        waits.pop()[1]()
+        assert ([wait for wait, _ in waits], DRAWN) == ([HOLD], ["a", "b"]), "and so is a letter"
+        now += HOLD
+        for _ in range(2):
+            waits.pop()[1]()
+        assert (waits, names(app)) == ([], ["c"])
+
+
 async def test_a_filter_waits_until_all_rows_are_read_and_keys_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grids, "READ", 0)
+    monkeypatch.setattr(grids, "HOLD", 0)
     app = GridApp()
     async with app.run_test(size=(40, 10)) as pilot:
         await shown(pilot, *rows("a", "b", "c", "d", "e"))

@@ -24,6 +24,8 @@ READ = 0.003
 """Seconds for which rows are read at once for a filter."""
 PAUSE = 0.003
 """Seconds between two such times: keys get their turn, and other threads."""
+HOLD = 0.06
+"""Seconds after a key of a filter within which it should be seen: no more rows are read then."""
 
 
 class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
@@ -62,6 +64,8 @@ class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
         self._empty = empty
         self._absent = absent
         self._reading = False
+        self._reads_from = 0.0
+        """When it may read on, by `time.monotonic`."""
         self._wanted: Filter | None = None
         """The filter that was asked for last."""
 
@@ -166,13 +170,18 @@ class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
         if not self._reading:
             self._reading = True
             self._read_some(iter(self._rows.all))
+        self._reads_from = time.monotonic() + HOLD
 
     def _read_some(self, rows: Iterator[T]) -> None:
         if self._wanted is None and not self.screen.is_active:
             # Who left without a filter has keys to press elsewhere; what was read is known the next time.
             self._reading = False
             return
-        until = time.monotonic() + READ
+        now = time.monotonic()
+        if now < self._reads_from:
+            self.set_timer(self._reads_from - now, lambda: self._read_some(rows))
+            return
+        until = now + READ
         for _ in self._rows.texts(rows):
             if time.monotonic() >= until:
                 self.set_timer(PAUSE, lambda: self._read_some(rows))
@@ -184,6 +193,7 @@ class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
     def set_filter(self, wanted: Filter | None) -> None:
         """Show what passes; as soon as all rows are read, while they are being read."""
         self._wanted = wanted
+        self._reads_from = time.monotonic() + HOLD
         if wanted is None or not self._reading:
             self._rows.filter = wanted
             self._arrange()
