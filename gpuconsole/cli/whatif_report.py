@@ -64,7 +64,7 @@ def _shifts(shifts: tuple[Shift, ...], start: Time) -> list[str]:
     if not shifts:
         return []
     rows = [(called(s.workload), s.queue, s.gpus, _at(s.without, start), _at(s.changed, start)) for s in shifts]
-    return ["", *table(("ADMITTED AT ANOTHER TIME", "QUEUE", "GPUS", "WITHOUT", "WITH"), rows)]
+    return ["", *table(("GET IN AT ANOTHER TIME", "QUEUE", "GPUS", "WITHOUT", "WITH"), rows)]
 
 
 def _numbers(answer: WhatIf, against: str) -> list[str]:

@@ -1,25 +1,29 @@
 """The parts of a comparison of two futures: what becomes of a workload, who is admitted at another time, which queues
 stand differently."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING
 
 from gpuconsole.insight.cost import node_hourly
-from gpuconsole.insight.demand import admitted_since
-from gpuconsole.insight.futures import Future, ready_gpus
+from gpuconsole.insight.demand import admitted_since, wanted_gpus
+from gpuconsole.insight.futures import Future
+from gpuconsole.insight.gpu_time import ready_gpus
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.scan import different
+from gpuconsole.insight.stand_ins import stand_ins
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.events import What
+from gpuconsole.model.events import Happened, What
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -27,19 +31,22 @@ if TYPE_CHECKING:
 
 def outcome_of(key: str, tried: Future, snapshots: Sequence[Snapshot], without: Future, other: Snapshot) -> Outcome:
     """What becomes of one workload in the future `tried`, by these Snapshots of it, the newest last."""
-    workload = next((s.workloads[key] for s in reversed(snapshots) if key in s.workloads), None)
     final = snapshots[-1]
+    workload = next((s.workloads[key] for s in reversed(snapshots) if key in s.workloads), None)
+    twin = stand_ins(final).get(key) if workload is None else None
     admitted, before = _let_in(tried, final, key), _let_in(without, other, key)
     ran = admitted is not None and tried.let_in(key) is None
     placeless = any(key in (pod.workload, pod.job, pod.key) for pod in _without_nodes(final))
-    bound = [line for line in tried.lines if line.what is What.POD_BOUND and key in (line.workload, line.pod)]
+    bound = tried.placed.get(key) or [
+        line for line in tried.lines if line.what is What.POD_BOUND and key in (line.workload, line.pod)
+    ]
     first = tried.admitted.get(key, [None])[0]
     answer = explain(final, key) if admitted is None or ran or placeless else None
     return Outcome(
         workload=key,
-        queue=first.queue if first is not None else answer.queue if answer is not None else "",
-        gpus=workload.gpus if workload is not None else sum(line.gpus for line in bound),
-        priority=workload.priority if workload is not None else 0,
+        queue=first.queue if first is not None else answer.queue if answer is not None else twin.queue if twin else "",
+        gpus=workload.gpus if workload is not None else _gpus(twin, bound),
+        priority=workload.priority if workload is not None else max((line.priority for line in bound), default=0),
         admitted=admitted,
         started=None if placeless else admitted if ran else tried.started.get(key),
         flavors=tuple(part for part in first.flavor.split(",") if part) if first is not None else (),
@@ -50,6 +57,11 @@ def outcome_of(key: str, tried: Future, snapshots: Sequence[Snapshot], without: 
         new=not any(key in table for table in (other.workloads, other.jobs, other.pods)),
         admitted_without=before,
     )
+
+
+def _gpus(twin: Workload | None, bound: Sequence[Happened]) -> int:
+    """Of work that no Workload stands for: what it asks for, or got: a pod that shares a GPU asks for none."""
+    return max(wanted_gpus(twin) if twin is not None else 0, sum(line.gpus for line in bound))
 
 
 def _let_in(future: Future, later: Snapshot, key: str) -> Time | None:
@@ -65,9 +77,14 @@ def _without_nodes(snapshot: Snapshot) -> Sequence[Pod]:
     return [pod for pod in whereabouts(snapshot).waiting.values() if not pod.deleted and not pod.gates]
 
 
-def shifts_of(without: Future, tried: Future, subjects: set[str], now: Snapshot) -> tuple[Shift, ...]:
-    """Bystanders that held no quota when the fork was taken and whose first admission moved, the largest first."""
-    shifts = []
+def shifts_of(without: Future, tried: Future, subjects: set[str], moments: Sequence[Snapshot]) -> tuple[Shift, ...]:
+    """Bystanders that get their place at another time, the largest first.
+
+    What Kueue queues counts if it held no quota when the fork was taken, by its first admission; all other work by the
+    moments at which its pods get nodes. `moments` are the fork's start and the ends of both futures.
+    """
+    now, *ends = moments
+    shifts = [*_placed_elsewhen(without, tried, subjects, ends)]
     for key in sorted((without.admitted.keys() | tried.admitted.keys()) - subjects):
         known = now.workloads.get(key)
         if known is not None and known.reserved:
@@ -77,6 +94,23 @@ def shifts_of(without: Future, tried: Future, subjects: set[str], now: Snapshot)
             line = (tried.admitted.get(key) or without.admitted[key])[0]
             shifts.append(Shift(workload=key, queue=line.queue, gpus=line.gpus, without=before, changed=after))
     return tuple(sorted(shifts, key=lambda shift: (-shift.gpus, shift.workload)))
+
+
+def _placed_elsewhen(without: Future, tried: Future, subjects: set[str], ends: Sequence[Snapshot]) -> Iterator[Shift]:
+    """Jobs and lone pods that no Workload stands for: the first moments of those that only one of the two has."""
+    for key in sorted((without.placed.keys() | tried.placed.keys()) - subjects):
+        before, after = (
+            Counter((line.time, line.gpus) for line in one.placed.get(key, ())) for one in (without, tried)
+        )
+        before, after = before - after, after - before
+        if before or after:
+            yield Shift(
+                workload=key,
+                queue=next((one.queue for end in ends if (one := stand_ins(end).get(key)) is not None), ""),
+                gpus=max(sum(gpus * times for (_, gpus), times in one.items()) for one in (before, after)),
+                without=min(before)[0] if before else None,
+                changed=min(after)[0] if after else None,
+            )
 
 
 def queue_changes(*states: Mapping[str, QuotaNode]) -> tuple[QueueChange, ...]:

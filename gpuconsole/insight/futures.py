@@ -1,32 +1,20 @@
 """The two futures of a what-if: forks on their way to the horizon, and the history that each of them makes."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gpuconsole.insight.once import once
+from gpuconsole.insight.gpu_time import GpuTime
 from gpuconsole.insight.preemptions import rule_in_words, subject
-from gpuconsole.model.clock import HOUR, Span, Time
-from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.commands import (
-    AnswerCheck,
-    Command,
-    Copy,
-    Later,
-    MoveToQueue,
-    Requeue,
-    Scale,
-    SetActive,
-    SetPriority,
-    Submit,
-)
-from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.insight.stand_ins import outermost
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.commands import Command
+from gpuconsole.model.events import Applied, Event, Happened, What
 from gpuconsole.model.job import Job
-from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Workload
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -53,35 +41,24 @@ class Victim(Struct, frozen=True, kw_only=True):
     """When all its pods run again before the horizon, if they do."""
 
 
-@once("pods")
-def holdings_of(snapshot: Snapshot) -> Mapping[str, int]:
-    """How many GPUs each pod holds."""
-    return {pod.key: len(pod.gpus) for pod in snapshot.pods.all() if pod.gpus and pod.node and not pod.done}
-
-
-@once("nodes")
-def ready_gpus(snapshot: Snapshot) -> Mapping[str, int]:
-    """How many GPUs each node has that is ready."""
-    return {node.name: node.gpus for node in snapshot.nodes.all() if node.ready}
-
-
 class Future:
     """One fork on its way to the horizon, with the history that it makes."""
 
     def __init__(self, base: "Simulation", commands: Iterable[Command] = (), places: Iterable[str] = ()) -> None:
         """The commands are carried out at once; `places` say where each is written, for those that are refused."""
-        self.simulation = base.fork()
+        self.simulation = base.rehearsal()
         self.simulation.drain()
-        now = self.simulation.snapshot()
-        self._held = dict(holdings_of(now))
-        self._gpus = sum(self._held.values())
-        self._nodes = dict(ready_gpus(now))
-        self._total = sum(self._nodes.values())
-        self._counted = base.now
-        self.gpu_hours = 0.0
-        """That pods held so far."""
-        self.capacity_hours = 0.0
-        """That ready nodes had so far."""
+        begun = self.simulation.snapshot()
+        self._begun = begun.jobs
+        self.gpus = GpuTime(begun, base.now)
+        self._jobs: dict[str, Job] = {}
+        """Those that came, or changed."""
+        self._owners: dict[str, str] = {}
+        """Pod that no Workload stands for → its job; of those that came, or changed."""
+        self._losers: set[str] = set()
+        """Pods that lost their place, or failed: when they are back is told of the victim."""
+        self.placed: dict[str, list[Happened]] = {}
+        """Job, or lone pod, that no Workload stands for → the lines of its pods that get nodes."""
         self.lines: list[Happened] = []
         self.admitted: dict[str, list[Happened]] = {}
         self.started: dict[str, Time] = {}
@@ -93,52 +70,45 @@ class Future:
         """Go on to a moment, and take down what happens."""
         self.simulation.advance(until)
         for event in self.simulation.drain():
+            self.gpus.note(event)
             self._note(event)
-        self._count(until)
+        self.gpus.count(until)
 
     def _note(self, event: Event) -> None:
         match event:
-            case Applied(time, Pod() as pod):
-                self._hold(time, pod.key, len(pod.gpus) if pod.node and not pod.done else 0)
-            case Deleted(time, "pods", key):
-                self._hold(time, key, 0)
-            case Applied(time, Node() as node):
-                self._provide(time, node.name, node.gpus if node.ready else 0)
-            case Deleted(time, "nodes", key):
-                self._provide(time, key, 0)
+            case Applied(object=Pod() as pod) if not pod.workload:
+                self._owners[pod.key] = pod.job
+            case Applied(object=Job() as job):
+                self._jobs[job.key] = job
             case Happened(what=What.ADMITTED):
                 self.lines.append(event)
                 self.admitted.setdefault(event.workload, []).append(event)
             case Happened(what=What.STARTED):
                 self.lines.append(event)
                 self.started.setdefault(event.workload, event.time)
+            case Happened(what=What.POD_BOUND, pod=pod) if event.workload == pod and pod not in self._losers:
+                self.lines.append(event)
+                self.placed.setdefault(outermost(self._job, self._owners.get(pod, "")) or pod, []).append(event)
+            case Happened(pod=pod) if pod and event.what in _LOSSES:
+                self.lines.append(event)
+                self._losers.add(pod)
             case Happened():
                 self.lines.append(event)
             case _:
                 pass
 
-    def _hold(self, time: Time, pod: str, gpus: int) -> None:
-        self._count(time)
-        self._gpus += gpus - self._held.get(pod, 0)
-        self._held[pod] = gpus
-
-    def _provide(self, time: Time, node: str, gpus: int) -> None:
-        self._count(time)
-        self._total += gpus - self._nodes.get(node, 0)
-        self._nodes[node] = gpus
-
-    def _count(self, until: Time) -> None:
-        self.gpu_hours += self._gpus * (until - self._counted) / HOUR
-        self.capacity_hours += self._total * (until - self._counted) / HOUR
-        self._counted = until
+    def _job(self, key: str) -> Job | None:
+        return self._jobs.get(key) or self._begun.get(key)
 
     def first_admission(self, key: str) -> Time | None:
         lines = self.admitted.get(key)
         return lines[0].time if lines else None
 
     def let_in(self, key: str) -> Time | None:
-        """When it is first admitted; without an admission (work that nothing queues, pods made anew) when it starts."""
-        admitted = self.first_admission(key)
+        """When it is first admitted; work that nothing queues when its first pod gets a node; else when it starts."""
+        admitted, placed = self.first_admission(key), self.placed.get(key)
+        if admitted is None and placed:
+            return placed[0].time
         return self.started.get(key) if admitted is None else admitted
 
     def waits(self) -> list[Span]:
@@ -163,7 +133,7 @@ class Future:
                 pods.setdefault((line.time, key), []).append(line)
                 gone.setdefault(key, []).append((line.time, key))
                 lost = missing.get(key, 0)
-                missing[key] = None if line.what is What.EVICTED or lost is None else lost + 1
+                missing[key] = None if (line.what is What.EVICTED and not line.pod) or lost is None else lost + 1
             elif line.what is What.POD_BOUND and (lost := missing.get(key)):
                 missing[key] = lost - 1
             if line.what is What.STARTED or missing.get(key) == 0:
@@ -198,49 +168,3 @@ def more_evictions(future: Future, other: Future) -> tuple[Victim, ...]:
         else:
             more.append(victim)
     return tuple(more)
-
-
-def subjects_of(commands: Iterable[Command], snapshot: Snapshot) -> set[str]:
-    """Keys of the workloads (of jobs or pods, where no Workload stands for them) that the commands are about.
-
-    Only what exists in the Snapshot counts: a refused submission has no subject.
-    """
-    named = {key for command in commands for key in _named(command, snapshot)}
-    owners = {key for key in named if key not in snapshot.workloads}
-    everybody = snapshot.workloads.all() if owners else ()
-    owned = {
-        name: workload.key
-        for workload in everybody
-        for name in (workload.owner, workload.owner.partition("/")[2])
-        if name in owners
-    }
-    known = (snapshot.workloads, snapshot.jobs, snapshot.pods)
-    return {owned.get(key, key) for key in named if key in owned or any(key in table for table in known)}
-
-
-def _named(command: Command, snapshot: Snapshot) -> Iterator[str]:
-    match command:
-        case Submit(objects):
-            for thing in objects:
-                match thing:
-                    case Workload() | Job():
-                        yield thing.key
-                    case Pod():
-                        yield thing.workload or thing.job or thing.key
-                    case _:
-                        pass
-        case Copy(of, name):
-            yield _copied(of, name, snapshot)
-        case SetActive(key, True) | Requeue(key) | SetPriority(key) | MoveToQueue(key) | Scale(key) | AnswerCheck(key):
-            yield key
-        case Later(_, later):
-            yield from _named(later, snapshot)
-        case _:
-            pass
-
-
-def _copied(of: str, name: str, snapshot: Snapshot) -> str:
-    """The key of a copy: of a job, where there is one of this name, else of a workload or a pod."""
-    *_, namespace, _ = of.split("/")
-    key = f"{namespace}/{name}"
-    return next((job.key for job in snapshot.jobs.all() if job.key.partition("/")[2] == key), key)

@@ -97,7 +97,7 @@ def _sums(rows: tuple[GpuRow, ...]) -> Sums:
     return sums
 
 
-@once("nodes", "pods", "workloads", "local_queues", "cluster_queues")
+@once("nodes", "pods", "workloads", "local_queues", "cluster_queues", "pod_groups", "kai_pod_groups")
 def gpu_totals(snapshot: Snapshot) -> GpuTotals:
     """Count the cells of the GPU map."""
     rows = gpu_rows(snapshot)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.demand import held_gpus, pod_gpus
-from gpuconsole.insight.gangs import gang_key
+from gpuconsole.insight.gangs import gang_key, waiting_gangs
 from gpuconsole.insight.once import once
 from gpuconsole.insight.scan import changes
 from gpuconsole.insight.seating import guessed_seats, known_seats, told_otherwise
@@ -105,8 +105,8 @@ class GpuMap:
         self.workloads = snapshot.workloads
         self.where = whereabouts(snapshot)
         self.own = _own_parts(snapshot)
-        self.incomplete = frozenset(gang_key(pod) for pod in self.where.waiting.values() if pod.gang)
-        """Gangs some of whose pods have no node."""
+        self.incomplete = frozenset(gang.key for gang in waiting_gangs(snapshot))
+        """Gangs too few of whose pods have nodes."""
         self.nominated: Counter[str] = Counter()
         for pod in self.where.waiting.values():
             if pod.nominated_node:
@@ -208,6 +208,7 @@ def gpu_map(snapshot: Snapshot) -> GpuMap:
         and old.workloads is new.workloads
         and old.where is new.where
         and old.own is new.own
+        and old.incomplete == new.incomplete
         and not told_otherwise(old.telemetry, new.telemetry)
     ):
         # What GPUs measure changes all the time, and is nothing to the map.

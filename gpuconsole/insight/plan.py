@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gpuconsole.insight.futures import Future, more_evictions, subjects_of
+from gpuconsole.insight.futures import Future, more_evictions
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.plan_kinds import Kind, kinds
 from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.subjects import subjects_of
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time
 from gpuconsole.model.commands import Command, SetPriority
 from gpuconsole.model.events import What

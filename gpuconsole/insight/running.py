@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.cost import Loss, loss_if_evicted
 from gpuconsole.insight.demand import pod_gpus, unsaved_work
-from gpuconsole.insight.stand_ins import stand_ins
+from gpuconsole.insight.stand_ins import outermost, running_since, stand_ins
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.prices import Prices, gpu_hourly
@@ -30,16 +31,14 @@ class Runner(Struct, frozen=True, kw_only=True):
 
 
 def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
-    """All Workloads that run; of what has none, the jobs and lone pods that hold GPUs."""
+    """All Workloads that run; of what has none, jobs and lone pods that hold GPUs: more of their pods may wait."""
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods.all():
         if pod.node and not pod.done:
             pods.setdefault(_top(snapshot, pod), []).append(pod)
     queued = [one for one in snapshot.workloads.all() if phase(one) is Phase.RUNNING]
     others = [
-        _unqueued(snapshot, prices, key, one, pods.get(key, ()))
-        for key, one in stand_ins(snapshot).items()
-        if phase(one) is Phase.RUNNING
+        _unqueued(snapshot, prices, key, one, pods[key]) for key, one in stand_ins(snapshot).items() if key in pods
     ]
     return (
         *(_queued(snapshot, prices, one, pods.get(one.key, ())) for one in queued),
@@ -49,11 +48,7 @@ def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
 
 def _top(snapshot: Snapshot, pod: Pod) -> str:
     """Its Workload, else the outermost job, else itself."""
-    key, seen = pod.workload or pod.job, set[str]()
-    while (job := snapshot.jobs.get(key)) is not None and job.owner in snapshot.jobs and job.owner not in seen:
-        seen.add(key)
-        key = job.owner
-    return key or pod.key
+    return pod.workload or outermost(snapshot.jobs.get, pod.job) or pod.key
 
 
 def _queued(snapshot: Snapshot, prices: Prices, workload: Workload, pods: Sequence[Pod]) -> Runner:
@@ -70,7 +65,12 @@ def _queued(snapshot: Snapshot, prices: Prices, workload: Workload, pods: Sequen
 
 def _unqueued(snapshot: Snapshot, prices: Prices, key: str, twin: Workload, pods: Sequence[Pod]) -> Runner:
     """By its pods: nobody admitted it, so it holds no quota of anybody."""
-    hours = unsaved_work(twin, snapshot.jobs.get(key), snapshot.time) / HOUR
+    job = snapshot.jobs.get(key)
+    began = job.started if job is not None else min((pod.started for pod in pods if pod.started), default=0)
+    if began and not twin.reserved:
+        # In a list it waits, since some of its pods do; those that run work all the same.
+        twin = replace(twin, conditions=running_since(began))
+    hours = unsaved_work(twin, job, snapshot.time) / HOUR
     gpus = {pod.key: len(pod.gpus) or pod_gpus(pod.template) for pod in pods}
     hourly = 0.0
     for pod in pods:

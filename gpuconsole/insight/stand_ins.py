@@ -1,10 +1,11 @@
 """Jobs and pods that no Workload stands for, as if one did: where nothing queues, they are what runs and waits."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gpuconsole.insight.holdings import holdings, queue_of
 from gpuconsole.insight.once import once
 from gpuconsole.insight.whereabouts import whereabouts
+from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules
@@ -43,6 +44,17 @@ def stand_ins(snapshot: Snapshot) -> Mapping[str, Workload]:
     return {key: workload for key, (_, _, _, workload) in now.items()}
 
 
+def outermost(job: Callable[[str], Job | None], key: str) -> str:
+    """The job that stands for one, which may be part of another: as far up as owners are known by `job`."""
+    seen = set[str]()
+    while (one := job(key)) is not None and not _stands_for_itself(one) and job(one.owner) is not None:
+        if key in seen:
+            break
+        seen.add(key)
+        key = one.owner
+    return key
+
+
 def _stands_for_itself(job: Job) -> bool:
     return not isinstance(job.rules, CronRules) and job.owner.partition("/")[0] in ("", "CronJob")
 
@@ -65,9 +77,9 @@ def _of_job(job: Job, queue: str, waits: bool) -> Workload:
     started = job.started or job.created
     if job.ended:
         reason = "Failed" if job.phase is JobPhase.FAILED else "Succeeded"
-        conditions = (*_running(started), Condition("Finished", True, reason, "", job.finished or started))
+        conditions = (*running_since(started), Condition("Finished", True, reason, "", job.finished or started))
     elif job.phase is JobPhase.RUNNING and not waits:
-        conditions = _running(started)
+        conditions = running_since(started)
     else:
         conditions = ()
     return Workload(
@@ -95,9 +107,10 @@ def _of_pod(pod: Pod, queue: str) -> Workload:
         queue=queue,
         priority=pod.priority,
         pod_sets=(PodSet(count=1, template=pod.template),),
-        conditions=_running(began) if pod.node and pod.phase == PodPhase.RUNNING else (),
+        conditions=running_since(began) if pod.node and pod.phase == PodPhase.RUNNING else (),
     )
 
 
-def _running(since: int) -> tuple[Condition, ...]:
+def running_since(since: Time) -> tuple[Condition, ...]:
+    """The conditions of work that runs since then."""
     return (Condition("QuotaReserved", True, "", "", since), Condition("Admitted", True, "", "", since))

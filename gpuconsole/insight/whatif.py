@@ -16,10 +16,12 @@ from gpuconsole.insight.comparing import (
     queue_changes,
     shifts_of,
 )
-from gpuconsole.insight.futures import Future, Victim, holdings_of, more_evictions, ready_gpus, subjects_of
+from gpuconsole.insight.futures import Future, Victim, more_evictions
+from gpuconsole.insight.gpu_time import holdings_of, ready_gpus
 from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.overview import waiting
 from gpuconsole.insight.quota import quota_tree
+from gpuconsole.insight.subjects import subjects_of
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift, WhatIf
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly
 from gpuconsole.model.commands import Command, Later
@@ -167,7 +169,7 @@ class _Trial:
             against=tuple(outcome_of(key, without, (other,), tried, final) for key in sorted(rivals)),
             victims=more_evictions(tried, without),
             spared=more_evictions(without, tried),
-            shifts=shifts_of(without, tried, self._seen | rivals, self.now),
+            shifts=shifts_of(without, tried, self._seen | rivals, (self.now, other, final)),
             queues=queue_changes(*trees),
             gpus_total=totals[0].total,
             gpus_now=totals[0].in_use,
@@ -187,10 +189,10 @@ class _Trial:
             lost_gpu_hours=lost,
             cost_without=cost_without,
             cost=cost,
-            gpu_hours_without=without.gpu_hours,
-            gpu_hours=tried.gpu_hours,
-            capacity_hours_without=without.capacity_hours,
-            capacity_hours=tried.capacity_hours,
+            gpu_hours_without=without.gpus.used_hours,
+            gpu_hours=tried.gpus.used_hours,
+            capacity_hours_without=without.gpus.total_hours,
+            capacity_hours=tried.gpus.total_hours,
             gpus_total_without=gpus_in(other),
             gpus_total_with=gpus_in(final),
             hourly_without=hourly_of(without.simulation, other),

@@ -52,11 +52,15 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Shift(Struct, frozen=True, kw_only=True):
-    """A waiting bystander that is admitted at another time, or in one future only (None = not before the horizon)."""
+    """A waiting bystander that is admitted at another time, or in one future only (None = not before the horizon).
+
+    Work that no Workload stands for is not admitted: its pods get nodes.
+    """
 
     workload: str
     queue: str
     gpus: int
+    """Of work that no Workload stands for: those of its pods that get nodes at other times."""
     without: Time | None
     changed: Time | None
 
@@ -155,9 +159,12 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 
     def _with(self) -> tuple[object, ...]:
         waits = (self.median_wait, self.p95_wait, self.waiting, self.checking, self.placeless)
-        return self.gpus, *waits, self.cost, self.hourly, self.gpus_total_with
+        held = (self.gpus, self.gpu_hours, self.capacity_hours)
+        return *held, *waits, self.lost_gpu_hours, self.cost, self.hourly, self.gpus_total_with
 
     def _without(self) -> tuple[object, ...]:
         still = (self.waiting_without, self.checking_without, self.placeless_without)
         waits = (self.median_wait_without, self.p95_wait_without, *still)
-        return self.gpus_without, *waits, self.cost_without, self.hourly_without, self.gpus_total_without
+        held = (self.gpus_without, self.gpu_hours_without, self.capacity_hours_without)
+        lost = (self.lost_gpu_hours_without, self.cost_without)
+        return *held, *waits, *lost, self.hourly_without, self.gpus_total_without

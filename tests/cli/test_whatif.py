@@ -1,6 +1,7 @@
 """`gpuconsole whatif`: changes from a file, on drills whose numbers are known."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -189,3 +190,68 @@ def test_who_is_admitted_and_finds_no_nodes_is_said_not_to_run(gpuconsole: Line,
     assert [line.rpartition("; ")[2] for line in lines if ": admitted at" in line] == [
         "1 of 1 pods have no node: 3 Insufficient nvidia.com/gpu"
     ] * 2
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> Callable[[str], Path]:
+    """A change that lets something end, seen five minutes on."""
+
+    def write(key: str) -> Path:
+        file = tmp_path / "end.yaml"
+        file.write_text(f"horizon: 5m\nsteps:\n- finish: [{key}]\n")
+        return file
+
+    return write
+
+
+def test_a_pod_that_nothing_queues_gets_in_when_another_ends(gpuconsole: Line, ended: Callable[[str], Path]) -> None:
+    """Four GPUs, seven pods that hold parts of them, and notebook-4 that waits for the part of notebook-1."""
+    file = ended("default/notebook-1")
+    found = gpuconsole("whatif", "fractions-kai", "--until", "20m", "-f", file)
+    answer = body(gpuconsole("whatif", "fractions-kai", "--until", "20m", "-f", file, "-o", "json").out)["answer"]
+
+    assert [line.split() for line in found.lines[2:4]] == [
+        ["GET", "IN", "AT", "ANOTHER", "TIME", "QUEUE", "GPUS", "WITHOUT", "WITH"],
+        ["default/notebook-4", "team", "1", "–", "+0s"],
+    ]
+    assert ["mean", "use", "–", "100.0", "%", "100.0", "%"] in [line.split() for line in found.lines]
+    assert (answer["empty"], answer["placeless_without"], answer["placeless"]) == (False, 1, 0)
+
+
+def test_the_jobs_of_volcano_are_compared_by_their_pods(gpuconsole: Line, ended: Callable[[str], Path]) -> None:
+    """Of eight GPUs research has six and product two; each has pods that wait, and works meanwhile."""
+    file = ended("VolcanoJob/default/research")
+    answer = body(gpuconsole("whatif", "proportion-volcano", "--until", "20m", "-f", file, "-o", "json").out)["answer"]
+
+    assert [(one["workload"], one["queue"], one["gpus"], one["without"]) for one in answer["shifts"]] == [
+        ("VolcanoJob/default/product", "product", 4, None),
+        ("VolcanoJob/default/research", "research", 2, None),
+    ]
+    assert (answer["gpus_now"], answer["gpus_without"], answer["gpus"]) == (8, 8, 8)
+
+
+def test_a_lone_pod_that_is_asked_for_has_its_gpus_its_node_and_what_it_waits_for(
+    gpuconsole: Line, tmp_path: Path
+) -> None:
+    """Training ends and leaves two GPUs: notebook-4, which waits already, shares one, and one pod gets the other."""
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default", "labels": {"kai.scheduler/queue": "team"}},
+            "spec": {
+                "schedulerName": "kai-scheduler",
+                "containers": [{"name": "main", "image": "x:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+            },
+        }
+        for name in ("one", "two")
+    ]
+    file = tmp_path / "pods.yaml"
+    file.write_text(json.dumps({"horizon": "1m", "steps": [{"finish": ["default/training"], "create": pods}]}))
+    result = gpuconsole("whatif", "fractions-kai", "--until", "20m", "-f", file)
+    assert result.lines[1:3] == [
+        "default/one, 1 GPU: admitted at +0s on node-1",
+        "default/two, 1 GPU: not admitted before the horizon. No node has room for its pods: 1 node(s) didn't have "
+        "enough resources: GPUs. (no nodes with enough resources were found: 1 node(s) didn't have enough resources: "
+        "GPUs.)",
+    ]

@@ -67,6 +67,14 @@ MAPS: dict[str, tuple[list[Object], dict[str, str]]] = {
         [node("n", 4), pod("g-0", "n", (0, 1), gang="g"), pod("g-1", "n", (2, 3), gang="g")],
         {"n": "▣▣▣▣"},
     ),
+    "a gang that has as many pods as it needs works, while more of it wait": (
+        [
+            node("n", 4),
+            pod("g-0", "n", (0, 1), gang="g", gang_size=1),
+            pod("g-1", wants=2, gang="g", gang_size=1),
+        ],
+        {"n": "▣▣○○"},
+    ),
     "a gang of the same name in another namespace is another gang": (
         [node("n", 4), pod("g-0", "n", (0, 1), gang="g"), replace(pod("g-1", wants=2, gang="g"), namespace="other")],
         {"n": "▣▣○○"},

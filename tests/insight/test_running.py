@@ -4,6 +4,7 @@ from gpuconsole.insight.cost import Loss
 from gpuconsole.insight.running import Runner, runners
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.job import Job, JobPhase
+from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.prices import Prices
 from tests.insight.world import ORG, START, node, pod, world
 
@@ -60,3 +61,30 @@ def test_a_lone_pod_runs_by_itself_and_one_without_gpus_is_nobodys_concern() -> 
     assert [(one.key, one.gpus, one.loss, one.pods) for one in runners(snapshot, PRICES)] == [
         ("team/p", 1, Loss(0.0, 0.0), ("team/p",))
     ]
+
+
+def test_a_job_that_holds_gpus_runs_while_others_of_its_pods_wait() -> None:
+    snapshot = world(
+        [
+            node("n", labels={}),
+            running_job("VolcanoJob", "elastic"),
+            pod("elastic-0", "n", (0,), job="VolcanoJob/team/elastic"),
+            pod("elastic-1", job="VolcanoJob/team/elastic", wants=1),
+        ]
+    )
+    assert [(one.key, one.gpus, one.loss, one.pods) for one in runners(snapshot, PRICES)] == [
+        ("VolcanoJob/team/elastic", 1, Loss(1.0, 2.0), ("team/elastic-0",))
+    ]
+
+
+def test_the_job_that_a_cron_job_made_runs_and_not_the_cron_job() -> None:
+    nightly = Job(kind="CronJob", namespace="team", name="nightly", rules=CronRules(schedule="30 3 * * *"))
+    snapshot = world(
+        [
+            node("n", labels={}),
+            nightly,
+            running_job("Job", "nightly-1", nightly.key),
+            pod("nightly-1-0", "n", (0,), job="Job/team/nightly-1"),
+        ]
+    )
+    assert [(one.key, one.gpus) for one in runners(snapshot, PRICES)] == [("Job/team/nightly-1", 1)]

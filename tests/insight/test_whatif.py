@@ -10,10 +10,10 @@ from gpuconsole.cli.whatif_report import as_text
 from gpuconsole.insight.comparing import hourly_of
 from gpuconsole.insight.cost import node_hourly
 from gpuconsole.insight.demand import admitted_since
-from gpuconsole.insight.futures import subjects_of
 from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.gpumap import GpuMap, GpuState, gpu_rows
 from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.subjects import subjects_of
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf, looks, what_if
 from gpuconsole.insight.whereabouts import NOWHERE, carried_on, whereabouts
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
@@ -239,7 +239,7 @@ def test_with_a_smaller_borrowing_limit_the_same_submission_waits() -> None:
 
     assert (free.admitted, free.why) == (NOW, FEASIBLE)
     assert (cut.admitted, cut.code) == (None, Code.QUOTA)
-    assert cut.why == "cq-research may take 0 GPUs more within its borrowing limit, and rlhf-2 needs 4 GPUs."
+    assert cut.why == "cq-research may take 0 GPUs of a100 more within its borrowing limit, and rlhf-2 needs 4 GPUs."
 
 
 @pytest.mark.parametrize("name", ["research/job-late-0a1b2", "Job/research/late", "research/late"])

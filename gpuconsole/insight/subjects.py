@@ -1,0 +1,66 @@
+"""What commands are about: the keys of the work that they ask for."""
+
+from collections.abc import Iterable, Iterator
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.commands import (
+    AnswerCheck,
+    Command,
+    Copy,
+    Later,
+    MoveToQueue,
+    Requeue,
+    Scale,
+    SetActive,
+    SetPriority,
+    Submit,
+)
+from gpuconsole.model.job import Job
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+
+
+def subjects_of(commands: Iterable[Command], snapshot: Snapshot) -> set[str]:
+    """Keys of the workloads (of jobs or pods, where no Workload stands for them) that the commands are about.
+
+    Only what exists in the Snapshot counts: a refused submission has no subject.
+    """
+    named = {key for command in commands for key in _named(command, snapshot)}
+    owners = {key for key in named if key not in snapshot.workloads}
+    everybody = snapshot.workloads.all() if owners else ()
+    owned = {
+        name: workload.key
+        for workload in everybody
+        for name in (workload.owner, workload.owner.partition("/")[2])
+        if name in owners
+    }
+    known = (snapshot.workloads, snapshot.jobs, snapshot.pods)
+    return {owned.get(key, key) for key in named if key in owned or any(key in table for table in known)}
+
+
+def _named(command: Command, snapshot: Snapshot) -> Iterator[str]:
+    match command:
+        case Submit(objects):
+            for thing in objects:
+                match thing:
+                    case Workload() | Job():
+                        yield thing.key
+                    case Pod():
+                        yield thing.workload or thing.job or thing.key
+                    case _:
+                        pass
+        case Copy(of, name):
+            yield _copied(of, name, snapshot)
+        case SetActive(key, True) | Requeue(key) | SetPriority(key) | MoveToQueue(key) | Scale(key) | AnswerCheck(key):
+            yield key
+        case Later(_, later):
+            yield from _named(later, snapshot)
+        case _:
+            pass
+
+
+def _copied(of: str, name: str, snapshot: Snapshot) -> str:
+    """The key of a copy: of a job, where there is one of this name, else of a workload or a pod."""
+    *_, namespace, _ = of.split("/")
+    key = f"{namespace}/{name}"
+    return next((job.key for job in snapshot.jobs.all() if job.key.partition("/")[2] == key), key)
