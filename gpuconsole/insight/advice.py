@@ -82,11 +82,16 @@ def _quota_headline(
         first = next(reason for reason in reasons if reason.code is Code.QUOTA)
         return f"{workload.name} is {show(first.resource, first.short)} short in {first.flavor}."
     gap = gaps[0]
-    free, needs = show(gap.resource, gap.available), _needs(workload, gap)
+    # Where several flavors were tried, the numbers are those of the nearest; the lines below name each.
+    of = f" of {gap.flavor}" if {reason.flavor for reason in reasons if reason.flavor} == {gap.flavor} else ""
+    free, needs = f"{show(gap.resource, gap.available)}{of}", _needs(workload, gap)
     if not gap.short:
         return f"There is room by now: {free} free, and {workload.name} needs {needs}."
     if gap.limited_by == "limit":
         return f"{queue.name} may take {free} more within its borrowing limit, and {workload.name} needs {needs}."
+    if gap.limited_by == "cohort" and gap.own_left:
+        lent = f"{gap.borrowable} of them" if gap.borrowable else "nothing"
+        return f"{queue.name} may take {free}, {lent} from the cohort {queue.cohort}, and {workload.name} needs {needs}."
     who = f"The cohort {queue.cohort}" if gap.limited_by == "cohort" else queue.name
     return f"{who} has {free} free, and {workload.name} needs {needs}."
 

@@ -15,7 +15,7 @@ WAITS = "team/job-large-bcd0a"
 def test_why_for_people(gpuconsole: Line) -> None:
     assert gpuconsole("why", "large", "strict-fifo", "--until", "1h").lines == [
         "team/large  quota  in team",
-        "  team has 4 GPUs free, and large needs 8 GPUs.",
+        "  team has 4 GPUs of a100 free, and large needs 8 GPUs.",
         "  number 1 of 2 in team",
         "",
         "FLAVORS",

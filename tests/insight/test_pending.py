@@ -15,9 +15,9 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.queues import CheckRule, LocalQueue, Preemption, Quota, StopPolicy
+from gpuconsole.model.queues import CheckRule, LocalQueue, Preemption, Quota, ResourceFlavor, StopPolicy
 from gpuconsole.model.workloads import CheckState, Condition, EvictionCount, RequeueState, SchedulingStats, Workload
-from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, pod, running, waiting, world
+from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, group, pod, running, waiting, world
 
 HEAD = "couldn't assign flavors to pod set main: "
 
@@ -40,7 +40,7 @@ def test_the_drawn_example_is_explained_whole() -> None:
     assert answer == Explanation(
         subject="research/rlhf-2",
         code=Code.QUOTA,
-        headline="The cohort org-cohort has 4 GPUs free, and rlhf-2 needs 6 GPUs.",
+        headline="The cohort org-cohort has 4 GPUs of a100 free, and rlhf-2 needs 6 GPUs.",
         text=text,
         source=KUEUE,
         queue="cq-research",
@@ -77,6 +77,35 @@ def test_the_drawn_example_is_explained_whole() -> None:
     )
 
 
+def test_what_is_its_own_and_what_the_cohort_has_are_not_one_number() -> None:
+    """Four of its own are left, and two of the cohort's eight."""
+    objects: list[Object] = [
+        A100,
+        cluster_queue("q", "c", Quota(4)),
+        cluster_queue("other", "c", Quota(8)),
+        *(LocalQueue(namespace="ns", name=name, cluster_queue=name) for name in ("q", "other")),
+        running("w", "ns/other", 6, "other"),
+        waiting("new", "ns/q", 8, short(2)),
+    ]
+    assert explain(world(objects), "ns/new").headline == (
+        "q may take 6 GPUs of a100, 2 of them from the cohort c, and new needs 8 GPUs."
+    )
+
+
+def test_the_headline_names_no_flavor_where_several_are_short() -> None:
+    flavors = (group({"a100": Quota(4), "h100": Quota(2)}),)
+    objects: list[Object] = [
+        A100,
+        ResourceFlavor(name="h100"),
+        cluster_queue("q", resource_groups=flavors),
+        LocalQueue(namespace="ns", name="lq", cluster_queue="q"),
+        waiting("new", "ns/lq", 8, f"{short(4)}, {short(6).partition(': ')[2].replace('a100', 'h100')}"),
+    ]
+    answer = explain(world(objects), "ns/new")
+    assert answer.headline == "q has 4 GPUs free, and new needs 8 GPUs."
+    assert [line.partition("  ")[0] for line in answer.lines] == ["a100", "h100"]
+
+
 def test_a_borrowing_limit_is_told_from_an_empty_cohort() -> None:
     objects: list[Object] = [
         A100,
@@ -88,7 +117,7 @@ def test_a_borrowing_limit_is_told_from_an_empty_cohort() -> None:
     ]
     answer = explain(world(objects), "ns/new")
 
-    assert answer.headline == "q may take 1 GPU more within its borrowing limit, and new needs 4 GPUs."
+    assert answer.headline == "q may take 1 GPU of a100 more within its borrowing limit, and new needs 4 GPUs."
     assert answer.lines == ("a100  needs 4 GPUs · own quota left 0 · borrowable 1 (limit 2, used 1) · 3 short",)
     assert marks(answer) == [
         "✓ ns/w ends (5 GPUs)",
@@ -114,11 +143,11 @@ def test_what_several_pod_sets_lack_of_one_flavor_is_told_once_and_as_a_whole() 
         LocalQueue(namespace="ns", name="lq", cluster_queue="q"),
     ]
     answer = explain(world([*objects, running("w", "ns/lq", 7, "q"), gang(2, 4)]), "ns/new")
-    assert answer.headline == "q has 1 GPU free, and new needs 6 GPUs."
+    assert answer.headline == "q has 1 GPU of a100 free, and new needs 6 GPUs."
     assert answer.lines == ("a100  needs 6 GPUs · own quota left 1 · 5 short",)
 
     answer = explain(world([*objects, running("w", "ns/lq", 7, "q"), gang(2, 4, 1)]), "ns/new")
-    assert answer.headline == "q has 1 GPU free, and new needs 6 GPUs up to its pod set s1, 7 GPUs in all."
+    assert answer.headline == "q has 1 GPU of a100 free, and new needs 6 GPUs up to its pod set s1, 7 GPUs in all."
 
 
 def test_a_queue_without_a_cohort_and_a_holder_that_says_when_it_ends() -> None:
@@ -133,7 +162,7 @@ def test_a_queue_without_a_cohort_and_a_holder_that_says_when_it_ends() -> None:
     ]
     answer = explain(world(objects), "ns/new")
 
-    assert answer.headline == "q has 1 GPU free, and new needs 4 GPUs."
+    assert answer.headline == "q has 1 GPU of a100 free, and new needs 4 GPUs."
     assert answer.lines == ("a100  needs 4 GPUs · own quota left 1 · 3 short",)
     assert answer.holders[0].ends == START + 90 * MINUTE
     # Half an hour of work, the last 10 minutes of it after a checkpoint, on 7 GPUs.
@@ -147,7 +176,7 @@ def test_a_queue_without_a_cohort_and_a_holder_that_says_when_it_ends() -> None:
 def test_a_text_that_time_overtook_is_not_repeated_as_the_truth() -> None:
     answer = explain(world([*ORG_QUEUES, waiting("w", "prod/lq", 6, short(2))]), "prod/w")
 
-    assert answer.headline == "There is room by now: 16 GPUs free, and w needs 6 GPUs."
+    assert answer.headline == "There is room by now: 16 GPUs of a100 free, and w needs 6 GPUs."
     assert marks(answer) == ["✓ there is room by now: it is tried again with the next wake-up of its tree"]
 
 

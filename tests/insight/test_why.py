@@ -37,7 +37,7 @@ def test_the_drawn_example_whole() -> None:
     answer = why(snapshot, rehearsal_on(snapshot, DEFAULT), "research/rlhf-2")
 
     assert (answer.subject, answer.code) == ("research/rlhf-2", Code.QUOTA)
-    assert answer.explanation.headline == "The cohort org-cohort has 4 GPUs free, and rlhf-2 needs 6 GPUs."
+    assert answer.explanation.headline == "The cohort org-cohort has 4 GPUs of a100 free, and rlhf-2 needs 6 GPUs."
     assert answer.considered == (
         Considered(
             pod_set="main",

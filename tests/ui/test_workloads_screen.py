@@ -149,7 +149,7 @@ async def test_the_detail_explains_a_pending_workload_beside_kueues_words(size: 
         await stage.press("3", "enter")
         detail = stage.screen(WorkloadDetailScreen)
         why = detail.query_one("#why", TextPane).text
-        assert "The cohort org-cohort has 4 GPUs free, and rlhf-2 needs 6 GPUs." in why
+        assert "The cohort org-cohort has 4 GPUs of a100-80gb free, and rlhf-2 needs 6 GPUs." in why
         assert "Kueue wrote within the last 12m: couldn't assign flavors to pod set main" in why
         assert "research/rlhf 6 GPUs ▲4" in why
         assert "TIMELINE" in why
