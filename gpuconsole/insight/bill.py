@@ -153,7 +153,7 @@ def _fixed(
         leaving=0,
         spot=len(spot),
         gpus=sum(node.gpus for node in nodes),
-        used=sum(one.gpus for node in nodes for one in held.get(node.name, ())),
+        used=round(sum(one.gpus for node in nodes for one in held.get(node.name, ()))),
         hourly=sum(fixed.values()),
         idle_hourly=idle,
         saved_hourly=0.0,

@@ -5,6 +5,7 @@ the plugin proportion does; of KAI it is the quota.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil
 
 from msgspec import Struct, field
 
@@ -31,8 +32,9 @@ ROOT = "root"
 class Use(Struct):
     """What one queue has. Filled while it is counted."""
 
-    used: int = 0
-    wanted: int = 0
+    held: float = 0.0
+    """GPUs, those that are shared in parts."""
+    wanted: float = 0.0
     """GPUs of pods without a node."""
     held_back: int = 0
     """GPUs of jobs that have no pods, since Volcano has not let their PodGroups in."""
@@ -41,8 +43,13 @@ class Use(Struct):
     waiting: set[str] = field(default_factory=set)
     """Owners some of whose pods have no node, or are not made yet."""
 
+    @property
+    def used(self) -> int:
+        """GPUs; one of which it has a part only counts with its other parts, rounded up."""
+        return ceil(self.held - 1e-9)
+
     def add(self, other: "Use") -> None:
-        self.used += other.used
+        self.held += other.held
         self.wanted += other.wanted
         self.held_back += other.held_back
         self.running |= other.running
@@ -66,7 +73,7 @@ def uses(snapshot: Snapshot, by_namespace: bool = False) -> dict[str, Use]:
         for one in held:
             use = found.setdefault(_name(snapshot, one, by_namespace), Use())
             if node:
-                use.used += one.gpus
+                use.held += one.gpus
                 use.running.add(one.owner)
             else:
                 use.wanted += one.gpus
@@ -135,7 +142,7 @@ def _deserved(
     guaranteed = Resource.of({GPU: sum(gpus(known[name].guarantee) for name in books)})
     for name, book in books.items():
         use = summed[name]
-        book.allocated, book.request = Resource.of({GPU: use.used}), Resource.of({GPU: use.used + use.wanted})
+        book.allocated, book.request = Resource.of({GPU: use.used}), Resource.of({GPU: use.used + round(use.wanted)})
         book.limit(whole, guaranteed, known[name].capability)
     divide(whole, books)
     return {
@@ -246,7 +253,7 @@ def _node(
         pending=len(counted.waiting),
         running=len(counted.running - counted.waiting),
         reserved=len(counted.running),
-        pending_gpus=counted.wanted + counted.held_back,
+        pending_gpus=round(counted.wanted) + counted.held_back,
         policy=policy,
         stop=stop,
     )

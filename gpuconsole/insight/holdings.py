@@ -1,5 +1,6 @@
 """Who holds which part of each node, and in whose name: kept from Snapshot to Snapshot, node by node."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -28,8 +29,8 @@ class Holding(Struct, frozen=True):
     """Key of the PodGroup that it names, if any."""
     queue: str
     """The queue that the pod itself names."""
-    gpus: int
-    """Held, or asked for while it waits."""
+    gpus: float
+    """Held, or asked for while it waits. A GPU that several pods share is divided among them in equal parts."""
     part: float
     """Of the machine, by its GPUs; 0 for a pod without any."""
 
@@ -49,13 +50,14 @@ def holdings(snapshot: Snapshot) -> Holdings:
         if known is not None and known[0] is pods and known[1] is node:
             now[name] = known
         else:
-            now[name] = (pods, node, tuple(_holding(pod, node) for pod in pods.values()))
+            sharers = Counter(index for pod in pods.values() for index in pod.gpus)
+            now[name] = (pods, node, tuple(_holding(pod, node, sharers) for pod in pods.values()))
     _kept[0] = now
     return {name: held for name, (_, _, held) in now.items()}
 
 
-def _holding(pod: Pod, node: Node | None) -> Holding:
-    gpus = len(pod.gpus) or pod_gpus(pod.template)
+def _holding(pod: Pod, node: Node | None, sharers: Mapping[int, int]) -> Holding:
+    gpus = sum(1 / sharers[index] for index in pod.gpus) or pod_gpus(pod.template)
     group = group_key(pod)
     return Holding(
         pod=pod.key,
@@ -85,7 +87,7 @@ def _named(pod: Pod, key: str) -> str:
     return f"{pod.namespace}/{name}" if name else ""
 
 
-def _part(pod: Pod, node: Node | None, gpus: int) -> float:
+def _part(pod: Pod, node: Node | None, gpus: float) -> float:
     """The part of the machine's GPUs that a pod holds; an instance counts by its compute slices."""
     if node is None:
         return 0.0

@@ -88,3 +88,16 @@ def test_lost_work_stands_beside_the_cost_of_who_lost_it() -> None:
     assert (found.lost, found.lost_gpu_hours) == (8.0, 4.0)
     assert found.by[By.QUEUE] == (Cost(name="cq", lost=8.0, lost_gpu_hours=4.0),)
     assert [(one.name, one.lost) for one in found.by[By.WORKLOAD]] == [("team/a", 4.0), ("team/b", 4.0)]
+
+
+def test_a_gpu_that_pods_share_is_paid_once_in_equal_parts() -> None:
+    halves = [pod(name, "n1", (0,), wants=0, job=f"Job/team/{name}") for name in ("a", "b")]
+    things: list[Object] = [node("n1"), *halves, pod("c", "n1", (1, 2), job="Job/team/c")]
+    assert shares(things, By.TEAM) == {"": (0, 10.0), "team": (3, 6.0)}
+    assert {name: cost for name, (_, cost) in shares(things, By.WORKLOAD).items()} == {
+        "": 10.0,
+        "Job/team/a": 1.0,
+        "Job/team/b": 1.0,
+        "Job/team/c": 4.0,
+    }
+    assert bill(world(things), PRICES, {}).pools[0].pool.used == 3

@@ -2,7 +2,7 @@
 
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.quota_node import QuotaNode
-from gpuconsole.model.cluster import ResourceQuota
+from gpuconsole.model.cluster import Pod, ResourceQuota
 from gpuconsole.model.job import Job
 from gpuconsole.model.kai import UNLIMITED, KaiPodGroup, KaiQueue, QueueResource
 from gpuconsole.model.objects import Object
@@ -116,3 +116,17 @@ def test_without_any_queue_the_namespaces_stand_in() -> None:
 
 def test_kueues_tree_stays_as_it_is() -> None:
     assert [root.name for root in queues(world(ORG))] == ["org-cohort"]
+
+
+def test_a_gpu_that_pods_share_is_one_and_each_queue_that_has_a_part_of_one_has_one() -> None:
+    def part(name: str, gpus: tuple[int, ...], queue: str) -> Pod:
+        return pod(name, "n1", gpus, wants=0, labels={"kai.scheduler/queue": queue})
+
+    objects: list[Object] = [
+        node("n1", 4),
+        *(KaiQueue(name=name, gpu=QueueResource(quota=2)) for name in ("a", "b")),
+        *(part(f"a-{number}", (0,), "a") for number in range(3)),
+        part("a-3", (1,), "a"),
+        part("b-0", (1,), "b"),
+    ]
+    assert [shape(queue) for queue in queues(world(objects))] == [("a", 2, 2, 0, []), ("b", 1, 2, 0, [])]
