@@ -25,7 +25,7 @@ def command(asked: Asked, runs: int, horizon: Span, chance: int) -> Answer:
     """
     found = asked.standing() if asked.found is not None else None
     answer = risk(asked.simulation, lines_of(asked), runs=runs, seed=chance, horizon=horizon, found=found)
-    return Answer(kind="Risk", body=_body(answer), lines=risk_lines(answer))
+    return Answer(kind="Risk", body=_body(answer), lines=risk_lines(answer), version=2)
 
 
 def _body(answer: Risk) -> dict[str, Any]:

@@ -9,12 +9,17 @@ from gpuconsole.model.workloads import Workload
 
 
 def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
-    """ClusterQueue → GPUs that it uses beyond its nominal quota, by (flavor, resource); others are left out."""
+    """ClusterQueue → GPUs that it uses beyond its nominal quota, by (flavor, resource); others are left out.
+
+    Of a queue that cannot be seen nobody knows that (see `unseen_queues`).
+    """
     over: dict[str, dict[FlavorResource, int]] = {}
     for name, book in books(snapshot).by_queue.items():
         usage = book.usage
         queue = snapshot.cluster_queues.get(name)
-        quotas = queue.quotas() if queue is not None else {}
+        if queue is None:
+            continue
+        quotas = queue.quotas()
         beyond = {
             pair: used - (quotas[pair].nominal if pair in quotas else 0)
             for pair, used in usage.items()
@@ -23,6 +28,19 @@ def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
         if beyond:
             over[name] = beyond
     return over
+
+
+@once("workloads", "local_queues", "cluster_queues")
+def unseen_queues(snapshot: Snapshot) -> tuple[str, ...]:
+    """ClusterQueues that are not in the Snapshot and that somebody is in: they may not be read, or are gone."""
+    found = books(snapshot).by_queue.items()
+    return tuple(
+        sorted(
+            name
+            for name, book in found
+            if name and name not in snapshot.cluster_queues and (book.holding or book.queue)
+        )
+    )
 
 
 @once("workloads", "local_queues", "cluster_queues")

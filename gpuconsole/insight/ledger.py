@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from gpuconsole.insight.books import books
+from gpuconsole.insight.borrowing import unseen_queues
 from gpuconsole.insight.cost import loss_if_evicted
 from gpuconsole.insight.loans import Loan, loans
 from gpuconsole.insight.preemptions import rule_in_words
@@ -46,6 +47,8 @@ class Ledger(Struct, frozen=True):
     """The largest first."""
     exposures: tuple[Exposure, ...] = ()
     starving: tuple[Starving, ...] = ()
+    unseen: tuple[str, ...] = ()
+    """ClusterQueues that somebody is in and that cannot be seen: what they borrow and lend is not known."""
 
 
 def ledger(snapshot: Snapshot, session: Session, prices: Prices) -> Ledger:
@@ -53,7 +56,7 @@ def ledger(snapshot: Snapshot, session: Session, prices: Prices) -> Ledger:
     found = loans(snapshot)
     lent = dict.fromkeys((loan.lender, loan.flavor, loan.resource) for loan in found)
     exposures = (exposure(snapshot, session, prices, *one) for one in lent if one[0] in snapshot.cluster_queues)
-    return Ledger(found, tuple(exposures), tuple(starving(snapshot, session)))
+    return Ledger(found, tuple(exposures), tuple(starving(snapshot, session)), unseen_queues(snapshot))
 
 
 def exposure(snapshot: Snapshot, session: Session, prices: Prices, lender: str, flavor: str, resource: str) -> Exposure:

@@ -54,7 +54,8 @@ class Danger(Struct, frozen=True, kw_only=True):
     queue: str
     """Where Kueue admits, the ClusterQueue; else Volcano's or KAI's, if any."""
     gpus: int
-    borrowed: int
+    borrowed: int | None
+    """None where its ClusterQueue cannot be seen."""
     priority: int
     probability: float
     """0 to 1: the part of the runs in which it was evicted before the horizon."""

@@ -23,7 +23,8 @@ class Runner(Struct, frozen=True, kw_only=True):
     """As it stands in a list of work: of its Workload, else of its job, else of the pod itself."""
     queue: str
     gpus: int
-    borrowed: int
+    borrowed: int | None
+    """None where its ClusterQueue cannot be seen: nobody knows what that owns."""
     priority: int
     loss: Loss
     pods: tuple[str, ...]
@@ -56,7 +57,9 @@ def _queued(snapshot: Snapshot, prices: Prices, workload: Workload, pods: Sequen
         key=workload.key,
         queue=workload.cluster_queue,
         gpus=workload.gpus,
-        borrowed=borrowed_gpus(snapshot).get(workload.key, 0),
+        borrowed=borrowed_gpus(snapshot).get(workload.key, 0)
+        if workload.cluster_queue in snapshot.cluster_queues
+        else None,
         priority=workload.priority,
         loss=loss_if_evicted(snapshot, workload, prices),
         pods=tuple(pod.key for pod in pods),

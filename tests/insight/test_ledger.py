@@ -12,10 +12,19 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.queues import FlavorQuotas, LocalQueue, Preemption, PreemptionPolicy, Quota, ResourceGroup
+from gpuconsole.model.queues import (
+    ClusterQueue,
+    FlavorQuotas,
+    LocalQueue,
+    Preemption,
+    PreemptionPolicy,
+    Quota,
+    ResourceGroup,
+)
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, PodSetAssignment
 from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.ui.answers.ledger import ledger_lines
 from tests.insight.world import A100, ORG, START, cluster_queue, cohort, running, waiting, world
 
 NEVER, LOWER, ANY = PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY
@@ -80,6 +89,15 @@ def test_a_loan_names_both_sides_and_since_when_and_its_lender_would_evict_whom(
 
 def test_nobody_borrows() -> None:
     assert asked(*ORG[:-1]) == Ledger()
+
+
+def test_of_a_queue_that_cannot_be_seen_nobody_says_that_it_borrows_nothing() -> None:
+    hidden = ledger_lines(asked(*(thing for thing in ORG if not isinstance(thing, ClusterQueue))), START)
+    assert hidden == ["ClusterQueues cq-prod, cq-research cannot be seen here: what they lend and borrow is not known"]
+    one = asked(*(thing for thing in ORG if not (isinstance(thing, ClusterQueue) and thing.name == "cq-prod")))
+    assert one.unseen == ("cq-prod",)
+    assert ledger_lines(one, START)[-1].startswith("ClusterQueue cq-prod cannot be seen here")
+    assert ledger_lines(asked(*ORG[:-1]), START) == ["nobody borrows GPUs"]
 
 
 def test_a_borrower_is_lent_to_by_its_own_cohort_first() -> None:

@@ -6,6 +6,7 @@ from gpuconsole.model.clock import HOUR
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.prices import Prices
+from gpuconsole.model.queues import ClusterQueue
 from tests.insight.world import ORG, START, node, pod, world
 
 PRICES = Prices(gpu_hour={}, other=2.0)
@@ -88,3 +89,10 @@ def test_the_job_that_a_cron_job_made_runs_and_not_the_cron_job() -> None:
         ]
     )
     assert [(one.key, one.gpus) for one in runners(snapshot, PRICES)] == [("Job/team/nightly-1", 1)]
+
+
+def test_what_is_borrowed_of_a_queue_that_cannot_be_seen_is_not_known() -> None:
+    """Who may read a namespace only sees its workloads, and not what their ClusterQueue owns."""
+    seen = [thing for thing in ORG if not (isinstance(thing, ClusterQueue) and thing.name == "cq-research")]
+    found = {one.key: one.borrowed for one in runners(world(seen), PRICES)}
+    assert found == {"research/llm-ft": None, "research/embed": None, "research/rlhf": None, "prod/serve": 0}

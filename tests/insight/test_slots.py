@@ -2,10 +2,12 @@
 
 import pytest
 
+from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.slots import Starts, starts
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, Quota, ResourceFlavor, StopPolicy, Topology
-from tests.insight.world import A100, cluster_queue, node, pod, running, world
+from gpuconsole.ui.answers.slots import slots_lines
+from tests.insight.world import A100, ORG, cluster_queue, node, pod, running, world
 
 LABELS = {"accelerator": "nvidia-a100-80gb"}
 DOOR = LocalQueue(namespace="r", name="lq", cluster_queue="cq")
@@ -110,3 +112,12 @@ def test_a_flavor_s_own_topology_is_the_one_that_counts() -> None:
     own = ResourceFlavor(name="a100", node_labels=LABELS, topology="t")
     (found,) = starts(world((own, DOOR, other, *RACKS)))
     assert (found.level, found.by_topology and found.by_topology[16]) == ("rack", 2)
+
+
+def test_where_no_node_can_be_seen_nobody_says_what_would_start() -> None:
+    snapshot = world(ORG)
+    assert slots_lines(usefulness(snapshot), starts(snapshot)) == [
+        "no node can be seen here, so what would start now is not known",
+        "cq-prod, a100: quota gives 4 GPUs",
+        "cq-research, a100: quota gives 4 GPUs",
+    ]

@@ -10,7 +10,7 @@ from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.room import Keeper, Level, Room, User, room
 from gpuconsole.insight.unblock.trial import examined
 from gpuconsole.insight.why import ENGINE, OBJECTS, Evidence, rehearsal_on, tried, unblocking, why
-from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines
+from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines, suggestion_texts
 from gpuconsole.model.autoscaling import NodePool
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Namespace, Node
@@ -18,7 +18,7 @@ from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import TopologyRequest
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.queues import LocalQueue, Preemption, QueueingStrategy, Quota, ResourceFlavor
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, Preemption, QueueingStrategy, Quota, ResourceFlavor
 from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue.config import DEFAULT
@@ -261,6 +261,22 @@ SPLIT = pods(2, 2, topology=TopologyRequest(required="kubernetes.io/hostname"))
 
 def shy(name: str) -> ResourceFlavor:
     return ResourceFlavor(name=name, node_taints=(Taint("gpu"),))
+
+
+def test_in_a_queue_that_cannot_be_seen_nothing_is_said_to_have_been_tried() -> None:
+    hidden = world([*(thing for thing in ORG if not isinstance(thing, ClusterQueue)), RLHF])
+    answer = tried(hidden, rehearsal_on(hidden, DEFAULT), "research/rlhf-2")
+    assert (answer.why.code, answer.suggestions is not None) == (Code.QUOTA, True)
+    assert answer.suggestions is not None
+    assert list(suggestion_texts(answer.why, answer.suggestions, hidden)) == [
+        ("", "nothing could be tried: ClusterQueue cq-research cannot be seen here")
+    ]
+    unnamed = world([*(thing for thing in ORG if not isinstance(thing, ClusterQueue | LocalQueue)), RLHF])
+    answer = tried(unnamed, rehearsal_on(unnamed, DEFAULT), "research/rlhf-2")
+    assert answer.suggestions is not None
+    assert list(suggestion_texts(answer.why, answer.suggestions, unnamed)) == [
+        ("", "nothing could be tried: its LocalQueue cannot be seen here")
+    ]
 
 
 BLOCKERS: dict[str, tuple[list[Object], str, Code]] = {

@@ -19,8 +19,9 @@ NAMED = 3
 
 def ledger_lines(answer: Ledger, now: Time) -> list[str]:
     """The ledger for people."""
+    unseen = _unseen(answer.unseen)
     if not answer.loans and not answer.starving:
-        return ["nobody borrows GPUs"]
+        return unseen or ["nobody borrows GPUs"]
     total = sum(loan.gpus for loan in answer.loans)
     lines = [f"{counted(total, 'GPU')} borrowed, {counted(len(answer.loans), 'loan')}", ""]
     lines += _noted(table(LOANS, [_loan(loan, now) for loan in answer.loans]), map(_users, answer.loans))
@@ -29,7 +30,16 @@ def ledger_lines(answer: Ledger, now: Time) -> list[str]:
         lines += ["", *_noted(rows, map(_leaving, answer.exposures))]
     if answer.starving:
         lines += ["", *map(_starving, answer.starving)]
-    return lines
+    return [*lines, *(["", *unseen] if unseen else [])]
+
+
+def _unseen(queues: Sequence[str]) -> list[str]:
+    """Of whom nobody can say here what they lend and borrow."""
+    if not queues:
+        return []
+    more = f" and {len(queues) - NAMED} more" if len(queues) > NAMED else ""
+    names = f"ClusterQueue{'s' if len(queues) > 1 else ''} {', '.join(queues[:NAMED])}{more}"
+    return [f"{names} cannot be seen here: what they lend and borrow is not known"]
 
 
 def _noted(rows: Sequence[str], notes: Iterable[str]) -> Iterator[str]:

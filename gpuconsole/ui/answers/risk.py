@@ -44,7 +44,7 @@ def _row(one: Danger, runs: int) -> tuple[object, ...]:
         called(one.workload),
         one.queue,
         one.gpus,
-        one.borrowed or "–",
+        "unknown" if one.borrowed is None else one.borrowed or "–",
         one.priority,
         f"{one.probability:.0%}",
         median,

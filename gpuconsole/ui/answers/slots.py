@@ -9,6 +9,9 @@ from gpuconsole.insight.tables import counted, table
 
 def slots_lines(answer: Usefulness, starts: Sequence[Starts]) -> list[str]:
     """What fits on nodes, what would start for each queue, and what is a fragment."""
+    if not answer.cluster.nodes:
+        quotas = (f"{one.queue}, {one.flavor}: quota gives {one.available} GPUs" for one in starts)
+        return ["no node can be seen here, so what would start now is not known", *quotas]
     head = ("GPUS", "IDLE", "LARGEST POD", "LARGEST GANG", *map(str, SIZES))
     lines = table(("FLAVOR", "NODES", *head), [_row(row) for row in (*answer.flavors, answer.cluster)])
     if answer.domains:
