@@ -7,7 +7,10 @@ import click
 import msgspec
 
 from gpuconsole.cli.options import Request, clustered, configured
+from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
+from gpuconsole.errors import UsageError
+from gpuconsole.model.clock import Span
 from gpuconsole.model.redaction import redact as redacted
 from gpuconsole.model.snapshot import Snapshot, encode
 from gpuconsole.sim.files import write
@@ -21,11 +24,14 @@ def command() -> None:
 @command.command()
 @click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, writable=True, path_type=Path))
 @clustered
+@click.option("--until", type=Duration(), default="0s", show_default=True, help="Run a simulation so long first.")
 @click.option("--redact", is_flag=True, help="Replace all names and free texts; keep sizes, times and reasons.")
-def save(target: Path, request: Request, redact: bool, **options: Any) -> None:
-    """Save a live cluster (--live), or what the other sources hold at their beginning, as FILE."""
+def save(target: Path, request: Request, redact: bool, until: Span, **options: Any) -> None:
+    """Save a live cluster (--live), or what the other sources hold at their beginning, or after --until, as FILE."""
     request, settings = configured(request, **options)
     if request.live:
+        if until:
+            raise UsageError("--until runs a simulation; a live cluster is saved as it is, so leave one of them out")
         from gpuconsole.cli.live import connected, look
 
         with connected(request, settings) as opened:
@@ -36,6 +42,7 @@ def save(target: Path, request: Request, redact: bool, **options: Any) -> None:
             click.echo(f"left out: {right}", err=True)
     else:
         simulation = open_simulation(request).simulation
+        simulation.advance(simulation.now + until)
         snapshot = simulation.snapshot()
         content = write(simulation)
     target.write_bytes(redacted(content) if redact else content)

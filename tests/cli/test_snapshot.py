@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue
@@ -30,6 +31,23 @@ def test_what_was_saved_is_opened_again(gpuconsole: Line, tmp_path: Path) -> Non
     result = gpuconsole("simulate", "--snapshot", tmp_path / "saved.json", "--until", "3h")
     assert result.status == 0
     assert [line.split()[0] for line in result.lines[:2]] == ["QUEUE", "cq"]
+
+
+def test_a_simulation_is_saved_as_it_is_after_a_while(gpuconsole: Line, tmp_path: Path) -> None:
+    for until in ("0s", "1h"):
+        assert gpuconsole("snapshot", "save", tmp_path / until, "org-cohort", "--until", until).status == 0
+    began, later = (decode((tmp_path / until).read_bytes()) for until in ("0s", "1h"))
+    assert later.time - began.time == HOUR
+    assert (
+        gpuconsole("why", "prod/serve", "--quick", "--snapshot", tmp_path / "1h")
+        .lines[0]
+        .startswith("prod/serve  not-waiting")
+    )
+    both = gpuconsole("snapshot", "save", tmp_path / "x", "--live", "--until", "1h")
+    assert (both.status, both.err) == (
+        2,
+        "gpuconsole: --until runs a simulation; a live cluster is saved as it is, so leave one of them out\n",
+    )
 
 
 def test_redacted_it_names_nobody_and_can_be_opened_all_the_same(gpuconsole: Line, tmp_path: Path) -> None:

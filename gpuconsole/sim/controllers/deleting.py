@@ -16,9 +16,9 @@ _KINDS: dict[str, type[Object]] = {table: kind for kind, table in TABLES.items()
 
 
 def delete(world: World, table: str, key: str) -> Refusal:
-    """Delete an object by its table and key, or say why not."""
-    if not table:
-        table, key = _meant(world, key)
+    """Delete an object by its table and key, or say why not; a workload and a job are known by `namespace/name` too."""
+    if not table or (table in _WORK and world.state.table(table).get(key) is None):
+        table, key = _meant(world, key, table)
     kind = _KINDS.get(table)
     if kind is None:
         return f"there is no table {table}; the tables are {', '.join(_KINDS)}"
@@ -48,15 +48,18 @@ def delete(world: World, table: str, key: str) -> Refusal:
     return DONE
 
 
-def _meant(world: World, name: str) -> tuple[str, str]:
-    """Table and key of the workload, else the job, else the pod that a `namespace/name` means."""
+_WORK = (TABLES[Workload], TABLES[Job])
+
+
+def _meant(world: World, name: str, table: str = "") -> tuple[str, str]:
+    """Table and key of the workload, else the job, else the pod that a `namespace/name` means; else as it is."""
     if world.workload(name) is None:
         job = next((job for job in world.state.table("jobs").all() if f"{job.namespace}/{job.name}" == name), None)
         if job is not None:
             return TABLES[Job], job.key
-        if world.pod(name) is not None:
+        if world.pod(name) is not None and not table:
             return TABLES[Pod], name
-    return TABLES[Workload], name
+    return table or TABLES[Workload], name
 
 
 def _delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> Refusal:
