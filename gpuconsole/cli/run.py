@@ -67,10 +67,17 @@ def _simulated(request: Request, settings: Config) -> Console:
     from gpuconsole.backends.simulated import SimulatedBackend
     from gpuconsole.cli.sources import open_simulation
 
-    opened = open_simulation(replace(request, tells_choices=True))
+    worker = Worker(settings.log_file) if settings.worker else None
+    try:
+        opened = open_simulation(replace(request, tells_choices=True))
+    except ConsoleError:
+        if worker is not None:
+            worker.close()
+        raise
     LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
     simulation = opened.simulation
-    worker = Worker(simulation.save(), settings.log_file) if settings.worker else None
+    if worker is not None:
+        worker.introduce(simulation.save())
     backend = SimulatedBackend(simulation, speed=settings.simulation.speed, follower=worker, measure=True)
     return _console(
         backend, opened.about, settings, worker, opened.notices, seed=simulation.seed, prices=simulation.policy.prices
@@ -79,7 +86,7 @@ def _simulated(request: Request, settings: Config) -> Console:
 
 def _live(request: Request, settings: Config) -> Console:
     """Wire a live cluster, and a worker for it."""
-    worker = Worker(None, settings.log_file) if settings.worker else None
+    worker = Worker(settings.log_file) if settings.worker else None
     try:
         return _connected(settings, request, worker)
     except ConsoleError:

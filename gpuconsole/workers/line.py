@@ -81,10 +81,10 @@ class Line:
     A `Follower` of the simulation. Mutates. Questions may be asked from any thread, the rest is for the polling one.
     """
 
-    def __init__(self, state: bytes | None, log_file: Path | None = None) -> None:
-        """Start the process; `state` is a simulation that was just saved, before anything else happens in it.
+    def __init__(self, log_file: Path | None = None) -> None:
+        """Start the process, best before there is a cluster: a fork keeps what this one has by then, and uses none.
 
-        None starts without one, for clusters that are shown with each question.
+        A cluster is introduced to it later, or shown with each question.
         """
         context = multiprocessing.get_context(_way())
         self._pipe, theirs = context.Pipe()
@@ -100,12 +100,16 @@ class Line:
         """How often the replica started; more than once means that it went its own way."""
         self._steps: list[Carried] = []
         self._stands: tuple[Time, int] | None = None
-        self._anew: Begin | None = Begin(state, 0) if state is not None else None
+        self._anew: Begin | None = None
         self._shown: Seen | None = None
         """What the process knows of somebody else's cluster."""
         self._differs = False
         self.lost = ""
         """What became of the process, if it is gone."""
+
+    def introduce(self, state: bytes) -> None:
+        """Have it follow a simulation that was just saved, before anything else happens in it."""
+        self._anew = Begin(state, 0)
         # The process needs half a second to start; nobody has to wait for that but this thread.
         self._talking.acquire()
         threading.Thread(target=self._introduce, name="worker-start", daemon=True).start()

@@ -134,7 +134,7 @@ def test_queues_decide_too(looking: Looking) -> None:
 
 
 def test_the_worker_says_the_same() -> None:
-    there, here = Looking(Elsewhere(OBJECTS, START), worker=Worker(None)), Looking(Elsewhere(OBJECTS, START))
+    there, here = Looking(Elsewhere(OBJECTS, START), worker=Worker()), Looking(Elsewhere(OBJECTS, START))
     for looking in (there, here):
         looking.look()
         looking.cluster.put(admitted(WAITS, flavor="h100"))
@@ -147,7 +147,7 @@ def test_the_worker_says_the_same() -> None:
 
 
 def test_a_worker_that_serves_another_cluster_does_not_take_it_for_the_first() -> None:
-    worker = Worker(None)
+    worker = Worker()
     first = Looking(Elsewhere(OBJECTS, START), worker=worker)
     first.look()
     second = Looking(Elsewhere((*ORG_QUEUES, admitted(WAITS, flavor="h100")), START + 2 * SECOND), worker=worker)

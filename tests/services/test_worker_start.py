@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from gpuconsole.cli import run, sources
+from gpuconsole.cli.options import Request
+from gpuconsole.config import Config
+from gpuconsole.errors import SourceError
 from gpuconsole.workers import line
 
 PARENT = """
 import os, signal
 from gpuconsole.workers.worker import Worker
-print(Worker(None).process.pid, flush=True)
+print(Worker().process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -38,3 +42,26 @@ def test_a_worker_whose_parent_was_killed_ends() -> None:
     while place.exists() and "State:\tZ" not in (place / "status").read_text():
         assert time.monotonic() < deadline, "it waits for somebody who is gone"
         time.sleep(0.05)
+
+
+def test_it_is_forked_before_there_is_a_cluster_which_it_would_keep_beside_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    order: list[str] = []
+
+    class Started:
+        def __init__(self, log_file: Path | None) -> None:
+            order.append("worker")
+
+        def close(self) -> None:
+            order.append("closed")
+
+    def broken(request: Request) -> None:
+        order.append("cluster")
+        raise SourceError("here", "there is none")
+
+    monkeypatch.setattr(run, "Worker", Started)
+    monkeypatch.setattr(sources, "open_simulation", broken)
+    with pytest.raises(SourceError):
+        run._simulated(Request(), Config())
+    assert order == ["worker", "cluster", "closed"]

@@ -33,7 +33,8 @@ class Beside:
 
     def __init__(self) -> None:
         original = simulation()
-        self.worker = Worker(original.save())
+        self.worker = Worker()
+        self.worker.introduce(original.save())
         self.backend = SimulatedBackend(original, speed=1000, follower=self.worker, clock=lambda: 0.0)
         self.console = Console(self.backend, worker=self.worker)
 

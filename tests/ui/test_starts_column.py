@@ -61,7 +61,8 @@ def test_who_starts_first_stands_first_and_who_is_not_foretold_last() -> None:
 
 async def test_the_table_has_it_from_the_worker_process() -> None:
     original = simulation()
-    worker = Worker(original.save())
+    worker = Worker()
+    worker.introduce(original.save())
     backend = SimulatedBackend(original, speed=1000, follower=worker, clock=lambda: 0.0)
     console = Console(backend, worker=worker)
     console.submit(Submit((job("much", 8, 30), job("more", 8, 30), job("never", 9, 30))))
