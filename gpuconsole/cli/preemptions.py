@@ -14,9 +14,10 @@ from gpuconsole.cli.answering import Answer, Asked, Origin, answering, lines_of,
 from gpuconsole.cli.bundled import fixtures
 from gpuconsole.cli.options import Request, configured
 from gpuconsole.cli.preemptions_report import Body, Preemption, as_text
-from gpuconsole.cli.subjects import workload_named
+from gpuconsole.cli.subjects import subject_named
 from gpuconsole.errors import HistoryError, UsageError
 from gpuconsole.insight.preemptions import PreemptionRow, rows
+from gpuconsole.insight.stand_ins import pods_of
 from gpuconsole.insight.who import about, chain, who
 from gpuconsole.model.clock import SECOND, format_time
 from gpuconsole.model.events import Happened
@@ -69,13 +70,13 @@ def command(asked: Asked, workload: str) -> Answer:
 
 
 def answer_about(lines: Sequence[Happened], workload: str, snapshot: Snapshot) -> Answer:
-    """The preemptions among these lines, oldest first; those of one workload, where one is named.
+    """The preemptions among these lines, oldest first; those of one workload (job, pod), where one is named.
 
-    Raises UsageError for a workload that neither they nor the cluster, as it is now, know.
+    Raises UsageError for one that neither they nor the cluster, as it is now, know.
     """
     everything = rows(lines)
-    name = workload_named(snapshot, workload, _names_in(everything)) if workload else ""
-    found = about(everything, name) if name else everything
+    name = subject_named(snapshot, workload, _names_in(everything)) if workload else ""
+    found = about(everything, {name, *pods_of(snapshot, name)}) if name else everything
     summary = who(found)
     body = Body(name, summary, tuple(_preemption(row, everything) for row in found))
     return Answer(kind="Preemptions", body=body, lines=as_text(body), version=2)

@@ -118,18 +118,24 @@ def _freed(one: Preemption) -> str:
 
 
 def _told(one: Preemption) -> list[str]:
-    victim, by = one.victim_path or one.victim_queue, one.by_path or one.by_queue
+    victim = _about(one.victim_path or one.victim_queue, one.victim_priority, counted(one.gpus, "GPU"))
+    by = _about(one.by_path or one.by_queue, one.by_priority)
     fate = f"{called(one.by)} was admitted at {one.by_admitted}"
     if one.by_admitted is None:
         fate = f"{called(one.by)} {'was gone before it had a place' if one.in_vain else 'has no place yet'}"
+    freed = one.freed_after_seconds is not None
     lines = [
-        f"{one.time}  {called(one.victim)} ({victim}, priority {one.victim_priority}, {counted(one.gpus, 'GPU')})",
-        f"  made room for {called(one.by)} ({by}, priority {one.by_priority}): {one.rule}",
-        f"  lost {_loss(one)}; GPUs free after {_freed(one)}; {fate}",
+        f"{one.time}  {called(one.victim)} ({victim})",
+        f"  made room for {called(one.by)} ({by}): {one.rule}",
+        f"  lost {_loss(one)}; GPUs {f'free after {_freed(one)}' if freed else 'not free yet'}; {fate}",
     ]
     if len(one.chain) > 2:
         lines.append(f"  chain: {' <- '.join(map(called, one.chain))}")
     return [*lines, *_considered(one.choice, one.choice_as_of or "")] if one.choice is not None else lines
+
+
+def _about(queue: str, priority: int, *more: str) -> str:
+    return ", ".join((*filter(None, (queue,)), f"priority {priority}", *more))
 
 
 def _loss(one: Preemption) -> str:

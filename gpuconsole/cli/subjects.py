@@ -12,18 +12,31 @@ CLOSE = 3
 _EMPTY = "without a name"
 
 
-def subject_named(snapshot: Snapshot, name: str) -> str:
-    """The key of a Workload; of a job or a pod, where there is none of that name. Raises UsageError."""
-    found = _workloads(snapshot, name) or [
-        key for keys in (snapshot.jobs, snapshot.pods) for key in keys if name in (key, _plain(key), _bare(key))
-    ]
+def subject_named(snapshot: Snapshot, name: str, told: Collection[str] = ()) -> str:
+    """The key of one of `told`, which need not be there any more; of a Workload; else of a job or a pod.
+
+    Raises UsageError.
+    """
+    found = [name] if name in told else [key for key in told if name in _names(key)]
+    found = found or _workloads(snapshot, name) or _unqueued(snapshot, name)
     return _only(snapshot, name, found, "workload, job or pod")
 
 
-def workload_named(snapshot: Snapshot, name: str, told: Collection[str] = ()) -> str:
-    """The key of one of `told`, which need not be there any more, else of a Workload. Raises UsageError."""
-    found = [name] if name in told else [key for key in told if name in _names(key)]
-    return _only(snapshot, name, found or _workloads(snapshot, name), "workload")
+def workload_named(snapshot: Snapshot, name: str) -> str:
+    """The key of a Workload, for what is told of Workloads alone. Raises UsageError."""
+    found = _workloads(snapshot, name)
+    others = _unqueued(snapshot, name) if not found else []
+    if others:
+        raise UsageError(
+            f"no Workload of Kueue stands for {others[0]}, and this is told of Workloads only;"
+            f" gpuconsole why {others[0]} says what it waits for"
+        )
+    return _only(snapshot, name, found, "workload")
+
+
+def _unqueued(snapshot: Snapshot, name: str) -> list[str]:
+    """Jobs and pods of this name."""
+    return [key for keys in (snapshot.jobs, snapshot.pods) for key in keys if name in (key, _plain(key), _bare(key))]
 
 
 def _workloads(snapshot: Snapshot, name: str) -> list[str]:

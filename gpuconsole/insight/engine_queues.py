@@ -10,7 +10,7 @@ from math import ceil
 from msgspec import Struct, field
 
 from gpuconsole.insight.demand import pod_gpus
-from gpuconsole.insight.holdings import VOLCANO_DEFAULT, Holding, holdings, queue_of
+from gpuconsole.insight.holdings import Holding, holdings, queue_of
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
 from gpuconsole.model.kai import UNLIMITED, KaiQueue
@@ -19,6 +19,7 @@ from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.resources import EMPTY, gpus
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
+from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.jobs.group import group_name

@@ -10,11 +10,7 @@ from gpuconsole.insight.whereabouts import Pods, whereabouts
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.instances import division_of
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.scheduling.kai.conf import POD_GROUP, QUEUE_LABEL
-from gpuconsole.scheduling.volcano.api.labels import group_of
-from gpuconsole.scheduling.volcano.jobs.lone import QUEUE_NAME
-
-VOLCANO_DEFAULT = "default"
+from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
 
 
 class Holding(Struct, frozen=True):
@@ -65,26 +61,10 @@ def _holding(pod: Pod, node: Node | None, sharers: Mapping[int, int]) -> Holding
         namespace=pod.namespace,
         workload=pod.workload,
         group=group,
-        queue=_said(pod, QUEUE_LABEL) or _said(pod, QUEUE_NAME),
+        queue=own_queue(pod),
         gpus=gpus,
         part=_part(pod, node, gpus),
     )
-
-
-def group_key(pod: Pod) -> str:
-    """Key of the PodGroup that a pod names (Volcano's, KAI's, or its gang's); empty if it names none."""
-    return group_of(pod) or _named(pod, POD_GROUP) or (f"{pod.namespace}/{pod.gang}" if pod.gang else "")
-
-
-def _said(pod: Pod, key: str) -> str:
-    """What the pod says under a key, in its own labels and annotations or in its template's."""
-    places = (pod.annotations, pod.labels, pod.template.annotations, pod.template.labels)
-    return next((place[key] for place in places if key in place), "")
-
-
-def _named(pod: Pod, key: str) -> str:
-    name = pod.annotations.get(key, "")
-    return f"{pod.namespace}/{name}" if name else ""
 
 
 def _part(pod: Pod, node: Node | None, gpus: float) -> float:
@@ -104,10 +84,6 @@ def queue_of(snapshot: Snapshot, holding: Holding) -> str:
     workload = snapshot.workloads.get(holding.workload) if holding.workload else None
     if workload is not None and workload.cluster_queue:
         return workload.cluster_queue
-    if holding.group:
-        kai = snapshot.kai_pod_groups.get(holding.group)
-        group = snapshot.pod_groups.get(holding.group)
-        named = kai.queue if kai is not None else group.queue if group is not None else ""
-        if named:
-            return named
-    return holding.queue or (VOLCANO_DEFAULT if VOLCANO_DEFAULT in snapshot.volcano_queues else "")
+    return queue_by(
+        holding.group, holding.queue, snapshot.kai_pod_groups.get, snapshot.pod_groups.get, snapshot.volcano_queues.get
+    )

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from gpuconsole.insight.engine_texts import Kind, Told, dominant_told, skipped, writer
 from gpuconsole.insight.explanation import KUBE_SCHEDULER, KUBELET, Explanation, fine
 from gpuconsole.insight.gangs import Gang, gang_key, waiting_gangs
-from gpuconsole.insight.holdings import group_key
 from gpuconsole.insight.node_texts import read_nodes
 from gpuconsole.insight.reasons import Code, Reason
 from gpuconsole.insight.shortage import Remedy
@@ -15,6 +14,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.scheduling.queue_names import group_key
 
 MOST_TEXTS = 4
 """So many different texts of its pods are shown beside the one that says why."""

@@ -123,8 +123,8 @@ def _row(
     by_gone: Sequence[Happened],
 ) -> PreemptionRow:
     paid = next((one for one in evicted if one.time >= line.time and one.pod == line.pod), line)
-    end = next((one.time for one in gone if one.time >= line.time), None)
     admitted = next((one.time for one in placed if one.time >= line.time), None)
+    end = next((one.time for one in gone if one.time >= line.time), admitted if line.pod else None)
     gave_up = next((one.time for one in by_gone if one.what in _OVER and one.time >= line.time), None)
     by_path, path = paths_in(line.message)
     return PreemptionRow(

@@ -55,6 +55,15 @@ def outermost(job: Callable[[str], Job | None], key: str) -> str:
     return key
 
 
+def pods_of(snapshot: Snapshot, job: str) -> frozenset[str]:
+    """The keys of the pods of a job that no Workload stands for, as far as they are there."""
+    if job not in snapshot.jobs:
+        return frozenset()
+    return frozenset(
+        pod.key for pod in snapshot.pods.all() if not pod.workload and outermost(snapshot.jobs.get, pod.job) == job
+    )
+
+
 def _stands_for_itself(job: Job) -> bool:
     return not isinstance(job.rules, CronRules) and job.owner.partition("/")[0] in ("", "CronJob")
 

@@ -1,6 +1,6 @@
 """Who preempts whom: counts by workload and queue, who causes them, chains, and circles that throw work away."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -117,9 +117,9 @@ def _lost(rows: Sequence[PreemptionRow]) -> _Lost:
     return _Lost(sum(hours), sum(costs), len(rows) - len(hours), len(rows) - len(costs))
 
 
-def about(rows: Iterable[PreemptionRow], workload: str) -> list[PreemptionRow]:
-    """The preemptions of a workload and for it, in their order."""
-    return [row for row in rows if workload in (row.victim, row.by)]
+def about(rows: Iterable[PreemptionRow], names: Collection[str]) -> list[PreemptionRow]:
+    """The preemptions of these workloads (pods, where no Workload stands for them) and for them, in their order."""
+    return [row for row in rows if row.victim in names or row.by in names]
 
 
 def chain(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[str, ...]:

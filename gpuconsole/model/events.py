@@ -89,7 +89,7 @@ class Happened(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happe
     """The subject: a workload (`ns/name`), or a job where no Workload stands for it."""
     pod: str = ""
     queue: str = ""
-    """ClusterQueue."""
+    """ClusterQueue; of pods that no Workload stands for, their queue of Volcano or KAI."""
     by: str = ""
     by_queue: str = ""
     reason: str = ""

@@ -83,7 +83,7 @@ def test_a_name_that_nobody_knows_is_an_error(gpuconsole: Line) -> None:
     result = gpuconsole("preemptions", "no/body", "org-cohort")
     assert (result.status, result.err) == (
         2,
-        "gpuconsole: there is no workload no/body\n",
+        "gpuconsole: there is no workload, job or pod no/body\n",
     )
 
 
@@ -110,8 +110,8 @@ def recorded(tmp_path: Path) -> None:
 def test_what_was_recorded_outlives_the_cluster(gpuconsole: Line) -> None:
     result = gpuconsole("preemptions", "r/a", "--history")
     assert result.lines[3:7] == [
-        "2026-03-01T12:00:00Z  r/a (, priority 0, 0 GPUs)",
-        "  made room for p/b (, priority 0): priority in the queue",
+        "2026-03-01T12:00:00Z  r/a (priority 0, 0 GPUs)",
+        "  made room for p/b (priority 0): priority in the queue",
         "  lost 0.0 GPU-hours, 0.00 $; GPUs free after 1m; p/b has no place yet",
         "  considered, in order (share 100 ‰ ← 0 ‰):",
     ]
@@ -145,7 +145,7 @@ def test_what_nobody_knows_to_be_lost_is_told_as_unknown(gpuconsole: Line, tmp_p
     ]
     alone = gpuconsole("preemptions", "r/c", "--history").lines
     assert alone[0] == "1 preemption: unknown GPU-hours lost, cost unknown"
-    assert alone[5].startswith("  lost an unknown amount of work, done before anybody looked; GPUs free")
+    assert alone[5].startswith("  lost an unknown amount of work, done before anybody looked; GPUs not free yet; ")
     answer = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)["answer"]
     assert [(one["victim"], one["lost_gpu_hours"], one["cost"]) for one in answer["preemptions"]] == [
         ("r/c", None, None),
@@ -188,4 +188,34 @@ def test_a_name_alone_will_do_where_a_cluster_is_given(gpuconsole: Line) -> None
         gpuconsole("preemptions", "rlhf", *RECLAIMED).lines
         == gpuconsole("preemptions", "research/rlhf", *RECLAIMED).lines
     )
-    assert gpuconsole("preemptions", "nobody", *RECLAIMED).err == "gpuconsole: there is no workload nobody\n"
+    assert (
+        gpuconsole("preemptions", "nobody", *RECLAIMED).err == "gpuconsole: there is no workload, job or pod nobody\n"
+    )
+
+
+def test_what_the_pods_of_a_job_lost_belongs_to_it_where_no_workload_stands_for_it(gpuconsole: Line) -> None:
+    """Volcano: release takes four GPUs from sweep, and deadline is about to take one more."""
+    cluster = ("reclaim-volcano", "--until", "20m")
+    told = gpuconsole("preemptions", "sweep", *cluster, "-o", "json")
+    answer = json.loads(told.out)["answer"]
+
+    assert (answer["workload"], answer["summary"]["preemptions"]) == ("VolcanoJob/default/sweep", 5)
+    assert [(one["victim"], one["by"], one["freed_after_seconds"]) for one in answer["preemptions"]] == [
+        ("default/sweep-worker-1", "default/deadline-worker-0", None),
+        ("default/sweep-worker-0", "default/release-worker-3", 30.0),
+        ("default/sweep-worker-2", "default/release-worker-2", 30.0),
+        ("default/sweep-worker-4", "default/release-worker-1", 30.0),
+        ("default/sweep-worker-6", "default/release-worker-0", 30.0),
+    ]
+    queues = [
+        [(one["name"], one["times"]) for one in answer["summary"][key]] for key in ("victim_queues", "causing_queues")
+    ]
+    assert queues == [[("research", 5)], [("product", 4), ("research", 1)]]
+    assert gpuconsole("preemptions", "deadline", *cluster).lines == [
+        "1 preemption: 0.7 GPU-hours lost, 1.33 $",
+        "1 whose preemptor has no place yet",
+        "",
+        "2026-01-05T08:20:00Z  default/sweep-worker-1 (research, priority 0, 1 GPU)",
+        "  made room for default/deadline-worker-0 (research, priority 1000): Preempted",
+        "  lost 0.7 GPU-hours, 1.33 $; GPUs not free yet; default/deadline-worker-0 has no place yet",
+    ]

@@ -56,7 +56,11 @@ def test_so_is_a_pod(snapshot: Snapshot, name: str) -> None:
         ),
         ("research/rlhv", "there is no workload research/rlhv; did you mean research/rlhf?"),
         ("lonee", "there is no workload lonee; did you mean prod/lone?"),
-        ("serve", "there is no workload serve"),
+        (
+            "serve",
+            "no Workload of Kueue stands for Job/prod/serve, and this is told of Workloads only;"
+            " gpuconsole why Job/prod/serve says what it waits for",
+        ),
         ("", "there is no workload without a name"),
     ],
 )
@@ -68,9 +72,9 @@ def test_a_name_that_means_nobody_or_several_is_refused(snapshot: Snapshot, name
 
 @pytest.mark.parametrize("name", ["prod/left", "left", "prod/job-left-12345", "job-left-12345"])
 def test_a_workload_that_is_gone_is_known_by_what_was_told_of_it(snapshot: Snapshot, name: str) -> None:
-    assert workload_named(snapshot, name, ("prod/job-left-12345", "research/rlhf-2")) == "prod/job-left-12345"
+    assert subject_named(snapshot, name, ("prod/job-left-12345", "research/rlhf-2")) == "prod/job-left-12345"
 
 
 def test_what_was_told_comes_before_what_is_called_so_by_now(snapshot: Snapshot) -> None:
-    assert workload_named(snapshot, "research/rlhf", ("research/job-rlhf-99999",)) == "research/job-rlhf-99999"
-    assert workload_named(snapshot, "Job/research/rlhf", ("research/job-rlhf-04066",)) == "research/job-rlhf-04066"
+    assert subject_named(snapshot, "research/rlhf", ("research/job-rlhf-99999",)) == "research/job-rlhf-99999"
+    assert subject_named(snapshot, "Job/research/rlhf", ("research/job-rlhf-04066",)) == "research/job-rlhf-04066"

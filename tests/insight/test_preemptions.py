@@ -113,3 +113,16 @@ def test_on_nodes_the_victims_are_pods_and_the_loss_is_that_of_their_eviction() 
 )
 def test_rules_are_put_into_words(reason: str, words: str) -> None:
     assert rule_in_words(reason) == words
+
+
+def test_a_pod_that_nothing_queues_is_gone_at_the_latest_when_its_preemptor_has_a_node() -> None:
+    """No line tells when its grace period is over."""
+    old, new = "team/old-0", "team/new-0"
+    gone = [
+        Happened(time=START, what=what, workload=old, pod=old, by=new, reason="Preempted")
+        for what in (What.PREEMPTED, What.EVICTED)
+    ]
+    placed = Happened(time=START + 30 * SECOND, what=What.POD_BOUND, workload=new, pod=new)
+
+    assert [(row.latency, row.admitted_at) for row in rows(gone)] == [(None, None)]
+    assert [(row.latency, row.admitted_at) for row in rows([*gone, placed])] == [(30 * SECOND, START + 30 * SECOND)]

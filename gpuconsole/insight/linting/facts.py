@@ -8,7 +8,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.emptied import all_nodes
-from gpuconsole.insight.holdings import group_key
 from gpuconsole.insight.linting.findings import named
 from gpuconsole.model.catalogue import Catalogue
 from gpuconsole.model.cluster import Node, Pod
@@ -28,6 +27,7 @@ from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.pod_groups import group_of as coscheduled
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.queue_names import group_key
 from gpuconsole.scheduling.volcano.jobs.lone import QUEUE_NAME
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import Read

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.holdings import group_key
 from gpuconsole.insight.unblock.least import TriedEnough, least
 from gpuconsole.insight.unblock.making import around, changed_job
 from gpuconsole.insight.unblock.steps import (
@@ -38,6 +37,7 @@ from gpuconsole.model.job import Job, JobPhase, again
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup
+from gpuconsole.scheduling.queue_names import group_key
 from gpuconsole.sim.autoscaling.evictions import covers
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.decisions import Bind
 from gpuconsole.model.events import What
 from gpuconsole.model.text import MAX_NAME
+from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
 from gpuconsole.sim.crews import Crew, crew_key
 from gpuconsole.sim.kernel import PodsGone
 from gpuconsole.sim.world import World
@@ -162,9 +163,12 @@ def subject(pod: Pod) -> str:
 
 
 def queue_of(world: World, pod: Pod) -> str:
-    """The ClusterQueue whose quota a pod uses, if any."""
-    workload = world.workload(pod.workload) if pod.workload else None
-    return workload.cluster_queue if workload is not None else ""
+    """The ClusterQueue whose quota a pod uses; where no Workload stands for it, its queue of Volcano or KAI, if any."""
+    if pod.workload:
+        workload = world.workload(pod.workload)
+        return workload.cluster_queue if workload is not None else ""
+    kai, volcano, queues = (world.state.table(name).get for name in ("kai_pod_groups", "pod_groups", "volcano_queues"))
+    return queue_by(group_key(pod), own_queue(pod), kai, volcano, queues)
 
 
 def vanish(world: World, pod: Pod) -> None:

@@ -1,0 +1,40 @@
+"""Whose queue a pod runs or waits in, where no Workload of Kueue stands for it: Volcano's or KAI's, if anybody's."""
+
+from collections.abc import Callable
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.kai import KaiPodGroup
+from gpuconsole.model.volcano import PodGroup, VolcanoQueue
+from gpuconsole.scheduling.kai.conf import POD_GROUP, QUEUE_LABEL
+from gpuconsole.scheduling.volcano.api.labels import group_of
+from gpuconsole.scheduling.volcano.jobs.lone import QUEUE_NAME
+
+VOLCANO_DEFAULT = "default"
+"""The queue of work that names none, where Volcano has it."""
+
+
+def group_key(pod: Pod) -> str:
+    """Key of the PodGroup that a pod names (Volcano's, KAI's, or its gang's); empty if it names none."""
+    named = pod.annotations.get(POD_GROUP, "")
+    kai = f"{pod.namespace}/{named}" if named else ""
+    return group_of(pod) or kai or (f"{pod.namespace}/{pod.gang}" if pod.gang else "")
+
+
+def own_queue(pod: Pod) -> str:
+    """The queue that the pod itself names, in its labels and annotations or in its template's."""
+    places = (pod.annotations, pod.labels, pod.template.annotations, pod.template.labels)
+    names = (place[key] for key in (QUEUE_LABEL, QUEUE_NAME) for place in places if key in place)
+    return next(filter(None, names), "")
+
+
+def queue_by(
+    group: str,
+    own: str,
+    kai_group: Callable[[str], KaiPodGroup | None],
+    volcano_group: Callable[[str], PodGroup | None],
+    volcano_queue: Callable[[str], VolcanoQueue | None],
+) -> str:
+    """The queue of a pod with this PodGroup, and this word of its own: the PodGroup's comes first."""
+    kai, volcano = (kai_group(group), volcano_group(group)) if group else (None, None)
+    named = kai.queue if kai is not None else volcano.queue if volcano is not None else ""
+    return named or own or (VOLCANO_DEFAULT if volcano_queue(VOLCANO_DEFAULT) is not None else "")
