@@ -1,10 +1,19 @@
 """The columns of the history of preemptions: victim ← preemptor, the rule in words, what it lost."""
 
-from gpuconsole.insight.preemptions import PreemptionRow
+from gpuconsole.insight.preemptions import RULES, PreemptionRow
+from gpuconsole.model.decisions import Rule
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell
+
+SHORT = {
+    RULES[Rule.IN_CLUSTER_QUEUE]: "priority",
+    RULES[Rule.IN_COHORT_RECLAMATION]: "reclaim",
+    RULES[Rule.IN_COHORT_FAIR_SHARING]: "fair sharing",
+    RULES[Rule.IN_COHORT_RECLAIM_WHILE_BORROWING]: "borrowing",
+}
+"""Rules in a word, so that names have room; the lines below the table say more of the row under the cursor."""
 
 
 def key_of(row: PreemptionRow) -> str:
@@ -30,13 +39,13 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
         "VICTIM",
         lambda row: ((f"{GLYPHS['victim']} ", "victim"), (called(row.victim), "")),
         id="name",
-        width=17,
+        width=18,
         flex=1,
         sort=lambda row: row.victim,
     ),
     Column("GPU", lambda row: str(row.gpus), id="usage", width=4, align="right", sort=lambda row: row.gpus, down=True),
-    Column("← BY", lambda row: f"← {called(row.by)}", id="by", width=16, flex=1, sort=lambda row: row.by),
-    Column("RULE", lambda row: row.rule, id="status", width=17, flex=1, sort=lambda row: row.rule),
+    Column("← BY", lambda row: f"← {called(row.by)}", id="by", width=18, flex=1, sort=lambda row: row.by),
+    Column("RULE", lambda row: SHORT.get(row.rule, row.rule), id="status", width=12, sort=lambda row: row.rule),
     Column("PRIO", _priorities, id="priority", width=11, sort=lambda row: row.priority, rank=1),
     Column(
         "LOST",

@@ -24,11 +24,25 @@ async def test_each_preemption_names_victim_preemptor_rule_and_loss(size: tuple[
         newest, older = stage.line("research/rlhf"), stage.line("dev/notebook-2")
         assert stage.text.index(newest) < stage.text.index(older)
         assert "← prod/serve-2" in newest
-        assert "reclaim in cohort" in newest
+        assert " reclaim " in newest
         assert "2.9h" in newest
         if size[0] >= 110:
             assert "500 ← 10k" in newest
         assert "Preempted to accommodate a workload in the cohort" in stage.text
+
+
+async def test_names_have_room_where_the_terminal_is_narrow() -> None:
+    lines = [preempted("ranking/rank-108", "vision/detect-182", MINUTE)]
+    async with staged(recorded(org_cohort(), lines), (80, 24)) as stage:
+        await stage.press("6")
+        assert stage.line("rank-10").split()[2:8] == [
+            "✖",
+            "ranking/rank-108",
+            "1",
+            "←",
+            "vision/detect-182",
+            "priority",
+        ]
 
 
 async def test_counts_sum_up_and_name_who_was_hit_most_often() -> None:
