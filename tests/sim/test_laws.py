@@ -4,12 +4,16 @@ from collections import Counter, defaultdict
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.events import Event, Happened, What
 from gpuconsole.model.job import JobPhase
+from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.workloads import Condition, Workload
+from gpuconsole.scheduling.kueue.messages import without_amounts
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import GPU, START, USUAL
@@ -39,6 +43,41 @@ def test_a_fork_runs_like_the_original_and_never_touches_it(before: LIFE, after:
     original.advance(original.now + HOUR)
     assert contents(original.snapshot()) == contents(fork.snapshot())
     assert original.drain() == fork.drain()
+
+
+@law
+@given(LIVES, LIVES)
+def test_a_rehearsal_goes_the_way_of_the_original_and_only_tells_less_of_who_waits(before: LIFE, after: LIFE) -> None:
+    original = fresh()
+    live(original, before)
+    rehearsal = original.rehearsal()
+    for simulation in (original, rehearsal):
+        live(simulation, after)
+        simulation.advance(simulation.now + HOUR)
+    assert _but_for_amounts(rehearsal.snapshot()) == _but_for_amounts(original.snapshot())
+    lines, fewer = _lines(original.drain()), _lines(rehearsal.drain())
+    assert [line for line in lines if line.what is not What.PENDING] == [
+        line for line in fewer if line.what is not What.PENDING
+    ]
+    assert set(fewer) <= set(lines)
+
+
+def _lines(events: list[Event]) -> list[Happened]:
+    return [event for event in events if isinstance(event, Happened)]
+
+
+def _but_for_amounts(snapshot: Snapshot) -> list[Object]:
+    """All objects; of conditions neither how much is missing nor since when."""
+    return [
+        replace(thing, conditions=tuple(map(_but_for_amount, thing.conditions)))
+        if isinstance(thing, Workload)
+        else thing
+        for thing in snapshot.objects()
+    ]
+
+
+def _but_for_amount(condition: Condition) -> Condition:
+    return replace(condition, message=without_amounts(condition.message), since=0)
 
 
 @law

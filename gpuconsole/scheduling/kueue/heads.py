@@ -7,6 +7,7 @@ from gpuconsole.scheduling.kueue import rest
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.ledgers import usage_in
+from gpuconsole.scheduling.kueue.passing import begins, goes_on
 from gpuconsole.scheduling.kueue.quiet import may_be_quiet, quiet
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
@@ -36,7 +37,9 @@ def head(state: State, rules: QueueRules) -> Request | None:
 
 def anybody_next(state: State) -> bool:
     """True if the next cycle would try anybody."""
-    return any(head(state, state.setup.queues[name]) is not None for name in state.roster.awake())
+    return bool(state.passing) or any(
+        head(state, state.setup.queues[name]) is not None for name in state.roster.awake()
+    )
 
 
 def take_heads(
@@ -48,15 +51,25 @@ def take_heads(
     """
     entries = [*given, *_second_passes(state)]
     passes_over = told is not Refusals.ALL and may_be_quiet(context)
+    together = passes_over and told is Refusals.OTHER
+    if not together:
+        state.end_passes()
     resting = rest.resting(state)
     served = {entry.rules.name for tried in (*resting.values(), entries) for entry in tried if not entry.round}
     parked = False
-    for name in state.roster.awake():
+    for name in _awake(state):
         rules = state.setup.queues[name]
-        first = head(state, rules) if name not in served else None
+        if name in served or not rules.active:
+            continue
+        if together and goes_on(state, context, rules):
+            parked = True
+            continue
+        first = head(state, rules)
         if first is None:
             continue
-        if passes_over and _pass_over(state, context, rules, first, amounts=told is Refusals.NEW):
+        if (together and begins(state, context, rules, first)) or (
+            passes_over and _pass_over(state, context, rules, first, amounts=not together)
+        ):
             parked = True
         else:
             entries.append(_taken(state, rules, first))
@@ -70,6 +83,11 @@ def take_heads(
         elif told is Refusals.ALL:
             entries += rested
     return entries, parked
+
+
+def _awake(state: State) -> Iterable[str]:
+    names = state.roster.awake()
+    return sorted({*names, *state.passing}) if state.passing else names
 
 
 def _second_passes(state: State) -> Iterator[Entry]:

@@ -93,7 +93,7 @@ def alike_to(context: Context, rules: QueueRules, request: Request) -> Alike | N
 
 
 def last_alike(context: Context, rules: QueueRules, request: Request) -> Alike | None:
-    """What was proposed last to one that is alike, whatever is used now."""
+    """What was proposed to the last one that is alike and was plainly short of something, whatever is used now."""
     found: Alike | None = context.proposals.get(_last_key(rules, request))
     return found
 
@@ -134,7 +134,8 @@ def _alike(context: Context, entry: Entry, propose: Propose) -> Proposal:
             shortage=shortage_of(context, rules, request, assignment),
             resumes=assignment.resume is not None,
         )
-        keep(context.proposals, _last_key(rules, request), kept)
+        if kept.shortage is not None:
+            keep(context.proposals, _last_key(rules, request), kept)
         keep(context.proposals, _key(context, rules, request), kept)
     return assignment, targets
 

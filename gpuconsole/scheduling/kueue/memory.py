@@ -39,6 +39,7 @@ class SessionMemory(Struct, frozen=True, kw_only=True):
 def remember(state: State) -> SessionMemory:
     """Everything that applying the objects again would not bring back."""
     changes.settle(state)
+    state.end_passes()
     names = {record.id: record.workload.key for record in state.roster.all() if isinstance(record, Request | Holding)}
     queues = {}
     for name in state.setup.queues:

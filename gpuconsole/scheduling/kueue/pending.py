@@ -11,6 +11,7 @@ Under admission fair sharing each LocalQueue has lanes of its own, and the head 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from heapq import heappop, heappush
+from operator import attrgetter
 
 from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Order, Request
@@ -47,6 +48,7 @@ class PendingQueue:
     """Waiting workloads of one ClusterQueue. Mutates; `copy` gives an independent twin."""
 
     __slots__ = (
+        "members",
         "version",
         *("_closed", "_entries", "_hashing", "_lanes", "_parked", "_reported", "_sticky"),
         *("_strict", "_taking_turns", "_told", "_tops", "_touched", "_waiting"),
@@ -78,6 +80,8 @@ class PendingQueue:
         """Whom `newly_parked` has named and who has not changed since, though the tree may have woken."""
         self.version = 0
         """Grows with every change, but not when a head is taken out for a cycle."""
+        self.members = 0
+        """Grows whenever another workload may be first in its lane."""
 
     def copy(self) -> "PendingQueue":
         twin = PendingQueue(strict=self._strict, hashing=self._hashing, taking_turns=self._taking_turns)
@@ -86,7 +90,7 @@ class PendingQueue:
         twin._tops = {door: tops[:] for door, tops in self._tops.items()}
         twin._entries, twin._closed = self._entries.copy(), self._closed.copy()
         twin._touched, twin._told, twin.version = self._touched.copy(), self._told, self.version
-        twin._reported = self._reported.copy()
+        twin._reported, twin.members = self._reported.copy(), self.members
         return twin
 
     def __len__(self) -> int:
@@ -107,6 +111,7 @@ class PendingQueue:
 
     def _line_up(self, request: Request) -> None:
         self.version += 1
+        self.members += 1
         self._parked.pop(request.id, None)
         self._waiting[request.id] = request
         self._touched.add(request.id)
@@ -124,6 +129,7 @@ class PendingQueue:
     def refresh(self, request: Request) -> None:
         """Take in a change that scheduling does not look at; the workload stays where it is."""
         self.version += 1
+        self.members += 1
         (self._parked if request.id in self._parked else self._waiting)[request.id] = request
         self._touched.add(request.id)
         self._reported.discard(request.id)
@@ -135,6 +141,7 @@ class PendingQueue:
 
     def _put_aside(self, request: Request) -> None:
         self.version += 1
+        self.members += 1
         self._waiting.pop(request.id, None)
         self._parked[request.id] = request
         self._touched.add(request.id)
@@ -142,6 +149,7 @@ class PendingQueue:
     def remove(self, id: int) -> None:
         """The workload left: it was admitted, finished, deleted or moved."""
         self.version += 1
+        self.members += 1
         self._waiting.pop(id, None)
         self._parked.pop(id, None)
         if self._sticky == id:
@@ -187,6 +195,7 @@ class PendingQueue:
 
     def take(self, head: Request) -> None:
         """Take the head out of the queue; it comes back by `requeue` or not at all."""
+        self.members += 1
         del self._waiting[head.id]
 
     def _next(self, door: str) -> Request | None:
@@ -230,10 +239,29 @@ class PendingQueue:
         """True if one that is refused stands for all of its shape."""
         return self._hashing
 
+    @property
+    def all_open(self) -> bool:
+        """True if no lane is closed."""
+        return not self._closed
+
+    def first_of_lanes(self) -> list[Request]:
+        """The first workloads of all open lanes, in order; nobody where one comes before its turn."""
+        if self._taking_turns or self._sticky in self._waiting:
+            return []
+        lanes = {lane for tops in self._tops.values() for _, lane in tops if lane[1] not in self._closed}
+        return sorted((first for lane in lanes if (first := self._first(lane))), key=attrgetter("order"))
+
     def close(self, head: Request, granular: str) -> None:
-        """Refuse the head and all of its shape until the tree wakes, for want of quota and of anybody to evict."""
+        """Park the first of a lane, and with it all of its shape, until the tree wakes."""
         self.version += 1
         self._closed[head.shape] = granular
+
+    def open(self, head: Request) -> None:
+        """Take back that its lane was closed."""
+        if self._closed.pop(head.shape, None) is not None:
+            self.version += 1
+            lane = self._lane(head)
+            heappush(self._tops.setdefault(lane[0], []), (head.order, lane))
 
     def wake(self, ready: Callable[[Request], bool], matches: Callable[[Request], bool] | None) -> None:
         """Open all lanes and bring back the parked workloads whose backoff has ended and whose namespace matches.

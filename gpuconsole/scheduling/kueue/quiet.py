@@ -19,7 +19,6 @@ from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.reservation import can_always_reclaim
 from gpuconsole.scheduling.kueue.returning import refusal
 from gpuconsole.scheduling.kueue.rules import QueueRules
-from gpuconsole.scheduling.kueue.shortage import persists
 from gpuconsole.scheduling.kueue.state import State
 
 
@@ -40,8 +39,6 @@ def quiet(state: State, context: Context, rules: QueueRules, request: Request, *
     """
     if request.ordinary is not context.setup and not _is_ordinary(context, rules, request):
         return None
-    if not amounts and (last := _lacks_the_same(state, context, rules, request)) is not None:
-        return last
     alike = alike_to(context, rules, request)
     if alike is None or not _leaves_no_trace(rules, alike):
         return None
@@ -56,14 +53,19 @@ def quiet(state: State, context: Context, rules: QueueRules, request: Request, *
     return alike
 
 
-def _lacks_the_same(state: State, context: Context, rules: QueueRules, request: Request) -> Alike | None:
-    """What was proposed to the last one that is alike, if this one would only hear of other amounts."""
+def heard_before(state: State, context: Context, rules: QueueRules, request: Request) -> Alike | None:
+    """What was proposed to the last one that is alike, if this one knows what it would be told then, but for amounts.
+
+    Whether that would be proposed now, too, its `shortage` tells, if that is plain.
+    """
+    if request.ordinary is not context.setup and not _is_ordinary(context, rules, request):
+        return None
     last = last_alike(context, rules, request)
     if last is None or last.shortage is None or not _leaves_no_trace(rules, last):
         return None
     if request.heard_of != last.said and not _has_heard(state, rules, request, last, amounts=False):
         return None
-    return last if persists(context, rules, request, last.shortage) else None
+    return last
 
 
 def _is_ordinary(context: Context, rules: QueueRules, request: Request) -> bool:

@@ -26,6 +26,7 @@ from gpuconsole.scheduling.kueue.tree import Column
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
 if TYPE_CHECKING:
+    from gpuconsole.scheduling.kueue.passing import Passing, Run
     from gpuconsole.scheduling.kueue.rest import Rest
 
 
@@ -83,11 +84,13 @@ class State:
         "nodes_stale",
         "now",
         "objects",
+        "passing",
         "progress",
         "recharged",
         "requoted",
         "resting",
         "roster",
+        "runs",
         "second_passes",
         "setup",
         "stale",
@@ -117,6 +120,10 @@ class State:
         """What cycles found, of trees in which nothing has happened since."""
         self.resting: dict[int, Rest] = {}
         """By root, the trees in which another cycle would change nothing; forks find that out by themselves."""
+        self.passing: dict[str, Passing] = {}
+        """By ClusterQueue, heads that are parked already and whose cycles are counted."""
+        self.runs: dict[str, Run] = {}
+        """By ClusterQueue, heads that could pass like that when all its lanes are open."""
         self.progress: dict[int, Progress] = {}
         """By workload id, only where flavors are left to try."""
         self.generations: dict[str, int] = {}
@@ -155,6 +162,8 @@ class State:
         twin.setup, twin.stale, twin.nodes_stale = self.setup, self.stale, self.nodes_stale
         twin.accounts, twin.roster = self.accounts.fork(), self.roster.fork()
         twin.findings, twin.resting = self.findings.fork(), {}
+        twin.passing = {name: passing.copy() for name, passing in self.passing.items()}
+        twin.runs = self.runs.copy()
         twin.progress, twin.generations = self.progress.copy(), self.generations.copy()
         twin.strangers = self.strangers.copy()
         twin.devices_stale, twin.turned_away = self.devices_stale, self.turned_away.copy()
@@ -190,6 +199,12 @@ class State:
             self.objects, self._objects_shared = self.objects.copy(), False
         return self.objects
 
+    def end_passes(self) -> None:
+        """Take those back to their queues whose turn has not come."""
+        for name, passing in self.passing.items():
+            passing.end(self.roster.queue(name))
+        self.passing.clear()
+
     def compile(self, extra: Iterable[Column] = ()) -> None:
         """Build the setup and the accounts anew; columns keep their numbers."""
         self.setup = Setup(self.objects, self.config, [*self.setup.tree.columns, *extra])
@@ -209,7 +224,8 @@ class State:
         self.devices_stale = False
 
     def _account_anew(self) -> None:
-        self.findings, self.resting = Findings(), {}
+        self.end_passes()
+        self.findings, self.resting, self.runs = Findings(), {}, {}
         self.accounts = self._empty_accounts()
         for holdings in self.roster.holdings.values():
             for holding in holdings.values():

@@ -14,7 +14,8 @@ from tests.scheduling.kueue.cluster import cohort
 from tests.scheduling.kueue.test_findings import Slow
 from tests.scheduling.kueue.test_outcomes import SETTINGS, happen, queues_of
 
-STEPS = 25
+STEPS, MOST = 32, 20
+"""Steps of a story; after every fourth, as many cycles as change something."""
 TOGETHER = ("fair sharing", "overlaps are looked at again")
 """Settings under which each head of a tree may matter to the others."""
 
@@ -30,14 +31,18 @@ def story(config: KueueConfig, seed: int, told: Refusals) -> tuple[list[object],
     with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, told=told)):
         for step in range(STEPS):
             happen(world, queues, step, draw)
-            for _ in range(6):
-                cycle = world.cycle()
+            settles = step % 4 == 3
+            for _ in range(MOST if settles else draw.randint(0, 3)):
+                cycle = world.cycle() if world.session.has_active else []
                 decided.append([decision for decision in cycle if not isinstance(decision, Refuse)])
                 refusals += sum(isinstance(decision, Refuse) for decision in cycle)
-            queued = (world.session.pending(name) for name in world.session.setup.queues)
-            decided.append([[(waits.workload.key, waits.parked) for waits in queue] for queue in queued])
-            decided.append(world.session.progressed)
-            heard.append({name: world.message(name) for name in sorted(world.workloads)})
+                if not world.session.progressed:
+                    break
+            if settles:
+                queued = (world.session.pending(name) for name in world.session.setup.queues)
+                decided.append([[(waits.workload.key, waits.parked) for waits in queue] for queue in queued])
+                decided.append(world.session.progressed)
+                heard.append({name: world.message(name) for name in sorted(world.workloads)})
     return decided, heard, refusals
 
 

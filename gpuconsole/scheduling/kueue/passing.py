@@ -1,0 +1,145 @@
+"""Queues whose next heads would only hear, one a cycle, what they heard before: they are parked together.
+
+The cycles that would try them are counted, and nothing else is done in them. When something happens in the tree
+meanwhile, those whose turn has not come go back to the queue, unless they still lack the same.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from itertools import takewhile
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.ground import Ground, ground_of
+from gpuconsole.scheduling.kueue.likeness import last_alike
+from gpuconsole.scheduling.kueue.pending import PendingQueue
+from gpuconsole.scheduling.kueue.preemption.hope import most_for
+from gpuconsole.scheduling.kueue.quiet import heard_before
+from gpuconsole.scheduling.kueue.reasons import Reason
+from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.rules import QueueRules, Setup
+from gpuconsole.scheduling.kueue.shortage import Shortage, persists
+from gpuconsole.scheduling.kueue.state import State
+
+
+class Run(Struct, frozen=True):
+    """Heads of a queue, in their order, of whom no one gets anything as long as these amounts are short."""
+
+    heads: tuple[tuple[Request, Reason], ...]
+    """With the reason for which each is parked."""
+    short: tuple[tuple[Request, int, int], ...]
+    """One of each priority, or age, with a column, and the least that any of them lacks."""
+    there: tuple[tuple[int, int], ...]
+    """Column, and the most that any of them needs of what is there."""
+    members: int
+    setup: Setup
+
+
+class Passing:
+    """A run on its way. Mutated by every cycle."""
+
+    __slots__ = ("done", "ground", "run", "version")
+
+    def __init__(self, run: Run, done: int, ground: Ground, version: int) -> None:
+        self.run = run
+        self.done = done
+        """How many of them count as tried."""
+        self.ground = ground
+        self.version = version
+        """Of the queue, with all of them parked."""
+
+    def copy(self) -> "Passing":
+        return Passing(self.run, self.done, self.ground, self.version)
+
+    def end(self, queue: PendingQueue) -> None:
+        """Take those back whose turn has not come."""
+        for request, _ in self.run.heads[self.done :]:
+            queue.open(request)
+
+
+def goes_on(state: State, context: Context, rules: QueueRules) -> bool:
+    """True if it is the turn of one of a run: its cycle is counted."""
+    passing = state.passing.get(rules.name)
+    if passing is None:
+        return False
+    queue, ground = state.roster.queue(rules.name), ground_of(context, rules.node)
+    same = queue.version == passing.version
+    if not same or (passing.ground is not ground and not _all_lack(context, rules, passing.run)):
+        del state.passing[rules.name]
+        passing.end(queue)
+        return False
+    passing.ground = ground
+    _count(state, rules, passing)
+    return True
+
+
+def begins(state: State, context: Context, rules: QueueRules, first: Request) -> bool:
+    """True if a run begins with the first head of the queue: its cycle is counted."""
+    queue = state.roster.queue(rules.name)
+    if not queue.closes_lanes or not _lacks(context, rules, first):
+        return False
+    run = state.runs.get(rules.name) if queue.all_open else None
+    if run is None or run.members != queue.members or run.setup is not context.setup:
+        run = _run(state, context, rules, queue.first_of_lanes())
+        if queue.all_open:
+            state.runs[rules.name] = run
+    if not _all_lack(context, rules, run):
+        run = _run(state, context, rules, takewhile(partial(_lacks, context, rules), (head for head, _ in run.heads)))
+    if not run.heads:
+        return False
+    for request, reason in run.heads:
+        queue.close(request, reason)
+    passing = state.passing[rules.name] = Passing(run, 0, ground_of(context, rules.node), queue.version)
+    _count(state, rules, passing)
+    return True
+
+
+def _count(state: State, rules: QueueRules, passing: Passing) -> None:
+    passing.done += 1
+    if passing.done == len(passing.run.heads):
+        del state.passing[rules.name]
+
+
+def _run(state: State, context: Context, rules: QueueRules, heads: Iterable[Request]) -> Run:
+    """The first heads that would hear what they heard before, as long as they all lack the same."""
+    taken: list[tuple[Request, Reason]] = []
+    least: dict[tuple[int, int, int], tuple[Request, int]] = {}
+    most: dict[int, int] = {}
+    for request in heads:
+        last = heard_before(state, context, rules, request) if request.id not in state.progress else None
+        if last is None or last.shortage is None:
+            break
+        taken.append((request, last.wanting[1]))
+        _add(rules, request, last.shortage, least, most)
+    short = tuple((request, column, amount) for (_, _, column), (request, amount) in least.items())
+    members = state.roster.queue(rules.name).members
+    return Run(tuple(taken), short, tuple(most.items()), members, context.setup)
+
+
+def _add(
+    rules: QueueRules,
+    request: Request,
+    shortage: Shortage,
+    least: dict[tuple[int, int, int], tuple[Request, int]],
+    most: dict[int, int],
+) -> None:
+    age = request.timestamp if rules.looks_at_age else 0
+    for column, amount in shortage.short:
+        key = request.priority, age, column
+        if key not in least or amount < least[key][1]:
+            least[key] = request, amount
+    for column, amount in shortage.there:
+        most[column] = max(amount, most.get(column, 0))
+
+
+def _all_lack(context: Context, rules: QueueRules, run: Run) -> bool:
+    if any(amount <= most_for(context, rules, request, column) for request, column, amount in run.short):
+        return False
+    available, node = context.accounts.usage.available, rules.node
+    return all(amount <= max(0, available(node, column)) for column, amount in run.there)
+
+
+def _lacks(context: Context, rules: QueueRules, request: Request) -> bool:
+    last = last_alike(context, rules, request)
+    return last is not None and last.shortage is not None and persists(context, rules, request, last.shortage)
