@@ -35,7 +35,7 @@ class Cause(Struct, frozen=True):
     reason: str
     """The rule of a preemption in words, else the eviction's own reason."""
     by_queue: str
-    """ClusterQueue of the preemptor, if there was one."""
+    """Of the preemptor, if there was one."""
     runs: int
 
 

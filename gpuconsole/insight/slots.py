@@ -5,14 +5,17 @@ it has to be in one domain of the lowest level above the hosts: of the flavor's 
 nodes are in. Each number is as if nothing else was placed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.insight.engine_queues import queues as all_queues
+from gpuconsole.insight.engine_shares import ENGINES
 from gpuconsole.insight.fragmentation import SIZES, slots_of
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
+from gpuconsole.insight.tables import counted
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.queues import ResourceFlavor, StopPolicy
@@ -24,14 +27,15 @@ Counts = Mapping[int, int]
 
 
 class Starts(Struct, frozen=True, kw_only=True):
-    """What one ClusterQueue could start now in one flavor."""
+    """What one ClusterQueue could start now in one flavor; a queue of Volcano or KAI, on any nodes."""
 
     queue: str
     local_queues: tuple[str, ...]
     """Its doors: each of them has all of it."""
     flavor: str
+    """Empty for any nodes."""
     available: int
-    """GPUs that its quota gives without evicting anybody."""
+    """GPUs that its quota gives without evicting anybody; of Volcano and KAI, by its limit and those above it."""
     idle: int
     """GPUs of the flavor's nodes that a new pod could get."""
     by_quota: Counts
@@ -47,7 +51,7 @@ class Starts(Struct, frozen=True, kw_only=True):
 
 
 def starts(snapshot: Snapshot) -> tuple[Starts, ...]:
-    """All ClusterQueues by name, flavors in the order of the manifest; GPUs only."""
+    """All queues by name (of Volcano's and KAI's, those that take jobs), flavors as in the manifest; GPUs only."""
     rows = {row.node: row for row in gpu_rows(snapshot)}
     nodes = {flavor.name: _Nodes(snapshot, flavor, rows) for flavor in snapshot.flavors.all()}
     found = []
@@ -57,9 +61,21 @@ def starts(snapshot: Snapshot) -> tuple[Starts, ...]:
         if node.kind is NodeKind.CLUSTER_QUEUE:
             uses = (use for use in node.flavors if is_gpu(use.resource) and use.potential > 0)
             found += [_starts(node, use, nodes[use.flavor]) for use in uses if use.flavor in nodes]
+        elif node.kind in ENGINES:
+            everywhere = _Nodes(snapshot, ResourceFlavor(name=""), rows)
+            found += [_starts(leaf, use, everywhere) for leaf, use in _leaves(node, node.gpus.available)]
         else:
             waiting += node.children
     return tuple(sorted(found, key=lambda one: one.queue))
+
+
+def _leaves(queue: QuotaNode, most: int) -> Iterator[tuple[QuotaNode, QuotaUse]]:
+    """The queues that take jobs, with no more than those above them may have."""
+    most = min(most, queue.gpus.available)
+    if not queue.children:
+        yield queue, replace(queue.gpus, available=most)
+    for child in queue.children:
+        yield from _leaves(child, most)
 
 
 class _Nodes:
@@ -112,18 +128,30 @@ def _starts(queue: QuotaNode, use: QuotaUse, nodes: _Nodes) -> Starts:
         by_topology=by_topology,
         level=nodes.level,
         now={size: min(limit[size] for limit in limits) for size in SIZES},
-        text=f"by quota nothing: {closed}" if closed else "; ".join(_reasons(use, nodes, by_quota, by_topology)),
+        text=f"by quota nothing: {closed}"
+        if closed
+        else "; ".join(_reasons(queue.kind, use, nodes, by_quota, by_topology)),
     )
 
 
-def _reasons(use: QuotaUse, nodes: _Nodes, by_quota: Counts, by_topology: Counts | None) -> list[str]:
+def _reasons(kind: NodeKind, use: QuotaUse, nodes: _Nodes, by_quota: Counts, by_topology: Counts | None) -> list[str]:
     whole, found = nodes.whole, []
-    if use.available < whole.idle:
+    if kind in ENGINES:
+        beyond = "; beyond that it gets what no other queue asks for" if use.used + use.available > use.nominal else ""
+        found.append(f"it has {use.used} of the {counted(use.nominal, 'GPU')} that it deserves{beyond}")
+        if use.available < whole.idle:
+            limit = f"its limit is {use.potential}"
+            above = limit if use.used + use.available >= use.potential else "the queues above it may have no more"
+            found.append(f"it may have {use.available} of {whole.idle} idle GPUs: {above}")
+    elif use.available < whole.idle:
         own = max(0, min(use.available, use.nominal - use.used))
         found.append(f"quota gives {use.available} of {whole.idle} idle GPUs ({own} its own){_why_no_more(use)}")
-    elif use.available > whole.idle:
+    if use.available > whole.idle:
         why = _why_not_idle(nodes)
-        found.append(f"quota gives {use.available} GPUs, but only {whole.idle} are idle on nodes: {why}")
+        gives = (
+            f"by its limit it may have {use.available} more" if kind in ENGINES else f"quota gives {use.available} GPUs"
+        )
+        found.append(f"{gives}, but only {whole.idle} are idle on nodes: {why}")
     apart = next((size for size in SIZES if whole.slots[size] < min(by_quota[size], whole.idle // size)), None)
     if apart is not None:
         most = whole.largest_pod

@@ -4,8 +4,11 @@ import pytest
 
 from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.slots import Starts, starts
+from gpuconsole.model.kai import UNLIMITED, KaiQueue, QueueResource
 from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, Quota, ResourceFlavor, StopPolicy, Topology
+from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.ui.answers.slots import slots_lines
 from tests.insight.world import A100, ORG, cluster_queue, node, pod, running, world
 
@@ -121,3 +124,42 @@ def test_where_no_node_can_be_seen_nobody_says_what_would_start() -> None:
         "cq-prod, a100: quota gives 4 GPUs",
         "cq-research, a100: quota gives 4 GPUs",
     ]
+
+
+def test_queues_of_volcano_by_their_limits_and_by_what_they_deserve() -> None:
+    """`a` may have six at most, of which it has two; `b` is not limited, and may have no more than what is above it."""
+    found = starts(
+        world(
+            [
+                node("n1"),
+                VolcanoQueue(name="top", capability={GPU: 7}),
+                VolcanoQueue(name="a", parent="top", capability={GPU: 6}, deserved={GPU: 4}),
+                VolcanoQueue(name="b", parent="top", deserved={GPU: 5}),
+                PodGroup(namespace="team", name="g", queue="a"),
+                pod("p", "n1", (0, 1), annotations={"scheduling.k8s.io/group-name": "g"}),
+            ]
+        )
+    )
+    assert [(one.queue, one.local_queues, one.flavor, one.available, one.idle, one.by_quota) for one in found] == [
+        ("a", (), "", 4, 6, {1: 4, 2: 2, 4: 1, 8: 0, 16: 0, 64: 0}),
+        ("b", (), "", 5, 6, {1: 5, 2: 2, 4: 1, 8: 0, 16: 0, 64: 0}),
+    ]
+    assert [one.now for one in found] == [one.by_quota for one in found]
+    assert [one.text for one in found] == [
+        "it has 2 of the 4 GPUs that it deserves; beyond that it gets what no other queue asks for;"
+        " it may have 4 of 6 idle GPUs: its limit is 6",
+        "it has 0 of the 5 GPUs that it deserves; it may have 5 of 6 idle GPUs: the queues above it may have no more",
+    ]
+
+
+def test_queues_of_kai_that_may_have_more_than_is_idle() -> None:
+    (found,) = starts(
+        world(
+            [node("n1", 4), KaiQueue(name="q", gpu=QueueResource(quota=2, limit=UNLIMITED)), pod("p", "n1", (0, 1, 2))]
+        )
+    )
+    assert (found.available, found.idle, found.now[1]) == (4, 1, 1)
+    assert found.text == (
+        "it has 0 of the 2 GPUs that it deserves; beyond that it gets what no other queue asks for; by its limit it may"
+        " have 4 more, but only 1 are idle on nodes: 3 of 4 are held by pods, kept for them, or on nodes that take none"
+    )

@@ -10,7 +10,7 @@ from gpuconsole.insight.tables import counted, table
 def slots_lines(answer: Usefulness, starts: Sequence[Starts]) -> list[str]:
     """What fits on nodes, what would start for each queue, and what is a fragment."""
     if not answer.cluster.nodes:
-        quotas = (f"{one.queue}, {one.flavor}: quota gives {one.available} GPUs" for one in starts)
+        quotas = (f"{_called(one)}: quota gives {one.available} GPUs" for one in starts)
         return ["no node can be seen here, so what would start now is not known", *quotas]
     head = ("GPUS", "IDLE", "LARGEST POD", "LARGEST GANG", *map(str, SIZES))
     lines = table(("FLAVOR", "NODES", *head), [_row(row) for row in (*answer.flavors, answer.cluster)])
@@ -18,13 +18,13 @@ def slots_lines(answer: Usefulness, starts: Sequence[Starts]) -> list[str]:
         domains = [(row.level, *_row(row)) for row in answer.domains]
         lines += ["", *table(("LEVEL", "DOMAIN", "NODES", *head), domains)]
     if starts:
-        near = {one.flavor: one for one in starts if one.by_topology is not None}
+        near = {one.flavor or "any": one for one in starts if one.by_topology is not None}
         if near:
-            together = [(one.flavor, one.level, *(one.by_topology or {}).values()) for one in near.values()]
+            together = [(name, one.level, *(one.by_topology or {}).values()) for name, one in near.items()]
             lines += ["", *table(("FLAVOR", "IN ONE", *map(str, SIZES)), together)]
         head = ("QUEUE", "FLAVOR", "QUOTA", "IDLE", *map(str, SIZES))
         lines += ["", *table(head, [_starts(one) for one in starts]), ""]
-        lines += [f"{one.queue}, {one.flavor}: {one.text}" for one in starts if one.available or one.idle]
+        lines += [f"{_called(one)}: {one.text}" for one in starts if one.available or one.idle]
     return [*lines, "", *_fragments(answer.fragments)]
 
 
@@ -36,7 +36,11 @@ def _row(row: Slots) -> tuple[object, ...]:
 def _starts(one: Starts) -> tuple[object, ...]:
     """How many would start, and of how many that the quota gives."""
     cells = [_cell(now, one.by_quota[size]) for size, now in one.now.items()]
-    return one.queue, one.flavor, one.available, one.idle, *cells
+    return one.queue, one.flavor or "any", one.available, one.idle, *cells
+
+
+def _called(one: Starts) -> str:
+    return f"{one.queue}, {one.flavor}" if one.flavor else one.queue
 
 
 def _cell(now: int, quota: int) -> str:
