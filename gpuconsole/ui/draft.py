@@ -10,7 +10,8 @@ from gpuconsole.model.manifests import Finding, Severity
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import GLYPHS, Painted
-from gpuconsole.ui.templates import BY_ID, TEMPLATES, Request, Template
+from gpuconsole.ui.template_jobs import Request
+from gpuconsole.ui.templates import BY_ID, TEMPLATES, Template
 from gpuconsole.ui.widgets.form import Choices
 from gpuconsole.ui.widgets.textpane import line
 

@@ -31,7 +31,8 @@ from gpuconsole.model.events import Happened, What
 from gpuconsole.services.forwards import Forwards
 from gpuconsole.ui.as_yaml import as_documents
 from gpuconsole.ui.screens.editing import difference
-from gpuconsole.ui.templates import BY_ID, Request
+from gpuconsole.ui.template_jobs import Request
+from gpuconsole.ui.templates import BY_ID
 from tests.live import stock
 from tests.live.api import Api, Manifest, until
 from tests.live.controlplane import ControlPlane

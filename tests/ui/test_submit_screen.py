@@ -11,7 +11,8 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import draft
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.submit import SubmitScreen
-from gpuconsole.ui.templates import BY_ID, Request
+from gpuconsole.ui.template_jobs import Request
+from gpuconsole.ui.templates import BY_ID
 from gpuconsole.ui.widgets.confirm import Choice, Confirm
 from gpuconsole.ui.widgets.form import Opened, Picker
 from gpuconsole.ui.widgets.textpane import TextPane

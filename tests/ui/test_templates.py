@@ -8,7 +8,8 @@ from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.resources import gpus
-from gpuconsole.ui.templates import BY_ID, TEMPLATES, Request, Template
+from gpuconsole.ui.template_jobs import Request
+from gpuconsole.ui.templates import BY_ID, TEMPLATES, Template
 
 
 def request(template: Template, **changes: object) -> Request:

@@ -17,7 +17,8 @@ from gpuconsole.ui import plan
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen, try_out
-from gpuconsole.ui.templates import BY_ID, Request
+from gpuconsole.ui.template_jobs import Request
+from gpuconsole.ui.templates import BY_ID
 from gpuconsole.ui.widgets.confirm import Choice, Prompt
 from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, Stage, staged

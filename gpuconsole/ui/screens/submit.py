@@ -23,7 +23,8 @@ from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.errands import errand
 from gpuconsole.ui.screens.submitting import answer_lines, ask_file
 from gpuconsole.ui.screens.whatif import try_out
-from gpuconsole.ui.templates import BY_ID, TEMPLATES, Request
+from gpuconsole.ui.template_jobs import Request
+from gpuconsole.ui.templates import BY_ID, TEMPLATES
 from gpuconsole.ui.widgets.confirm import Option, Question
 from gpuconsole.ui.widgets.form import Entry, Field, Form, Picker
 from gpuconsole.ui.widgets.panes import Panes

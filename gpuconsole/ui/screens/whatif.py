@@ -2,10 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import yaml
 from textual import work
 from textual.app import ComposeResult
 from textual.timer import Timer
@@ -15,19 +13,17 @@ from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.whatif import Look, WhatIf
 from gpuconsole.model.clock import HOUR, Span, format_exactly, parse_span
 from gpuconsole.model.commands import Command, Submit
-from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.sim.changes import as_changes
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
-from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.plan import Change
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.planning import plan_screen
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.screens.whatif_changes import ChangeScreen
+from gpuconsole.ui.screens.whatif_file import write_changes
 from gpuconsole.ui.whatif_text import result_lines
 from gpuconsole.ui.widgets.confirm import Field
 from gpuconsole.ui.widgets.painter import Lines
@@ -241,20 +237,9 @@ class WhatIfScreen(ChangeScreen):
         self.prompt(Field("File to write the changes to", "change.yaml"), self._write)
 
     def _write(self, path: str) -> None:
-        """Write the changes as a list that a command and another what-if can read."""
-        try:
-            document = as_changes(_commands(self.changes), self.horizon, _manifest)
-        except LookupError as error:
-            self.flash(str(error.args[0]), "error")
-            return
-        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
-        try:
-            Path(path).expanduser().write_text(text, encoding="utf-8")
-        except OSError as error:
-            self.flash(f"{path}: {error.strerror}", "error")
-        except RuntimeError as error:
-            # `~nobody/…`
-            self.flash(f"{path}: {error}", "error")
+        wrong = write_changes(_commands(self.changes), self.horizon, path)
+        if wrong:
+            self.flash(wrong, "error")
         else:
             self.flash(f"Written: gpuconsole whatif -f {path}")
 
@@ -274,11 +259,6 @@ def wrong_span(text: str) -> str:
 
 def _commands(changes: Iterable[Change]) -> list[Command]:
     return [command for change in changes for command in change.commands]
-
-
-def _manifest(thing: Object) -> dict[str, Any]:
-    """What the console makes up itself has no manifest. Raises LookupError."""
-    raise LookupError(f"{called(thing.key)} has no manifest that could be written; submit it from the form or a file")
 
 
 def _no_span(text: str) -> str:

@@ -1,0 +1,256 @@
+"""The jobs of the templates: what the submit form asks for becomes the manifest of a job of some kind.
+
+A function for each kind, from `Request` to a manifest; `templates` says which of them the form offers.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Span, format_exactly
+from gpuconsole.model.quantity import CPU, GPU, MEMORY
+
+Manifest = dict[str, Any]
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+DURATION = "gpuconsole.io/duration"
+CHECKPOINT = "gpuconsole.io/checkpoint-interval"
+
+CPU_PER_GPU = 8
+MEMORY_PER_GPU = 64
+_RAY = "rayproject/ray:latest"
+_MPI = "mpioperator/mpi-pi:latest"
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """What the form asks for. `covered` are the resources that the queue has quota for, where that is known."""
+
+    namespace: str
+    name: str
+    queue: str = ""
+    """LocalQueue; empty for a job that no queue manages."""
+    priority_class: str = ""
+    """A WorkloadPriorityClass, or a PriorityClass where there is no queue."""
+    gpus: int = 1
+    """GPUs of one pod."""
+    pods: int = 1
+    duration: Span | None = None
+    checkpoint: Span | None = None
+    resource: str = GPU
+    covered: frozenset[str] = frozenset()
+
+
+def _metadata(request: Request) -> Manifest:
+    labels = {}
+    if request.queue:
+        labels[QUEUE_LABEL] = request.queue
+        if request.priority_class:
+            labels[PRIORITY_LABEL] = request.priority_class
+    annotations = {}
+    if request.duration is not None:
+        annotations[DURATION] = format_exactly(request.duration)
+    if request.checkpoint is not None:
+        annotations[CHECKPOINT] = format_exactly(request.checkpoint)
+    metadata: Manifest = {"name": request.name, "namespace": request.namespace}
+    if labels:
+        metadata["labels"] = labels
+    if annotations:
+        metadata["annotations"] = annotations
+    return metadata
+
+
+def _container(request: Request, name: str, image: str) -> Manifest:
+    requests: dict[str, str] = {}
+    units = max(1, request.gpus)
+    if CPU in request.covered:
+        requests[CPU] = str(CPU_PER_GPU * units)
+    if MEMORY in request.covered:
+        requests[MEMORY] = f"{MEMORY_PER_GPU * units}Gi"
+    limits = {request.resource: str(request.gpus)} if request.gpus else {}
+    requests.update(limits)
+    return {"name": name, "image": image, "resources": {"requests": requests, "limits": limits}}
+
+
+def _pod(request: Request, name: str, image: str, restart: str = "Never") -> Manifest:
+    spec: Manifest = {"restartPolicy": restart}
+    if not request.queue and request.priority_class:
+        spec["priorityClassName"] = request.priority_class
+    # GPU nodes are commonly tainted so that only GPU pods land there.
+    spec["tolerations"] = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
+    spec["containers"] = [_container(request, name, image)]
+    return {"spec": spec}
+
+
+def _job(request: Request, name: str, image: str) -> Manifest:
+    spec: Manifest = {"parallelism": request.pods, "completions": request.pods}
+    if request.pods > 1:
+        spec["completionMode"] = "Indexed"
+    if request.queue:
+        spec["suspend"] = True
+    spec["template"] = _pod(request, name, image)
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(request), "spec": spec}
+
+
+def notebook(request: Request) -> Manifest:
+    """A pod that a person works in."""
+    return _job(request, "notebook", "jupyter/pytorch-notebook:latest")
+
+
+def training(request: Request) -> Manifest:
+    """One pod with the GPUs of a whole node."""
+    return _job(request, "train", "pytorch/pytorch:latest")
+
+
+def sweep(request: Request) -> Manifest:
+    """Many small pods that know their index."""
+    return _job(request, "trial", "pytorch/pytorch:latest")
+
+
+def inference(request: Request) -> Manifest:
+    """Replicas of a server, as a job that runs for a long time."""
+    return _job(request, "server", "vllm/vllm-openai:latest")
+
+
+def _labelled(request: Request, name: str, image: str) -> Manifest:
+    """The pod of a service, which a selector finds by its name."""
+    pod = _pod(request, name, image, "Always")
+    return {"metadata": {"labels": {"app": request.name}}, **pod}
+
+
+def deployment(request: Request) -> Manifest:
+    """Replicas of a server that keep to machines of their own, each for itself, until they are deleted."""
+    labels = {"matchLabels": {"app": request.name}}
+    template = _labelled(request, "server", "vllm/vllm-openai:latest")
+    apart = {"weight": 100, "podAffinityTerm": {"labelSelector": labels, "topologyKey": "kubernetes.io/hostname"}}
+    template["spec"]["affinity"] = {
+        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]},
+    }
+    spec: Manifest = {"replicas": request.pods, "selector": labels, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": _metadata(request), "spec": spec}
+
+
+def stateful_set(request: Request) -> Manifest:
+    """Numbered servers that start one after the other and stay until they are deleted."""
+    spec: Manifest = {
+        "replicas": request.pods,
+        "serviceName": request.name,
+        "selector": {"matchLabels": {"app": request.name}},
+        "template": _labelled(request, "server", "vllm/vllm-openai:latest"),
+    }
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": _metadata(request), "spec": spec}
+
+
+def worker_set(request: Request) -> Manifest:
+    """One group of a leader and its workers that serve a model too large for one machine."""
+    group: Manifest = {
+        "size": request.pods,
+        "restartPolicy": "RecreateGroupOnPodRestart",
+        "workerTemplate": _pod(request, "server", "vllm/vllm-openai:latest", "Always"),
+    }
+    spec: Manifest = {"replicas": 1, "leaderWorkerTemplate": group}
+    api = "leaderworkerset.x-k8s.io/v1"
+    return {"apiVersion": api, "kind": "LeaderWorkerSet", "metadata": _metadata(request), "spec": spec}
+
+
+def cron_job(request: Request) -> Manifest:
+    """A Job that is made each night at two."""
+    job = _job(request, "train", "pytorch/pytorch:latest")
+    meta = {key: value for key, value in job["metadata"].items() if key in ("labels", "annotations")}
+    job["spec"].pop("suspend", None)
+    spec: Manifest = {
+        "schedule": "0 2 * * *",
+        "concurrencyPolicy": "Forbid",
+        "jobTemplate": {"metadata": meta, "spec": job["spec"]},
+    }
+    own = {key: value for key, value in job["metadata"].items() if key in ("name", "namespace")}
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": own, "spec": spec}
+
+
+def mpi(request: Request) -> Manifest:
+    """A launcher without GPUs and the workers that it starts; it decides how the job ends."""
+    bare = Request(namespace=request.namespace, name=request.name, gpus=0, covered=request.covered)
+    replicas: Manifest = {
+        "Launcher": {"replicas": 1, "template": _pod(bare, "launcher", _MPI)},
+        "Worker": {"replicas": request.pods, "template": _pod(request, "worker", _MPI)},
+    }
+    spec: Manifest = {"mpiReplicaSpecs": replicas}
+    if request.queue:
+        spec = {"runPolicy": {"suspend": True}, **spec}
+    return {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": _metadata(request), "spec": spec}
+
+
+def train_job(request: Request) -> Manifest:
+    """Nodes of the trainer's own PyTorch runtime."""
+    resources = _container(request, "node", "")["resources"]
+    spec: Manifest = {
+        "runtimeRef": {"name": "torch-distributed"},
+        "trainer": {"numNodes": request.pods, "resourcesPerNode": resources},
+    }
+    if request.queue:
+        spec = {"suspend": True, **spec}
+    api = "trainer.kubeflow.org/v1alpha1"
+    return {"apiVersion": api, "kind": "TrainJob", "metadata": _metadata(request), "spec": spec}
+
+
+def ray_cluster(request: Request) -> Manifest:
+    """A cluster of Ray that works until it is deleted."""
+    job = rayjob(request)
+    spec: Manifest = {"suspend": True} if request.queue else {}
+    spec |= job["spec"]["rayClusterSpec"]
+    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": _metadata(request), "spec": spec}
+
+
+def pytorch(request: Request) -> Manifest:
+    """A master and its workers (Kubeflow trainer v1)."""
+    pod = _pod(request, "pytorch", "pytorch/pytorch:latest")
+    replicas: Manifest = {"Master": {"replicas": 1, "restartPolicy": "OnFailure", "template": pod}}
+    if request.pods > 1:
+        worker = _pod(request, "pytorch", "pytorch/pytorch:latest")
+        replicas["Worker"] = {"replicas": request.pods - 1, "restartPolicy": "OnFailure", "template": worker}
+    spec: Manifest = {"pytorchReplicaSpecs": replicas}
+    if request.queue:
+        spec = {"runPolicy": {"suspend": True}, **spec}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": _metadata(request), "spec": spec}
+
+
+def jobset(request: Request) -> Manifest:
+    """A JobSet with one replicated job, a pod each."""
+    job = {
+        "parallelism": request.pods,
+        "completions": request.pods,
+        "backoffLimit": 0,
+        "template": _pod(request, "worker", "pytorch/pytorch:latest"),
+    }
+    spec: Manifest = {"replicatedJobs": [{"name": "workers", "replicas": 1, "template": {"spec": job}}]}
+    if request.queue:
+        spec = {"suspend": True, **spec}
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": _metadata(request), "spec": spec}
+
+
+def rayjob(request: Request) -> Manifest:
+    """A RayJob whose head has no GPU and whose workers do the work."""
+    head = _pod(Request(namespace=request.namespace, name=request.name, gpus=0, covered=request.covered), "head", _RAY)
+    group = {
+        "groupName": "gpu",
+        "replicas": request.pods,
+        "minReplicas": request.pods,
+        "maxReplicas": request.pods,
+        "template": _pod(request, "worker", _RAY),
+    }
+    cluster = {"headGroupSpec": {"template": head}, "workerGroupSpecs": [group]}
+    spec: Manifest = {"entrypoint": "python train.py", "shutdownAfterJobFinishes": True, "rayClusterSpec": cluster}
+    if request.queue:
+        spec = {"suspend": True, **spec}
+    return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": _metadata(request), "spec": spec}
+
+
+def volcano(request: Request) -> Manifest:
+    """A Volcano Job: all of its pods start together, or none. Its queue is Volcano's default one, not Kueue's."""
+    pod = _pod(request, "worker", "pytorch/pytorch:latest", "OnFailure")
+    spec: Manifest = {
+        "schedulerName": "volcano",
+        "minAvailable": request.pods,
+        "tasks": [{"name": "worker", "replicas": request.pods, "template": pod}],
+    }
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": _metadata(request), "spec": spec}
