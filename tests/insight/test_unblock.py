@@ -155,6 +155,14 @@ def test_pods_that_find_no_place_together_get_more_nodes_or_a_wider_level() -> N
     assert answers(rehearsal, "new", AddNodes) == [(AddNodes(flavor="f", like="n0", count=1),)]
 
 
+def test_of_more_nodes_no_more_are_tried_than_leave_its_place_to_it() -> None:
+    """Sixteen at once would let in who is before it, and that takes all the quota."""
+    first = workload("first", "q", created=1, pod_sets=(pods(6, 4, topology=TopologyRequest(required=RACK)),))
+    new = workload("new", "q", created=2, pod_sets=(pods(3, 4, topology=TopologyRequest(required=RACK)),))
+    rehearsal = after(*racks(2), queue("q", 24), first, new)
+    assert answers(rehearsal, "new", AddNodes) == [(AddNodes(flavor="f", like="n0", count=1),)]
+
+
 SHY = ResourceFlavor(name="f", node_labels={"model": "f"}, node_taints=(Taint("gpu", "yes"),))
 PICKY = PodTemplate(node_selector={"model": "z"})
 CLOSED = queue("q", 4, selector=LabelSelector({"kind": "lab"}))
@@ -193,8 +201,14 @@ RED_TAPE: dict[str, tuple[list[Object], Workload, tuple[Step, ...], str]] = {
         (MoveTo("p"),),
         "submit it to LocalQueue p",
     ),
-    "more than one thing keeps it out": (
+    "who is before it takes what is given first": (
         [queue("q", 4, strategy=STRICT)],
+        workload("new", "q", 5, created=9),
+        (RaiseLimit(kind="ClusterQueue", name="q", limit="nominalQuota", flavor="f", resource=GPU, by=10),),
+        "raise the nominalQuota of ClusterQueue q by 10 GPUs of f",
+    ),
+    "more than one thing keeps it out": (
+        [queue("q", 4, strategy=STRICT), workload("never", "q", pod_sets=(pods(1, 1, cpu=1),))],
         workload("new", "q", 5, created=9),
         (
             UsePriority(priority=1, was=0),

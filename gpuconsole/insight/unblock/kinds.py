@@ -4,7 +4,7 @@ Nothing where none of that kind lets it in. `quotas` has those that give it more
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
@@ -108,10 +108,16 @@ def nodes(trial: Trial, entry: Entry) -> Iterator[Steps]:
         best: Steps = ()
         for like in islice(siblings.values(), MOST_PLACES):
             most = size(best[0]) - 1 if best else MOST_NODES
-            best = (trial.least((AddNodes(flavor=flavor, like=like, count=most),)) if most else ()) or best
+            best = next(filter(None, (trial.least(steps) for steps in _growing(flavor, like, most))), best)
         if best:
             yield best
             return
+
+
+def _growing(flavor: str, like: str, most: int) -> Iterator[Steps]:
+    """Ever more nodes: with too many others may take the place that is close enough."""
+    counts = [*takewhile(lambda count: count < most, (2, 4, 8)), most] if most else []
+    yield from ((AddNodes(flavor=flavor, like=like, count=count),) for count in counts)
 
 
 def suiting(trial: Trial, entry: Entry) -> Iterator[Steps]:
@@ -172,7 +178,9 @@ def several(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> Iterator
         return
     first = _first_of_all(trial)
     name = entry.rules.name
-    quotas = [steps for gap in found for steps in raised(trial, "ClusterQueue", name, "nominalQuota", gap)] or [[]]
+    quotas = [steps for gap in found for steps in raised(trial, entry, "ClusterQueue", name, "nominalQuota", gap)] or [
+        []
+    ]
     for steps in quotas:
         whole = [*opened, *([first] if first is not None else []), *steps]
         least = trial.least(whole) if len(whole) > 1 else ()

@@ -1,14 +1,18 @@
 """What a workload needs, flavor by flavor, against what is there: the numbers that suggestions start from."""
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 
 from msgspec import Struct
 
 from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.session import Session
 
+MOST_AHEAD = 50
+"""Of each queue so many that wait are counted."""
 Pair = tuple[str, str]
 """(flavor, resource)"""
 
@@ -36,6 +40,31 @@ def gaps(session: Session, entry: Entry) -> list[Gap]:
         if short:
             found.append(Gap(flavor=flavor, short=short, wanted=of_flavor))
     return sorted(found, key=lambda gap: (len(gap.short), sum(gap.short.values()), gap.flavor))
+
+
+def amounts(session: Session, entry: Entry, gap: Gap) -> list[Mapping[str, int]]:
+    """By how much more of each resource that is short a try is worth it, ever more; nothing twice.
+
+    What is missing; all that is wanted; that with what those want who are before it in its queue, and then with what
+    everybody wants who waits in its tree: they may take first what is given.
+    """
+    tree, node = session.tree, entry.rules.node
+    before = list(takewhile(lambda one: one.key != entry.request.workload.key, _waiting(session, entry.rules.name)))
+    names = [tree.tree.names[one] for one in tree.tree.subtree_queues(tree.tree.root(node))]
+    others = [one for name in names if name != entry.rules.name for one in _waiting(session, name)]
+    found: list[Mapping[str, int]] = [gap.short, {resource: gap.wanted[resource] for resource in gap.short}]
+    for first in (before, [*before, *others]):
+        more = {}
+        for resource in gap.short:
+            taken = sum(pod_set.requests.get(resource, 0) for one in first for pod_set in one.pod_sets)
+            more[resource] = gap.wanted[resource] + taken
+        found.append(more)
+    return [one for place, one in enumerate(found) if one not in found[:place]]
+
+
+def _waiting(session: Session, queue: str) -> list[Workload]:
+    """Who waits first in a queue."""
+    return [place.workload for place in session.pending(queue)[:MOST_AHEAD]]
 
 
 def _wanted(entry: Entry) -> Iterator[tuple[Pair, int]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from gpuconsole.insight.demand import held
-from gpuconsole.insight.unblock.needs import Gap, flavors_of
+from gpuconsole.insight.unblock.needs import Gap, amounts, flavors_of
 from gpuconsole.insight.unblock.steps import End, Limit, Owner, RaiseLimit, Step, Steps
 from gpuconsole.insight.unblock.trial import Trial
 from gpuconsole.model.workloads import Workload
@@ -68,16 +68,16 @@ def _together(trial: Trial, candidates: Sequence[Workload]) -> Iterator[Steps]:
 def raises(trial: Trial, entry: Entry, found: Sequence[Gap]) -> Iterator[Steps]:
     """A greater quota or limit, of its queue, of a cohort above it, or of who lends; each by as little as is enough."""
     for kind, name, limit in _limits(trial, entry):
-        tried = (trial.least(steps) for gap in found for steps in raised(trial, kind, name, limit, gap))
+        tried = (trial.least(steps) for gap in found for steps in raised(trial, entry, kind, name, limit, gap))
         yield next((steps for steps in tried if steps), ())
 
 
-def raised(trial: Trial, kind: Owner, name: str, limit: Limit, gap: Gap) -> Iterator[list[Step]]:
-    """By what is missing, else by all that is wanted."""
-    for amounts in (gap.short, {resource: gap.wanted[resource] for resource in gap.short}):
+def raised(trial: Trial, entry: Entry, kind: Owner, name: str, limit: Limit, gap: Gap) -> Iterator[list[Step]]:
+    """By ever more of what is missing, until that is enough."""
+    for more in amounts(trial.rehearsal.session, entry, gap):
         steps: list[Step] = [
             RaiseLimit(kind=kind, name=name, limit=limit, flavor=gap.flavor, resource=resource, by=amount)
-            for resource, amount in amounts.items()
+            for resource, amount in more.items()
             if _limited(trial, kind, name, limit, gap.flavor, resource)
         ]
         if steps:
