@@ -211,17 +211,14 @@ class Simulation:
         state.time = self._world.now
         return state.freeze()
 
-    def fork(self) -> "Simulation":
-        """An independent twin, which has the same events to drain."""
-        return Simulation(self._world.fork())
+    def fork(self, *, amounts: bool = True) -> "Simulation":
+        """An independent twin, which has the same events to drain.
 
-    def rehearsal(self) -> "Simulation":
-        """A twin to look ahead with: those who wait are not told anew whenever another amount is missing.
-
-        Else it goes the same way.
+        Without `amounts` those who wait there are not told anew whenever another amount is missing: to look far ahead.
         """
         twin = self._world.fork()
-        twin.refusals = Refusals.OTHER
+        if not amounts:
+            twin.refusals = Refusals.OTHER
         return Simulation(twin)
 
     def progress(self) -> Mapping[str, Span]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
+from gpuconsole.scheduling.kueue.heads import Refusals
 from gpuconsole.sim.controllers import work
 from gpuconsole.sim.controllers.solo import running
 from gpuconsole.sim.crews import Crew
@@ -37,7 +38,7 @@ def _at_work(world: World, crew: Crew) -> list[Pod]:
 def estimating(world: World, run_times: RunTimes, seed: int) -> World:
     """The twin, in which chance is drawn by `seed`; only taken when the moment is quiet."""
     twin = world.fork()
-    twin.seed, twin.out = seed, []
+    twin.seed, twin.out, twin.refusals = seed, [], Refusals.OTHER
     twin.policy = replace(world.policy, arrivals=(), run_times=run_times)
     kept = (
         entry for entry in world.kernel.entries() if not isinstance(entry.timer, Arrive | Carry | WorkEnds | PodEnds)

@@ -15,6 +15,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, effects
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.heads import Refusals
 from gpuconsole.scheduling.kueue.session import Session
 
 
@@ -82,7 +83,7 @@ class Rehearsal:
         """
         self.now += SECOND
         decided: list[AdmissionDecision] = []
-        for decision in self.session.run_cycle(self.now):
+        for decision in self.session.run_cycle(self.now, told=Refusals.NEW):
             if isinstance(decision, Refuse) and not self._tell(decision):
                 continue
             decided.append(decision)
