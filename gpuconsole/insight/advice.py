@@ -91,7 +91,9 @@ def _quota_headline(
         return f"{queue.name} may take {free} more within its borrowing limit, and {workload.name} needs {needs}."
     if gap.limited_by == "cohort" and gap.own_left:
         lent = f"{gap.borrowable} of them" if gap.borrowable else "nothing"
-        return f"{queue.name} may take {free}, {lent} from the cohort {queue.cohort}, and {workload.name} needs {needs}."
+        return (
+            f"{queue.name} may take {free}, {lent} from the cohort {queue.cohort}, and {workload.name} needs {needs}."
+        )
     who = f"The cohort {queue.cohort}" if gap.limited_by == "cohort" else queue.name
     return f"{who} has {free} free, and {workload.name} needs {needs}."
 
