@@ -9,8 +9,9 @@ from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.cost import Loss, loss_if_evicted
 from gpuconsole.insight.demand import pod_gpus, unsaved_work
 from gpuconsole.insight.stand_ins import outermost, running_since, stand_ins
-from gpuconsole.model.clock import HOUR
+from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.events import What
 from gpuconsole.model.prices import Prices, gpu_hourly
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase, Workload, phase
@@ -38,8 +39,12 @@ def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
         if pod.node and not pod.done:
             pods.setdefault(_top(snapshot, pod), []).append(pod)
     queued = [one for one in snapshot.workloads.all() if phase(one) is Phase.RUNNING]
+    # A job that lost some of its pods begins anew, and tells when it did in no field of its own.
+    again = {line.workload: line.time for line in snapshot.recent if line.what is What.STARTED}
     others = [
-        _unqueued(snapshot, prices, key, one, pods[key]) for key, one in stand_ins(snapshot).items() if key in pods
+        _unqueued(snapshot, prices, key, one, pods[key], again.get(key, 0))
+        for key, one in stand_ins(snapshot).items()
+        if key in pods
     ]
     return (
         *(_queued(snapshot, prices, one, pods.get(one.key, ())) for one in queued),
@@ -66,13 +71,14 @@ def _queued(snapshot: Snapshot, prices: Prices, workload: Workload, pods: Sequen
     )
 
 
-def _unqueued(snapshot: Snapshot, prices: Prices, key: str, twin: Workload, pods: Sequence[Pod]) -> Runner:
-    """By its pods: nobody admitted it, so it holds no quota of anybody."""
+def _unqueued(snapshot: Snapshot, prices: Prices, key: str, twin: Workload, pods: Sequence[Pod], again: Time) -> Runner:
+    """By its pods: nobody admitted it, so it holds no quota of anybody. `again` is when it last began, if lately."""
     job = snapshot.jobs.get(key)
-    began = job.started if job is not None else min((pod.started for pod in pods if pod.started), default=0)
-    if began and not twin.reserved:
+    began = again or (job.started if job is not None else min((pod.started for pod in pods if pod.started), default=0))
+    if began and (again or not twin.reserved):
         # In a list it waits, since some of its pods do; those that run work all the same.
         twin = replace(twin, conditions=running_since(began))
+        job = replace(job, started=began) if job is not None else None
     hours = unsaved_work(twin, job, snapshot.time) / HOUR
     gpus = {pod.key: len(pod.gpus) or pod_gpus(pod.template) for pod in pods}
     hourly = 0.0

@@ -3,6 +3,7 @@
 from gpuconsole.insight.cost import Loss
 from gpuconsole.insight.running import Runner, runners
 from gpuconsole.model.clock import HOUR
+from gpuconsole.model.events import Happened, What
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.prices import Prices
@@ -96,3 +97,12 @@ def test_what_is_borrowed_of_a_queue_that_cannot_be_seen_is_not_known() -> None:
     seen = [thing for thing in ORG if not (isinstance(thing, ClusterQueue) and thing.name == "cq-research")]
     found = {one.key: one.borrowed for one in runners(world(seen), PRICES)}
     assert found == {"research/llm-ft": None, "research/embed": None, "research/rlhf": None, "prod/serve": 0}
+
+
+def test_a_job_that_lost_pods_and_began_anew_loses_what_it_did_since_then() -> None:
+    job = running_job("VolcanoJob", "elastic")
+    again = Happened(time=START - HOUR // 4, what=What.STARTED, workload=job.key)
+    pods = (pod("elastic-0", "n", (0,), job=job.key), pod("elastic-1", job=job.key, wants=1))
+    snapshot = world([node("n", labels={}), job, *pods], recent=[again])
+
+    assert [one.loss for one in runners(snapshot, PRICES)] == [Loss(0.25, 0.5)]
