@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuconsole.insight.cost import node_hourly
 from gpuconsole.insight.demand import admitted_since, wanted_gpus
+from gpuconsole.insight.engine_shares import ENGINES
 from gpuconsole.insight.futures import Future
 from gpuconsole.insight.gpu_time import ready_gpus
 from gpuconsole.insight.once import once
@@ -141,13 +142,13 @@ def queue_changes(*states: Mapping[str, QuotaNode]) -> tuple[QueueChange, ...]:
 _ABSENT = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
 
 
-def cluster_queues(roots: Iterable[QuotaNode]) -> Mapping[str, QuotaNode]:
-    """Every ClusterQueue below these roots, by name."""
+def serving_queues(roots: Iterable[QuotaNode]) -> Mapping[str, QuotaNode]:
+    """Every ClusterQueue below these roots, and every queue of Volcano or KAI that takes jobs, by name."""
     found: dict[str, QuotaNode] = {}
     waiting = list(roots)
     while waiting:
         node = waiting.pop()
-        if node.kind is NodeKind.CLUSTER_QUEUE:
+        if node.kind is NodeKind.CLUSTER_QUEUE or (node.kind in ENGINES and not node.children):
             found[node.name] = node
         else:
             waiting += node.children

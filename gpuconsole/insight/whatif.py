@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gpuconsole.insight.comparing import (
-    cluster_queues,
     fairness_of,
     gpus_in,
     hourly_of,
     outcome_of,
     quantile,
     queue_changes,
+    serving_queues,
     shifts_of,
 )
+from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.futures import Future, Victim, more_evictions
 from gpuconsole.insight.gpu_time import holdings_of, ready_gpus
 from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.overview import waiting
-from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.subjects import subjects_of
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift, WhatIf
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly
@@ -86,7 +86,7 @@ def prepare(simulation: "Simulation") -> None:
     """Add up what a first look needs, so that it only has to look at what changed since."""
     simulation.placement.prepare()
     snapshot = simulation.snapshot()
-    quota_tree(snapshot)
+    queues(snapshot)
     gpu_totals(snapshot)
     waiting(snapshot)
     holdings_of(snapshot)
@@ -206,7 +206,7 @@ class _Sum:
     """What is added up of one Snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.queues = cluster_queues(quota_tree(snapshot))
+        self.queues = serving_queues(queues(snapshot))
         self.gpus = gpu_totals(snapshot)
         self.waiting = waiting(snapshot)
 

@@ -66,7 +66,10 @@ class Shift(Struct, frozen=True, kw_only=True):
 
 
 class QueueChange(Struct, frozen=True, kw_only=True):
-    """A ClusterQueue that stands differently in the two futures; GPUs, and share of its potential capacity in %."""
+    """A ClusterQueue that stands differently in the two futures; GPUs, and share of its potential capacity in %.
+
+    Of a queue of Volcano or KAI, `nominal` is what it deserves.
+    """
 
     queue: str
     used_now: int

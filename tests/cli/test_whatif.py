@@ -228,6 +228,10 @@ def test_the_jobs_of_volcano_are_compared_by_their_pods(gpuconsole: Line, ended:
         ("VolcanoJob/default/research", "research", 2, None),
     ]
     assert (answer["gpus_now"], answer["gpus_without"], answer["gpus"]) == (8, 8, 8)
+    assert [(one["queue"], one["used_now"], one["used_without"], one["used"]) for one in answer["queues"]] == [
+        ("product", 2, 2, 6),
+        ("research", 6, 6, 2),
+    ]
 
 
 def test_a_lone_pod_that_is_asked_for_has_its_gpus_its_node_and_what_it_waits_for(
