@@ -9,6 +9,7 @@ import msgspec
 from gpuconsole.cli.answering import Answer, Asked, answering
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.whatif import changes_in
+from gpuconsole.errors import UsageError
 from gpuconsole.insight.plan import Option, Plan, plan
 from gpuconsole.model.clock import HOUR, SECOND, Span
 from gpuconsole.sim.changes import as_changes
@@ -30,6 +31,8 @@ def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Ans
     """
     changes = changes_in(wanted, asked.simulation.now)
     answer = plan(asked.simulation, changes.commands, wait, horizon)
+    if not answer.workloads and not answer.obstacles:
+        raise UsageError(f"{wanted}: it asks for no workload; give it jobs, or changes that create some")
     return Answer(kind="Plan", body=as_body(answer), lines=plan_lines(answer), status=int(answer.best is None))
 
 

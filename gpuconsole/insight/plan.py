@@ -4,7 +4,7 @@ More of a candidate (GPUs of quota, nodes, a priority) never makes the asked one
 found by halving, and what is found is tried before it is proposed.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -107,7 +107,7 @@ def planning(base: "Simulation", commands: Sequence[Command], wanted: Span, hori
     without = yield from _told(search.plainly(), Planning(kind="no change", done=0, of=1))
     options: list[Option] = []
     failed: list[Option] = []
-    tried = [] if without.holds else kinds(search.snapshot, search.workloads, base.policy)
+    tried = [] if without.holds or not search.subjects else kinds(search.snapshot, search.workloads, base.policy)
     for done, kind in enumerate(tried, start=1):
         found = yield from _told(search.least(kind), Planning(kind=kind.name, done=done, of=len(tried) + 1))
         (options if found.holds else failed).append(found)
@@ -146,10 +146,20 @@ class _Search:
     def __init__(self, base: "Simulation", commands: Sequence[Command], wanted: Span, horizon: Span) -> None:
         self.base, self.commands, self.wanted, self.horizon = base, tuple(commands), wanted, horizon
         self.snapshot = base.snapshot()
-        self._plain = Future(base, self.commands)
+        # A change wakes those that wait for it already: they come before whoever is submitted after it.
+        self._start = base.now + base.policy.gathering + SECOND
+        self._plain = self._future()
         asked = self._plain.simulation.snapshot()
         self.subjects = subjects_of(self.commands, asked)
         self.workloads = [asked.workloads[key] for key in sorted(self.subjects) if key in asked.workloads]
+
+    def _future(self, changes: Iterable[Command] = (), late: Iterable[Command] = ()) -> Future:
+        """A fork in which changes are made and wake whom they wake, and in which the asked ones are submitted then."""
+        future = Future(self.base, changes)
+        future.advance(self._start)
+        for command in (*self.commands, *late):
+            future.simulation.submit(command)
+        return future
 
     def plainly(self) -> Trial:
         """What comes without any change, which all others are compared with. It has to be first."""
@@ -204,7 +214,7 @@ class _Search:
         more = tuple(command for change in changes for command in change.commands)
         late = tuple(command for command in more if isinstance(command, SetPriority))
         early = tuple(command for command in more if not isinstance(command, SetPriority))
-        future = Future(self.base, (*early, *self.commands, *late))
+        future = self._future(early, late)
         yield from self._run(future)
         words, hourly = ", ".join(change.words for change in changes), sum(change.hourly for change in changes)
         return self._judged(kind.name, words, more, hourly, future)
@@ -212,7 +222,7 @@ class _Search:
     def _run(self, future: Future) -> Generator[None, None, None]:
         """Come to the horizon in a few pieces, so that others get their turn, or somebody gives up."""
         for part in range(1, PARTS + 1):
-            future.advance(self.base.now + self.horizon * part // PARTS)
+            future.advance(self._start + self.horizon * part // PARTS)
             yield
 
     def _judged(self, kind: str, words: str, more: tuple[Command, ...], hourly: float, future: Future) -> Option:
@@ -240,7 +250,7 @@ class _Search:
         if started is not None and ready is not None and reasons <= {"PodsReadyTimeout"}:
             # Pods of a Job that works with each of them have begun before all of them have nodes.
             started = max(started, ready.since) if ready.status else None
-        return self.horizon + SECOND if started is None else started - self.base.now
+        return self.horizon + SECOND if started is None else started - self._start
 
     def _all_but_few(self, running: int) -> bool:
         return running * 100 >= 95 * len(self.subjects)

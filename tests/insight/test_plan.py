@@ -156,7 +156,7 @@ def test_a_lender_that_may_not_reclaim_needs_to_be_allowed_to() -> None:
     policy = found.options[0]
     assert policy.commands == (SetPreemption("team", reclaim_within_cohort=PreemptionPolicy.ANY),)
     assert (policy.victims, policy.p95_wait) == (1, 30 * SECOND)
-    assert policy.lost_gpu_hours == pytest.approx(8 / 6)
+    assert policy.lost_gpu_hours == pytest.approx(8 * 602 / 3600)
     assert found.best is policy
     assert [option.kind for option in found.options] == ["preemption", "quota and nodes"]
 
@@ -177,6 +177,22 @@ def test_everything_that_is_proposed_holds_when_it_is_tried_again() -> None:
 def obstacle(found: Plan) -> tuple[str, Code, str, tuple[str, ...]]:
     (one,) = found.obstacles
     return one.workload, one.code, one.why, one.remedies
+
+
+def test_who_waits_already_comes_before_who_is_submitted_after_the_change() -> None:
+    """Eight more would let in the one that waits, which is older: it takes sixteen for both."""
+    base = running(*alone("team", 8), *(node(f"n{number}") for number in (1, 2, 3)))
+    base.submit(job("first", 8))
+    base.submit(job("waits", 8))
+    base.advance(base.now + MINUTE)
+    found = plan(base, [job("asked", 8)], MINUTE)
+
+    assert kinds(found.options)["quota"] == (SetQuota("team", "a100", GPU, 24),)
+
+
+def test_without_anybody_to_let_in_nothing_is_tried() -> None:
+    found = plan(running(*alone("team", 8), node("n1")), [SetQuota("team", "a100", GPU, 9)], MINUTE)
+    assert (found.workloads, found.best, found.failed, found.obstacles) == ((), None, (), ())
 
 
 def test_what_no_candidate_can_mend_is_named_with_what_helps() -> None:
