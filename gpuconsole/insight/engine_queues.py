@@ -5,56 +5,23 @@ the plugin proportion does; of KAI it is the quota.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import ceil
 
-from msgspec import Struct, field
-
-from gpuconsole.insight.demand import pod_gpus
-from gpuconsole.insight.holdings import Holding, holdings, queue_of
+from gpuconsole.insight.engine_uses import Use, uses, volcano_uses
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
 from gpuconsole.model.kai import UNLIMITED, KaiQueue
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import StopPolicy
-from gpuconsole.model.resources import EMPTY, gpus
+from gpuconsole.model.resources import gpus
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
-from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.jobs.group import group_name
 from gpuconsole.scheduling.volcano.plugins.proportion import divide
 from gpuconsole.scheduling.volcano.plugins.queue_books import QueueBook
 
 ROOT = "root"
 """Volcano's own queue above all others."""
-
-
-class Use(Struct):
-    """What one queue has. Filled while it is counted."""
-
-    held: float = 0.0
-    """GPUs, those that are shared in parts."""
-    wanted: float = 0.0
-    """GPUs of pods without a node."""
-    held_back: int = 0
-    """GPUs of jobs that have no pods, since Volcano has not let their PodGroups in."""
-    running: set[str] = field(default_factory=set)
-    """Owners of pods that have their nodes."""
-    waiting: set[str] = field(default_factory=set)
-    """Owners some of whose pods have no node, or are not made yet."""
-
-    @property
-    def used(self) -> int:
-        """GPUs; one of which it has a part only counts with its other parts, rounded up."""
-        return ceil(self.held - 1e-9)
-
-    def add(self, other: "Use") -> None:
-        self.held += other.held
-        self.wanted += other.wanted
-        self.held_back += other.held_back
-        self.running |= other.running
-        self.waiting |= other.waiting
 
 
 def queues(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
@@ -67,33 +34,12 @@ def queues(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
     return found
 
 
-def uses(snapshot: Snapshot, by_namespace: bool = False) -> dict[str, Use]:
-    """What each queue (or namespace) uses and waits for."""
-    found: dict[str, Use] = {}
-    for node, held in holdings(snapshot).items():
-        for one in held:
-            use = found.setdefault(_name(snapshot, one, by_namespace), Use())
-            if node:
-                use.held += one.gpus
-                use.running.add(one.owner)
-            else:
-                use.wanted += one.gpus
-                use.waiting.add(one.owner)
-    return found
-
-
-def _name(snapshot: Snapshot, one: Holding, by_namespace: bool) -> str:
-    return one.namespace if by_namespace else queue_of(snapshot, one)
-
-
 def _volcano(snapshot: Snapshot, total: int) -> tuple[QuotaNode, ...]:
     known = {queue.name: queue for queue in snapshot.volcano_queues.all() if queue.name != ROOT}
     if not known:
         return ()
     parents = {name: queue.parent if queue.parent in known else "" for name, queue in known.items()}
-    own = uses(snapshot)
-    _hold_back(snapshot, own)
-    summed = _rolled_up(own, parents)
+    summed = _rolled_up(volcano_uses(snapshot), parents)
     deserved = _deserved(known, parents, summed, total)
 
     def make(name: str, children: tuple[QuotaNode, ...]) -> QuotaNode:
@@ -104,7 +50,7 @@ def _volcano(snapshot: Snapshot, total: int) -> tuple[QuotaNode, ...]:
             used=summed[name].used,
             admitted=summed[name].used,
             borrowed=max(0, summed[name].used - deserved[name]),
-            available=max(0, (gpus(queue.capability) or total) - summed[name].used),
+            available=max(0, (gpus(queue.capability) or total) - summed[name].used - summed[name].promised),
             potential=gpus(queue.capability) or total,
         )
         words = [f"weight {queue.weight}", "reclaimable" if queue.reclaimable else "not reclaimable"]
@@ -114,24 +60,6 @@ def _volcano(snapshot: Snapshot, total: int) -> tuple[QuotaNode, ...]:
         return _node(NodeKind.VOLCANO_QUEUE, name, use, summed[name], children, " · ".join(words), stop)
 
     return _tree(parents, make)
-
-
-def _hold_back(snapshot: Snapshot, own: dict[str, Use]) -> None:
-    """Count in what waits to be let in (enqueued): it asks for nothing yet, so that no queue deserves more for it."""
-    outside = {group.key: group for group in snapshot.pod_groups.all() if group.phase in ("", "Pending")}
-    if outside:
-        for held in holdings(snapshot).values():
-            for one in held:
-                outside.pop(one.group, None)
-    jobs = {f"{job.namespace}/{group_name(job)}": job for job in snapshot.jobs.all() if job.volcano} if outside else {}
-    for key, group in outside.items():
-        job = jobs.get(key)
-        use = own.setdefault(group.queue or VOLCANO_DEFAULT, Use())
-        if job is not None:
-            use.held_back += sum(pod_gpus(part.template) * part.count for part in job.pod_sets)
-        else:
-            use.held_back += gpus(group.min_resources or EMPTY)
-        use.waiting.add(job.key if job is not None else key)
 
 
 def _deserved(

@@ -112,7 +112,8 @@ def _levels(snapshot: Snapshot, flavor: ResourceFlavor, nodes: Sequence[Node]) -
 
 
 def _starts(queue: QuotaNode, use: QuotaUse, nodes: _Nodes) -> Starts:
-    closed = queue.problem or (f"it is stopped ({queue.stop})" if queue.stop is not StopPolicy.NONE else "")
+    stopped = "it is closed" if queue.kind in ENGINES else f"it is stopped ({queue.stop})"
+    closed = queue.problem or (stopped if queue.stop is not StopPolicy.NONE else "")
     available = 0 if closed else use.available
     by_quota = {size: available // size for size in SIZES}
     by_nodes, by_topology = nodes.whole.slots, nodes.by_topology
@@ -140,9 +141,7 @@ def _reasons(kind: NodeKind, use: QuotaUse, nodes: _Nodes, by_quota: Counts, by_
         beyond = "; beyond that it gets what no other queue asks for" if use.used + use.available > use.nominal else ""
         found.append(f"it has {use.used} of the {counted(use.nominal, 'GPU')} that it deserves{beyond}")
         if use.available < whole.idle:
-            limit = f"its limit is {use.potential}"
-            above = limit if use.used + use.available >= use.potential else "the queues above it may have no more"
-            found.append(f"it may have {use.available} of {whole.idle} idle GPUs: {above}")
+            found.append(f"it may have {use.available} of {whole.idle} idle GPUs: {_limit(use)}")
     elif use.available < whole.idle:
         own = max(0, min(use.available, use.nominal - use.used))
         found.append(f"quota gives {use.available} of {whole.idle} idle GPUs ({own} its own){_why_no_more(use)}")
@@ -162,6 +161,13 @@ def _reasons(kind: NodeKind, use: QuotaUse, nodes: _Nodes, by_quota: Counts, by_
             most = max((domain.idle for domain in nodes.domains), default=0)
             found.append(f"from {far} on, one {nodes.level} has no room for as many: at most {most} are idle in one")
     return found or ["quota, nodes and topology give the same"]
+
+
+def _limit(use: QuotaUse) -> str:
+    """Why a queue of Volcano or KAI may have no more."""
+    if use.used + use.available >= use.potential:
+        return f"its limit is {use.potential}"
+    return "the rest of its limit is promised to jobs that were let in, or those above it may have no more"
 
 
 def _why_no_more(use: QuotaUse) -> str:

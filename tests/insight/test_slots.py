@@ -148,7 +148,8 @@ def test_queues_of_volcano_by_their_limits_and_by_what_they_deserve() -> None:
     assert [one.text for one in found] == [
         "it has 2 of the 4 GPUs that it deserves; beyond that it gets what no other queue asks for;"
         " it may have 4 of 6 idle GPUs: its limit is 6",
-        "it has 0 of the 5 GPUs that it deserves; it may have 5 of 6 idle GPUs: the queues above it may have no more",
+        "it has 0 of the 5 GPUs that it deserves; it may have 5 of 6 idle GPUs: the rest of its limit is promised to"
+        " jobs that were let in, or those above it may have no more",
     ]
 
 
@@ -163,3 +164,19 @@ def test_queues_of_kai_that_may_have_more_than_is_idle() -> None:
         "it has 0 of the 2 GPUs that it deserves; beyond that it gets what no other queue asks for; by its limit it may"
         " have 4 more, but only 1 are idle on nodes: 3 of 4 are held by pods, kept for them, or on nodes that take none"
     )
+
+
+def test_what_volcano_let_in_and_has_no_node_yet_counts_against_the_limit_and_a_closed_queue_gives_nothing() -> None:
+    """Of a limit of 7, two GPUs are held, one more is promised to the same job and two to another one."""
+    let_in = PodGroup(namespace="team", name="waits", queue="q", phase="Inqueue", min_resources={GPU: 2})
+    partly = PodGroup(namespace="team", name="g", queue="q", phase="Running", min_resources={GPU: 3})
+    things: list[Object] = [
+        node("n1"),
+        let_in,
+        partly,
+        pod("p", "n1", (0, 1), annotations={"scheduling.k8s.io/group-name": "g"}),
+    ]
+    (found,) = starts(world([*things, VolcanoQueue(name="q", capability={GPU: 7}, deserved={GPU: 7})]))
+    assert (found.available, found.now) == (2, {1: 2, 2: 1, 4: 0, 8: 0, 16: 0, 64: 0})
+    (closed,) = starts(world([*things, VolcanoQueue(name="q", capability={GPU: 7}, state="Closed")]))
+    assert (closed.available, closed.text) == (0, "by quota nothing: it is closed")

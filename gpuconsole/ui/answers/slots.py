@@ -23,8 +23,9 @@ def slots_lines(answer: Usefulness, starts: Sequence[Starts]) -> list[str]:
             together = [(name, one.level, *(one.by_topology or {}).values()) for name, one in near.items()]
             lines += ["", *table(("FLAVOR", "IN ONE", *map(str, SIZES)), together)]
         head = ("QUEUE", "FLAVOR", "QUOTA", "IDLE", *map(str, SIZES))
-        lines += ["", *table(head, [_starts(one) for one in starts]), ""]
-        lines += [f"{_called(one)}: {one.text}" for one in starts if one.available or one.idle]
+        lines += ["", *table(head, [_starts(one) for one in starts])]
+        told = [f"{_called(one)}: {one.text}" for one in starts if one.available or one.idle or not one.flavor]
+        lines += ["", *told] if told else []
     return [*lines, "", *_fragments(answer.fragments)]
 
 
