@@ -82,8 +82,8 @@ def _quota_headline(
         first = next(reason for reason in reasons if reason.code is Code.QUOTA)
         return f"{workload.name} is {show(first.resource, first.short)} short in {first.flavor}."
     gap = gaps[0]
-    # Where several flavors were tried, the numbers are those of the nearest; the lines below name each.
-    of = f" of {gap.flavor}" if {reason.flavor for reason in reasons if reason.flavor} == {gap.flavor} else ""
+    # Where several flavors are short, the numbers are those of the nearest; the lines below name each.
+    of = f" of {gap.flavor}" if {one.flavor for one in gaps} == {gap.flavor} else ""
     free, needs = f"{show(gap.resource, gap.available)}{of}", _needs(workload, gap)
     if not gap.short:
         return f"There is room by now: {free} free, and {workload.name} needs {needs}."

@@ -96,7 +96,8 @@ def _searching(
             yield Search(replace(anyway, landing=landed))
             return
         for under_way, steps in tried:
-            if steps:
+            # One change may suit pods to several flavors.
+            if steps and all(one.steps != steps for one in found):
                 so_far = Suggestions(found=tuple(found), tried=trial.tries)
                 landed = yield from _told(land(steps), Search(so_far, replace(under_way, kind=ON_NODES)))
                 found.append(Suggestion(steps, landed))

@@ -21,8 +21,11 @@ from gpuconsole.insight.unblock.steps import (
     UsePriority,
     UseTopology,
 )
+from gpuconsole.model.quantity import is_binary
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
+
+MEBIBYTE = 2**20
 
 
 def in_words(steps: Iterable[Step], snapshot: Snapshot, short: Iterable[str] = ()) -> str:
@@ -38,7 +41,7 @@ def _in_words(step: Step, snapshot: Snapshot, short: Iterable[str]) -> str:
             what = f"{show(step.resource, step.by)} of {step.flavor}"
             return f"raise the {step.limit} of {step.kind} {step.name} by {what}"
         case AskLess():
-            return f"ask for {show(step.resource, step.amount)} a pod instead of {show(step.resource, step.was)}"
+            return _ask_less(step)
         case FewerPods():
             return f"run {step.count} pod{'s' if step.count != 1 else ''} of {step.pod_set} instead of {step.was}"
         case LowerGang():
@@ -72,6 +75,15 @@ def _in_words(step: Step, snapshot: Snapshot, short: Iterable[str]) -> str:
             return f"let namespace {step.namespace} into ClusterQueue {step.cluster_queue}"
         case _:
             assert_never(step)
+
+
+def _ask_less(step: AskLess) -> str:
+    """In units that people write: of memory whole mebibytes, rounded to what is enough as well."""
+    if not step.amount:
+        return f"do not ask for {step.resource}"
+    unit = MEBIBYTE if is_binary(step.resource) and step.amount >= MEBIBYTE else 1
+    amount = step.amount // unit * unit
+    return f"ask for {show(step.resource, amount)} a pod instead of {show(step.resource, step.was)}"
 
 
 def _end(key: str, workload: Workload | None, short: Iterable[str]) -> str:
