@@ -107,6 +107,8 @@ def _landing(landing: Landing) -> Iterator[tuple[Mark, str]]:
     match landing.nodes:
         case Nodes.NONE:
             yield "⚠", f"admitted, but a minute later {landing.text}"
+        case Nodes.EVICTED:
+            yield "⚠", f"admitted, and {landing.text}"
         case Nodes.CHECKS:
             yield "⚠", f"it gets its quota, and a minute later {landing.text}"
         case Nodes.UNSEEN:

@@ -19,13 +19,13 @@ from gpuconsole.insight.unblock.steps import (
 )
 from gpuconsole.insight.why import rehearsal_of, rehearsal_on, tried
 from gpuconsole.insight.why_lines import suggestion_texts
-from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.commands import Delete, SetActive
+from gpuconsole.model.clock import MINUTE, SECOND
+from gpuconsole.model.commands import Delete, SetActive, Submit
 from gpuconsole.model.queues import ClusterQueue, StopPolicy
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
-from tests.insight.world import world
+from tests.insight.world import waiting, world
 from tests.sim.engines import GPU
 
 FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "f"}}
@@ -169,11 +169,19 @@ def test_checks_that_stay_open_are_named() -> None:
     assert ("⚠", "it gets its quota, and a minute later budget is Pending") in texts
 
 
-def test_it_comes_piece_by_piece_and_ends_as_soon_as_all_pods_have_nodes() -> None:
+def test_it_comes_piece_by_piece() -> None:
     simulation = cluster(node("n", 8), *queue("q", 4), job("first", 4), job("new", 4))
-    pieces = landing(lambda: simulation, key(simulation, "new"))((MORE,))
-    moments = sum(1 for _ in pieces)
-    assert 0 < moments < sum(1 for _ in landing(lambda: simulation, key(simulation, "new"))((replace(MORE, by=1),)))
+    assert sum(1 for _ in landing(lambda: simulation, key(simulation, "new"))((MORE,))) > 1
+
+
+def test_who_loses_its_place_again_within_the_minute_is_said_to() -> None:
+    """Somebody with more right is planned to come half a minute later."""
+    lower = queue("q", 4, preemption={"withinClusterQueue": "LowerPriority"})
+    simulation = cluster(node("n", 4), *lower, job("first", 4), job("new", 4))
+    high = replace(waiting("high", "team/q", 4, priority=9), created=simulation.now)
+    simulation.schedule(simulation.now + 30 * SECOND, Submit((high,)))
+    found = landed(simulation, "new", End(key(simulation, "first")))
+    assert found == Landing(Nodes.EVICTED, "evicted again at +30s for team/high")
 
 
 def test_whose_victims_take_longer_to_leave_is_not_seen_to_start() -> None:

@@ -1,7 +1,6 @@
 """Whether the pods of a workload find nodes once a change has let it in: admission alone does not look at nodes.
 
-The change is made in a fork of the simulation, which goes on a minute, as for pods that wait for nodes (`placing`), or
-until all of its pods have nodes.
+The change is made in a fork of the simulation, which goes on a minute, as for pods that wait for nodes (`placing`).
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -28,6 +27,8 @@ from gpuconsole.insight.unblock.steps import (
     UsePriority,
 )
 from gpuconsole.model import commands
+from gpuconsole.model.clock import Time, format_seconds
+from gpuconsole.model.events import Happened, What
 from gpuconsole.model.job import again
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
@@ -44,6 +45,8 @@ class Nodes(StrEnum):
     """All of them have a node, or had one and are done."""
     NONE = "none"
     """It is admitted, and some of its pods have no node."""
+    EVICTED = "evicted"
+    """It is admitted, and loses its place again within that minute."""
     CHECKS = "checks"
     """It gets its quota, and its admission checks, or its place in a topology, are still open."""
     UNSEEN = "unseen"
@@ -96,12 +99,19 @@ def _landed(fork: "Simulation", key: str, steps: Steps) -> Trying:
     end = fork.now + HORIZON
     while (due := fork.next_time) is not None and due <= end:
         fork.advance(due)
-        known = fork.workload(key)
-        if known is not None and known.admitted and (seen := _seen(fork.snapshot(), key)).nodes is Nodes.FOUND:
-            return seen
         yield
     fork.advance(end)
-    return _seen(fork.snapshot(), key)
+    return _evicted(fork, key, before.time) or _seen(fork.snapshot(), key)
+
+
+def _evicted(fork: "Simulation", key: str, start: Time) -> Landing | None:
+    """That it was let in and has lost its place again by now; None where that is not so."""
+    now = fork.workload(key)
+    lost = [e for e in fork.drain() if isinstance(e, Happened) and e.what is What.EVICTED and e.workload == key]
+    if not lost or (now is not None and now.reserved and not now.is_true("Evicted")):
+        return None
+    by = f" for {lost[-1].by}" if lost[-1].by else ""
+    return Landing(Nodes.EVICTED, f"evicted again at +{format_seconds(lost[-1].time - start)}{by}")
 
 
 def _orders(before: Snapshot, workload: Workload, steps: Sequence[Step]) -> Iterator[commands.Command]:
