@@ -63,7 +63,7 @@ def state(facts: Facts) -> Painted:
         words = f" · {place.in_cluster_queue} of {place.of_cluster_queue} in {place.cluster_queue}"
     elif facts.workload.cluster_queue:
         words = f" · {facts.workload.cluster_queue}"
-    return (*painted(phase_cell(row.phase)), (f"{since}{words} ", ""))
+    return ((" ", ""), *painted(phase_cell(row.phase)), (f"{since}{words} ", ""))
 
 
 def why_lines(

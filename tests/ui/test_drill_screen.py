@@ -85,8 +85,10 @@ async def test_what_a_drill_shows_is_told_in_full_at_its_beginning() -> None:
         about = stage.screen(DrillScreen)._play.scenario.description
         assert len(about) > 60
         assert story(stage).splitlines()[:3] == [about, "", "STEP 1 OF 3  at the beginning: what it does"]
+        assert stage.text.count(about[:20]) == 1
         await stage.press("enter", "enter")
         assert story(stage).startswith("STEP 2 OF 3")
+        assert about[:20] in stage.text
 
 
 async def test_who_was_named_and_stayed_is_told_why() -> None:

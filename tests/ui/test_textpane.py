@@ -11,6 +11,8 @@ WRAPS = {
     "a long line breaks at a blank": ("needs 6 own quota left 0", 14, ["needs 6 own", "quota left 0"]),
     "the next lines keep the indentation": ("  needs 6 own quota", 12, ["  needs 6", "  own quota"]),
     "the next lines of a value begin below it": ("  fix  needs 6 own", 14, ["  fix  needs 6", "       own"]),
+    "the next lines of a remark begin below its text": (" ✖ needs 6 own", 10, [" ✖ needs 6", "   own"]),
+    "also where a name stands before it": ("✖ a/b  needs 6 own", 15, ["✖ a/b  needs 6", "       own"]),
     "a word that is too long is cut": ("a" * 25, 10, ["a" * 10, "a" * 10, "a" * 5]),
     "wide characters count twice": ("漢字漢字 漢字", 10, ["漢字漢字", "漢字"]),
 }

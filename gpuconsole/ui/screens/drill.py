@@ -133,9 +133,16 @@ class DrillScreen(ConsoleScreen):
         self._grid.show(self._listing.rows)
         self.query_one("#drill-story", TextPane).show(self._story())
         summary, score = self.query_one("#summary", StatusLine), self._play.score
-        summary.left = ((f" {self._play.scenario.name} ", "title"), (self._play.scenario.description, ""))
+        about = "" if self._begins else self._play.scenario.description
+        summary.left = ((f" {self._play.scenario.name} ", "title"), (about, ""))
         summary.right = ((f" {score.right} of {score.steps} right ", "strong"),) if score.steps else ""
         self.refresh_frame()
+
+    @property
+    def _begins(self) -> bool:
+        """Before the first step the story tells what the drill shows, in full: the line above it may cut that."""
+        coming = self._play.coming
+        return self._told is None and coming is not None and coming.number == 1
 
     def _story(self) -> list[Painted]:
         play, told = self._play, self._told
@@ -143,8 +150,7 @@ class DrillScreen(ConsoleScreen):
             coming = play.coming
             if coming is None:
                 return []
-            # At the beginning, what it shows, in full: the line above the story may cut it.
-            about = [line(play.scenario.description), BLANK] if coming.number == 1 and play.scenario.description else []
+            about = [line(play.scenario.description), BLANK] if self._begins and play.scenario.description else []
             return [*about, *coming_lines(coming, play.snapshot, map(play.label, self._said()))]
         lines = played_lines(told, play.label)
         if play.coming is not None:

@@ -13,8 +13,8 @@ from gpuconsole.ui.paint import Painted, Piece, plain, segments, width_of
 from gpuconsole.ui.widgets.painter import RoleStyles
 
 BLANK: Painted = ()
-_HANGING = re.compile(r" *(?:[^ ]+ {2,})?")
-"""What continued lines keep free: the indentation, and the name of a value that stands in a column."""
+_HANGING = re.compile(r" *(?:[^\w\s] )?(?:[^ ]+ {2,})?")
+"""What continued lines keep free: the indentation, a glyph, and the name of a value that stands in a column."""
 
 
 def line(*pieces: Piece | str) -> Painted:
